@@ -32,8 +32,8 @@ from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import Family
-from mechanisms.inference.publish import publish_sums
-from mechanisms.inference.records import Bounds, Floats, as_records, require_records
+from mechanisms.inference.publish import publish_sums, validate_data
+from mechanisms.inference.records import Bounds, Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, require_generator
 from mechanisms.metadata import find_entry
@@ -119,6 +119,7 @@ def private_posterior(
     prior: ArrayLike,
     epsilon: float,
     *,
+    n: int | None = None,
     bounds: Bounds | None = None,
     outside: Literal["drop", "clamp"] = "drop",
     parameter_range: tuple[Any, Any] | None = None,
@@ -130,7 +131,8 @@ def private_posterior(
     ----------
     records : array_like, shape (n,), or (n, k) for the multinomial
         Private records, one per row: a list, or a NumPy, pandas or xarray object. Rows of the multinomial are one-hot.
-        Messages and the result contain no records, but a message may contain the index of the first invalid row.
+        With `n`, their sum instead: the number of ones, or k counts. Messages and the result contain neither, but a
+        message may contain the index of the first invalid row.
     family : Family or str
         Family or its name; see the table in the module docstring.
     prior : array_like, shape (h,)
@@ -138,6 +140,8 @@ def private_posterior(
         records.
     epsilon : float
         Privacy loss in nats, finite and > 0.
+    n : int, optional
+        Number of records, public, if `records` is the sum of binomial or multinomial records.
     bounds : tuple of float, optional
         Public bounds [a, b] for unbounded records. They must not depend on the records; see `private_bounds`.
     outside : {"drop", "clamp"}
@@ -178,19 +182,20 @@ def private_posterior(
     1-DP exact (1,)
     >>> private_posterior(waiting_times, "exponential", (2, 2), epsilon=1.0, bounds=(0, 3), rehearsal_seed=1)
     ReleasePosterior(exponential, n=10, mean=0.9043, std=0.5533, method=exact, guarantee=none (rehearsal))
+    >>> private_posterior([52, 31, 17], "multinomial", (1, 1, 1), epsilon=1.0, n=100).release.shape
+    (3,)
     """
-    entry, data = find_entry(MODELS, family, "family"), as_records(records)
-    n = len(np.atleast_1d(data))
-    unscaled = ReleaseModel(entry.name, n, Noise("laplace", 1.0), bounds, outside, parameter_range)
+    entry = find_entry(MODELS, family, "family")
+    data, size = validate_data(records, entry, n)
+    unscaled = ReleaseModel(entry.name, size, Noise("laplace", 1.0), bounds, outside, parameter_range)
     model = replace(unscaled, noise=calibrated_noise("laplace", unscaled.sensitivity(), epsilon))
-    require_records(data, entry.name, entry.record_range, entry.integer_records, entry.is_vector)
     choose_method(model, prior)  # raises an error before the budget is spent if no method is affordable
     if entry.is_vector and data.shape[1] != np.size(prior):
         raise ValueError(
             f"prior must have {data.shape[1]} numbers, one per category, got {prior!r}; pass one number per column"
         )
     rng = np.random.default_rng(None if rehearsal_seed is None else [rehearsal_seed, 1])
-    released = publish_sums(entry, data, epsilon, bounds, rehearsal_seed=rehearsal_seed, outside=outside)
+    released = publish_sums(entry, records, epsilon, bounds, rehearsal_seed=rehearsal_seed, outside=outside, n=n)
     model = replace(model, noise=Noise("laplace", released.noise_scale))
     return _infer(model, prior, released.noisy, released.guarantee, rng)
 

@@ -27,7 +27,7 @@ from mechanisms.exact_noise import integer_laplace, laplace_scale_for, require_o
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import Family
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
-from mechanisms.inference.records import Bounds, Floats, as_records, require_records
+from mechanisms.inference.records import Bounds, Floats, as_records, as_statistic, require_records
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
@@ -71,6 +71,7 @@ def publish_sums(
     relation: Neighbouring = Neighbouring.REPLACE_ONE,
     rehearsal_seed: int | None = None,
     outside: Literal["drop", "clamp"] = "drop",
+    n: int | None = None,
 ) -> PublishedSums:
     """Release the sufficient statistics of private records with Laplace noise.
 
@@ -80,7 +81,8 @@ def publish_sums(
         An entry of `MODELS` or its name. If the variance of normal records is unknown, the noisy sum of their squares
         is also released.
     data : array_like, shape (n,), or (n, k) for the multinomial
-        Private records, one per row; see `Family.statistics`. Error messages contain no records.
+        Private records, one per row; see `Family.statistics`. With `n`, their sum, a scalar or of shape (k,). Error
+        messages contain neither.
     epsilon : float
         Privacy loss in nats, finite and > 0.
     bounds : tuple of float, optional
@@ -92,6 +94,8 @@ def publish_sums(
         Seed of a rehearsal, which draws in double precision and is not private.
     outside : {"drop", "clamp"}
         Contribution of a record outside the bounds: 0, or the nearest bound.
+    n : int, optional
+        Number of records, if `data` is the sum of binomial or multinomial records.
 
     Returns
     -------
@@ -116,9 +120,9 @@ def publish_sums(
     >>> print(released.noisy.shape, released.noise_scale, released.guarantee)
     (1,) 4.0 0.5-DP
     """
-    family, records = find_entry(MODELS, family, "family"), as_records(data)
-    require_records(records, family.name, family.record_range, family.integer_records, family.is_vector)
-    model = ReleaseModel(family.name, len(records), Noise("laplace", 1.0), bounds, outside)
+    family = find_entry(MODELS, family, "family")
+    records, n = validate_data(data, family, n)
+    model = ReleaseModel(family.name, n, Noise("laplace", 1.0), bounds, outside)
     sensitivity = _sensitivity(model, relation)
     scale = laplace_scale(sensitivity, epsilon)
     if rehearsal_seed is not None:
@@ -134,6 +138,37 @@ def publish_sums(
     values = [unit * (t + z) for t, z in zip(totals, integer_laplace(drawn, len(totals)).tolist(), strict=True)]
     stated = Guarantee(epsilon, relation=relation)
     return PublishedSums(np.array(values), unit * drawn, unit, guarantee=stated, rehearsal=False)
+
+
+def validate_data(data: ArrayLike, family: Family, n: int | None) -> tuple[Floats, int]:
+    """Return the records, or one row with their sum if `n` is given, and the number of records.
+
+    Parameters
+    ----------
+    data, n
+        See `publish_sums`.
+    family : Family
+
+    Returns
+    -------
+    records : ndarray of float64
+    n : int
+
+    Raises
+    ------
+    ValueError
+        See `require_records` and `as_statistic`.
+
+    Examples
+    --------
+    >>> validate_data(2, MODELS["binomial"], 3)
+    (array([2.]), 3)
+    """
+    if n is not None:
+        return as_statistic(data, family.name, n, family.record_range, family.is_vector), int(n)
+    records = as_records(data)
+    require_records(records, family.name, family.record_range, family.integer_records, family.is_vector)
+    return records, len(records)
 
 
 def _sensitivity(model: ReleaseModel, relation: Neighbouring) -> float:

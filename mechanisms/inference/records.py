@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import real_array
+from mechanisms.arguments import real_array, validate_integer
 
-__all__ = ["Bounds", "Floats", "as_records", "draw_sums", "require_records", "sum_records"]
+__all__ = ["Bounds", "Floats", "as_records", "as_statistic", "draw_sums", "require_records", "sum_records"]
 
 Floats = NDArray[np.float64]
 Bounds = tuple[float, float]
@@ -88,6 +88,55 @@ def require_records(
         )
     if n_axes == 2 and not np.all(records.sum(axis=1) == 1):
         raise ValueError("data must have one-hot rows, got a row whose sum is not 1; encode one category per record")
+
+
+def as_statistic(data: ArrayLike, family: str, n: int, record_range: tuple[float, float], is_vector: bool) -> Floats:
+    """Return the sum of n binomial or multinomial records as one row, of which it is the sum.
+
+    Parameters
+    ----------
+    data : array_like of int, scalar, or of shape (k,) for the multinomial
+        Number of ones, or one count per category.
+    family : str
+        Name of the family.
+    n : int
+        Number of records, ≥ 1.
+    record_range : tuple of float
+        Closed interval for the entries of a record.
+    is_vector : bool
+        True if records are one-hot rows.
+
+    Returns
+    -------
+    ndarray of float64, shape (1,), or (1, k)
+
+    Raises
+    ------
+    ValueError
+        If the records of the family have no bounds, or the sum is not one of n records. The message does not contain
+        the sum.
+
+    Examples
+    --------
+    >>> as_statistic([2, 0, 1], "multinomial", 3, (0.0, 1.0), is_vector=True)
+    array([[2., 0., 1.]])
+    """
+    if record_range != (0.0, 1.0):
+        raise ValueError(
+            f"n is for sums of binomial and multinomial records, got n={n} for the {family} family; "
+            f"pass the records, as the bounds apply to each of them"
+        )
+    n, statistic = validate_integer("n", n), as_records(data)
+    if statistic.ndim != int(is_vector) or 0 in statistic.shape:
+        allowed = "one count per category" if is_vector else "one number"
+        raise ValueError(
+            f"data must be {allowed} if n is given, got shape {statistic.shape}; pass the sum of n records"
+        )
+    consistent = statistic.sum() == n if is_vector else statistic <= n
+    if not (np.all(statistic >= 0) and np.all(statistic == np.floor(statistic)) and consistent):
+        allowed = f"integers >= 0 with sum n={n}" if is_vector else f"an integer between 0 and n={n}"
+        raise ValueError(f"data must be {allowed}, got another sum; correct the sum or n")
+    return statistic[None]
 
 
 def draw_sums(

@@ -51,6 +51,37 @@ def rehearse(name, seed=1, **options):
     )
 
 
+@pytest.mark.parametrize(("name", "statistic"), [("binomial", 4), ("multinomial", pd.Series([1, 4, 1]))])
+def test_a_sum_gives_the_posterior_of_its_records(name, statistic):
+    ours = private_posterior(statistic, name, PRIORS[name], 0.8, n=6, rehearsal_seed=1)
+    records = rehearse(name)
+    assert repr(ours) == repr(records)
+    np.testing.assert_array_equal(ours.release, records.release)
+    np.testing.assert_array_equal(ours.quantile(0.3), records.quantile(0.3))
+
+
+@pytest.mark.parametrize(
+    ("name", "statistic", "n", "message"),
+    [
+        ("binomial", 7, 6, "an integer between 0 and n=6"),
+        ("binomial", -1, 6, "an integer between 0 and n=6"),
+        ("binomial", 2.5, 6, "an integer between 0 and n=6"),
+        ("binomial", np.nan, 6, "an integer between 0 and n=6"),
+        ("binomial", [0, 1, 1], 6, "one number if n is given"),
+        ("binomial", 0, 0, "n must be an integer >= 1"),
+        ("multinomial", [1, 4, 2], 6, "with sum n=6"),
+        ("multinomial", [-1, 4, 3], 6, "with sum n=6"),
+        ("multinomial", np.eye(3), 3, "one count per category if n is given"),
+        ("multinomial", [3, 3], 6, "prior must have 2 numbers"),
+        ("exponential", 4.0, 6, "pass the records"),
+    ],
+)
+def test_wrong_sums_are_refused_before_any_noise_is_drawn(name, statistic, n, message, monkeypatch):
+    monkeypatch.setattr("mechanisms.inference.private_posterior.publish_sums", None)
+    with pytest.raises(ValueError, match=message):
+        private_posterior(statistic, name, PRIORS[name], 0.8, n=n, bounds=BOUNDS.get(name))
+
+
 def likelihood_of_one_record(name, theta, y, scale, outside):
     """Return p(y | θ) given one record, by a sum or by quadrature below and above y."""
     a, b = BOUNDS[name]
@@ -319,7 +350,7 @@ def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes
         ("data must be integers", {"records": [1, np.nan]}),
         ("data must have shape", {"records": [[1], [0]]}),
         ("data must have shape", {"records": 1}),
-        ("n must be an integer >= 1, got 0", {"records": []}),
+        ("data must have shape .n,., n >= 1, got .0,.", {"records": []}),
         ("data must have one-hot rows", {"records": [[1, 1], [0, 1]], "family": "multinomial"}),
         ("prior must have 2 numbers, one per cat", {"records": np.eye(2), "family": "multinomial", "prior": (1, 1, 1)}),
         ("data must be finite numbers between 0", {"records": [-48213.0], "family": "exponential", "bounds": (0, 1)}),
