@@ -1,7 +1,7 @@
 """Interactive figures."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from studies.figures.plot import Plot
@@ -17,6 +17,11 @@ def interactive(plots: Sequence[Plot], datasets: Spec | None = None) -> str:
         Plots, one above the other.
     datasets : mapping, optional
         Data of another specification of the figure; see `specify`.
+
+    Returns
+    -------
+    str
+        The data are tables of ``names`` and ``rows``, with null for what a row lacks.
     """
     scales = {"": specify(plots, hover=True, datasets=datasets)}
     data = scales[""]["datasets"]
@@ -25,5 +30,18 @@ def interactive(plots: Sequence[Plot], datasets: Spec | None = None) -> str:
         scales = {names[0]: scales[""], names[1]: specify(others, hover=True, datasets=data)}
     specs = {name: {key: value for key, value in spec.items() if key != "datasets"} for name, spec in scales.items()}
     lines = list(dict.fromkeys(name for plot in plots if plot.named for name in plot.series))
-    shown: dict[str, Any] = {"data": data, "scales": specs, "lines": lines if len(lines) > 1 else []}
+    tables = {name: _tabulate(rows) for name, rows in data.items()}
+    shown: dict[str, Any] = {"data": tables, "scales": specs, "lines": lines if len(lines) > 1 else []}
     return json.dumps(shown, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _tabulate(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return records as a table, whose JSON contains each name once.
+
+    Examples
+    --------
+    >>> _tabulate([{"x": 1, "y": 2}, {"x": 3}])
+    {'names': ['x', 'y'], 'rows': [[1, 2], [3, None]]}
+    """
+    names = list(dict.fromkeys(name for record in records for name in record))
+    return {"names": names, "rows": [[record.get(name) for name in names] for record in records]}

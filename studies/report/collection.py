@@ -199,13 +199,14 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
     chapters : list of Chapter
         One per paper.
     results : mapping
-        Results by study; date, version and command are those of the latest session.
+        Results by study; date and version are those of the latest session, and the commands those of all sessions.
     """
     sessions = [session for one in results.values() for session in one.sessions]
     if sessions:
         last = max(sessions, key=lambda session: session["started"])
         day = last.get("finished", last["started"])[:10]
-        origin = f"dpstudies {last['versions']['dpstudies']}, {day}: `{last['command']}`"
+        commands = dict.fromkeys(f"`{session['command']}`" for session in sessions)
+        origin = f"dpstudies {last['versions']['dpstudies']}, {day}: {', '.join(commands)}"
     else:
         origin = "The records of the sessions that computed these results were lost."
     rows = (

@@ -25,6 +25,7 @@ from studies.report.papers import PAPERS
 
 _HEAD_BYTES = 4096  # the beginning of a page, which contains its mark
 _INKS = ("#1a1a1a", "#e8e8e8")  # text colours of images in light and dark mode
+_WITHOUT_EFFECT = re.compile(rb' (?:class|role|aria-[a-z]+|pointer-events)="[^"]*"| opacity="1"')
 N_FINDINGS = 3
 """Number of findings next to the first figure."""
 
@@ -72,14 +73,16 @@ class RenderedFigure:
 
 
 def _shorten(svg: bytes) -> bytes:
-    """Truncate the coordinates of an image, which are pixels, to two decimals; its texts do not change.
+    """Truncate the coordinates of an image, which are pixels, to two decimals, and remove attributes without effect.
+
+    The attributes are those of scripts, style sheets and screen readers, which do not look into an image.
 
     Examples
     --------
-    >>> _shorten(b'<text x="1.23456">0.12345</text>')
+    >>> _shorten(b'<text class="tick" aria-hidden="true" x="1.23456" opacity="1">0.12345</text>')
     b'<text x="1.23">0.12345</text>'
     """
-    return re.sub(rb"<[^>]+>", lambda tag: re.sub(rb"(\.\d\d)\d+", rb"\1", tag[0]), svg)
+    return re.sub(rb"<[^>]+>", lambda tag: re.sub(rb"(\.\d\d)\d+", rb"\1", _WITHOUT_EFFECT.sub(b"", tag[0])), svg)
 
 
 def state_finding(claim: Claim, finding: Finding) -> str:

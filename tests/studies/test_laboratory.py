@@ -91,7 +91,11 @@ def test_run_all_twice_then_report(command, tmp_path, few):
     found, _ = load_results("lab")
     assert [len(one.sessions) for one in found.values()] == [0, 1, 1]
     assert [row[0] for row in collection_module._times(found).rows] == [*few, "all"]
-    assert "`dpstudies run all --store lab --scale quick`" in verdicts_as_markdown([], found)
+    origin = verdicts_as_markdown([], found)
+    assert origin.count("`dpstudies run all --store lab --scale quick`") == 1
+    first = next(one for one in found.values() if one.sessions).sessions[0]
+    first["command"] = "dpstudies run renyi-curves"
+    assert ": `dpstudies run renyi-curves`, `dpstudies run all --store lab" in verdicts_as_markdown([], found)
     _lose_records(tmp_path / "lab", *few)
     found, _ = load_results("lab")
     assert verdicts_as_markdown([], found).startswith("The records of the sessions that computed these results were lo")

@@ -7,8 +7,12 @@
     return made;
   };
 
+  const records = ({ names, rows }) => rows.map((row) =>
+    Object.fromEntries(row.map((value, i) => [names[i], value]).filter(([, value]) => value !== null)));
+
   async function show(figure) {
     const shown = JSON.parse(figure.querySelector("script").textContent);
+    const data = Object.fromEntries(Object.entries(shown.data).map(([name, table]) => [name, records(table)]));
     const image = figure.querySelector("img");
     const place = element("div", { className: "chart", tabIndex: 0 });
     place.setAttribute("role", "group");
@@ -25,7 +29,7 @@
     };
 
     async function draw(scale) {
-      const spec = { ...shown.scales[scale], datasets: structuredClone(shown.data) };
+      const spec = { ...shown.scales[scale], datasets: structuredClone(data) };
       const made = await vegaEmbed(place, spec, { ast: true, actions: false, renderer: "svg" });
       view?.finalize();
       view = made.view;
@@ -55,7 +59,7 @@
       if (event.key === "Escape") isolate(null);
       if (!step) return;
       event.preventDefault();
-      const rows = Object.values(shown.data).flat().filter((row) =>
+      const rows = Object.values(data).flat().filter((row) =>
         row.series && (row.y ?? row.exact) !== undefined && (isolated === null || row.series === isolated));
       read = (read + step + rows.length) % rows.length;
       const row = rows[read], error = row.mcse === undefined ? "" : ` ± ${row.mcse}`;
