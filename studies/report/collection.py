@@ -27,7 +27,7 @@ _VERDICTS: dict[str, tuple[Verdict, ...]] = {
 }
 """Heading -> verdicts counted under it."""
 
-_LEAD = "hellinger-accuracy-accuracy-k3"
+_LEAD, _LEAD_CLAIM = "hellinger-accuracy-accuracy-k3", "k-norm-is-closest-at-balanced-data"
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,9 @@ def _lead(chapters: list[Chapter]) -> tuple[RenderedFigure | None, list[tuple[st
     """Return the first figure of the page, and one finding per paper, those on the figure first."""
     figures = [figure for chapter in chapters for figure in chapter.figures]
     figure = next((figure for figure in figures if figure.id == _LEAD), figures[0] if figures else None)
-    decided = [one for chapter in chapters for one in (*chapter.decided(figure), *chapter.of_kind("conclusion"))]
+    lead = [one for chapter in chapters for one in chapter.judged if one.claim.name == _LEAD_CLAIM]
+    others = [one for chapter in chapters for one in (*chapter.decided(figure), *chapter.of_kind("conclusion"))]
+    decided = [*lead, *others]
     first = {one.claim.paper: one for one in reversed(decided) if one.finding.verdict != "undecided"}
     papers = dict.fromkeys(one.claim.paper for one in decided if one.claim.paper in first)
     shown = [first[paper] for paper in papers][:N_FINDINGS]
