@@ -302,12 +302,19 @@ def smoothed_scales(
     return _scales(table, datasets, gamma, rule is Rule.SMOOTH)
 
 
-@lru_cache(maxsize=4)  # audits evaluate many data sets of the same size, in several threads
 def _phi_table(prior: tuple[float, ...], size: int) -> NDArray[np.float64]:
     """Return φ(αᵢ + x) for x = 0, ..., size − 1, shape (k, size)."""
+    return (_cached_tabulate_phi if len(prior) * size <= _CACHED_NUMBERS else _tabulate_phi)(prior, size)
+
+
+def _tabulate_phi(prior: tuple[float, ...], size: int) -> NDArray[np.float64]:
     table = phi(np.array(prior)[:, None] + np.arange(size))
     table.flags.writeable = False
     return table
+
+
+_CACHED_NUMBERS = 1 << 20  # larger tables are not kept in memory
+_cached_tabulate_phi = lru_cache(maxsize=4)(_tabulate_phi)  # audits evaluate data sets of one size, in several threads
 
 
 def _validate_gamma(gamma: float) -> None:
