@@ -8,13 +8,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.inference.data_augmentation import sample_data_augmentation
-from mechanisms.inference.exact_posterior import LATTICE, exact_posterior
+from mechanisms.inference.exact_posterior import (
+    LATTICE,
+    ExactPosterior,
+    UnresolvedPosteriorError,
+    exact_posterior,
+    lattice_step,
+)
 from mechanisms.inference.gibbs import validate_run
 from mechanisms.inference.gibbs_exact import sample_gibbs_exact
 from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 
-__all__ = ["Choice", "Inference", "choose_method", "infer"]
+__all__ = ["Choice", "Inference", "choose_method", "draw_posterior", "infer", "resolve"]
 
 _MAX_TERMS = 100_000_000  # largest number of terms in an exact posterior: 1 s for counts, 10 s for real records
 _MAX_COUNTS = 2_000_000  # largest number of counts in a binomial mixture
@@ -99,7 +105,8 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
     if not model.entry.has_square:
         steps = model.bounds[1] - model.bounds[0] if model.entry.integer_records else LATTICE
         terms = int(_CELLS * n * steps)
-        if terms <= _MAX_TERMS:
+        is_fine = model.entry.integer_records or model.noise.scale >= lattice_step(model)
+        if terms <= _MAX_TERMS and is_fine:
             return Choice("exact", f"convolutions of the contributions with {terms:,} terms are affordable")
     if n <= _MAX_RECORDS:
         return Choice("data-augmentation", f"no sum over the statistic is affordable, but draws of {n:,} records are")
@@ -150,13 +157,54 @@ def infer(
     >>> found.choice.method, found.draws.shape, found.is_surprising
     ('exact', (4, 5000), True)
     """
-    choice = choose_method(model, prior)
     n_chains, _, n_draws = validate_run(rng, n_chains, 0, n_draws)
     _, y = model.validate_release(prior, noisy_statistics)
-    if choice.method == "exact":
-        drawn = exact_posterior(model, prior, y).sample(rng, n_chains * n_draws)
-        draws = drawn.reshape(n_chains, n_draws, *drawn.shape[1:])
+    choice, posterior = resolve(model, prior, y)
+    if posterior is None:
+        draws = draw_posterior(rng, model, prior, y, choice, n_chains, n_draws)
     else:
-        sample = sample_gibbs_exact if choice.method == "gibbs-exact" else sample_data_augmentation
-        draws = sample(rng, model, prior, y, n_chains=n_chains, n_draws=n_draws)
+        drawn = posterior.sample(rng, n_chains * n_draws)
+        draws = drawn.reshape(n_chains, n_draws, *drawn.shape[1:])
     return Inference(choice, draws, model.is_surprising(y))
+
+
+def resolve(model: ReleaseModel, prior: ArrayLike, y: Floats) -> tuple[Choice, ExactPosterior | None]:
+    """Return the method for a release, and the exact posterior if the method is "exact".
+
+    If the exact sums do not resolve the posterior given this release, the method is "data-augmentation".
+
+    Raises
+    ------
+    ValueError
+        If no exact method is affordable.
+
+    Examples
+    --------
+    >>> from mechanisms.noise import Noise
+    >>> model = ReleaseModel("poisson", 100, Noise("laplace", 2.0), bounds=(0, 10), outside="clamp")
+    >>> resolve(model, (100, 100), np.array([300.0]))[0].method
+    'data-augmentation'
+    """
+    choice = choose_method(model, prior)
+    if choice.method != "exact":
+        return choice, None
+    try:
+        return choice, exact_posterior(model, prior, y)
+    except UnresolvedPosteriorError as error:
+        if model.n > _MAX_RECORDS:
+            raise
+        return Choice("data-augmentation", str(error)), None
+
+
+def draw_posterior(
+    rng: np.random.Generator,
+    model: ReleaseModel,
+    prior: ArrayLike,
+    y: Floats,
+    choice: Choice,
+    n_chains: int = 4,
+    n_draws: int = 5000,
+) -> Floats:
+    """Draw θ by the chosen sampler, shape (n_chains, n_draws) or (n_chains, n_draws, p)."""
+    sample = sample_gibbs_exact if choice.method == "gibbs-exact" else sample_data_augmentation
+    return sample(rng, model, prior, y, n_chains=n_chains, n_draws=n_draws)

@@ -9,35 +9,47 @@ exponential, normal         the same with contributions on a lattice of `LATTICE
 The n-fold convolution is the n-th power of the characteristic function of one contribution, which the fast Fourier
 transform computes. On the lattice, the mass of a contribution is divided linearly between the two neighbouring points.
 This preserves the mean of a record, and increases its variance by at most a quarter of the squared step. Integrals over
-θ are sums over the cells of a grid on the range of the prior, each weighted by its exact prior mass.
+θ are sums over the cells of `parameter_grid`, each weighted by its exact prior mass. The cells are refined until no cell
+has a large posterior mass.
 
-The statistic is not approximated by a normal distribution. These posteriors are the reference for the samplers.
+The statistic is not approximated by a normal distribution. These posteriors are the reference for the samplers. A
+posterior that would be inexact raises `UnresolvedPosteriorError`: if the lattice is too coarse for the noise, or if the
+release contradicts the prior so much that the likelihood at all probable θ is lost in the rounding of the transform.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft, special, stats
 
 from mechanisms.inference.binomial_mixture import BinomialMixture, count_mixture
-from mechanisms.inference.family_distributions import prior_distribution
+from mechanisms.inference.joint_proposals import contribution_moments
 from mechanisms.inference.multinomial_mixture import MultinomialMixture, multinomial_mixture
+from mechanisms.inference.parameter_grid import cell_probabilities, divide_cells, first_cells, is_resolved
 from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.protocols import Posterior, validate_probabilities
 
-__all__ = ["GridPosterior", "exact_posterior"]
+__all__ = ["ExactPosterior", "GridPosterior", "UnresolvedPosteriorError", "exact_posterior", "lattice_step"]
 
 LATTICE = 128
 """Number of lattice steps between the bounds, for real records."""
 
-_COARSE, _FINE = 200, 500  # number of cells of θ in the first and in the final grid
-_NEGLIGIBLE = 1e-10  # negligible posterior mass of a cell
+_FINE, _ROUNDS = 500, 4  # number of cells of the final grid of θ, and largest number of refinements
+_LEAST_LIKELIHOOD = 1e-10  # smallest mean likelihood, with largest value 1, that is far above the rounding error
+_LARGEST_EXCESS = 0.02  # largest share of the variance of y that the lattice adds
+_SMALLEST = 1e-300
+_BEYOND = 40.0  # standard deviations beyond the bounds, where all normal records are on the same side
 _BLOCK = 1 << 14  # number of values that are transformed at once
 _NEGLIGIBLE_POWER = 1e-18  # negligible modulus of the characteristic function of the sum, which is at most 1
+
+
+class UnresolvedPosteriorError(ValueError):
+    """A posterior that sums over a lattice would not represent; `sample_data_augmentation` draws from it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +93,10 @@ class GridPosterior(Posterior):
         return (self.edges[1:] + self.edges[:-1]) / 2.0
 
 
-def exact_posterior(
-    model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike
-) -> BinomialMixture | MultinomialMixture | GridPosterior:
+ExactPosterior: TypeAlias = BinomialMixture | MultinomialMixture | GridPosterior
+
+
+def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike) -> ExactPosterior:
     """Return the exact posterior of θ given one release.
 
     Parameters
@@ -98,13 +111,15 @@ def exact_posterior(
     Returns
     -------
     Posterior
-        The error of the distribution function is below 1e-3 for real records, below 1e-4 for Poisson records because of
-        the grid of θ, and a rounding error for binomial and multinomial records.
+        The error of the distribution function is below 1e-3 for records with bounds, and below 1e-4 for Poisson records
+        with a prior that is not vague; for binomial and multinomial records it is a rounding error.
 
     Raises
     ------
     ValueError
         If an argument is invalid, or the variance of the records is unknown.
+    UnresolvedPosteriorError
+        If the posterior would be inexact; see the module docstring.
 
     Examples
     --------
@@ -122,23 +137,58 @@ def exact_posterior(
         if model.entry.is_vector:
             return multinomial_mixture(hyperparameters, evidence)
         return count_mixture(hyperparameters, evidence[0])
-    distribution = prior_distribution(model.entry, hyperparameters)
-    low, high = distribution.cdf(np.concatenate(model.parameter_limits()))
-    levels = low + (high - low) * special.expit(np.linspace(-28.0, 28.0, _COARSE + 1))
-    edges = distribution.ppf(levels)
-    mass = _posterior_masses(model, distribution, edges, y[0])
-    kept = np.flatnonzero(mass > _NEGLIGIBLE)
-    edges = np.linspace(edges[kept[0]], edges[kept[-1] + 1], _FINE + 1)
-    mass = _posterior_masses(model, distribution, edges, y[0])
-    return GridPosterior(edges, np.append(0.0, np.cumsum(mass)))
+    if not model.entry.integer_records and model.noise.scale < lattice_step(model):
+        raise UnresolvedPosteriorError(
+            f"the scale of the noise must be at least {lattice_step(model):g}, a step of the lattice, got "
+            f"{model.noise.scale:g}; use sample_data_augmentation"
+        )
+    edges = first_cells(model, hyperparameters, y[0])
+    for _ in range(_ROUNDS):
+        mass = _posterior_masses(model, hyperparameters, edges, y[0])
+        edges = divide_cells(model, edges, mass, _FINE)
+        mass = _posterior_masses(model, hyperparameters, edges, y[0])
+        if is_resolved(edges, mass):
+            posterior = GridPosterior(edges, np.append(0.0, np.cumsum(mass)))
+            _check_lattice(model, posterior.quantile(0.5))
+            return posterior
+    raise UnresolvedPosteriorError("no grid of θ resolves the posterior; use sample_data_augmentation")
 
 
-def _posterior_masses(model: ReleaseModel, distribution: stats.rv_continuous, edges: Floats, y: float) -> Floats:
+def lattice_step(model: ReleaseModel) -> float:
+    """Return the distance of neighbouring values of a contribution in the sums over a model with bounds.
+
+    Examples
+    --------
+    >>> from mechanisms.noise import Noise
+    >>> lattice_step(ReleaseModel("normal", 10, Noise("laplace", 10.0), bounds=(-64, 64)))
+    1.0
+    """
+    assert model.bounds is not None
+    return 1.0 if model.entry.integer_records else (model.bounds[1] - model.bounds[0]) / LATTICE
+
+
+def _check_lattice(model: ReleaseModel, theta: Floats) -> None:
+    """Raise `UnresolvedPosteriorError` if the lattice adds too much to the variance of the release at θ."""
+    if model.entry.integer_records:
+        return
+    assert model.bounds is not None
+    clamps = model.outside == "clamp"
+    variance = contribution_moments(str(model.family), np.reshape(theta, (1, 1)), model.bounds, clamps)[1][0, 0, 0]
+    noise_variance = model.noise.scale**2 * (2.0 if model.noise.power == 1 else 1.0)
+    excess = model.n * lattice_step(model) ** 2 / 4.0
+    if excess > _LARGEST_EXCESS * (noise_variance + model.n * variance):
+        raise UnresolvedPosteriorError(
+            f"the bounds {model.bounds} are too wide for a lattice of {LATTICE} steps; use sample_data_augmentation or "
+            "narrower bounds"
+        )
+
+
+def _posterior_masses(model: ReleaseModel, prior: Floats, edges: Floats, y: float) -> Floats:
     """Return the posterior mass of each cell of θ: prior mass times p(y | θ) at the middle of the cell, normalised."""
     weights, origin, step = _contribution_weights(model, (edges[1:] + edges[:-1]) / 2.0)
     size = model.n * (weights.shape[1] - 1) + 1
-    evidence = np.exp(model.noise.log_weight(y - (model.n * origin + step * np.arange(size))))
-    evidence /= evidence.max()
+    log_evidence = model.noise.log_weight(y - (model.n * origin + step * np.arange(size)))
+    evidence = np.exp(log_evidence - log_evidence.max())
     length = fft.next_fast_len(size, real=True)
     spectrum = np.conj(fft.rfft(evidence, length))
     spectrum[1 : (length + 1) // 2] *= 2.0  # each entry stands for two conjugate frequencies of a real sequence
@@ -151,7 +201,13 @@ def _posterior_masses(model: ReleaseModel, distribution: stats.rv_continuous, ed
         row, kept = np.nonzero(transforms.real**2 + transforms.imag**2 > floor)
         terms = np.real(_power(transforms[row, kept], model.n) * spectrum[kept])
         likelihood[block] = np.bincount(row, terms, len(transforms))  # Σ_s p(s | θ)·p(y | s), by Parseval's theorem
-    mass = np.diff(distribution.cdf(edges)) * np.maximum(likelihood, 0.0)
+    probability = cell_probabilities(model, prior, edges)
+    mass = probability * np.maximum(likelihood, 0.0)
+    if not mass.sum() > _LEAST_LIKELIHOOD * probability.sum():
+        raise UnresolvedPosteriorError(
+            f"the release y={y:g} contradicts the prior {prior.tolist()} so much that rounding dominates the exact "
+            "sums; check n and the noise, or use sample_data_augmentation"
+        )
     return mass / mass.sum()
 
 
@@ -178,14 +234,18 @@ def _contribution_weights(model: ReleaseModel, theta: Floats) -> tuple[Floats, f
         weights = stats.poisson.pmf(points, t)
         below, above = stats.poisson.cdf(a - 1.0, theta), stats.poisson.sf(b, theta)
     else:
-        step = (b - a) / LATTICE
+        step = lattice_step(model)
         points = a + step * np.arange(LATTICE + 1)
         if model.entry.marginal == "gamma":
-            cdf, integral = -np.expm1(-t * points), points + np.exp(-t * points) / t
+            t = np.maximum(t, _SMALLEST)
+            survival, inside = np.exp(-t * points), -np.expm1(-t * step)
+            slopes = 1.0 - survival[:, :-1] * (inside / (t * step))
+            cdf = 1.0 - survival
         else:
+            t = t.clip(a - _BEYOND, b + _BEYOND)
             cdf = special.ndtr(points - t)
             integral = (points - t) * cdf + np.exp(-0.5 * (points - t) ** 2) / np.sqrt(2.0 * np.pi)
-        slopes = np.diff(integral, axis=1) / step
+            slopes = np.diff(integral, axis=1) / step
         weights = np.diff(slopes, axis=1, prepend=cdf[:, :1], append=cdf[:, -1:])
         below, above = cdf[:, 0], 1.0 - cdf[:, -1]
     if model.outside == "clamp":

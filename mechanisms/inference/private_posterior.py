@@ -27,9 +27,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import real_array
-from mechanisms.inference.choice import choose_method, infer
+from mechanisms.inference.choice import choose_method, draw_posterior, resolve
 from mechanisms.inference.drawn_posterior import DrawnPosterior
-from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import Family
 from mechanisms.inference.publish import publish_sums, validate_data
@@ -181,7 +180,7 @@ def private_posterior(
     >>> print(posterior.guarantee, posterior.method, posterior.release.shape)
     1-DP exact (1,)
     >>> private_posterior(waiting_times, "exponential", (2, 2), epsilon=1.0, bounds=(0, 3), rehearsal_seed=1)
-    ReleasePosterior(exponential, n=10, mean=0.9043, std=0.5533, method=exact, guarantee=none (rehearsal))
+    ReleasePosterior(exponential, n=10, mean=0.9043, std=0.5535, method=exact, guarantee=none (rehearsal))
     >>> private_posterior([52, 31, 17], "multinomial", (1, 1, 1), epsilon=1.0, n=100).release.shape
     (3,)
     """
@@ -206,11 +205,11 @@ def _infer(
     """Return the posterior given a release; `choose_method` selects the method that computes it."""
     hyperparameters, release = model.validate_release(prior, y)
     release.flags.writeable = False
-    choice = choose_method(model, hyperparameters)
+    choice, exact = resolve(model, hyperparameters, release)
     distribution: Posterior
-    if choice.method == "exact":
-        distribution = exact_posterior(model, hyperparameters, release)
+    if exact is not None:
+        distribution = exact
     else:
         generator = require_generator(rng, f"the sampler {choice.method}")
-        distribution = DrawnPosterior(infer(generator, model, hyperparameters, release).draws)
+        distribution = DrawnPosterior(draw_posterior(generator, model, hyperparameters, release, choice))
     return ReleasePosterior(model, release, guarantee, choice, distribution)

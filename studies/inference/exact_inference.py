@@ -128,7 +128,7 @@ def _panel(
         block_trials=min(trials, 100),
         statistics=(*_STATISTICS, *(_JOINT_STATISTICS if p > 1 else ())),
         validate=validate,
-        version=3,
+        version=3 if bounds is None else 4,
     )
 
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import signal, special, stats
 
 from mechanisms.inference import exact_posterior as module
+from mechanisms.inference.choice import resolve
 from mechanisms.inference.exact_abc import sample_abc
-from mechanisms.inference.exact_posterior import exact_posterior
+from mechanisms.inference.exact_posterior import UnresolvedPosteriorError, exact_posterior
 from mechanisms.inference.marginal import marginal_posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
@@ -81,8 +82,87 @@ def test_lattice_is_fine_enough(name, monkeypatch):
     fine = exact_posterior(model, prior, [y])
     assert abs(posterior.cdf(fine.edges) - fine.cdf_values).max() < 5e-4
     monkeypatch.setattr(module, "LATTICE", 4)
-    coarse = exact_posterior(model, prior, [y])
-    assert family == "poisson" or abs(coarse.cdf(fine.edges) - fine.cdf_values).max() > 5e-4
+    if family == "poisson":
+        exact_posterior(model, prior, [y])
+    else:
+        with pytest.raises(UnresolvedPosteriorError, match="too wide for a lattice of 4 steps"):
+            exact_posterior(model, prior, [y])
+
+
+VAGUE = {
+    "normal": ("normal", (0.0, 1e6), (-5.0, 5.0), "clamp", 100, Noise("laplace", 10.0), 120.0),
+    "normal-dropped": ("normal", (0.0, 1e4), (-5.0, 5.0), "drop", 100, Noise("gaussian", 10.0), 120.0),
+    "normal-far-bounds": ("normal", (0.0, 1e5), (50.0, 60.0), "clamp", 20, Noise("laplace", 10.0), 1_090.0),
+    "exponential": ("exponential", (0.01, 0.01), (0.0, 5.0), "clamp", 20, Noise("laplace", 5.0), 18.0),
+    "exponential-dropped": ("exponential", (0.5, 0.001), (0.0, 5.0), "drop", 20, Noise("laplace", 5.0), 18.0),
+    "poisson": ("poisson", (0.5, 0.01), (0, 10), "clamp", 20, Noise("laplace", 10.0), 40.0),
+    "poisson-nearly-improper": ("poisson", (0.001, 0.001), (0, 10), "clamp", 20, Noise("laplace", 10.0), 40.0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VAGUE)
+def test_vague_priors_equal_quadrature(name):
+    """The posterior equals a sum over a fixed fine grid of θ, with convolutions on a lattice instead of transforms."""
+    family, prior, bounds, outside, n, noise, y = VAGUE[name]
+    model = ReleaseModel(family, n, noise, bounds, outside)
+    if family == "normal":
+        edges = np.concatenate([np.linspace(-4_000, 4_000, 1_000), np.linspace(bounds[0] - 9, bounds[1] + 9, 3_000)])
+        distribution = stats.norm(prior[0], prior[1] ** 0.5)
+    else:
+        edges = np.append(0.0, np.geomspace(1e-12, 3e4, 4_000))
+        distribution = stats.gamma(prior[0], scale=1 / prior[1])
+    edges = np.unique(edges)
+    weights, origin, step = module._contribution_weights(model, (edges[1:] + edges[:-1]) / 2)
+    evidence = np.exp(noise.log_weight(y - n * origin - step * np.arange(n * (weights.shape[1] - 1) + 1)))
+    likelihood = np.array([_power_of_pmf(one, n) @ evidence for one in weights])
+    mass = np.diff(distribution.cdf(edges)) * likelihood
+    cdf = np.cumsum(mass) / mass.sum()
+    posterior = exact_posterior(model, prior, [y])
+    inside = (cdf > 1e-3) & (cdf < 1 - 1e-3)
+    np.testing.assert_allclose(posterior.cdf(edges[1:])[inside], cdf[inside], atol=2e-3)
+    assert abs(posterior.cdf(2 * edges[1:]) - cdf)[inside].max() > 3e-3
+
+
+def _power_of_pmf(pmf, n):
+    """Return the n-fold convolution of a pmf by repeated squaring."""
+    result = np.ones(1)
+    while n:
+        result = signal.fftconvolve(result, pmf).clip(0) if n & 1 else result
+        pmf, n = signal.fftconvolve(pmf, pmf).clip(0), n >> 1
+    return result
+
+
+CONTRADICTIONS = {
+    "poisson": ("poisson", (100.0, 100.0), (0, 10), "clamp", 100, Noise("laplace", 2.0), 300.0),
+    "normal": ("normal", (0.0, 0.1), (-5.0, 5.0), "clamp", 100, Noise("laplace", 2.0), 300.0),
+    "narrow noise": ("exponential", (2.0, 1.0), (0.0, 5.0), "clamp", 1, Noise("laplace", 5e-6), 1.01),
+    "wide bounds": ("normal", (0.0, 4.0), (-1e3, 1e3), "clamp", 1_000, Noise("laplace", 200.0), 120.0),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_posteriors_that_sums_do_not_resolve_are_drawn(name):
+    family, prior, bounds, outside, n, noise, y = CONTRADICTIONS[name]
+    model = ReleaseModel(family, n, noise, bounds, outside)
+    with pytest.raises(UnresolvedPosteriorError, match="use sample_data_augmentation"):
+        exact_posterior(model, prior, [y])
+    choice, posterior = resolve(model, prior, np.array([y]))
+    assert (choice.method, posterior) == ("data-augmentation", None)
+
+
+@pytest.mark.parametrize(
+    ("family", "prior", "bounds", "n", "y", "expected"),
+    [("poisson", (3, 1), (0, 6), 50, 7_500.0, 9.66), ("normal", (0, 1), (-5, 5), 10, -8_000.0, -0.997)],
+)
+@pytest.mark.filterwarnings("error")
+def test_releases_far_outside_the_range(family, prior, bounds, n, y, expected):
+    """Noise of any size is explained: the likelihood is then ∝ E[exp(s/b)], or its mirror image."""
+    noise = Noise("laplace", float(bounds[1] - bounds[0]))
+    posterior = exact_posterior(ReleaseModel(family, n, noise, bounds, "clamp"), prior, [y])
+    further = exact_posterior(ReleaseModel(family, n, noise, bounds, "clamp"), prior, [2 * y])
+    np.testing.assert_allclose(posterior.mean(), expected, rtol=1e-3)
+    np.testing.assert_allclose(posterior.mean(), further.mean(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["exponential-drop", "normal-drop", "poisson-drop"])
