@@ -9,8 +9,8 @@ exponential, normal         the same with contributions on a lattice of `LATTICE
 The n-fold convolution is the n-th power of the characteristic function of one contribution, which the fast Fourier
 transform computes. On the lattice, the mass of a contribution is divided linearly between the two neighbouring points.
 This preserves the mean of a record, and increases its variance by at most a quarter of the squared step. Integrals over
-θ are sums over the cells of `parameter_grid`, each weighted by its exact prior mass. The cells are refined until no cell
-has a large posterior mass.
+θ are sums over the cells of `parameter_grid`, each weighted by its exact prior mass. The cells are refined until no
+cell has a large posterior mass.
 
 The statistic is not approximated by a normal distribution. These posteriors are the reference for the samplers. A
 posterior that would be inexact raises `UnresolvedPosteriorError`: if the lattice is too coarse for the noise, or if the

@@ -160,7 +160,8 @@ class PanelTarget:
             That of the output with the largest ratio of error to bound; the error is NaN for fewer than two draws, or
             draws that are not finite.
         """
-        values = draws[0] if len(draws) == 1 else np.subtract(*(np.asarray(one, float) for one in draws))
+        first, *others = (np.asarray(one, float) for one in draws)
+        values = first - others[0] if others else first
         if len(values) < 2:
             return Precision(len(values), math.nan, math.nan, self.target.bound)
         estimates, errors = self._estimate(values.reshape(len(values), -1))

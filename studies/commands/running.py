@@ -127,6 +127,10 @@ def _plan_until(configured: pipeline.Study, until: str) -> None:
         f"about {evaluations:,.0f} evaluations until {until}; at least about {seconds / cores:,.0f} s on {cores} "
         "cores. With equal trials, every cell and method has as many as the widest one needs."
     )
+    declared = {one.panel: configured.panel(one.panel).n_trials for one in forecasts}
+    if any(one.most > declared[one.panel] for one in forecasts):
+        numbers = ", ".join(f"{name}: {number:,}" for name, number in declared.items())
+        say(f"without --at-most, a run ends at the declared numbers of trials ({numbers})")
 
 
 def complete_run(incomplete: str) -> list[str]:

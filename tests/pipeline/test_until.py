@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ import xarray as xr
 from pipeline import BadInputError, Status, compact, extend, open_results, resume, run, summarise
 from pipeline.errors import TargetNotReachedError
 from pipeline.precision import goals, growth
+from pipeline.precision.forecast import forecast
 from pipeline.stores import sessions
 from pipeline.stores.asked import Stop
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
+from tests.pipeline import toy
 from tests.pipeline.helpers import read_arrays
 from tests.pipeline.precision_study import STUDY
 
@@ -158,6 +161,17 @@ def test_relative_targets_and_quantiles(tmp_path, target, check):
     ds = grown(tmp_path, target, values={"sd": [0.5, 1.0]})
     assert bool(check(summarise(ds)).all())
     assert ds["n_asked"].min() < ds["n_asked"].max()
+
+
+@pytest.mark.parametrize(
+    ("target", "least", "most"), [("mcse(heads) <= 0.05", 100, 150), ("mcse(heads) <= 10%", 100, 200)]
+)
+def test_boolean_measures_have_errors_of_fractions(tmp_path, target, least, most):
+    """The error of a fraction of about 1/2 is 0.5/√n, so that 0.05 needs about 100 trials."""
+    study = replace(toy.STUDY, panels=(replace(toy.SINGLE, trials=1000, block_trials=10),))
+    assert forecast(study, target)
+    run(study, tmp_path / "s.zarr", until=target)
+    assert least <= open_results(tmp_path / "s.zarr")["single"]["n_asked"].item() <= most
 
 
 @pytest.mark.slow

@@ -14,6 +14,11 @@ def test_a_precision_from_plan_to_report(command, tmp_path):
     assert code == 0
     assert "p, sd=1, wide" in out
     assert list(tmp_path.iterdir()) == []
+    assert "without --at-most" not in out
+    assert (
+        "without --at-most, a run ends at the declared numbers of trials (p: 1,000)"
+        in (command("plan", *SMALL, "--until", "mcse(x) <= 0.01")[1])
+    )
     code, out, _ = command("run", *SMALL, "--store", "s.zarr", "--until", "mcse(x) <= 0.07")
     assert (code, "complete" in out) == (0, True)
     code, out, _ = command("status", "s.zarr")
