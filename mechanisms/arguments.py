@@ -98,11 +98,19 @@ def validate_positive(name: str, value: Any, advice: str) -> float:
     >>> validate_positive("noise_scale", 2, "pass sensitivity / epsilon")
     2.0
     """
-    number = float(value) if is_real(value) else math.nan
+    number = _as_float(value) if is_real(value) else math.nan
     if not (math.isfinite(number) and number > 0):
         shown = f"{value}" if is_real(value) else f"{value!r}"
         raise ValueError(f"{name} must be a finite number > 0, got {shown}; {advice}")
     return number
+
+
+def _as_float(value: Any) -> float:
+    """Return a real number as a float; infinite if it is too large."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def real_array(name: str, values: ArrayLike) -> NDArray[np.float64]:
@@ -130,17 +138,20 @@ def real_array(name: str, values: ArrayLike) -> NDArray[np.float64]:
     >>> real_array("counts", [3, 2.0])
     array([3., 2.])
     """
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name} must be an array of real numbers, got masked entries; remove or replace them")
     try:
         array = np.asarray(values)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} must be an array of real numbers, got rows of unequal lengths; pad the rows"
+            f"{name} must be an array of real numbers, got rows of unequal lengths; pass rows of equal length"
         ) from None
     if isinstance(values, list | tuple) and any(isinstance(value, bool | np.bool_) for value in values):
         raise ValueError(f"{name} must be an array of real numbers, got a Boolean; convert the entries")
     if array.dtype == object:  # an array of objects, such as fractions
         if not all(is_real(value) for value in array.flat):
             raise ValueError(f"{name} must be an array of real numbers, got other objects; convert the entries")
+        array = np.reshape([_as_float(value) for value in array.flat], array.shape)
     elif array.dtype.kind not in "iuf":
         kind = array.dtype.name.rstrip("0123456789")
         raise ValueError(f"{name} must be an array of real numbers, got an array of {kind}; convert the array")

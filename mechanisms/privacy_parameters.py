@@ -24,6 +24,7 @@ error of a loss is about 1e-14 nats at any ε, which is more than ε itself at 1
 """
 
 _EPSILONS = (1e-100, 1e100)
+_MOST_RECORDS = 10**15
 
 
 def validate_epsilon(epsilon: float) -> float:
@@ -144,7 +145,7 @@ def validate_order(order: float) -> float:
 
 
 def validate_size(n: int) -> int:
-    """Return the number of records as an int if it is an integer ≥ 1.
+    """Return the number of records as an int if it is an integer from 1 to 10¹⁵, so that sums of records are exact.
 
     Parameters
     ----------
@@ -158,14 +159,17 @@ def validate_size(n: int) -> int:
     Raises
     ------
     ValueError
-        If `n` is not an integer ≥ 1.
+        If `n` is not such an integer.
 
     Examples
     --------
     >>> validate_size(10)
     10
     """
-    return validate_integer("n", n, advice="pass the number of records")
+    size = validate_integer("n", n, advice="pass the number of records")
+    if size > _MOST_RECORDS:
+        raise ValueError(f"n must be at most {_MOST_RECORDS:,}, got {size:.3g}; pass the number of records")
+    return size
 
 
 def validate_sensitivity(sensitivity: float) -> float:

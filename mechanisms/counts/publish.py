@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import validate_integer
 from mechanisms.conjugate import validate_counts
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.projection import project
@@ -116,7 +117,9 @@ def publish_counts(
     n, k, vector = int(c.sum()), c.size, None
     if rehearsal_seed is not None:
         distribution = entry.build(np.ones(k), c, epsilon, delta)
-        released = distribution.sample(np.random.default_rng(rehearsal_seed), 1)[0]
+        released = distribution.sample(np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0)), 1)[
+            0
+        ]
         return PublishedCounts(entry.name, released, None, guarantee=None, rehearsal=True)
     require_opendp()
     noise = entry.exact_noise(k, epsilon, delta)

@@ -66,8 +66,9 @@ class BinomialMixture(Posterior):
     def std(self) -> float:
         """Return the standard deviation of θ given y."""
         alpha, beta = self._components()
-        second = alpha * (alpha + 1.0) / ((alpha + beta) * (alpha + beta + 1.0))
-        return float(np.sqrt(second @ self.weights - self.mean() ** 2))
+        means = alpha / (alpha + beta)
+        within = means * (beta / (alpha + beta)) / (alpha + beta + 1.0)
+        return float(np.sqrt((within + (means - means @ self.weights) ** 2) @ self.weights))
 
     def quantile(self, probabilities: ArrayLike) -> NDArray[np.float64]:
         """Return quantiles of θ, for probabilities in (0, 1) of any shape, with an absolute error below 1e-12."""

@@ -43,6 +43,7 @@ _FINE, _ROUNDS = 500, 4  # number of cells of the final grid of θ, and largest 
 _LEAST_LIKELIHOOD = 1e-10  # smallest mean likelihood, with largest value 1, that is far above the rounding error
 _LARGEST_EXCESS = 0.02  # largest share of the variance of y that the lattice adds
 _SMALLEST = 1e-300
+_FAR = 1e6  # distance of a release from the range of the statistic, in scales of the noise
 _BEYOND = 40.0  # standard deviations beyond the bounds, where all normal records are on the same side
 _BLOCK = 1 << 14  # number of values that are transformed at once
 _NEGLIGIBLE_POWER = 1e-18  # negligible modulus of the characteristic function of the sum, which is at most 1
@@ -130,6 +131,9 @@ def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: Arr
     (2.23, array([0.195, 0.853]))
     """
     hyperparameters, y = model.validate_release(prior, noisy_statistics)
+    if model.noise.power == 1:  # beyond the range of the statistic, the likelihood does not depend on y but by rounding
+        least, most = model.statistic_range()
+        y = np.clip(y, least - _FAR * model.noise.scale, most + _FAR * model.noise.scale)
     if model.entry.has_square:
         raise ValueError(f"family must have one parameter, got {model.family}; use sample_data_augmentation")
     if model.bounds is None:

@@ -24,6 +24,8 @@ __all__ = ["BINOMIAL", "EXPONENTIAL", "MULTINOMIAL", "NORMAL", "POISSON", "UNKNO
 BINOMIAL, MULTINOMIAL, EXPONENTIAL, POISSON, NORMAL, UNKNOWN_VARIANCE = range(6)
 """Identifiers of families in compiled samplers."""
 
+_LARGEST_BOUND, _LARGEST_INTEGER = 1e50, 1e15  # variances of squares remain finite, and integers exact
+
 
 @dataclass(frozen=True)
 class Family:
@@ -173,6 +175,9 @@ class Family:
             raise ValueError(f"bounds must be two numbers (lower, upper), got {bounds!r}; pass public bounds") from None
         if not (math.isfinite(a) and math.isfinite(b) and a < b):
             raise ValueError(f"bounds must be finite with lower < upper, got ({a}, {b}); choose public bounds")
+        largest = _LARGEST_INTEGER if self.integer_records else _LARGEST_BOUND
+        if max(-a, b) > largest:
+            raise ValueError(f"bounds must be at most {largest:g} in size, got ({a}, {b}); choose narrower bounds")
         if a < self.record_range[0]:
             raise ValueError(f"lower bound must be >= {self.record_range[0]:g}, got {a}; choose a larger bound")
         if self.integer_records and not (a.is_integer() and b.is_integer()):

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special, stats
 
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import NORMAL
+from mechanisms.inference.family import EXPONENTIAL, NORMAL
 from mechanisms.inference.family_distributions import prior_distribution
 from mechanisms.inference.records import Bounds, Floats
 from mechanisms.inference.release_model import ReleaseModel
@@ -66,7 +66,7 @@ def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats)
     edges, z_edges, probability, mean, covariance = _cells(
         str(model.family), tuple(map(float, prior)), limits, tuple(map(float, model.bounds)), clamps
     )
-    noise_variance = model.noise.scale**2 * (2.0 if model.noise.power == 1 else 1.0)
+    noise_variance = model.noise.scale * model.noise.scale * (2.0 if model.noise.power == 1 else 1.0)
     total = model.n * covariance + noise_variance * np.eye(len(noisy_statistics))
     apart = noisy_statistics - model.n * mean
     with np.errstate(all="ignore"):
@@ -154,6 +154,8 @@ def contribution_moments(family: str, theta: Floats, bounds: Bounds, clamps: boo
     regions = MODELS[family].regions
     assert regions is not None
     least, most = regions.parameter(np.array(regions.interval(a, b)))  # beyond, all records lie in one region
+    if MODELS[family].code == EXPONENTIAL and a == 0.0:
+        most = np.inf  # all records lie within the bounds, and their mean is 1/θ
     q, mean, variance = regions.moments(theta[:, 0].clip(least, most), a, b)
     value = np.column_stack([np.full(len(q), a * clamps), mean[:, 1], np.full(len(q), b * clamps)])
     average = (q * value).sum(axis=1)

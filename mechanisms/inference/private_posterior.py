@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import real_array
+from mechanisms.arguments import real_array, validate_integer
 from mechanisms.inference.choice import choose_method, draw_posterior, resolve
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
@@ -185,15 +185,17 @@ def private_posterior(
     (3,)
     """
     entry = find_entry(MODELS, family, "family")
+    seed = None if rehearsal_seed is None else validate_integer("rehearsal_seed", rehearsal_seed, 0)
     data, size = validate_data(records, entry, n)
     unscaled = ReleaseModel(entry.name, size, Noise("laplace", 1.0), bounds, outside, parameter_range)
     model = replace(unscaled, noise=calibrated_noise("laplace", unscaled.sensitivity(), epsilon))
     choose_method(model, prior)  # raises an error before the budget is spent if no method is affordable
     if entry.is_vector and data.shape[1] != np.size(prior):
         raise ValueError(
-            f"prior must have {data.shape[1]} numbers, one per category, got {prior!r}; pass one number per column"
+            f"prior must have as many numbers as there are categories, {data.shape[1]}, got {prior!r}; pass one per "
+            "category"
         )
-    rng = np.random.default_rng(None if rehearsal_seed is None else [rehearsal_seed, 1])
+    rng = np.random.default_rng(None if seed is None else [seed, 1])
     released = publish_sums(entry, records, epsilon, bounds, rehearsal_seed=rehearsal_seed, outside=outside, n=n)
     model = replace(model, noise=Noise("laplace", released.noise_scale))
     return _infer(model, prior, released.noisy, released.guarantee, rng)

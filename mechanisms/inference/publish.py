@@ -23,6 +23,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import validate_integer
 from mechanisms.exact_noise import integer_laplace, laplace_scale_for, require_opendp
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import Family
@@ -128,7 +129,9 @@ def publish_sums(
     if rehearsal_seed is not None:
         c = model.contributions(records)
         sums = np.array([c.sum(), (c**2).sum()]) if family.has_square else np.atleast_1d(c.sum(axis=0))
-        noisy = release_statistics(np.random.default_rng(rehearsal_seed), sums, sensitivity, epsilon)
+        noisy = release_statistics(
+            np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0)), sums, sensitivity, epsilon
+        )
         return PublishedSums(noisy, scale, 0.0, guarantee=None, rehearsal=True)
     require_opendp()
     unit = math.ldexp(1.0, math.frexp(min(scale, sensitivity))[1] - 1 - _BITS)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import real_array, validate_integer
+from mechanisms.arguments import real_array
+from mechanisms.privacy_parameters import validate_size
 
 __all__ = ["Bounds", "Floats", "as_records", "as_statistic", "draw_sums", "require_records", "sum_records"]
 
@@ -39,6 +40,8 @@ def as_records(data: ArrayLike) -> Floats:
     >>> as_records([True, False])
     array([1., 0.])
     """
+    if np.ma.is_masked(data):
+        return real_array("data", data)  # raises an error
     try:
         values = np.asarray(data)
     except (TypeError, ValueError):  # the rows have unequal lengths
@@ -82,8 +85,9 @@ def require_records(
         allowed &= records == np.floor(records)
     if not np.all(allowed):
         kind = "integers" if integer_records else "finite numbers"
+        limits = f" between {low:g} and {high:g}" if high < np.inf else f" >= {low:g}" if low > -np.inf else ""
         raise ValueError(
-            f"data must be {kind} between {low:g} and {high:g} for the {family} family, "
+            f"data must be {kind}{limits} for the {family} family, "
             f"got an invalid value in row {np.argwhere(~allowed)[0, 0]}; remove or correct such records"
         )
     if n_axes == 2 and not np.all(records.sum(axis=1) == 1):
@@ -126,7 +130,7 @@ def as_statistic(data: ArrayLike, family: str, n: int, record_range: tuple[float
             f"n is for sums of binomial and multinomial records, got n={n} for the {family} family; "
             f"pass the records, as the bounds apply to each of them"
         )
-    n, statistic = validate_integer("n", n), as_records(data)
+    n, statistic = validate_size(n), as_records(data)
     if statistic.ndim != int(is_vector) or 0 in statistic.shape:
         allowed = "one count per category" if is_vector else "one number"
         raise ValueError(

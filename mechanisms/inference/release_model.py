@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special, stats
 
 from mechanisms.arguments import real_array
 from mechanisms.inference.families import MODELS
@@ -348,17 +348,35 @@ class ReleaseModel:
         Returns
         -------
         bool
-            True if, for some component of y, noise large enough to explain the distance from the range has a
-            probability below 1e-6.
+            True if noise large enough to explain the distance of y, or of one of its components, from the possible
+            values has a probability below 1e-6. Possible counts sum to n, and possible sums s of records and s₂ of
+            their squares satisfy s² ≤ n·s₂.
 
         Examples
         --------
         >>> model = ReleaseModel("binomial", 100, Noise("laplace", 1.0))
         >>> model.is_surprising([-9.0]), model.is_surprising([-19.0])
         (False, True)
+        >>> ReleaseModel("multinomial", 1000, Noise("laplace", 2.0)).is_surprising([900.0, 900.0, 900.0])
+        True
         """
         y = np.asarray(noisy_statistics, dtype=np.float64)
         least, most = self.statistic_range()
         apart = np.abs(y - np.clip(y, least, most)) / self.noise.scale
-        tail = stats.norm.sf(apart) if self.noise.power == 2 else 0.5 * np.exp(-apart)
-        return bool(np.any(tail < _SURPRISE))
+        d, distance = y.size, self._distance(y) / self.noise.scale
+        if self.noise.power == 2:
+            tails = np.append(stats.norm.sf(apart), stats.chi.sf(distance / math.sqrt(d), d) if d > 1 else 1.0)
+        else:
+            tails = np.append(0.5 * np.exp(-apart), special.gammaincc(d, distance) if d > 1 else 1.0)
+        return bool(np.any(tails < _SURPRISE))
+
+    def _distance(self, y: Floats) -> float:
+        """Return the ℓ₁ distance of y from the possible statistics if there are several components, otherwise 0."""
+        if self.entry.is_vector:
+            return float(np.maximum(-y, 0.0).sum() + abs(np.maximum(y, 0.0).sum() - self.n))
+        if not self.entry.has_square:
+            return 0.0
+        (low, low_2), (high, high_2) = self.statistic_range()
+        s = np.append(np.linspace(low, high, 1_001), np.clip(y[0], low, high))
+        nearest = np.clip(y[1], np.maximum(low_2, s**2 / self.n), high_2)
+        return float((np.abs(y[0] - s) + np.abs(y[1] - nearest)).min())

@@ -193,6 +193,13 @@ def test_grid_posterior_is_consistent():
     np.testing.assert_allclose(posterior.cdf(posterior.quantile([0.1, 0.6])), [0.1, 0.6], atol=1e-12)
 
 
+@pytest.mark.parametrize("y", [1e6, 1e17, 1e300])
+def test_counts_far_below_a_release_keep_their_weights(y):
+    posterior = exact_posterior(ReleaseModel("binomial", 10, Noise("laplace", 1.0)), (1, 1), [y])
+    nearest = exact_posterior(ReleaseModel("binomial", 10, Noise("laplace", 1.0)), (1, 1), [10.0])
+    np.testing.assert_allclose(posterior.mean(), nearest.mean(), rtol=1e-9)
+
+
 def test_counts_give_mixtures():
     binomial = exact_posterior(ReleaseModel("binomial", 10, Noise("laplace", 1.0)), (1, 1), [3.5])
     multinomial = exact_posterior(ReleaseModel("multinomial", 10, Noise("laplace", 2.0)), (1, 1), [3.5, 6.5])

@@ -57,6 +57,14 @@ def test_moments_of_contributions_equal_quadrature(family, clamps):
         np.testing.assert_allclose(covariance[i], expected[1][:d, :d], atol=2e-4)
 
 
+@pytest.mark.parametrize("clamps", [True, False])
+def test_moments_of_exponential_contributions_within_wide_bounds(clamps):
+    """With bounds from 0 to a multiple of the mean, the mean and variance are those of all records."""
+    mean, covariance = contribution_moments("exponential", np.array([[2.0], [1e4]]), (0.0, 1e6), clamps)
+    np.testing.assert_allclose(mean.ravel(), [0.5, 1e-4])
+    np.testing.assert_allclose(covariance.ravel(), [0.25, 1e-8])
+
+
 PRIORS = {
     "exponential": (8.0, 2.0),
     "poisson": (8.0, 2.0),

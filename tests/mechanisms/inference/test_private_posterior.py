@@ -11,7 +11,15 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from mechanisms import Guarantee, Posterior, ReleasePosterior, posterior_from_release, private_posterior
+from mechanisms import (
+    Guarantee,
+    Posterior,
+    ReleasePosterior,
+    posterior_from_release,
+    private_posterior,
+    publish_counts,
+    publish_sums,
+)
 from mechanisms.inference.binomial_mixture import binomial_mixture
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
@@ -72,7 +80,7 @@ def test_a_sum_gives_the_posterior_of_its_records(name, statistic):
         ("multinomial", [1, 4, 2], 6, "with sum n=6"),
         ("multinomial", [-1, 4, 3], 6, "with sum n=6"),
         ("multinomial", np.eye(3), 3, "one count per category if n is given"),
-        ("multinomial", [3, 3], 6, "prior must have 2 numbers"),
+        ("multinomial", [3, 3], 6, "prior must have as many numbers as there are categories, 2"),
         ("exponential", 4.0, 6, "pass the records"),
     ],
 )
@@ -352,14 +360,25 @@ def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes
         ("data must have shape", {"records": 1}),
         ("data must have shape .n,., n >= 1, got .0,.", {"records": []}),
         ("data must have one-hot rows", {"records": [[1, 1], [0, 1]], "family": "multinomial"}),
-        ("prior must have 2 numbers, one per cat", {"records": np.eye(2), "family": "multinomial", "prior": (1, 1, 1)}),
-        ("data must be finite numbers between 0", {"records": [-48213.0], "family": "exponential", "bounds": (0, 1)}),
+        (
+            "prior must have as many numbers as there are categories, 2, got",
+            {"records": np.eye(2), "family": "multinomial", "prior": (1, 1, 1)},
+        ),
+        ("data must be finite numbers >= 0 for", {"records": [-48213.0], "family": "exponential", "bounds": (0, 1)}),
         ("family must be one of", {"family": "cauchy"}),
         ("prior .*must be", {"prior": (0, 1)}),
         ("epsilon must be a finite number > 0", {"epsilon": -1.0}),
         ("bounds must be None", {"bounds": (0, 1)}),
         ("bounds must be two numbers", {"family": "normal"}),
         ("outside must be drop or clamp", {"outside": None}),
+        ("bounds must be at most 1e\\+50", {"family": "normal", "bounds": (-1e51, 0)}),
+        ("got masked entries", {"records": np.ma.array([0, 1, 1], mask=[0, 1, 0])}),
+        ("invalid value in row 1", {"records": [0, 10**400]}),
+        ("between 0 and n=7, got another", {"records": 10**400, "n": 7}),
+        ("n must be at most 1,000,000,000,000,000", {"records": 48213, "n": 10**16}),
+        ("epsilon must be a finite number > 0", {"epsilon": 10**400}),
+        ("must be finite and > 0", {"prior": (10**400, 1)}),
+        ("bounds must be finite", {"family": "poisson", "bounds": (0, 10**400)}),
         ("parameter_range must be None", {"parameter_range": (0, 1)}),
         (
             "parameter_range must have a prior probability >= 0.001",
@@ -383,6 +402,27 @@ def test_invalid_arguments_are_refused_before_any_draw_without_data(message, cha
             private_posterior(**arguments, rehearsal_seed=seed)
         assert "\n" not in str(caught.value)
         assert "48213" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", ["a", -1, 1.5, np.nan, True, [1]])
+def test_seeds_of_rehearsals_are_integers(seed):
+    for release in (
+        lambda: private_posterior([0, 1], "binomial", (1, 1), 1.0, rehearsal_seed=seed),
+        lambda: publish_sums("binomial", [0, 1], 1.0, rehearsal_seed=seed),
+        lambda: publish_counts("geometric", [3, 4], 1.0, rehearsal_seed=seed),
+    ):
+        with pytest.raises(ValueError, match="rehearsal_seed must be an integer >= 0"):
+            release()
+
+
+@pytest.mark.filterwarnings("error")
+def test_extreme_priors_and_bounds_give_finite_posteriors():
+    """A concentrated Beta prior has the standard deviation of a Beta distribution, not a rounding error."""
+    posterior = posterior_from_release(1e6, "binomial", (1e15, 1e15), n=10, epsilon=1.0)
+    np.testing.assert_allclose(posterior.std(), stats.beta(1e15, 1e15).std(), rtol=1e-6)
+    assert np.isfinite(private_posterior([0, 1], "binomial", (1e300, 1e300), 1.0, rehearsal_seed=1).std())
+    wide = private_posterior([2, 0, 1, 4], "poisson", (2, 1), 1.0, bounds=(0, 1e15), rehearsal_seed=1)
+    np.testing.assert_allclose(wide.mean(), 2.0, atol=0.1)
 
 
 def test_drawn_posterior_equals_statistics_of_its_draws():

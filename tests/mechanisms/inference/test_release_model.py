@@ -134,3 +134,28 @@ def test_surprising_releases_are_flagged():
     assert not model.is_surprising([31.0])
     assert model.is_surprising([-1.0])
     assert model.is_surprising([40.0])
+
+
+@pytest.mark.parametrize("name", ["laplace", "geometric", "gaussian"])
+def test_counts_whose_sum_is_not_n_are_surprising(name):
+    model = ReleaseModel("multinomial", 1_000, Noise(name, 2.0))
+    assert model.is_surprising([900.0, 900.0, 900.0])
+    assert model.is_surprising([100.0, 100.0, 100.0])
+    assert not model.is_surprising([-3.0, 703.0, 305.0])
+
+
+@pytest.mark.parametrize("name", ["laplace", "gaussian"])
+def test_sums_whose_squares_are_impossible_are_surprising(name):
+    """A sum of 400 of 100 records requires a sum of squares of 1,600."""
+    model = ReleaseModel("normal-unknown-variance", 100, Noise(name, 10.0), (-5.0, 5.0), "clamp")
+    assert model.is_surprising([400.0, 0.0])
+    assert not model.is_surprising([400.0, 1_600.0])
+    assert not model.is_surprising([20.0, -10.0])
+
+
+def test_releases_of_unknown_variance_are_rarely_surprising():
+    """Releases that the model draws are flagged with the stated probability of about 1e-6 at most."""
+    model = ReleaseModel("normal-unknown-variance", 100, Noise("laplace", 10.0), (-5.0, 5.0), "clamp")
+    rng = np.random.default_rng(1)
+    theta = model.draw_parameters(rng, (0.0, 1.0, 3.0, 2.0), 2_000)
+    assert not any(model.is_surprising(y) for y in model.draw_release(rng, theta))
