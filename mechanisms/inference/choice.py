@@ -108,6 +108,8 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
         is_fine = model.entry.integer_records or model.noise.scale >= lattice_step(model)
         if terms <= _MAX_TERMS and is_fine:
             return Choice("exact", f"convolutions of the contributions with {terms:,} terms are affordable")
+        if not is_fine and n <= _MAX_RECORDS:
+            return Choice("data-augmentation", f"the noise is too narrow for a lattice of {LATTICE} contributions")
     if n <= _MAX_RECORDS:
         return Choice("data-augmentation", f"no sum over the statistic is affordable, but draws of {n:,} records are")
     raise ValueError(

@@ -31,6 +31,13 @@ def test_exact_method_is_chosen(model, prior, method):
     assert "affordable" in choice.reason
 
 
+def test_records_are_drawn_if_the_noise_is_narrower_than_the_lattice():
+    model = ReleaseModel("exponential", 100, Noise("laplace", 1e-3), (0, 1))
+    assert choose_method(model, (1, 1)).method == "data-augmentation"
+    assert "too narrow for a lattice" in choose_method(model, (1, 1)).reason
+    assert choose_method(ReleaseModel("poisson", 100, Noise("laplace", 1e-3), (0, 1)), (1, 1)).method == "exact"
+
+
 def test_no_normal_approximation_is_chosen():
     with pytest.raises(ValueError, match=r"n must be at most 100,000 for exact inference .* sample_truncated_gibbs"):
         choose_method(ReleaseModel("normal", 10**6, LAPLACE, (0, 1)), (0, 1))
