@@ -13,7 +13,7 @@ import math
 import numpy as np
 from scipy import special, stats
 
-from mechanisms.inference.family import NORMAL
+from mechanisms.inference.family import EXPONENTIAL, NORMAL
 from mechanisms.inference.family_distributions import prior_distribution
 from mechanisms.inference.joint_proposals import contribution_moments
 from mechanisms.inference.records import Floats
@@ -54,15 +54,14 @@ def first_cells(model: ReleaseModel, prior: Floats, y: float) -> Floats:
     (True, True)
     """
     covering = _covering_cells(model, prior)
-    edges = covering
+    edges, sparse = covering, np.append(covering[:: len(covering) // _COVERING], covering[-1])
     for k in range(_ROUNDS):
         log_mass = _approximate_log_masses(model, prior, edges, y)
         mass = np.exp(log_mass - special.logsumexp(log_mass))
         if k >= _LEAST_ROUNDS and is_resolved(edges, mass):
             break
-        edges = np.union1d(divide_cells(model, edges, mass, _CELLS), covering[:: len(covering) // _COVERING])
-    placed = divide_cells(model, edges, np.sqrt(mass), _CELLS // 2)
-    return np.union1d(placed, np.append(covering[:: len(covering) // _COVERING], covering[-1]))
+        edges = np.union1d(divide_cells(model, edges, mass, _CELLS), sparse)
+    return np.union1d(divide_cells(model, edges, np.sqrt(mass), _CELLS // 2), sparse)
 
 
 def divide_cells(model: ReleaseModel, edges: Floats, mass: Floats, size: int) -> Floats:
@@ -130,7 +129,7 @@ def _covering_cells(model: ReleaseModel, prior: Floats) -> Floats:
     else:
         least, most = 1e-3 * min(model.noise.scale, b) / model.n, 1e3 * model.n * b  # means of a record
         even = np.geomspace(least, most, _EVEN + 1)
-        even = 1.0 / even[::-1] if model.entry.marginal == "gamma" else even
+        even = 1.0 / even[::-1] if model.entry.code == EXPONENTIAL else even
         quantiles = quantiles.clip(_SMALLEST, _LARGEST)
         even = np.append(even.clip(_SMALLEST, _LARGEST), [0.0, _SMALLEST])
     lower, upper = (float(limit[0]) for limit in model.parameter_limits())
