@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.exact_posterior import (
     LATTICE,
+    ContradictionError,
     ExactPosterior,
     UnresolvedPosteriorError,
     exact_posterior,
@@ -103,8 +104,8 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
             return Choice("exact", f"a sum over {n + 1:,} counts is affordable")
         return Choice("gibbs-exact", f"a sum over {n + 1:,} counts is not affordable, but draws of the count are")
     if not model.entry.has_square:
-        steps = model.bounds[1] - model.bounds[0] if model.entry.integer_records else LATTICE
-        terms = int(_CELLS * n * steps)
+        low, high = model.contribution_range()
+        terms = int(_CELLS * n * (high - low) / lattice_step(model))
         is_fine = model.entry.integer_records or model.noise.scale >= lattice_step(model)
         if terms <= _MAX_TERMS and is_fine:
             return Choice("exact", f"convolutions of the contributions with {terms:,} terms are affordable")
@@ -178,7 +179,8 @@ def resolve(model: ReleaseModel, prior: ArrayLike, y: Floats) -> tuple[Choice, E
     Raises
     ------
     ValueError
-        If no exact method is affordable.
+        If no exact method is affordable, or the release contradicts the prior and records are dropped: chains might
+        not move between the modes.
 
     Examples
     --------
@@ -193,7 +195,8 @@ def resolve(model: ReleaseModel, prior: ArrayLike, y: Floats) -> tuple[Choice, E
     try:
         return choice, exact_posterior(model, prior, y)
     except UnresolvedPosteriorError as error:
-        if model.n > _MAX_RECORDS:
+        has_modes = isinstance(error, ContradictionError) and model.outside == "drop"
+        if model.n > _MAX_RECORDS or has_modes:
             raise
         return Choice("data-augmentation", str(error)), None
 

@@ -34,15 +34,23 @@ from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.protocols import Posterior, validate_probabilities
 
-__all__ = ["ExactPosterior", "GridPosterior", "UnresolvedPosteriorError", "exact_posterior", "lattice_step"]
+__all__ = [
+    "ContradictionError",
+    "ExactPosterior",
+    "GridPosterior",
+    "UnresolvedPosteriorError",
+    "exact_posterior",
+    "lattice_step",
+]
 
 LATTICE = 128
 """Number of lattice steps between the bounds, for real records."""
 
 _FINE, _ROUNDS = 500, 4  # number of cells of the final grid of θ, and largest number of refinements
-_LEAST_LIKELIHOOD = 1e-10  # smallest mean likelihood, with largest value 1, that is far above the rounding error
+_LEAST_LIKELIHOOD = 1e4  # smallest mean likelihood in units of its rounding error
+_ROUNDING = 2e-15  # likelihoods that may be rounding errors, in units of those of the transform
 _LARGEST_EXCESS = 0.02  # largest share of the variance of y that the lattice adds
-_SMALLEST = 1e-300
+_SMALLEST, _SMALL = 1e-300, 1e-5
 _FAR = 1e6  # distance of a release from the range of the statistic, in scales of the noise
 _BEYOND = 40.0  # standard deviations beyond the bounds, where all normal records are on the same side
 _BLOCK = 1 << 14  # number of values that are transformed at once
@@ -51,6 +59,13 @@ _NEGLIGIBLE_POWER = 1e-18  # negligible modulus of the characteristic function o
 
 class UnresolvedPosteriorError(ValueError):
     """A posterior that sums over a lattice would not represent; `sample_data_augmentation` draws from it."""
+
+
+class ContradictionError(UnresolvedPosteriorError):
+    """A release so improbable under the prior that rounding dominates the exact sums.
+
+    If records are dropped, the posterior may have several modes, between which chains do not move.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,9 +221,10 @@ def _posterior_masses(model: ReleaseModel, prior: Floats, edges: Floats, y: floa
         terms = np.real(_power(transforms[row, kept], model.n) * spectrum[kept])
         likelihood[block] = np.bincount(row, terms, len(transforms))  # Σ_s p(s | θ)·p(y | s), by Parseval's theorem
     probability = cell_probabilities(model, prior, edges)
-    mass = probability * np.maximum(likelihood, 0.0)
-    if not mass.sum() > _LEAST_LIKELIHOOD * probability.sum():
-        raise UnresolvedPosteriorError(
+    rounding = _ROUNDING * model.n * np.linalg.norm(spectrum)  # powers have relative errors of about n roundings
+    mass = probability * np.where(likelihood > rounding, likelihood, 0.0)
+    if not mass.sum() > _LEAST_LIKELIHOOD * rounding * probability.sum():
+        raise ContradictionError(
             f"the release y={y:g} contradicts the prior {prior.tolist()} so much that rounding dominates the exact "
             "sums; check n and the noise, or use sample_data_augmentation"
         )
@@ -242,16 +258,19 @@ def _contribution_weights(model: ReleaseModel, theta: Floats) -> tuple[Floats, f
         points = a + step * np.arange(LATTICE + 1)
         if model.entry.marginal == "gamma":
             t = np.maximum(t, _SMALLEST)
-            survival, inside = np.exp(-t * points), -np.expm1(-t * step)
-            slopes = 1.0 - survival[:, :-1] * (inside / (t * step))
-            cdf = 1.0 - survival
+            survival, inside, u = np.exp(-t * points), -np.expm1(-t * step), t * step
+            average = np.where(u < _SMALL, 1.0 - u / 2.0 + u**2 / 6.0, inside / u)
+            ends = np.where(u < _SMALL, u / 2.0 - u**2 / 6.0, 1.0 - average), average - np.exp(-u)
+            between = average * inside * survival[:, :-2]
+            weights = np.hstack([ends[0] * survival[:, :1], between, ends[1] * survival[:, -2:-1]])
+            below, above = -np.expm1(-theta * a), survival[:, -1]
         else:
             t = t.clip(a - _BEYOND, b + _BEYOND)
             cdf = special.ndtr(points - t)
             integral = (points - t) * cdf + np.exp(-0.5 * (points - t) ** 2) / np.sqrt(2.0 * np.pi)
             slopes = np.diff(integral, axis=1) / step
-        weights = np.diff(slopes, axis=1, prepend=cdf[:, :1], append=cdf[:, -1:])
-        below, above = cdf[:, 0], 1.0 - cdf[:, -1]
+            weights = np.diff(slopes, axis=1, prepend=cdf[:, :1], append=cdf[:, -1:])
+            below, above = cdf[:, 0], 1.0 - cdf[:, -1]
     if model.outside == "clamp":
         weights[:, 0] += below
         weights[:, -1] += above

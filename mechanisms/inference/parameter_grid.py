@@ -54,7 +54,7 @@ def first_cells(model: ReleaseModel, prior: Floats, y: float) -> Floats:
     (True, True)
     """
     covering = _covering_cells(model, prior)
-    edges, sparse = covering, np.append(covering[:: len(covering) // _COVERING], covering[-1])
+    edges, sparse = covering, np.append(covering[:: max(1, len(covering) // _COVERING)], covering[-1])
     for k in range(_ROUNDS):
         log_mass = _approximate_log_masses(model, prior, edges, y)
         mass = np.exp(log_mass - special.logsumexp(log_mass))
@@ -134,6 +134,8 @@ def _covering_cells(model: ReleaseModel, prior: Floats) -> Floats:
         even = np.append(even.clip(_SMALLEST, _LARGEST), [0.0, _SMALLEST])
     lower, upper = (float(limit[0]) for limit in model.parameter_limits())
     inside = np.union1d(quantiles, even).clip(lower, upper)
+    if math.isfinite(lower) and math.isfinite(upper):
+        inside = np.append(inside, np.linspace(lower, upper, _COVERING + 1))
     return np.unique(np.append(inside, [end for end in (lower, upper) if math.isfinite(end)]))
 
 

@@ -164,6 +164,8 @@ def private_posterior(
     ------
     ValueError
         If an argument is invalid or no exact method is affordable, before any noise is drawn.
+    ContradictionError
+        If records are dropped and the release contradicts the prior; the message contains the release.
     ModuleNotFoundError
         If OpenDP is not installed.
 

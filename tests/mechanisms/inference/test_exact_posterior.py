@@ -1,13 +1,15 @@
 """Tests of exact posteriors against enumeration and quadrature, and against posteriors on a finer lattice."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import signal, special, stats
 
 from mechanisms.inference import exact_posterior as module
-from mechanisms.inference.choice import resolve
+from mechanisms.inference.choice import choose_method, resolve
 from mechanisms.inference.exact_abc import sample_abc
-from mechanisms.inference.exact_posterior import UnresolvedPosteriorError, exact_posterior
+from mechanisms.inference.exact_posterior import ContradictionError, UnresolvedPosteriorError, exact_posterior
 from mechanisms.inference.marginal import marginal_posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
@@ -149,6 +151,54 @@ def test_posteriors_that_sums_do_not_resolve_are_drawn(name):
         exact_posterior(model, prior, [y])
     choice, posterior = resolve(model, prior, np.array([y]))
     assert (choice.method, posterior) == ("data-augmentation", None)
+
+
+def test_contradictions_with_several_modes_are_refused():
+    """Given y = 426, a prior mean of 100 explains that all records were dropped worse than a mean of 9 explains y."""
+    model = ReleaseModel("poisson", 100, Noise("laplace", 8 / 3.37), (1, 8), "drop")
+    with pytest.raises(ContradictionError, match=r"y=425\.8 contradicts the prior"):
+        resolve(model, (100.0, 1.0), np.array([425.8]))
+
+
+@pytest.mark.parametrize(
+    ("family", "prior", "bounds", "limits", "y"),
+    [
+        ("normal", (0.0, 100.0), (0.0, 1.0), (0.0, 1.0), 4.0),
+        ("normal", (0.0, 100.0), (-5.0, 5.0), (0.0, 0.5), 4.0),
+        ("poisson", (1.0, 0.5), (0, 5), (1.0, 1.5), 40.0),
+        ("exponential", (1.0, 0.5), (0.0, 5.0), (1.0, 1.2), 20.0),
+    ],
+)
+def test_narrow_parameter_ranges(family, prior, bounds, limits, y):
+    """The posterior within a range is that without it, conditioned on the range."""
+    noise = Noise("laplace", 5.0)
+    posterior = exact_posterior(ReleaseModel(family, 30, noise, bounds, "clamp", limits), prior, [y])
+    whole = exact_posterior(ReleaseModel(family, 30, noise, bounds, "clamp"), prior, [y])
+    low, high = whole.cdf(limits)
+    theta = np.linspace(*limits, 9)
+    np.testing.assert_allclose(posterior.cdf(theta), (whole.cdf(theta) - low) / (high - low), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("family", "prior", "bounds", "noise", "y", "expected"),
+    [
+        ("exponential", (1, 1e-6), (0, 10), Noise("laplace", 1.0), 150.0, (0.67275, 0.06733)),
+        ("exponential", (1, 1e-6), (0, 10), Noise("gaussian", 10.0), 150.0, (0.68173, 0.08277)),
+        ("poisson", (1, 1e-6), (0, 1), Noise("laplace", 1 / 43), 8.0, (0.09382, 0.03128)),
+        ("normal", (0, 1e8), (-5, 5), Noise("laplace", 1.0), 50.0, (0.5, 0.10101)),
+    ],
+)
+def test_rounding_errors_are_no_tails(family, prior, bounds, noise, y, expected):
+    """Mean and standard deviation, from convolutions of exponentially tilted contributions in the log domain."""
+    posterior = exact_posterior(ReleaseModel(family, 100, noise, bounds, "clamp"), prior, [y])
+    np.testing.assert_allclose([posterior.mean(), posterior.std()], expected, rtol=5e-3)
+
+
+def test_cost_of_bounds_far_from_zero_is_counted():
+    """Dropped records contribute 0, which extends the lattice of contributions far from 0."""
+    model = ReleaseModel("normal", 100, Noise("gaussian", 200.0), (39.75, 40.25))
+    assert choose_method(model, (1000.0, 1e6)).method == "data-augmentation"
+    assert choose_method(replace(model, outside="clamp"), (1000.0, 1e6)).method == "exact"
 
 
 @pytest.mark.parametrize(
