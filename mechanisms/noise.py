@@ -123,6 +123,11 @@ class Noise:
         """True if the components of a draw sum to zero."""
         return NOISES[self.name].sums_to_zero
 
+    @property
+    def density_variance(self) -> float:
+        """Variance of a real number whose log density is `log_weight` up to a constant."""
+        return self.scale * self.scale * (2.0 if self.power == 1 else 1.0)
+
     def log_weight(self, residuals: ArrayLike) -> Floats:
         """Return the log density of each component minus its maximum, which is attained at 0.
 

@@ -162,8 +162,8 @@ def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: Arr
             f"{model.noise.scale:g}; use sample_data_augmentation"
         )
     edges = first_cells(model, hyperparameters, y[0])
+    mass = _posterior_masses(model, hyperparameters, edges, y[0])
     for _ in range(_ROUNDS):
-        mass = _posterior_masses(model, hyperparameters, edges, y[0])
         edges = divide_cells(model, edges, mass, _FINE)
         mass = _posterior_masses(model, hyperparameters, edges, y[0])
         if is_resolved(edges, mass):
@@ -193,9 +193,8 @@ def _check_lattice(model: ReleaseModel, theta: Floats) -> None:
     assert model.bounds is not None
     clamps = model.outside == "clamp"
     variance = contribution_moments(str(model.family), np.reshape(theta, (1, 1)), model.bounds, clamps)[1][0, 0, 0]
-    noise_variance = model.noise.scale**2 * (2.0 if model.noise.power == 1 else 1.0)
     excess = model.n * lattice_step(model) ** 2 / 4.0
-    if excess > _LARGEST_EXCESS * (noise_variance + model.n * variance):
+    if excess > _LARGEST_EXCESS * (model.noise.density_variance + model.n * variance):
         raise UnresolvedPosteriorError(
             f"the bounds {model.bounds} are too wide for a lattice of {LATTICE} steps; use sample_data_augmentation or "
             "narrower bounds"

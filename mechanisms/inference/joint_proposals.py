@@ -66,8 +66,7 @@ def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats)
     edges, z_edges, probability, mean, covariance = _cells(
         str(model.family), tuple(map(float, prior)), limits, tuple(map(float, model.bounds)), clamps
     )
-    noise_variance = model.noise.scale * model.noise.scale * (2.0 if model.noise.power == 1 else 1.0)
-    total = model.n * covariance + noise_variance * np.eye(len(noisy_statistics))
+    total = model.n * covariance + model.noise.density_variance * np.eye(len(noisy_statistics))
     apart = noisy_statistics - model.n * mean
     with np.errstate(all="ignore"):
         log_likelihood = _log_normal_density(apart, total)
