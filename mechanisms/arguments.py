@@ -12,25 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["is_real", "real_array", "validate_integer", "validate_positive"]
+__all__ = ["describe", "is_real", "real_array", "validate_integer", "validate_positive"]
 
 
 def is_real(value: Any) -> bool:
-    """Return True if `value` is one real number; strings, Booleans, complex numbers and arrays with axes return False.
-
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> is_real(1), is_real(np.float32(1.5)), is_real("1.0"), is_real(1j), is_real(True)
-    (True, True, False, False, False)
-    """
+    """Return True if `value` is one real number; False for strings, Booleans, complex numbers and arrays with axes."""
     if type(value) in (int, float):  # the common types first: tests against abstract classes are slow
         return True
     if isinstance(value, bool | np.bool_):
@@ -38,60 +24,37 @@ def is_real(value: Any) -> bool:
     return isinstance(value, Real) or (isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iuf")
 
 
-def validate_integer(name: str, value: Any, least: int = 1, advice: str = "pass an integer") -> int:
-    """Return `value` as an int after checking that it is an integer ≥ `least`; 3.0 is accepted.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument, for the message.
-    value : int
-        A public number; the message contains it.
-    least : int
-        Smallest allowed value.
-    advice : str
-        Last part of the message, which states what to do.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If `value` is not an integer ≥ `least`.
+def describe(value: Any) -> str:
+    """Return one value as it appears in a message; of a container, which may be private, only the type and shape.
 
     Examples
     --------
-    >>> validate_integer("n", 3.0)
-    3
+    >>> describe(2.5), describe("2"), describe(np.arange(40.0)), describe([3])
+    ('2.5', "'2'", 'an array of shape (40,)', 'a list')
+    """
+    if is_real(value):
+        return f"{value}"
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    if value is None or isinstance(value, str | complex | np.generic):
+        return f"{value!r}"
+    return str(value) if isinstance(value, bool) else f"a {type(value).__name__}"
+
+
+def validate_integer(name: str, value: Any, least: int = 1, advice: str = "pass an integer") -> int:
+    """Return `value` as an int after checking that it is an integer ≥ `least`; 3.0 is accepted.
+
+    The number is public: the message contains it, and ends with `advice`, which states what to do.
     """
     if not (is_real(value) and (isinstance(value, int) or math.isfinite(value)) and value == int(value) >= least):
-        shown = f"{value}" if is_real(value) else f"{value!r}"
-        raise ValueError(f"{name} must be an integer >= {least}, got {shown}; {advice}")
+        raise ValueError(f"{name} must be an integer >= {least}, got {describe(value)}; {advice}")
     return int(value)
 
 
 def validate_positive(name: str, value: Any, advice: str) -> float:
     """Return `value` as a float after checking that it is a finite number > 0.
 
-    Parameters
-    ----------
-    name : str
-        Name of the argument, for the message.
-    value : float
-        A public number; the message contains it.
-    advice : str
-        Last part of the message, which states what to do.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If `value` is not a finite number > 0.
+    The number is public: the message contains it, and ends with `advice`, which states what to do.
 
     Examples
     --------
@@ -100,8 +63,7 @@ def validate_positive(name: str, value: Any, advice: str) -> float:
     """
     number = _as_float(value) if is_real(value) else math.nan
     if not (math.isfinite(number) and number > 0):
-        shown = f"{value}" if is_real(value) else f"{value!r}"
-        raise ValueError(f"{name} must be a finite number > 0, got {shown}; {advice}")
+        raise ValueError(f"{name} must be a finite number > 0, got {describe(value)}; {advice}")
     return number
 
 
@@ -116,27 +78,7 @@ def _as_float(value: Any) -> float:
 def real_array(name: str, values: ArrayLike) -> NDArray[np.float64]:
     """Return `values` as an array of float64 after checking that all entries are real numbers.
 
-    Parameters
-    ----------
-    name : str
-        Name of the argument, for the message.
-    values : array_like
-        Possibly private values; messages contain only their type.
-
-    Returns
-    -------
-    ndarray of float64
-        `values` itself if it already is an array of float64.
-
-    Raises
-    ------
-    ValueError
-        If an entry is not a real number, or rows have unequal lengths.
-
-    Examples
-    --------
-    >>> real_array("counts", [3, 2.0])
-    array([3., 2.])
+    Values may be private; messages contain only their type. An array of float64 is returned unchanged.
     """
     if np.ma.is_masked(values):
         raise ValueError(f"{name} must be an array of real numbers, got masked entries; remove or replace them")

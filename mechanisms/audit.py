@@ -11,8 +11,10 @@ of mechanisms with densities (`mechanisms.renyi.audit`) return the same `Audit` 
 
 **Rounding.** Distributions are computed in double precision. A log probability has an error of a few units in its last
 place, so the computed loss may exceed ε slightly: by up to 4e-15 nats for geometric and Laplace noise at ε from 0.1
-to 3, and by less for exactly calibrated mechanisms. `Audit.rounding` estimates that error. A verdict allows for it and
-for one part in 10⁹ of the guarantee (`ROUNDING`).
+to 3, and by less for exactly calibrated mechanisms. The error of a loss belongs to its output: an output with a log
+probability of −1e16 does not excuse the loss at another output. `Audit.rounding` is the largest loss less the largest
+loss that is certain in spite of these errors. A verdict allows for it, up to 1 % of the guarantee, and for one part in
+10⁹ of the guarantee (`ROUNDING`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -28,7 +30,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.arguments import validate_integer
-from mechanisms.divergences import extremes, hockey_stick, hockey_stick_bound, log_ratios, renyi_bound, renyi_divergence
+from mechanisms.divergences import (
+    extremes,
+    hockey_stick,
+    hockey_stick_bound,
+    log_ratios,
+    renyi_bound,
+    renyi_divergence,
+    renyi_error,
+    rounding_errors,
+)
 from mechanisms.output_distributions import (
     CACHE_BYTES,
     CachedDistributions,
@@ -45,12 +56,13 @@ __all__ = [
     "Witness",
     "audit_distributions",
     "exceeds",
+    "format_excess",
 ]
 
 ROUNDING = 1e-9
 """Relative tolerance for rounding when a loss is compared with its guarantee."""
 
-_ERROR = 4 * 2.0**-52  # relative error of a log probability: twice the largest error that was measured
+_LARGEST_ERROR = 0.01  # largest error of a loss that a verdict excuses, relative to the stated loss
 
 
 @dataclass(frozen=True)
@@ -73,7 +85,7 @@ class Verdict:
     Attributes
     ----------
     holds : bool
-        True if the excess over the guarantee is at most a fraction `ROUNDING` of it plus `Audit.rounding`.
+        True if the excess over the guarantee is at most the tolerance of `exceeds`.
     slack : float
         Stated minus computed value: of ε for a pure or Rényi guarantee, and for an (ε, δ) guarantee if the pure loss is
         at most ε; of ρ for a zero-concentrated guarantee; otherwise of δ.
@@ -109,7 +121,9 @@ class Audit:
     relation : Neighbouring
         Neighbouring relation of the compared pairs. A guarantee under another relation cannot be checked.
     rounding : float
-        Estimated error of `epsilon` from the rounding of the log probabilities, in nats.
+        Amount in nats by which `epsilon` exceeds the largest loss that is certain in spite of rounding errors.
+    delta_rounding, renyi_rounding : dict of float to float
+        The same amount for each value of `deltas` and `renyi`; 0 for missing keys.
     """
 
     epsilon: float
@@ -121,6 +135,8 @@ class Audit:
     evidence: str = "exact"
     relation: Neighbouring = Neighbouring.REPLACE_ONE
     rounding: float = 0.0
+    delta_rounding: dict[float, float] = field(default_factory=dict)
+    renyi_rounding: dict[float, float] = field(default_factory=dict)
 
     def check(self, guarantee: Guarantee | RenyiGuarantee | ConcentratedGuarantee) -> Verdict:
         """Compare the audit with a stated guarantee.
@@ -171,6 +187,7 @@ class Audit:
             slack, loss = guarantee.epsilon - self.epsilon, _nats(self.epsilon)
             if holds:
                 return Verdict(True, slack, f"within {guarantee}: loses {loss}, slack {_nats(max(slack, 0.0))}")
+            loss = format_excess(self.epsilon, guarantee.epsilon, loss)
             return Verdict(False, slack, f"broken: stated {guarantee}, loses {loss} at {self.witness}")
         if guarantee.epsilon not in self.deltas:
             raise ValueError(
@@ -179,9 +196,10 @@ class Audit:
             )
         delta = self.deltas[guarantee.epsilon]
         slack = guarantee.delta - delta
-        if not exceeds(delta, guarantee.delta):
+        if not exceeds(delta - self.delta_rounding.get(guarantee.epsilon, 0.0), guarantee.delta):
             return Verdict(True, slack, f"within {guarantee}: delta {delta:.3g}, slack {max(slack, 0):.3g}")
-        return Verdict(False, slack, f"broken: stated {guarantee}, delta is {delta:.3g}; worst ratio at {self.witness}")
+        shown = format_excess(delta, guarantee.delta, f"{delta:.3g}")
+        return Verdict(False, slack, f"broken: stated {guarantee}, delta is {shown}; worst ratio at {self.witness}")
 
     def _check_renyi(self, guarantee: RenyiGuarantee) -> Verdict:
         if guarantee.order not in self.renyi:
@@ -191,12 +209,10 @@ class Audit:
             )
         divergence = self.renyi[guarantee.order]
         slack = guarantee.epsilon - divergence
-        # An error η of losses ≤ ε changes a divergence of order λ by about min(λε, 2)·η.
-        if not exceeds(divergence, guarantee.epsilon, min(guarantee.order * self.epsilon, 2.0) * self.rounding):
+        if not exceeds(divergence, guarantee.epsilon, self.renyi_rounding.get(guarantee.order, 0.0)):
             return Verdict(True, slack, f"within {guarantee}: reaches {divergence:.6g}, slack {max(slack, 0):.6g}")
-        return Verdict(
-            False, slack, f"broken: stated {guarantee}, reaches {divergence:.6g}; worst ratio at {self.witness}"
-        )
+        shown = format_excess(divergence, guarantee.epsilon, f"{divergence:.6g}")
+        return Verdict(False, slack, f"broken: stated {guarantee}, reaches {shown}; worst ratio at {self.witness}")
 
     def _check_concentrated(self, guarantee: ConcentratedGuarantee) -> Verdict:
         verdicts = {order: self._check_renyi(guarantee.at_order(order)) for order in self.renyi if order > 1}
@@ -221,7 +237,7 @@ def exceeds(loss: Any, stated: Any, rounding: float = 0.0) -> Any:
     loss, stated : float or array
         Losses, divergences or probabilities; arrays broadcast.
     rounding : float
-        Absolute error of `loss`, in addition to the relative tolerance `ROUNDING`.
+        Absolute error of `loss`, in addition to the relative tolerance `ROUNDING`; at most 1 % of `stated` is excused.
 
     Returns
     -------
@@ -233,7 +249,34 @@ def exceeds(loss: Any, stated: Any, rounding: float = 0.0) -> Any:
     >>> exceeds(1.0 + 1e-12, 1.0), exceeds(1.0e-9, 1e-12)
     (False, True)
     """
-    return loss > stated * (1.0 + ROUNDING) + rounding
+    tolerance = np.minimum(rounding, stated * _LARGEST_ERROR) if rounding else 0.0
+    return loss > stated * (1.0 + ROUNDING) + tolerance
+
+
+def format_excess(value: float, stated: float, text: str = "") -> str:
+    """Return `text`, or `value` with as many digits as distinguish it from a smaller stated value.
+
+    Parameters
+    ----------
+    value, stated : float
+        A computed loss, and the smaller stated loss, which is shown with six digits.
+    text : str
+        Preferred format of `value`; by default four decimals.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> format_excess(1.5, 1.0), format_excess(1.0000023, 1.0)
+    ('1.5000', '1.000002')
+    """
+    longer = (f"{value:.{digits}{kind}}" for digits in range(5, 18) for kind in "fg")
+    for shown in (text or f"{value:.4f}", *longer):
+        if float(shown) > stated and float(shown) != float(f"{stated:g}"):
+            return shown
+    return repr(value)
 
 
 def audit_distributions(
@@ -289,16 +332,38 @@ def audit_distributions(
     with ThreadPoolExecutor(len(parts)) as pool:
         found = list(pool.map(partial(_audit_part, distributions, epsilons, orders, CACHE_BYTES // len(parts)), parts))
     worst = max(found, key=lambda part: part.epsilon)
+    omitted = distributions.omitted
+    deltas = {float(e): min(max(part.deltas[i] for part in found) + omitted, 1.0) for i, e in enumerate(epsilons)}
+    if omitted:
+        first, second = (distributions.datasets[place] for place in worst.pair)
+        witness = Witness(first, second, f"omitted outputs of probability {omitted:g}", math.inf)
+        loss, renyi = math.inf, dict.fromkeys(map(float, orders), math.inf)
+        return Audit(
+            loss, witness, deltas, renyi, len(pairs), len(distributions.outputs), "exact", distributions.relation
+        )
+    divergences = {float(order): max(part.renyi[i] for part in found) for i, order in enumerate(orders)}
     return Audit(
         epsilon=worst.epsilon,
         witness=_witness(distributions, *worst.pair),
-        deltas={float(e): max(part.deltas[i] for part in found) for i, e in enumerate(epsilons)},
-        renyi={float(order): max(part.renyi[i] for part in found) for i, order in enumerate(orders)},
+        deltas=deltas,
+        renyi=divergences,
         n_pairs=len(pairs),
         n_outputs=len(distributions.outputs),
         relation=distributions.relation,
-        rounding=_ERROR * max(1.0, *(-part.smallest for part in found)),
+        rounding=_excess(worst.epsilon, max(part.certain for part in found)),
+        delta_rounding={
+            float(e): deltas[e] - max(part.certain_deltas[i] for part in found) for i, e in enumerate(epsilons)
+        },
+        renyi_rounding={
+            float(order): _excess(divergences[order], max(part.certain_renyi[i] for part in found))
+            for i, order in enumerate(orders)
+        },
     )
+
+
+def _excess(loss: float, certain: float) -> float:
+    """Return the amount by which a computed loss exceeds the certain loss; 0 if the loss is infinite."""
+    return loss - certain if loss < math.inf else 0.0
 
 
 def _witness(distributions: OutputDistributions, first: int, second: int) -> Witness:
@@ -315,11 +380,13 @@ def _witness(distributions: OutputDistributions, first: int, second: int) -> Wit
 
 @dataclass
 class _Found:
-    epsilon: float
     pair: tuple[int, int]
     deltas: list[float]
     renyi: list[float]
-    smallest: float = 0.0  # smallest finite log probability of the compared distributions
+    certain_deltas: list[float]
+    certain_renyi: list[float]
+    epsilon: float = -1.0
+    certain: float = -math.inf
 
 
 def _audit_part(
@@ -329,22 +396,28 @@ def _audit_part(
     cache_bytes: int,
     pairs: NDArray[np.int64],
 ) -> _Found:
-    found = _Found(-1.0, (0, 0), [0.0] * len(epsilons), [0.0] * len(orders))
+    deltas, renyi = [0.0] * len(epsilons), [0.0] * len(orders)
+    found = _Found((0, 0), deltas, renyi, deltas.copy(), renyi.copy())
     distribution = CachedDistributions(distributions, cache_bytes)
     for first, second in pairs.tolist():
         here, there = distribution(first), distribution(second)
-        high, low = extremes(here, there)
-        loss = max(high, -low)
+        high, low, certain = extremes(here, there)
+        loss, found.certain = max(high, -low), max(found.certain, certain)
         if loss > found.epsilon:
             found.epsilon, found.pair = loss, (first, second)
         for log_p, log_q, up, down in ((here, there, high, -low), (there, here, -low, high)):
             for i, epsilon in enumerate(epsilons):
                 if hockey_stick_bound(up, down, epsilon) > found.deltas[i]:
-                    found.deltas[i] = max(found.deltas[i], hockey_stick(log_p, log_ratios(log_p, log_q), epsilon))
+                    losses = log_ratios(log_p, log_q)
+                    certain = hockey_stick(log_p, losses - rounding_errors(log_p, log_q), epsilon)
+                    found.deltas[i] = max(found.deltas[i], hockey_stick(log_p, losses, epsilon))
+                    found.certain_deltas[i] = max(found.certain_deltas[i], certain)
             for i, order in enumerate(orders):
                 if renyi_bound(up, down, order) > found.renyi[i]:
-                    found.renyi[i] = max(found.renyi[i], renyi_divergence(log_p, log_q, order))
-    found.smallest = distribution.smallest
+                    divergence = renyi_divergence(log_p, log_q, order)
+                    error = renyi_error(log_p, log_q, order) if divergence < math.inf else 0.0
+                    found.renyi[i] = max(found.renyi[i], divergence)
+                    found.certain_renyi[i] = max(found.certain_renyi[i], divergence - error)
     return found
 
 

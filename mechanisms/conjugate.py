@@ -36,29 +36,7 @@ MAX_PRIOR = 1e12
 
 
 def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64]:
-    """Return the Dirichlet parameters as a new float64 array if they define a proper prior.
-
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Finite entries > 0 and at most `MAX_PRIOR`, k ≥ 2.
-    k : int, optional
-        Required number of categories.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-
-    Raises
-    ------
-    ValueError
-        If the shape, the length or an entry is invalid.
-
-    Examples
-    --------
-    >>> validate_prior([1, 1])
-    array([1., 1.])
-    """
+    """Return the Dirichlet parameters as a new float64 array if they are a proper prior with entries ≤ `MAX_PRIOR`."""
     alpha = np.array(real_array("prior", prior))
     _require_categories("prior", alpha, k)
     if not (alpha.min() > 0 and alpha.max() < math.inf):  # the condition also rejects NaN
@@ -73,31 +51,7 @@ def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64
 
 
 def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = None) -> NDArray[np.int64]:
-    """Return the counts as a new int64 array if they are a histogram of n ≥ 1 records.
-
-    Parameters
-    ----------
-    counts : array_like, shape (k,)
-        Integers ≥ 0 (3.0 is accepted, 2.5 is not), with sum ≥ 1, k ≥ 2.
-    k : int, optional
-        Required number of categories.
-    n : int, optional
-        Required sum of the counts.
-
-    Returns
-    -------
-    ndarray of int64, shape (k,)
-
-    Raises
-    ------
-    ValueError
-        If the shape, the length, an entry or the sum is invalid.
-
-    Examples
-    --------
-    >>> validate_counts([3.0, 2], k=2, n=5)
-    array([3, 2])
-    """
+    """Return the counts as a new int64 array if they are a histogram of n ≥ 1 records; 3.0 is accepted, 2.5 is not."""
     values = real_array("counts", counts)
     _require_categories("counts", values, k)
     # Doubles represent all integers up to 2**53.
@@ -196,29 +150,7 @@ def posterior(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
 
 
 def count_candidates(n: int, k: int) -> int:
-    """Return |R| = C(n + k − 1, k − 1), the number of count vectors of `n` records in `k` categories.
-
-    Parameters
-    ----------
-    n : int
-        Number of records, ≥ 1.
-    k : int
-        Number of categories, ≥ 2.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If n < 1 or k < 2.
-
-    Examples
-    --------
-    >>> count_candidates(600, 4)
-    36361101
-    """
+    """Return |R| = C(n + k − 1, k − 1), the number of count vectors of `n` records in `k` categories."""
     n, k = validate_problem(n, k)
     return math.comb(n + k - 1, k - 1)
 
@@ -262,22 +194,6 @@ def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
 def rank_candidates(counts: ArrayLike, n: int, k: int) -> NDArray[np.int64]:
     """Return the row indices of count vectors in the result of `enumerate_candidates`.
 
-    Parameters
-    ----------
-    counts : array_like, shape (..., k)
-        Integers ≥ 0 with sum n.
-    n, k : int
-        Number of records and of categories.
-
-    Returns
-    -------
-    ndarray of int64, shape (...)
-
-    Raises
-    ------
-    ValueError
-        If the counts are not integers ≥ 0 with sum n, or there are more than `MAX_ENUMERATED` candidates.
-
     Examples
     --------
     >>> rank_candidates([[0, 1, 1], [2, 0, 0]], 2, 3)
@@ -295,29 +211,7 @@ def rank_candidates(counts: ArrayLike, n: int, k: int) -> NDArray[np.int64]:
 
 
 def validate_problem(n: int, k: int) -> tuple[int, int]:
-    """Return the numbers of records and of categories as ints, after checking their ranges.
-
-    Parameters
-    ----------
-    n : int
-        Number of records, ≥ 1.
-    k : int
-        Number of categories, ≥ 2.
-
-    Returns
-    -------
-    n, k : int
-
-    Raises
-    ------
-    ValueError
-        If one of them is not an integer in its range.
-
-    Examples
-    --------
-    >>> validate_problem(10.0, 3)
-    (10, 3)
-    """
+    """Return the numbers of records and of categories as ints, after checking their ranges."""
     return validate_size(n), validate_integer("k", k, least=2, advice="use 2 for a binomial")
 
 

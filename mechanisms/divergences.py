@@ -29,24 +29,24 @@ from numpy.typing import NDArray
 
 from mechanisms.jit import kernel
 
-__all__ = ["extremes", "hockey_stick", "hockey_stick_bound", "log_ratios", "renyi_bound", "renyi_divergence"]
+__all__ = [
+    "extremes",
+    "hockey_stick",
+    "hockey_stick_bound",
+    "log_ratios",
+    "renyi_bound",
+    "renyi_divergence",
+    "renyi_error",
+    "rounding_errors",
+]
 
 _LARGEST_EXPONENT = 700.0  # largest exponent, whose exponential is finite
+_ERROR = 4 * 2.0**-52  # relative error of a log probability: twice the largest error that was measured
 _SERIES, _TERMS = 0.5, 17  # range and number of terms of a series; 0.5¹⁶·2/18! is below 1e-20
 
 
 def log_ratios(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the privacy losses ln p − ln q, with 0 for outputs that are impossible under P and Q.
-
-    Parameters
-    ----------
-    log_p, log_q : ndarray of float64, shape (R,)
-        Log probabilities, −inf for impossible outputs.
-
-    Returns
-    -------
-    ndarray of float64, shape (R,)
-        Losses in nats.
 
     Examples
     --------
@@ -59,34 +59,42 @@ def log_ratios(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArra
     return losses
 
 
+def rounding_errors(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the errors of the `log_ratios` due to the rounding of log probabilities; 0 for infinite logarithms.
+
+    Examples
+    --------
+    >>> rounding_errors(np.array([0.0, -np.inf]), np.array([-2.0, -1.0])) * 2.0**52
+    array([8., 0.])
+    """
+    sizes = np.maximum(1.0, np.maximum(-log_p, -log_q))
+    return np.where(np.isfinite(sizes), _ERROR * sizes, 0.0)
+
+
 @kernel
 def extremes(log_p, log_q):
-    """Return the maximum and the minimum of the result of `log_ratios`, without allocating an array."""
-    high, low = -math.inf, math.inf
+    """Return the largest and the smallest loss of `log_ratios`, and the largest |loss| less its rounding error."""
+    high, low, certain = -math.inf, math.inf, -math.inf
     for i in range(log_p.size):
         change = log_p[i] - log_q[i]
         if change != change:  # the change is NaN if both logarithms are −inf
             change = 0.0
-        high, low = max(high, change), min(low, change)
-    return high, low
+        high, low, loss = max(high, change), min(low, change), abs(change)
+        certain = max(certain, loss if loss == math.inf else loss - _rounding(log_p[i], log_q[i]))
+    return high, low, certain
+
+
+@kernel
+def _rounding(log_p, log_q):
+    """Return the error of the difference of two log probabilities; 0 if both are −inf."""
+    size = max(1.0, -log_p, -log_q)
+    return _ERROR * size if size < math.inf else 0.0
 
 
 def hockey_stick(log_p: NDArray[np.float64], losses: NDArray[np.float64], epsilon: float) -> float:
     """Return the hockey-stick divergence δ(ε) of a distribution P from Q.
 
-    Parameters
-    ----------
-    log_p : ndarray of float64, shape (R,)
-        Log probabilities under P.
-    losses : ndarray of float64, shape (R,)
-        `log_ratios` of P and Q.
-    epsilon : float
-        ε ≥ 0 in nats.
-
-    Returns
-    -------
-    float
-        In [0, 1].
+    `losses` are the `log_ratios` of P and Q.
 
     Examples
     --------
@@ -101,22 +109,7 @@ def hockey_stick(log_p: NDArray[np.float64], losses: NDArray[np.float64], epsilo
 def hockey_stick_bound(up: float, down: float, epsilon: float) -> float:
     """Return an upper bound on the hockey-stick divergence: its value if `up` and −`down` are the only losses.
 
-    Parameters
-    ----------
-    up, down : float
-        Largest losses of P against Q and of Q against P, in nats.
-    epsilon : float
-        ε ≥ 0 in nats.
-
-    Returns
-    -------
-    float
-        In [0, 1].
-
-    Examples
-    --------
-    >>> round(hockey_stick_bound(math.log(3), math.log(3), 0.0), 12)
-    0.5
+    `up` and `down` are the largest losses of P against Q and of Q against P, in nats.
     """
     if up <= epsilon:
         return 0.0
@@ -126,23 +119,7 @@ def hockey_stick_bound(up: float, down: float, epsilon: float) -> float:
 def renyi_divergence(log_p: NDArray[np.float64], log_q: NDArray[np.float64], order: float) -> float:
     """Return the Rényi divergence D_λ(P‖Q) of order λ.
 
-    Parameters
-    ----------
-    log_p, log_q : ndarray of float64, shape (R,)
-        Log probabilities, −inf for impossible outputs.
-    order : float
-        λ ≥ 1; 1 is the Kullback–Leibler divergence.
-
-    Returns
-    -------
-    float
-        Divergence in nats; inf if an output is possible under P only.
-
-    Examples
-    --------
-    >>> log_p, log_q = np.log([0.75, 0.25]), np.log([0.25, 0.75])
-    >>> round(math.exp(renyi_divergence(log_p, log_q, 2.0)), 12) == round(0.75**2 / 0.25 + 0.25**2 / 0.75, 12)
-    True
+    It is in nats, and inf if an output is possible under P only; λ = 1 is the Kullback–Leibler divergence.
     """
     mu = order - 1
     growth, excess = _sum_excess(log_p, log_q, mu)
@@ -156,25 +133,33 @@ def renyi_divergence(log_p: NDArray[np.float64], log_q: NDArray[np.float64], ord
     return (high + math.log(float(np.exp(exponents - high).sum()))) / mu
 
 
-def renyi_bound(up: float, down: float, order: float) -> float:
-    """Return an upper bound on the Rényi divergence: its value if `up` and −`down` are the only losses.
+def renyi_error(log_p: NDArray[np.float64], log_q: NDArray[np.float64], order: float) -> float:
+    """Return the error of a finite `renyi_divergence` that is due to the rounding of the log probabilities.
 
-    Parameters
-    ----------
-    up, down : float
-        Largest losses of P against Q and of Q against P, in nats.
-    order : float
-        λ ≥ 1.
-
-    Returns
-    -------
-    float
-        Divergence in nats; inf if a loss is infinite.
+    With the weights w = p^λ·q^(1−λ)/Σ p^λ·q^(1−λ), errors η(r) of the losses ≤ ε change the divergence by about
+    min(λε, 2)·Σ (w + q)·η. An output that is impossible under P and Q up to underflow has no weight.
 
     Examples
     --------
-    >>> round(renyi_bound(math.log(3), math.log(3), 1.0), 12) == round(0.5 * math.log(3), 12)
+    >>> log_p, log_q = np.array([-0.5, -0.93275, -1e16]), np.array([-0.93275, -0.5, -1e16])
+    >>> renyi_error(log_p, log_q, 2.0) < 1e-14
     True
+    """
+    mass = np.isfinite(log_p) & np.isfinite(log_q)
+    p, q = log_p[mass], log_q[mass]
+    if not mass.any():
+        return 0.0
+    errors = rounding_errors(p, q)
+    exponents = p + (order - 1.0) * (p - q)
+    weights = np.exp(exponents - exponents.max())
+    mean = float(np.sum(weights * errors) / weights.sum() + np.sum(np.exp(q) * errors))
+    return min(order * float(np.abs(p - q).max()), 2.0) * mean
+
+
+def renyi_bound(up: float, down: float, order: float) -> float:
+    """Return an upper bound on the Rényi divergence: its value if `up` and −`down` are the only losses.
+
+    `up` and `down` are the largest losses of P against Q and of Q against P, in nats.
     """
     if math.isinf(up) or math.isinf(down):
         return math.inf

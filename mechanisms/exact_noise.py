@@ -40,13 +40,7 @@ _BITS = 32
 
 
 def require_opendp() -> Any:
-    """Return the module ``opendp.prelude``, which releases of real data need.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If OpenDP is not installed.
-    """
+    """Return the module ``opendp.prelude``, which releases of real data need."""
     try:
         opendp = importlib.import_module("opendp.prelude")
     except ModuleNotFoundError as error:
@@ -59,29 +53,7 @@ def require_opendp() -> Any:
 
 
 def laplace_scale_for(sensitivity: int, epsilon: float) -> float:
-    """Return the smallest double b for which sensitivity/b ≤ ε holds in exact arithmetic.
-
-    Parameters
-    ----------
-    sensitivity : int
-        Sensitivity in the ℓ₁ norm, ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If the scale exceeds 2⁵².
-
-    Examples
-    --------
-    >>> laplace_scale_for(2, 0.5), laplace_scale_for(1, 3.0) >= 1 / Fraction(3)
-    (4.0, True)
-    """
+    """Return the smallest double b for which sensitivity/b ≤ ε holds in exact arithmetic."""
     scale = sensitivity / epsilon
     if Fraction(sensitivity) > Fraction(scale) * Fraction(epsilon):
         scale = math.nextafter(scale, math.inf)
@@ -91,48 +63,14 @@ def laplace_scale_for(sensitivity: int, epsilon: float) -> float:
 
 
 def integer_laplace(scale: float, size: int) -> Integers:
-    """Draw independent integers z with Pr[z] exactly proportional to exp(−|z|/scale).
-
-    Parameters
-    ----------
-    scale : float
-        Scale of the noise, in (0, 2⁵²].
-    size : int
-        Number of draws.
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If OpenDP is not installed.
-    """
+    """Draw independent integers z with Pr[z] exactly proportional to exp(−|z|/scale), scale in (0, 2⁵²]."""
     dp = require_opendp()
     domain, metric = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
     return np.array(dp.m.make_laplace(domain, metric, scale=float(scale))([0] * size), dtype=np.int64)
 
 
 def integer_gaussian(std: float, size: int) -> Integers:
-    """Draw independent integers z with Pr[z] exactly proportional to exp(−z²/(2·std²)).
-
-    Parameters
-    ----------
-    std : float
-        Scale parameter σ, in (0, 2⁵²], approximately the standard deviation.
-    size : int
-        Number of draws.
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If OpenDP is not installed.
-    """
+    """Draw independent integers z with Pr[z] exactly proportional to exp(−z²/(2·std²)), std in (0, 2⁵²]."""
     dp = require_opendp()
     domain, metric = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     return np.array(dp.m.make_gaussian(domain, metric, scale=float(std))([0] * size), dtype=np.int64)
@@ -141,28 +79,12 @@ def integer_gaussian(std: float, size: int) -> Integers:
 def noisy_sums(values: NDArray[np.float64], low: float, high: float, epsilon: float) -> NDArray[np.float64]:
     """Return sums of bounded values with exact discrete Laplace noise; each sum is ε-DP if one value is replaced.
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (M, c)
-        Private values, one sum per column; values outside the bounds are clipped.
-    low, high : float
-        Public bounds, low < high.
-    epsilon : float
-        Privacy loss of each sum, in nats.
-
-    Returns
-    -------
-    ndarray of float64, shape (c,)
+    Private values have shape (M, c), one sum per column; values outside the public bounds are clipped.
 
     Notes
     -----
     Each value is rounded to `low` plus a multiple of the unit u = (high − low)/2³². The rounding changes a sum by at
     most M·u/2, or 2⁻³³·M·ε noise scales. In units of u the sensitivity is 2³² and the noise scale 2³²/ε, rounded up.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If OpenDP is not installed.
     """
     unit = (high - low) * 2.0**-_BITS
     whole = np.clip(np.rint((np.clip(values, low, high) - low) / unit), 0, 2**_BITS)
@@ -175,27 +97,7 @@ def sum_zero(draw: Callable[[float, int], Integers], scale: float, k: int) -> In
     """Draw k independent integers conditioned on a sum of zero, by exact rejection sampling.
 
     The expected number of rejected vectors is about √(2πk) times the standard deviation of one integer, and does not
-    depend on any data.
-
-    Parameters
-    ----------
-    draw : callable
-        `integer_laplace` or `integer_gaussian`.
-    scale : float
-        Parameter of `draw`.
-    k : int
-        Number of integers, ≥ 2.
-
-    Returns
-    -------
-    ndarray of int64, shape (k,)
-
-    Raises
-    ------
-    ValueError
-        If rejection sampling is expected to need too many draws at this scale.
-    ModuleNotFoundError
-        If OpenDP is not installed.
+    depend on any data. `draw` is `integer_laplace` or `integer_gaussian`.
     """
     expected = math.sqrt(2 * math.pi * k) * (2.0 * scale + 1.0)
     if expected * k > _MAX_DRAWS:

@@ -26,15 +26,7 @@ __all__ = ["hellinger", "log_affinity", "validate_parameters"]
 def log_affinity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     """Return the log affinity ℓ(a, b) = lnΓ((a+b)/2) − ½lnΓ(a) − ½lnΓ(b), elementwise.
 
-    Parameters
-    ----------
-    a, b : array_like, shape (...)
-        Positive numbers; the shapes broadcast.
-
-    Returns
-    -------
-    ndarray of float64, shape (...)
-        Values ≤ 0, in nats. The relative error is about 1e-14, and below 1e-12 for any arguments in [1e-2, 1e7].
+    Arguments are > 0, values ≤ 0. The relative error is about 1e-14, and below 1e-12 for arguments in [1e-2, 1e7].
 
     Notes
     -----
@@ -46,11 +38,6 @@ def log_affinity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 
     which has no terms of the size of lnΓ; the differences of R are expanded in u² as well. Arguments below 16 are
     first shifted by the recurrence Γ(z+1) = zΓ(z): ℓ(a, b) = ℓ(a+1, b+1) + ½·log1p(−u²), whose terms have one sign.
-
-    Examples
-    --------
-    >>> print(np.round(log_affinity([1.0, 1e7], [2.0, 1e7 + 1]) * [1, 1e8], 6))
-    [-0.120782 -1.25    ]
     """
     first, second = np.broadcast_arrays(np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64))
     result = np.empty(first.shape)

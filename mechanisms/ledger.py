@@ -1,8 +1,8 @@
 """Ledger of the releases from one data set, which computes the total privacy loss of these releases.
 
 dp-accounting composes the releases (`mechanisms.profile_accountant`): it convolves privacy loss distributions, and adds
-the ρ of zero-concentrated guarantees. The sums of all ε and of all δ are another bound, and the ledger returns the
-smaller of the two.
+the ρ of zero-concentrated guarantees. The sums of all ε and of all δ, to which the sum of all ρ is converted, are
+another bound, which has no largest loss, and the ledger returns the smaller of the two.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 from mechanisms.accounting import Source, accounting_event
 from mechanisms.counts.noise import NoisyCounts, histogram_sensitivity
-from mechanisms.privacy import Guarantee, Neighbouring, Status
+from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, Status
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.privacy_profile import PrivacyProfile
+from mechanisms.renyi.concentrated import concentrated_delta, concentrated_epsilon
 from mechanisms.renyi.gaussian_counts import GaussianCounts
 
 __all__ = ["Ledger", "LedgerEntry"]
@@ -37,16 +38,19 @@ class LedgerEntry:
         Number of releases, ≥ 1.
     epsilon, delta : float
         Privacy parameters of one release; ε is inf if no (ε, δ) guarantee is known.
+    rho : float
+        ρ of a zero-concentrated guarantee of one release, which replaces ε and δ; 0 for other releases.
     event : dp_accounting.DpEvent
         dp-accounting event of one release.
     """
 
-    label: str
-    stated: str
+    label: str  # name of the releases, or ""
+    stated: str  # guarantee of one release as text
     times: int
-    epsilon: float
+    epsilon: float  # of one release; inf if no (ε, δ) guarantee is known
     delta: float
-    event: Any = field(repr=False)
+    rho: float
+    event: Any = field(repr=False)  # dp-accounting event of one release
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class Ledger:
                 f"{source} ({relation.value}); use one ledger per relation"
             )
         status = getattr(source, "status", Status.PROVED)
-        entry = LedgerEntry(label, _describe(source), times, *_approximate(source), event)
+        entry = LedgerEntry(label, _describe(source), times, *_approximate(source), _rho(source), event)
         return replace(
             self,
             entries=(*self.entries, entry),
@@ -155,9 +159,11 @@ class Ledger:
         ValueError
             If `delta` is invalid.
         """
-        sum_epsilon = math.fsum(entry.times * entry.epsilon for entry in self.entries)
-        sum_delta = math.fsum(entry.times * entry.delta for entry in self.entries)
-        summed = sum_epsilon if sum_delta <= delta else math.inf
+        sum_epsilon, sum_delta, rho = self._sums()
+        rest = delta - sum_delta
+        summed = sum_epsilon if rest >= 0 else math.inf
+        if rho:
+            summed += concentrated_epsilon(rho, rest) if 0 < rest < 1 else math.inf
         if delta == 0:
             return summed
         if validate_delta(delta) < _LEAST_DELTA:
@@ -178,8 +184,10 @@ class Ledger:
             In [0, 1]; values below 1e-12 are rounding errors.
         """
         epsilon = validate_epsilon(epsilon)
-        sum_epsilon = math.fsum(entry.times * entry.epsilon for entry in self.entries)
-        summed = math.fsum(entry.times * entry.delta for entry in self.entries) if sum_epsilon <= epsilon else 1.0
+        sum_epsilon, sum_delta, rho = self._sums()
+        rest = epsilon - sum_epsilon
+        converted = float(concentrated_delta(rho, rest)) if rho and rest >= 0 else 0.0
+        summed = sum_delta + converted if rest >= 0 else 1.0
         return min(summed, max(0.0, float(self._compose().get_delta(epsilon))))
 
     def guarantee(self, delta: float) -> Guarantee:
@@ -205,6 +213,15 @@ class Ledger:
         if math.isinf(epsilon):
             raise ValueError(f"epsilon must be finite at delta = {delta:g}, got inf; choose a larger delta")
         return Guarantee(epsilon, delta, self.relation, status=self.status)
+
+    def _sums(self) -> tuple[float, float, float]:
+        """Return the sums of ε and δ of the releases without ρ, and the sum of ρ of the others."""
+        others = [entry for entry in self.entries if not entry.rho]
+        return (
+            math.fsum(entry.times * entry.epsilon for entry in others),
+            math.fsum(entry.times * entry.delta for entry in others),
+            math.fsum(entry.times * entry.rho for entry in self.entries),
+        )
 
     def _compose(self) -> Any:
         from mechanisms.profile_accountant import ProfileAccountant  # imported here, because dp-accounting is optional
@@ -233,3 +250,10 @@ def _approximate(source: Source) -> tuple[float, float]:
     if isinstance(source, PrivacyProfile):
         return source.epsilon(0.0), 0.0
     return math.inf, 0.0
+
+
+def _rho(source: Source) -> float:
+    """Return the ρ of a zero-concentrated guarantee, or of a release with normal noise; 0 for other sources."""
+    if isinstance(source, GaussianCounts):
+        return source.noise_std**-2
+    return source.rho if isinstance(source, ConcentratedGuarantee) else 0.0

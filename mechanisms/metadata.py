@@ -11,52 +11,26 @@ Origin = Literal["paper", "baseline", "reference", "ours"]
 
 @dataclass(frozen=True)
 class Style:
-    """Style of a method in figures; methods of one family share a colour.
+    """Style of a method in figures; methods of one family share a colour."""
 
-    Attributes
-    ----------
-    color : str
-        "blue", "vermilion", "green", "purple", "orange", "sky", "grey", "olive", "brown", "crimson" or "teal".
-    marker : str
-        Marker, by the characters that matplotlib uses: "o" is a circle, "s" a square.
-    """
-
-    color: str
-    marker: str
+    color: str  # "blue", "vermilion", "green", "purple", "orange", "sky", "grey", "olive", "brown", "crimson" or "teal"
+    marker: str  # as in matplotlib: "o" is a circle, "s" a square
 
 
 @dataclass(frozen=True)
 class Entry:
     """Entry of a registry.
 
-    Attributes
-    ----------
-    name : str
-        Key in the registry.
-    note : str
-        Description in one sentence; for a method that is not private, the reason why it is not.
-    origin : {"paper", "baseline", "reference", "ours"}
-        "paper" for a method that a paper proposes, "baseline" for a method that a paper compares its proposal with,
-        "reference" for a non-private posterior, "ours" for a method of this project.
-    paper : str
-        Key of the paper that proposes the method or uses it as a baseline, such as "P0"; empty if there is none.
-    variant : str
-        Difference from the method as published, in a few words.
-    style : Style or None
-        Style in figures; for None, each figure chooses a style.
-
-    Examples
-    --------
-    >>> Entry("laplace-dimension", origin="baseline", paper="P0").origin_text
-    "P0's baseline"
+    The origin is "paper" for a method that a paper proposes, "baseline" for a method that a paper compares its proposal
+    with, "reference" for a non-private posterior, "ours" for a method of this project.
     """
 
-    name: str
-    note: str = ""
+    name: str  # key in the registry
+    note: str = ""  # description in one sentence; if not private, the reason
     origin: Origin = field(default="ours", kw_only=True)
-    paper: str = field(default="", kw_only=True)
-    variant: str = field(default="", kw_only=True)
-    style: Style | None = field(default=None, kw_only=True, repr=False)
+    paper: str = field(default="", kw_only=True)  # paper that proposes it or uses it as a baseline, such as "P0"
+    variant: str = field(default="", kw_only=True)  # difference from the method as published, in a few words
+    style: Style | None = field(default=None, kw_only=True, repr=False)  # None: each figure chooses
 
     @property
     def origin_text(self) -> str:
@@ -71,11 +45,6 @@ N = TypeVar("N")
 
 def find_entry(registry: Mapping[str, N], entry: N | str, what: str = "name", advice: str = "choose one of them") -> N:
     """Return the registry entry with a given name; an argument that is not a string is returned unchanged.
-
-    Raises
-    ------
-    ValueError
-        If the registry has no entry with this name, or `entry` is neither a string nor of the class of the entries.
 
     Examples
     --------

@@ -13,27 +13,9 @@ def neighbouring_pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return all pairs of data sets that differ in one replaced record, one pair per equivalence class.
 
-    Parameters
-    ----------
-    labels : ndarray of float64, shape (k,)
-        Label of each category. Two pairs are equivalent if they differ by a permutation of categories with equal
-        labels.
-    candidates : ndarray of int64, shape (|R|, k)
-        Counts of all data sets, from `enumerate_candidates`.
-
-    Returns
-    -------
-    datasets : ndarray of int64, shape (D, k)
-        The data sets that occur in a pair, in lexicographic order.
-    pairs : ndarray of int64, shape (P, 2)
-        Indices into `datasets`.
-
-    Examples
-    --------
-    >>> from mechanisms.conjugate import enumerate_candidates
-    >>> datasets, pairs = neighbouring_pairs(np.ones(2), enumerate_candidates(3, 2))
-    >>> print(datasets.tolist(), pairs.tolist())
-    [[0, 3], [1, 2], [2, 1]] [[0, 1], [1, 2]]
+    Two pairs are equivalent if they differ by a permutation of categories with equal labels. `candidates` are from
+    `enumerate_candidates`. Return the D data sets that occur in a pair, in lexicographic order, and indices of pairs
+    into them, shape (P, 2).
     """
     k = labels.size
     n = int(candidates[0].sum())
@@ -65,27 +47,9 @@ def adding_pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return all pairs of data sets of n and n + 1 records that differ in one added record, one per equivalence class.
 
-    Parameters
-    ----------
-    labels : ndarray of float64, shape (k,)
-        Label of each category. Two pairs are equivalent if they differ by a permutation of categories with equal
-        labels.
-    candidates : ndarray of int64, shape (|R|, k)
-        Counts of all data sets of n records, from `enumerate_candidates`.
-
-    Returns
-    -------
-    datasets : ndarray of int64, shape (D, k)
-        The data sets that occur in a pair, in lexicographic order.
-    pairs : ndarray of int64, shape (P, 2)
-        Indices into `datasets`; the data set of n records comes first.
-
-    Examples
-    --------
-    >>> from mechanisms.conjugate import enumerate_candidates
-    >>> datasets, pairs = adding_pairs(np.ones(2), enumerate_candidates(1, 2))
-    >>> print(datasets.tolist(), pairs.tolist())
-    [[0, 1], [0, 2], [1, 1]] [[0, 1], [0, 2]]
+    Two pairs are equivalent if they differ by a permutation of categories with equal labels. `candidates` are the
+    counts of n records from `enumerate_candidates`. Return the D data sets that occur in a pair, in lexicographic
+    order, and indices of pairs into them, shape (P, 2), with the data set of n records first.
     """
     k, larger = labels.size, int(candidates[0].sum()) + 1
     classes = np.unique(labels, return_inverse=True)[1]
@@ -100,19 +64,7 @@ def canonical_pairs(
     """Return a canonical form of pairs (c, c') under permutations of the categories within each class.
 
     Each category is encoded as one number, and the numbers of each class are sorted. Equivalent pairs have equal forms.
-
-    Parameters
-    ----------
-    first, second : ndarray of int64, shape (P, k)
-        Counts of at most n records.
-    classes : ndarray of int64, shape (k,)
-        Class 0, 1, ... of each category; categories of one class are exchangeable.
-    n : int
-        Upper bound on the number of records.
-
-    Returns
-    -------
-    ndarray of int64, shape (P, k)
+    Categories of one class 0, 1, ... are exchangeable, and counts are of at most n records.
 
     Examples
     --------

@@ -47,27 +47,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class NoiseShape:
-    """Distribution of noise up to its scale.
+    """Distribution of noise up to its scale."""
 
-    Attributes
-    ----------
-    log_normaliser : callable
-        Maps the scale and the number of components to `Noise.log_normaliser`.
-    draw : callable
-        Maps a generator, the scale and a shape to draws; see `Noise.sample`.
-    power : int
-        Power of the residual in the log density.
-    is_integer : bool
-        True if draws are integers.
-    sums_to_zero : bool
-        True if the components of a draw sum to zero.
-    """
-
-    log_normaliser: Callable[[float, int], float]
-    draw: Callable[[np.random.Generator, float, tuple[int, ...]], Floats]
-    power: int = 1
+    log_normaliser: Callable[[float, int], float]  # (scale, number of components) -> `Noise.log_normaliser`
+    draw: Callable[[np.random.Generator, float, tuple[int, ...]], Floats]  # (generator, scale, shape) -> draws
+    power: int = 1  # of the residual in the log density
     is_integer: bool = False
-    sums_to_zero: bool = False
+    sums_to_zero: bool = False  # the components of a draw sum to zero
 
 
 @dataclass(frozen=True)

@@ -44,26 +44,7 @@ class Status(Enum):
 
 
 def validate_relation(relation: Neighbouring) -> Neighbouring:
-    """Return `relation` if it is a neighbouring relation; names are not accepted.
-
-    Parameters
-    ----------
-    relation : Neighbouring
-
-    Returns
-    -------
-    Neighbouring
-
-    Raises
-    ------
-    ValueError
-        If `relation` is not a `Neighbouring`.
-
-    Examples
-    --------
-    >>> validate_relation(RELATIONS["add-remove"]).name
-    'ADD_OR_REMOVE_ONE'
-    """
+    """Return `relation` if it is a neighbouring relation; names are not accepted."""
     if not isinstance(relation, Neighbouring):
         raise ValueError(f"relation must be a Neighbouring, got {relation!r}; look up names in RELATIONS")
     return relation
@@ -78,7 +59,7 @@ class Guarantee:
     Parameters
     ----------
     epsilon : float
-        Privacy loss in nats, finite and > 0.
+        Privacy loss in nats, finite and > 0; 0 is allowed if `delta` is > 0.
     delta : float
         0 for pure differential privacy, otherwise in (0, 1).
     relation : Neighbouring
@@ -107,9 +88,9 @@ class Guarantee:
     status: Status = field(default=Status.PROVED, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", validate_epsilon(self.epsilon))
-        is_zero = is_real(self.delta) and self.delta == 0
-        object.__setattr__(self, "delta", 0.0 if is_zero else validate_delta(self.delta))
+        object.__setattr__(self, "delta", 0.0 if _is_zero(self.delta) else validate_delta(self.delta))
+        no_loss = _is_zero(self.epsilon) and not self.is_pure
+        object.__setattr__(self, "epsilon", 0.0 if no_loss else validate_epsilon(self.epsilon))
         _validate_evidence(self.relation, self.status)
 
     @property
@@ -120,6 +101,10 @@ class Guarantee:
     def __str__(self) -> str:
         stated = f"{self.epsilon:g}-DP" if self.is_pure else f"({self.epsilon:g}, {self.delta:g})-DP"
         return stated + _qualifier(self.relation, self.status)
+
+
+def _is_zero(value: object) -> bool:
+    return is_real(value) and value == 0
 
 
 def pure_guarantee(epsilon: float, delta: float | None = None) -> Guarantee:
@@ -246,24 +231,7 @@ class _Stated(Protocol):
 
 
 def require_proved(guarantee: _Stated, allow_conjectured: bool = False) -> None:
-    """Raise ValueError if a guarantee is conjectured, unless the caller allows it.
-
-    Parameters
-    ----------
-    guarantee : Guarantee, RenyiGuarantee, ConcentratedGuarantee or PrivacyProfile
-    allow_conjectured : bool
-        True to accept a conjectured guarantee.
-
-    Raises
-    ------
-    ValueError
-        If the guarantee is conjectured and `allow_conjectured` is false.
-
-    Examples
-    --------
-    >>> require_proved(Guarantee(1.0))
-    >>> require_proved(Guarantee(1.0, 1e-8, status=Status.CONJECTURED), allow_conjectured=True)
-    """
+    """Raise ValueError if a guarantee is conjectured, unless the caller allows it."""
     if guarantee.status is Status.CONJECTURED and not allow_conjectured:
         raise ValueError(
             f"a guarantee must be proved to be composed, got {guarantee}; pass a proved guarantee, or "

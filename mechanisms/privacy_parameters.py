@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mechanisms.arguments import is_real, validate_integer, validate_positive
+from mechanisms.arguments import describe, is_real, validate_integer, validate_positive
 
 __all__ = [
     "SMALLEST_EPSILON",
@@ -30,24 +30,7 @@ _MOST_RECORDS = 10**15
 def validate_epsilon(epsilon: float) -> float:
     """Return `epsilon` as a float if it is a valid privacy loss in nats.
 
-    Parameters
-    ----------
-    epsilon : float
-        In [1e-100, 1e100], so that noise scales, squares and products with n or k neither underflow nor overflow.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If `epsilon` is not a finite number > 0 or is outside this range.
-
-    Examples
-    --------
-    >>> validate_epsilon(1)
-    1.0
+    It is in [1e-100, 1e100], so that noise scales, squares and products with n or k neither underflow nor overflow.
     """
     value = validate_positive("epsilon", epsilon, "choose a loss in nats, such as 1.0")
     if not _EPSILONS[0] <= value <= _EPSILONS[1]:
@@ -56,27 +39,7 @@ def validate_epsilon(epsilon: float) -> float:
 
 
 def validate_resolved_epsilon(epsilon: float) -> float:
-    """Return `epsilon` as a float if it is large enough for output distributions computed in double precision.
-
-    Parameters
-    ----------
-    epsilon : float
-        Finite and ≥ `SMALLEST_EPSILON`.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If `epsilon` is outside this range.
-
-    Examples
-    --------
-    >>> validate_resolved_epsilon(1e-8)
-    1e-08
-    """
+    """Return `epsilon` as a float if it is large enough for output distributions computed in double precision."""
     value = validate_epsilon(epsilon)
     if value < SMALLEST_EPSILON:
         raise ValueError(
@@ -87,27 +50,7 @@ def validate_resolved_epsilon(epsilon: float) -> float:
 
 
 def validate_delta(delta: float | None) -> float:
-    """Return `delta` as a float if it is in the open interval (0, 1).
-
-    Parameters
-    ----------
-    delta : float
-        0 < delta < 1.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If `delta` is not in (0, 1).
-
-    Examples
-    --------
-    >>> validate_delta(1e-8)
-    1e-08
-    """
+    """Return `delta` as a float if it is in the open interval (0, 1)."""
     value = _as_float(delta, "delta must be in (0, 1)")
     if not 0 < value < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta}; choose a value well below 1/n, such as 1e-8")
@@ -115,27 +58,7 @@ def validate_delta(delta: float | None) -> float:
 
 
 def validate_order(order: float) -> float:
-    """Return the order λ of a Rényi divergence as a float if it is finite and ≥ 1.
-
-    Parameters
-    ----------
-    order : float
-        Finite and ≥ 1; 1 is the Kullback–Leibler divergence.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If `order` is not a finite number ≥ 1.
-
-    Examples
-    --------
-    >>> validate_order(2)
-    2.0
-    """
+    """Return the order λ of a Rényi divergence as a float if it is finite and ≥ 1."""
     value = _as_float(order, "order must be a finite number >= 1")
     if not (math.isfinite(value) and value >= 1):
         raise ValueError(
@@ -144,13 +67,15 @@ def validate_order(order: float) -> float:
     return value
 
 
-def validate_size(n: int) -> int:
-    """Return the number of records as an int if it is an integer from 1 to 10¹⁵, so that sums of records are exact.
+def validate_size(n: int, least: int = 1) -> int:
+    """Return the number of records as an int if it is an integer up to 10¹⁵, so that sums of records are exact.
 
     Parameters
     ----------
     n : int
         Number of records, public.
+    least : int
+        Smallest allowed number.
 
     Returns
     -------
@@ -166,38 +91,18 @@ def validate_size(n: int) -> int:
     >>> validate_size(10)
     10
     """
-    size = validate_integer("n", n, advice="pass the number of records")
+    size = validate_integer("n", n, least, advice="pass the number of records")
     if size > _MOST_RECORDS:
         raise ValueError(f"n must be at most {_MOST_RECORDS:,}, got {size:.3g}; pass the number of records")
     return size
 
 
 def validate_sensitivity(sensitivity: float) -> float:
-    """Return the sensitivity of a statistic as a float if it is a finite number > 0.
-
-    Parameters
-    ----------
-    sensitivity : float
-        Largest change of the statistic between neighbours, > 0, in units of the statistic.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If `sensitivity` is not a finite number > 0.
-
-    Examples
-    --------
-    >>> validate_sensitivity(2)
-    2.0
-    """
+    """Return the sensitivity of a statistic as a float if it is a finite number > 0."""
     return validate_positive("sensitivity", sensitivity, "pass the largest change of the statistic")
 
 
 def _as_float(value: object, requirement: str) -> float:
     if not is_real(value):
-        raise ValueError(f"{requirement}, got {value!r}; pass a number")
+        raise ValueError(f"{requirement}, got {describe(value)}; pass a number")
     return float(value)  # type: ignore[arg-type]

@@ -12,6 +12,10 @@ privacy losses of its pair are points of the grid (Doroshenko et al. 2022, "conn
 convolutions. The neighbouring relation is symmetric, so δ(−ε) = 1 − e^(−ε)·(1 − δ(ε)), and a grid of ε ≥ 0 is
 sufficient.
 
+**Truncation and underflow.** A profile from a table that omits outputs, or whose probabilities underflow, bounds δ from
+above: the omitted mass is part of δ at every ε, and a positive probability counts as at least `_LEAST`. So δ is 0 at an
+ε only if no output has a larger loss, and only such a profile has a pure guarantee.
+
 References
 ----------
 Zhu, Dong & Wang, "Optimal accounting of differential privacy via characteristic function", AISTATS 2022, definition 7,
@@ -35,6 +39,8 @@ from mechanisms.privacy import Guarantee, Neighbouring, Status
 __all__ = ["LARGEST_LOSS", "STEP", "PrivacyProfile", "audited_profile", "guarantee_profile", "losses_profile"]
 
 Floats = NDArray[np.float64]
+
+_LEAST = 1e-300  # replaces smaller positive probabilities, whose products with small numbers would underflow
 
 STEP = 1e-4
 """Distance between points of the grid in nats, the default of dp-accounting."""
@@ -197,30 +203,14 @@ def audited_profile(distributions: OutputDistributions) -> PrivacyProfile:
             deltas = np.concatenate([deltas, np.full(size - deltas.size, deltas[-1])])
         _raise_profile(log_p, log_q, STEP, deltas)
         _raise_profile(log_q, log_p, STEP, deltas)
-    return PrivacyProfile(np.minimum(deltas, 1.0), distributions.relation)
+    return PrivacyProfile(np.minimum(deltas + distributions.omitted, 1.0), distributions.relation)
 
 
 def guarantee_profile(guarantee: Guarantee) -> PrivacyProfile:
     """Return the profile of the worst mechanism with an (ε, δ) guarantee.
 
     With probability δ this mechanism publishes a record, and otherwise it publishes a randomised response to the record
-    (Kairouz, Oh & Viswanath 2015).
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        Guarantee with δ ≥ 0.
-
-    Returns
-    -------
-    PrivacyProfile
-        Profile with the relation and the status of the guarantee.
-
-    Examples
-    --------
-    >>> profile = guarantee_profile(Guarantee(1.0, 1e-8))
-    >>> print(profile.delta(1.0), profile.delta(0.0) == 1e-8 + (1 - 1e-8) * math.tanh(0.5))
-    1e-08 True
+    (Kairouz, Oh & Viswanath 2015). The profile has the relation and the status of the guarantee.
     """
     loss, delta = guarantee.epsilon, guarantee.delta
     epsilons = np.arange(1 + math.ceil(min(loss, LARGEST_LOSS) / STEP)) * STEP
@@ -230,7 +220,11 @@ def guarantee_profile(guarantee: Guarantee) -> PrivacyProfile:
 
 
 def losses_profile(
-    losses: ArrayLike, probabilities: ArrayLike, relation: Neighbouring = Neighbouring.REPLACE_ONE
+    losses: ArrayLike,
+    probabilities: ArrayLike,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE,
+    *,
+    omitted: float = 0.0,
 ) -> PrivacyProfile:
     """Return the profile of a mechanism whose privacy loss distribution is the same for all pairs of neighbours.
 
@@ -242,6 +236,9 @@ def losses_profile(
         Probabilities of the losses under p.
     relation : Neighbouring
         The neighbouring relation.
+    omitted : float
+        Upper bound on the probability of losses that `losses` omits, or whose probabilities underflow; it is added to
+        δ.
 
     Returns
     -------
@@ -258,7 +255,7 @@ def losses_profile(
         log_p = np.log(np.asarray(probabilities, dtype=np.float64))
     deltas = np.zeros(1 + math.ceil(min(max(float(values.max()), 0.0), LARGEST_LOSS) / STEP))
     _raise_profile(log_p, log_p - values, STEP, deltas)
-    return PrivacyProfile(np.minimum(deltas, 1.0), relation)
+    return PrivacyProfile(np.minimum(deltas + omitted, 1.0), relation)
 
 
 @kernel
@@ -291,7 +288,7 @@ def _raise_profile(log_p, log_q, step, deltas):
         if loss <= 0.0:
             continue
         place = last if loss >= last * step else int(loss / step)
-        p, tilt = math.exp(log_p[i]), math.exp(place * step - loss)
+        p, tilt = max(math.exp(log_p[i]), _LEAST), math.exp(place * step - loss)
         own[place] += max(0.0, p * -math.expm1(place * step - loss))
         own_tilted[place] += p * tilt
     decay, rise = math.exp(-step), -math.expm1(-step)

@@ -22,32 +22,15 @@ __all__ = ["ProfileAccountant", "ProfileDpEvent", "connect_dots"]
 
 @attr.s(frozen=True, auto_attribs=True, eq=False)
 class ProfileDpEvent(DpEvent):
-    """Event of a release with a known privacy profile.
+    """Event of a release with a known privacy profile."""
 
-    Attributes
-    ----------
-    profile : PrivacyProfile
-        Upper bound on δ(ε) for all pairs of neighbouring data sets.
-    """
-
-    profile: PrivacyProfile
+    profile: PrivacyProfile  # upper bound on δ(ε) for all pairs of neighbouring data sets
 
 
 class ProfileAccountant(PLDAccountant):
     """A ``PLDAccountant`` that also accepts `ProfileDpEvent` and dp-accounting's ``ZCDpEvent``.
 
     The values of ρ of zero-concentrated guarantees are added, and the sum is converted to a profile to compute ε or δ.
-
-    Examples
-    --------
-    The total ε of ten 0.1-DP releases, a Laplace release and a 0.001-zCDP release, at δ = 1e-6:
-
-    >>> from dp_accounting import LaplaceDpEvent
-    >>> from mechanisms import Guarantee
-    >>> from mechanisms.privacy_profile import guarantee_profile
-    >>> accountant = ProfileAccountant().compose(ProfileDpEvent(guarantee_profile(Guarantee(0.1))), 10)
-    >>> print(f"{accountant.compose(LaplaceDpEvent(10.0)).compose(ZCDpEvent(0.001)).get_epsilon(1e-6):.3f}")
-    1.186
     """
 
     _pld: PrivacyLossDistribution
@@ -92,14 +75,7 @@ class ProfileAccountant(PLDAccountant):
 def connect_dots(profile: PrivacyProfile) -> PrivacyLossDistribution:
     """Return the privacy loss distribution that dominates every mechanism with this profile.
 
-    Parameters
-    ----------
-    profile : PrivacyProfile
-
-    Returns
-    -------
-    dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution
-        Losses are multiples of `STEP`; the probability of an infinite loss is δ at the last point of the grid.
+    Losses are multiples of `STEP`; the probability of an infinite loss is δ at the last point of the grid.
 
     References
     ----------

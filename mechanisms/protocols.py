@@ -60,27 +60,7 @@ class Posterior(Protocol):
 
 
 def validate_probabilities(probabilities: ArrayLike) -> Floats:
-    """Return probabilities as an array after checking that they lie in (0, 1).
-
-    Parameters
-    ----------
-    probabilities : array_like
-        Values in (0, 1).
-
-    Returns
-    -------
-    ndarray of float64
-
-    Raises
-    ------
-    ValueError
-        If a probability is not in (0, 1).
-
-    Examples
-    --------
-    >>> validate_probabilities([0.025, 0.975])
-    array([0.025, 0.975])
-    """
+    """Return probabilities as an array after checking that they lie in (0, 1)."""
     p = np.asarray(probabilities, dtype=np.float64)
     if not np.all((p > 0) & (p < 1)):
         raise ValueError(f"p must be in (0, 1), got {p[~((p > 0) & (p < 1))].flat[0]}; choose e.g. 0.975")

@@ -7,8 +7,15 @@ limits of level α/2 each give
 
     ε ≥ ln( (lower limit of Pr[M(x) ∈ E] − δ) / upper limit of Pr[M(x') ∈ E] ).
 
-For a correct sampler of an (ε, δ)-DP mechanism this bound exceeds ε with probability at most α. A bound below ε is no
-proof of privacy: other data sets or events may have a larger loss.
+For a correct sampler of an (ε, δ)-DP mechanism this bound exceeds ε with probability at most α, however many events are
+candidates, because only the chosen event is counted in the second half. A bound below ε is no proof of privacy: other
+data sets or events may have a larger loss.
+
+**Candidates** are unions of bins with the largest ratios of frequencies, single outputs, and declared events. If there
+are few distinct outputs, each is a bin. Otherwise bins are intervals between quantiles, and each output, or value of
+one component, that occurs repeatedly is a candidate by itself: a mechanism that publishes a record with a small
+probability is detected by that output. Bounds of m single outputs or declared events in the first half have the level
+α/m, so that an event is not chosen because it is one of many.
 
 References
 ----------
@@ -20,7 +27,7 @@ IEEE S&P 2024.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,6 +41,7 @@ __all__ = ["SampledBound", "sampled_bound"]
 _MAX_BINS = 200
 _QUANTILE_BINS = 64
 _MIN_SAMPLES = 200
+_MIN_REPEATS = 5  # smallest number of occurrences of an output that is a bin, among many outputs
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,7 @@ def sampled_bound(
     n_samples: int,
     delta: float = 0.0,
     confidence: float = 0.999,
+    events: Sequence[Callable[[NDArray[np.float64]], ArrayLike]] = (),
 ) -> SampledBound:
     """Return a statistical lower bound on the privacy loss of a sampler.
 
@@ -85,6 +94,8 @@ def sampled_bound(
         In [0, 1).
     confidence : float
         1 − α, in (0, 1).
+    events : sequence of callable
+        Further candidates: functions of draws, shape (n, c), that return True for draws in the event, shape (n,).
 
     Returns
     -------
@@ -115,19 +126,12 @@ def sampled_bound(
         raise ValueError(f"confidence must be in (0, 1), got {confidence}; choose e.g. 0.999")
     half, alpha = n_samples // 2, 1.0 - confidence
     draws = [_rows(sampler(data, 2 * half), 2 * half) for data in (dataset, neighbour)]
-    bins = _make_bins(np.concatenate([draw[:half] for draw in draws]))
-    labels = [bins.label(draw) for draw in draws]
-    frequencies = [np.bincount(label[:half], minlength=bins.size) for label in labels]
-    largest, first, event = -1.0, 0, np.zeros(bins.size, dtype=bool)
-    for direction in (0, 1):
-        p, q = frequencies[direction], frequencies[1 - direction]
-        order = np.argsort(-(p + 0.5) / (q + 0.5), kind="stable")
-        bounds = _lower_bounds(np.cumsum(p[order]), np.cumsum(q[order]), half, delta, alpha)
-        best = int(np.argmax(bounds))
-        if bounds[best] > largest:
-            largest, first = float(bounds[best]), direction
-            event = np.isin(np.arange(bins.size), order[: best + 1])
-    likely, unlikely = (int(event[labels[place][half:]].sum()) for place in (first, 1 - first))
+    pooled = np.concatenate([draw[:half] for draw in draws])
+    best = _Choice(-1.0, 0, [np.zeros(half, dtype=bool)] * 2)
+    for bins in (*_make_bins(pooled), *(_Declared(event, 2 * len(events)) for event in events)):
+        best = max(best, _choose(bins, draws, half, delta, alpha), key=lambda choice: choice.bound)
+    first, occurs = best.first, best.occurs
+    likely, unlikely = (int(occurs[place].sum()) for place in (first, 1 - first))
     epsilon = float(_lower_bounds(np.array([likely]), np.array([unlikely]), half, delta, alpha)[0])
     return SampledBound(epsilon, delta, confidence, (likely, unlikely), half)
 
@@ -143,11 +147,39 @@ def _lower_bounds(
 
 
 @dataclass(frozen=True)
+class _Choice:
+    """Lower bound of an event in the first half, where it is likely, and its occurrences in both second halves."""
+
+    bound: float
+    first: int
+    occurs: list[NDArray[np.bool_]]
+
+
+def _choose(
+    bins: _Bins | _Atoms | _Declared, draws: Sequence[NDArray[np.float64]], half: int, delta: float, alpha: float
+) -> _Choice:
+    """Return the event of a division with the largest lower bound in the first half of the draws."""
+    labels = [bins.label(draw) for draw in draws]
+    frequencies = [np.bincount(label[:half], minlength=bins.size) for label in labels]
+    found = []
+    for direction in (0, 1):
+        p, q = frequencies[direction], frequencies[1 - direction]
+        order = np.argsort(-(p + 0.5) / (q + 0.5), kind="stable")
+        likely, unlikely = (each[order] if bins.n_singles else np.cumsum(each[order]) for each in (p, q))
+        bounds = _lower_bounds(likely, unlikely, half, delta, alpha / max(bins.n_singles, 1))
+        best = int(np.argmax(bounds))
+        event = np.isin(np.arange(bins.size), order[best] if bins.n_singles else order[: best + 1])
+        found.append(_Choice(float(bounds[best]), direction, [event[label[half:]] for label in labels]))
+    return max(found, key=lambda choice: choice.bound)
+
+
+@dataclass(frozen=True)
 class _Bins:
     """Division of the outputs into numbered bins; the last bin contains the outputs that belong to no other bin."""
 
     edges: tuple[NDArray[np.float64], ...] = field(repr=False)
     codes: NDArray[np.int64] = field(repr=False)
+    n_singles = 0
 
     @property
     def size(self) -> int:
@@ -160,16 +192,62 @@ class _Bins:
         return np.where(self.codes[place] == code, place, self.codes.size)
 
 
-def _make_bins(rows: NDArray[np.float64]) -> _Bins:
-    """Return one bin per distinct output if there are few, otherwise bins between quantiles of each component."""
-    edges = tuple(np.unique(column) for column in rows.T)
-    codes = np.unique(_encode(rows, edges)) if math.prod(edge.size + 1 for edge in edges) < 2**62 else None
-    if codes is None or codes.size > _MAX_BINS:
-        n_levels = max(2, round(_QUANTILE_BINS ** (1 / rows.shape[1])))
-        levels = np.linspace(0, 1, n_levels + 1)[1:-1]
-        edges = tuple(np.unique(np.quantile(column, levels)) for column in rows.T)
-        codes = np.unique(_encode(rows, edges))
-    return _Bins(edges, codes)
+@dataclass(frozen=True)
+class _Atoms:
+    """Single values of some columns as events; the last label is that of all other values."""
+
+    columns: slice
+    atoms: NDArray[np.float64] = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        return len(self.atoms) + 1
+
+    @property
+    def n_singles(self) -> int:
+        return self.size
+
+    def label(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the index of the value of each row."""
+        together = np.concatenate([self.atoms, rows[:, self.columns]])
+        inverse = np.unique(together, axis=0, return_inverse=True)[1].reshape(-1)
+        place = np.full(len(together), len(self.atoms))
+        place[inverse[: len(self.atoms)]] = np.arange(len(self.atoms))
+        return place[inverse[len(self.atoms) :]]
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """Division of the outputs into a declared event, with label 1, and all other outputs."""
+
+    event: Callable[[NDArray[np.float64]], ArrayLike]
+    n_singles: int
+    size: int = 2
+
+    def label(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        occurs = np.asarray(self.event(rows))
+        if occurs.shape != (len(rows),) or occurs.dtype != np.bool_:
+            raise ValueError(
+                f"an event must return {len(rows)} Booleans, got {occurs.dtype} of shape {occurs.shape}; return one "
+                "per draw"
+            )
+        return occurs.astype(np.int64)
+
+
+def _make_bins(rows: NDArray[np.float64]) -> list[_Bins | _Atoms]:
+    """Return one bin per distinct output if there are few; otherwise bins between quantiles, and repeated values."""
+    distinct = np.unique(rows, axis=0)
+    if len(distinct) <= _MAX_BINS:
+        edges = tuple(np.unique(column) for column in rows.T)
+        return [_Bins(edges, np.unique(_encode(distinct, edges)))]
+    n_levels = max(2, round(_QUANTILE_BINS ** (1 / rows.shape[1])))
+    levels = np.linspace(0, 1, n_levels + 1)[1:-1]
+    edges = tuple(np.unique(np.quantile(column, levels)) for column in rows.T)
+    found: list[_Bins | _Atoms] = [_Bins(edges, np.unique(_encode(rows, edges)))]
+    for columns in (slice(None), *(slice(i, i + 1) for i in range(rows.shape[1]) if rows.shape[1] > 1)):
+        values, counts = np.unique(rows[:, columns], axis=0, return_counts=True)
+        found.append(_Atoms(columns, values[counts >= _MIN_REPEATS]))
+    return found
 
 
 def _encode(rows: NDArray[np.float64], edges: tuple[NDArray[np.float64], ...]) -> NDArray[np.int64]:

@@ -32,27 +32,8 @@ def mcse_quantile(ordered: np.ndarray, probability: float, n_sds: int = 1) -> fl
 
     The error is half the distance between two order statistics. Their ranks correspond to the levels one standard
     deviation below and above `probability`, which follow from a Beta distribution. No density estimate is needed.
-
-    Parameters
-    ----------
-    ordered : ndarray of float, shape (n,)
-        Draws in ascending order.
-    probability : float
-        Level of the quantile, in (0, 1).
-    n_sds : {1, 4}
-        Number of standard deviations between `probability` and the levels; the distance is divided by it.
-
-    Returns
-    -------
-    float
-        Standard error; NaN for fewer than two draws.
-
-    Examples
-    --------
-    >>> n = 10_000
-    >>> error = mcse_quantile(np.arange(n) / n, 0.5)
-    >>> bool(abs(error / np.sqrt(0.25 / n) - 1) < 0.03)
-    True
+    `ordered` are the draws in ascending order, and `n_sds`, 1 or 4, is the number of standard deviations, by which the
+    distance is divided. The error is NaN for fewer than two draws.
     """
     if ordered.size < 2:
         return float("nan")
@@ -116,19 +97,9 @@ def _pieces(variable: xr.DataArray) -> Iterator[slice]:
 
 
 def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> list[np.ndarray]:
-    """Read the draws of the ok trials, block by block, into one array.
+    """Read the draws of the ok trials, block by block, into one array of shape (output, trial) per point of the grid.
 
-    Parameters
-    ----------
-    variable, status : xarray.DataArray
-        Dimensions (grid, outputs, trial) and (grid, trial).
-    dtype : dtype
-        Dtype of the draws.
-
-    Returns
-    -------
-    list of ndarray, shape (output, trial)
-        Draws for each point of the grid, with outputs in C order.
+    `variable` has dimensions (grid, outputs, trial), and `status` (grid, trial); outputs are in C order.
     """
     n_trials, n_points = variable.sizes["trial"], status.size // status.sizes["trial"]
     draws = np.empty((n_points, variable.size // (n_points * n_trials), n_trials), dtype)
@@ -144,17 +115,7 @@ def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> l
 
 
 class _Measure:
-    """Summary of one per-trial measure, filled cell by cell.
-
-    Parameters
-    ----------
-    variable : xarray.DataArray
-        Values of the measure.
-    grid : sequence of str
-        Dimensions of the cells and settings.
-    statistics : sequence of Statistic
-        Statistics of the measure in addition to `_STATISTICS`.
-    """
+    """Summary of one per-trial measure, filled cell by cell; `grid` are the dimensions of the cells and settings."""
 
     def __init__(self, variable: xr.DataArray, grid: Sequence[Hashable], statistics: Sequence[Statistic]) -> None:
         self._dims = [dim for dim in variable.dims if dim != "trial"]
@@ -275,13 +236,7 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
 
 
 def count_status(ds: xr.Dataset) -> dict[Status, int]:
-    """Count the trials of a panel by status, over all its cells and settings.
-
-    Examples
-    --------
-    >>> count_status(xr.Dataset({"status": ("trial", [1, 1, 2])}))[Status.OK]
-    2
-    """
+    """Count the trials of a panel by status, over all its cells and settings."""
     status = ds["status"] if "trial" in ds["status"].dims else ds["status"].expand_dims("trial")
     counts = np.zeros(len(Status), int)
     grid = {dim: size for dim, size in status.sizes.items() if dim != "trial"}

@@ -20,7 +20,14 @@ class UnreadableStoreError(RuntimeError):
 
 
 class DamagedChunkError(ValueError):
-    """Error for a chunk that fails its checksum or cannot be decoded."""
+    """Error for a chunk that is missing, cannot be decoded, or is not the one that its block committed.
+
+    `kind` is "unreadable", "missing" or "inconsistent".
+    """
+
+    def __init__(self, reason: str, kind: str = "unreadable") -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 class StoreAccessError(RuntimeError):
@@ -72,40 +79,12 @@ def credentials_error(what: str, url: str) -> BadInputError:
 
 
 def command(*words: object) -> str:
-    """Return a ``dpstudies`` command quoted for a shell.
-
-    Examples
-    --------
-    >>> command("resume", "my results.zarr")
-    "dpstudies resume 'my results.zarr'"
-    """
+    """Return a ``dpstudies`` command quoted for a shell."""
     return shlex.join(["dpstudies", *map(str, words)])
 
 
 def unknown(what: str, given: object, allowed: Iterable[object]) -> str:
-    """Return a one-line message for an unknown name, with the nearest allowed names.
-
-    Parameters
-    ----------
-    what : str
-        Kind of name, such as ``"panel"``.
-    given : object
-        The name as the user wrote it.
-    allowed : iterable
-        Allowed names.
-
-    Returns
-    -------
-    str
-        The message, without a line break.
-
-    Examples
-    --------
-    >>> unknown("factor", "epsilom", ["epsilon", "delta"])
-    "unknown factor 'epsilom'; did you mean epsilon? Allowed: epsilon, delta"
-    >>> unknown("factor", "colour", [])
-    "unknown factor 'colour'; none is declared here"
-    """
+    """Return a one-line message for an unknown name, with the nearest allowed names."""
     name, names = str(given), [str(known) for known in allowed]
     if not names:
         return f"unknown {what} {name!r}; none is declared here"

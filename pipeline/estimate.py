@@ -29,56 +29,25 @@ _PILOT_SETTINGS = 3  # number of piloted settings of panels with `settings_apart
 
 @dataclass(frozen=True)
 class PanelPlan:
-    """Estimated cost of one panel.
-
-    Attributes
-    ----------
-    panel : str
-        Name of the panel.
-    n_cells, n_settings, n_trials, n_blocks : int
-        Numbers of cells, settings per cell and trials per cell, and total number of blocks.
-    n_bytes : int
-        Expected size of all files of a store with this panel.
-    seconds : float
-        Expected time on one core.
-    n_piloted : int
-        Number of cells of the pilot; the times and sizes of other cells are interpolated.
-    mcse : dict of str to float
-        Largest expected Monte Carlo standard error of a mean among the piloted cells, by measure.
-    failures : int
-        Number of failed trials of the pilot.
-    error : str
-        Last line of the error of the first failed trial; empty if no trial failed.
-    """
+    """Estimated cost of one panel."""
 
     panel: str
     n_cells: int
-    n_settings: int
-    n_trials: int
+    n_settings: int  # per cell
+    n_trials: int  # per cell
     n_blocks: int
-    n_bytes: int
-    seconds: float
-    n_piloted: int
-    mcse: dict[str, float]
-    failures: int
-    error: str
+    n_bytes: int  # expected size of all files of a store with this panel
+    seconds: float  # expected time on one core
+    n_piloted: int  # cells of the pilot; the times and sizes of other cells are interpolated
+    mcse: dict[str, float]  # largest expected Monte Carlo standard error of a mean among the piloted cells, by measure
+    failures: int  # failed trials of the pilot
+    error: str  # last line of the error of the first failed trial; empty if no trial failed
 
 
 def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
     """Estimate the cost of each panel of a configured study.
 
-    Parameters
-    ----------
-    study : Study
-        Study returned by `Study.configure`.
-    pilot_seconds : float
-        Time during which the pilot starts new cells, divided equally among the panels; at least one cell per panel
-        is computed.
-
-    Returns
-    -------
-    list of PanelPlan
-        One plan per panel, in order.
+    During `pilot_seconds`, divided equally among the panels, new cells start, at least one per panel.
     """
     with one_thread():  # workers compute blocks under the same limit
         return [_plan_panel(study, panel, pilot_seconds / len(study.panels)) for panel in study.panels]

@@ -65,17 +65,6 @@ def is_transient(error: BaseException) -> bool:
     The result is True for stale file handles, interrupted calls, exhausted file descriptors, device and network errors,
     timeouts, and throttling or server errors of object stores. It is False for a full or read-only file system, missing
     permissions, expired credentials, and all other exceptions.
-
-    Parameters
-    ----------
-    error : BaseException
-        The error as raised, with its causes.
-
-    Examples
-    --------
-    >>> import errno
-    >>> is_transient(OSError(errno.ESTALE, "Stale file handle")), is_transient(OSError(errno.ENOSPC, "No space left"))
-    (True, False)
     """
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_transient, error.exceptions))
@@ -95,27 +84,12 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_expired(error: BaseException) -> bool:
-    """Return True if an error is due to missing or expired credentials.
-
-    Examples
-    --------
-    >>> is_expired(PermissionError("denied"))
-    False
-    """
+    """Return True if an error is due to missing or expired credentials."""
     return any(map(_is_expired, _chain(error)))
 
 
 def explain(error: BaseException) -> str:
-    """Return a one-line message for an error, without secrets, with advice if available.
-
-    Examples
-    --------
-    >>> import errno
-    >>> explain(OSError(errno.ENOSPC, "No space left on device"))
-    '[Errno 28] No space left on device; free some space'
-    >>> explain(KeyError("x"))
-    "KeyError: 'x'"
-    """
+    """Return a one-line message for an error, without secrets, with advice if available."""
     text = redact_text(" ".join(str(error).split()))
     if not text or not (isinstance(error, OSError) or _package(type(error)) == "pipeline"):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -128,19 +102,7 @@ def explain(error: BaseException) -> str:
 
 
 def retried(function: Callable[..., Result], *args: Any, waits: tuple[float, ...] = _WAITS) -> Result:
-    """Call an idempotent function; while it raises a transient error, retry it after each wait (in seconds).
-
-    Examples
-    --------
-    >>> attempts = iter([TimeoutError(), TimeoutError(), None])
-    >>> def write():
-    ...     error = next(attempts)
-    ...     if error is not None:
-    ...         raise error
-    ...     return "written"
-    >>> retried(write, waits=(0, 0))
-    'written'
-    """
+    """Call an idempotent function; while it raises a transient error, retry it after each wait (in seconds)."""
     for wait in waits:
         try:
             return function(*args)

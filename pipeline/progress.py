@@ -22,19 +22,7 @@ class ProgressDisplay:
     """Progress display of a run; a context manager to pass to `pipeline.run`.
 
     Trials are counted as in the store and by ``status``: a trial under a setting counts once per value of each factor
-    that the setting does not use.
-
-    Parameters
-    ----------
-    console : rich.console.Console
-        Console to print to.
-    label : str
-        Prefix of each line, to distinguish several runs.
-
-    Attributes
-    ----------
-    n_done, n_failed, n_total : int
-        Numbers of committed, failed and initially pending trials of this session.
+    that the setting does not use. `label` is the prefix of each line, to distinguish several runs.
     """
 
     def __init__(self, console: Console, label: str = "") -> None:
@@ -105,11 +93,7 @@ class ProgressDisplay:
 def shown(progress: Progress | bool) -> Iterator[Progress]:
     """Yield the callable that reports the progress of a run.
 
-    Parameters
-    ----------
-    progress : callable or bool
-        The callable itself; True for a bar if standard error is a terminal or the code runs in a notebook; or False to
-        report nothing.
+    True is a bar if standard error is a terminal or the code runs in a notebook; False reports nothing.
     """
     if callable(progress):
         yield progress

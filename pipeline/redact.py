@@ -25,13 +25,7 @@ _USER = re.compile(
 
 
 def is_secret_name(name: object) -> bool:
-    """Return True if a variable, argument or option with this name is secret.
-
-    Examples
-    --------
-    >>> [is_secret_name(name) for name in ("AWS_SECRET_ACCESS_KEY", "tls_client_key", "password", "n_workers")]
-    [True, True, True, False]
-    """
+    """Return True if a variable, argument or option with this name is secret."""
     return _SECRET_NAME.search(str(name)) is not None
 
 
@@ -39,19 +33,8 @@ def redact(value: Any, name: object = "") -> Any:
     """Return a value without secrets, with the same structure.
 
     The placeholder `HIDDEN` replaces values with a secret name, keys and certificates in PEM format, credentials in
-    URLs, and, in text, the values of assignments and options with a secret name.
-
-    Parameters
-    ----------
-    value : object
-        A value from YAML, or another object, which is redacted as text.
-    name : object
-        Name of the variable, argument or option.
-
-    Examples
-    --------
-    >>> redact({"host": "h", "password": "hush", "prologue": ["export API_KEY=hush"], "store": "s3://me:hush@bucket/s"})
-    {'host': 'h', 'password': '***', 'prologue': ['export API_KEY=***'], 'store': 's3://***@bucket/s'}
+    URLs, and, in text, the values of assignments and options with a secret name. `value` is from YAML, or another
+    object, which is redacted as text, and `name` that of the variable, argument or option.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -74,17 +57,11 @@ def _redact_sequence(values: list[Any] | tuple[Any, ...]) -> Any:
         HIDDEN if isinstance(before, str) and before.startswith("-") and is_secret_name(before) else redact(value)
         for before, value in zip([None, *values], values, strict=False)
     ]
-    return type(values)(found)
+    return tuple(found) if isinstance(values, tuple) else found  # a named tuple has other parameters
 
 
 def redact_text(text: str) -> str:
-    """Return a text, such as a command, message or job script, without secrets.
-
-    Examples
-    --------
-    >>> redact_text("dask worker --tls-key /home/me/key.pem --nthreads 2")
-    'dask worker --tls-key *** --nthreads 2'
-    """
+    """Return a text, such as a command, message or job script, without secrets."""
     text = _USER.sub(f"{HIDDEN}@", _PEM.sub(HIDDEN, text))
     parts, done = [], 0
     for match in _ASSIGNMENT.finditer(text):
@@ -103,13 +80,7 @@ def redact_text(text: str) -> str:
 
 
 def short_repr(value: Any, name: object = "") -> str:
-    """Return a short one-line representation of a value without secrets.
-
-    Examples
-    --------
-    >>> short_repr(["a"] * 1000), short_repr({"password": "hush"})
-    ("['a', 'a', 'a', 'a', 'a', 'a', ...]", "{'password': '***'}")
-    """
+    """Return a short one-line representation of a value without secrets."""
     return " ".join(_SHORT.repr(redact(value, name)).split())
 
 

@@ -3,6 +3,7 @@
 import re
 import shlex
 
+from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.known import is_known
 from pipeline.declare.source import StudySource, enable_sibling_imports, find_study, source_of, stored_source
 from pipeline.declare.study import Study, differences
@@ -18,20 +19,9 @@ def study_of(
 ) -> tuple[StudySource, Study]:
     """Return the source of a store's study, and the study configured by the stored spec.
 
-    Parameters
-    ----------
-    store : ResultStore
-        The store.
-    study : StudySource, Study or str, optional
-        Study of the store; by default the one that the store references, if it is trusted (`StudySource.is_trusted`).
-    accept_edited_study : bool
-        True to allow a study file that differs from the one that last computed the store, because the user accepts it
-        or the store is only read.
-
-    Raises
-    ------
-    BadInputError
-        If the study is not found or not trusted, its version differs from the store's, or its file was edited.
+    By default the study is the one that the store references, if it is trusted (`StudySource.is_trusted`).
+    `accept_edited_study` allows a study file that differs from the one that last computed the store, because the user
+    accepts it or the store is only read.
     """
     source = _trusted_source(store, accept_edited_study) if study is None else named_source(study)
     declared = source.load()
@@ -84,6 +74,17 @@ def refuse_edited(store: ResultStore, source: StudySource) -> None:
             f"in the last session of the store {store.url}; restore the file, or increase a version in it and choose "
             f"another --store, or accept the edit with --study {name} --accept-edited-study"
         )
+
+
+def failures_to_recompute(store: ResultStore, source: StudySource) -> tuple[Status, ...]:
+    """Return the statuses of failed trials if no session with the present study file has finished since its edit."""
+    now = source.sha256
+    for record in reversed([store.attributes, *store.sessions]):
+        if now is not None and record.get("study_file_sha256", now) != now:
+            return FAILURES
+        if "finished" in record and not record.get("repaired"):
+            break
+    return ()
 
 
 def named_source(study: Study | StudySource | str) -> StudySource:

@@ -54,8 +54,8 @@ def run(
     cluster : str, optional
         ``FILE`` or ``FILE:PROFILE``; threads of this process by default.
     time_limit : float, optional
-        Maximum time per block in seconds; trials that exceed it are isolated and stored as timed out. A limit
-        requires a cluster of worker processes.
+        Maximum time per block in seconds; trials that exceed it by themselves are stored as timed out. Blocks are then
+        computed in child processes of the workers, and the first block of each includes its compilation.
     until : str, optional
         Target at which the run stops, instead of a number of trials: ``mcse(hellinger) <= 0.0005`` for a measure or a
         statistic of it (``hellinger_median``), ``<= 1%`` for an error relative to the estimate,
@@ -69,8 +69,9 @@ def run(
         True to continue with a method that fails on all trials. By default the run stops after 100 failed trials of
         a panel and setting, or 10 that terminated their worker, if none was ok; the other trials remain pending.
     accept_edited_study : bool
-        True to continue a store after its study file was edited; the session records the new hash. For a study without
-        a file, integer versions are compared, and one committed trial of each method is recomputed.
+        True to continue a store after its study file was edited; the session records the new hash. Failed trials are
+        recomputed, and other stored trials do not change. For a study without a file, integer versions are compared,
+        and one committed trial of each method is recomputed.
     progress : callable or bool
         True for a progress bar if standard error is a terminal or the code runs in a notebook. A callable is called
         with the pending work, and returns a function that is called with each receipt.
@@ -166,6 +167,7 @@ def submit(
         )
     options = Options(profile, allow_failures=allow_failures, asked={})
     source, configured, existing = configured_study(study, store, trials, seed, panels, values, accept_edited_study)
+    options = options.accepting(existing, source)
     works = pending_work(configured, existing, options)
     if works is not None and not works:
         return None

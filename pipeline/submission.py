@@ -1,9 +1,13 @@
-"""Submissions: studies that a scheduler computes independently of the submitting process."""
+"""Submissions: studies that a scheduler computes independently of the submitting process.
+
+The record of a submission names its scheduler, but a store may come from somebody else, and a scheduler can run code in
+each of its clients. A connection is therefore made only to the address of a profile that the user names.
+"""
 
 import os
-import warnings
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,36 +23,25 @@ from pipeline.stores.store import ResultStore
 
 @dataclass(frozen=True)
 class Submission:
-    """Study that a process has submitted to a scheduler.
+    """Study that a process has submitted to a scheduler."""
 
-    Attributes
-    ----------
-    id : str
-        Identifier of the session that writes to the store.
-    run : str
-        Identifier of the run, which is part of its tasks' keys on the scheduler.
-    started : str
-        Time of the submission.
-    address : str
-        Address of the scheduler.
-    cluster : str
-        Profile with this address, as ``FILE:PROFILE``.
-    """
-
-    id: str
-    run: str
-    started: str
-    address: str
-    cluster: str
+    id: str  # of the session that writes to the store
+    run: str  # part of its tasks' keys on the scheduler
+    started: str  # time of the submission
+    address: str  # recorded address of the scheduler
+    cluster: str  # recorded profile with this address, as ``FILE:PROFILE``
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Submission":
         """Return the submission that a session recorded."""
-        return cls(*(record[name] for name in ("id", "run", "started", "address", "cluster")))
+        run, address, cluster = (str(record.get(name, "")) for name in ("run", "address", "cluster"))
+        if not re.fullmatch("[0-9a-f]{32}", run):  # tasks are selected by this part of their keys
+            run, address = "", "an unknown address"
+        return cls(record["id"], run, record["started"], address, cluster)
 
-    def count_tasks(self) -> int | None:
-        """Return the number of unfinished tasks, or None if the scheduler does not respond."""
-        with _reached(self) as client:
+    def count_tasks(self, cluster: str) -> int | None:
+        """Return the number of unfinished tasks on the scheduler of a profile, or None if it does not respond."""
+        with _reached(self, cluster) as client:
             return None if client is None else count_tasks(client, self.run)
 
     def __str__(self) -> str:
@@ -58,7 +51,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Cancellation:
-    """Result of `cancel`: the submission, and the number of cancelled tasks (None if the scheduler did not respond)."""
+    """Result of `cancel`: the submission, and the number of cancelled tasks, or None if no scheduler responded."""
 
     submission: Submission
     n_tasks: int | None
@@ -78,18 +71,22 @@ def find_submission(store: ResultStore) -> Submission | None:
     return Submission.from_record(record)
 
 
-def cancel(store: str | os.PathLike[str]) -> Cancellation:
+def cancel(store: str | os.PathLike[str], *, cluster: str | None = None, abandon: bool = False) -> Cancellation:
     """Cancel the tasks of a store's submission and close it; committed trials are kept.
 
     Parameters
     ----------
     store : path
         A store.
+    cluster : str, optional
+        Profile with the address of the scheduler of the submission.
+    abandon : bool
+        True to close the submission without a connection to its scheduler: its tasks continue, but cannot write.
 
     Raises
     ------
     BadInputError
-        If the store does not exist or has no open submission.
+        If the store does not exist or has no open submission, or if neither its scheduler nor `abandon` is given.
     """
     opened = ResultStore.open(store)
     submission = find_submission(opened)
@@ -97,38 +94,46 @@ def cancel(store: str | os.PathLike[str]) -> Cancellation:
         raise BadInputError(
             f"no submission is open for the store {store}; show its status with: {command('status', store)}"
         )
-    with _reached(submission) as client:
-        n_tasks = None if client is None else cancel_tasks(client, submission.run)
+    if (cluster is None) != abandon:
+        raise BadInputError(
+            f"cancel requires the scheduler of {submission}, as --cluster [FILE:]PROFILE, or --abandon to close the "
+            "submission without a connection, so that its later writes fail"
+        )
+    n_tasks = None
+    if cluster is not None:
+        with _reached(submission, cluster) as client:
+            n_tasks = None if client is None else cancel_tasks(client, submission.run)
     close_detached(opened.url, submission.id, {"cancelled": now()})
     return Cancellation(submission, n_tasks)
 
 
-def find_abandoned(store: ResultStore) -> Submission | None:
-    """Return the open submission of a store, which `abandon` can close, or None if no submission is open.
-
-    No tasks are added to an open submission, so a submission without tasks can be closed at any later time.
-
-    Raises
-    ------
-    BusyStoreError
-        If the submission has unfinished tasks.
-    """
+def find_open(store: ResultStore, profile: Profile) -> Submission | None:
+    """Return the open submission of a store, or None if no submission is open."""
     submission = find_submission(store)
-    if submission is None:
-        return None
-    n_tasks = submission.count_tasks()
-    if n_tasks:
+    if submission is not None and submission.address != profile.address:
         raise BusyStoreError(
-            f"the store {store.url} is being computed by {submission}, which has {n_tasks:,} tasks left; wait for it "
-            f"with: {command('status', '--watch', store.url)}, or end it with: {command('cancel', store.url)}"
+            f"the store {store.url} is being computed by {submission}; name its scheduler with --cluster, or end it "
+            f"with: {command('cancel', store.url)}"
         )
-    if n_tasks is None:
-        warnings.warn(f"the scheduler of {submission} does not respond; the submission is closed", stacklevel=2)
     return submission
 
 
+def refuse_unfinished(client: Any, store: ResultStore, submission: Submission) -> None:
+    """Raise `BusyStoreError` if a submission has unfinished tasks.
+
+    No tasks are added to an open submission, so a submission without tasks can be closed at any later time.
+    """
+    n_tasks = count_tasks(client, submission.run)
+    if n_tasks:
+        raise BusyStoreError(
+            f"the store {store.url} is being computed by {submission}, which has {n_tasks:,} tasks left; wait for it "
+            f"with: {command('status', '--watch', store.url)} --cluster PROFILE, or end it with: "
+            f"{command('cancel', store.url)}"
+        )
+
+
 def abandon(store: ResultStore, submission: Submission) -> None:
-    """Close a submission returned by `find_abandoned`, so that another session can begin."""
+    """Close a submission without tasks, so that another session can begin."""
     close_detached(store.url, submission.id, {"abandoned": now()})
 
 
@@ -140,17 +145,16 @@ def close(task: Task) -> None:
 
 
 @contextmanager
-def _reached(submission: Submission) -> Iterator[Any]:
-    """Connect to the scheduler of a submission; yield None if the scheduler does not respond."""
+def _reached(submission: Submission, cluster: str) -> Iterator[Any]:
+    """Connect to the scheduler of a submission by the user's profile; yield None if the scheduler does not respond."""
+    profile = load_profile(cluster)
+    if profile.address is None or profile.address != submission.address:
+        raise BadInputError(
+            f"cluster must be a profile with the address of the scheduler of {submission}, got profile {profile.name} "
+            f"with {profile.address or 'no address'}"
+        )
     try:
-        profile = load_profile(submission.cluster)
-    except BadInputError:  # the cluster file or its profile no longer exists
-        profile = Profile("submission", address=submission.address)
-    if profile.address != submission.address:
-        profile = Profile(profile.name, address=submission.address, security=profile.security)
-    with ExitStack() as stack:
-        try:
-            client = stack.enter_context(reach_scheduler(profile))
-        except UnreachableSchedulerError:
-            client = None
-        yield client
+        with reach_scheduler(profile) as client:
+            yield client
+    except UnreachableSchedulerError:
+        yield None

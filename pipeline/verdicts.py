@@ -21,18 +21,10 @@ LOOKS = "looks"
 
 @dataclass(frozen=True)
 class Looks:
-    """Looks at the claims of a study in a run until claims are decided.
+    """Looks at the claims of a study in a run until claims are decided."""
 
-    Attributes
-    ----------
-    trials : list of dict of str to int
-        Number of trials by panel, for each look.
-    decided : dict of str to int
-        Number of the look, from 1, at which each decided claim was decided.
-    """
-
-    trials: list[dict[str, int]]
-    decided: dict[str, int]
+    trials: list[dict[str, int]]  # number of trials by panel, for each look
+    decided: dict[str, int]  # number of the look, from 1, at which each decided claim was decided
 
     @classmethod
     def of(cls, sessions: Sequence[Mapping[str, Any]]) -> "Looks":
@@ -101,16 +93,8 @@ def judge_look(study: Study, claim: Claim, summaries: Summaries, look: int) -> F
 def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     """Check every claim of a study, with the error levels of the looks if a run ended when claims were decided.
 
-    A claim that was decided at a look is judged on the trials of that look.
-
-    Parameters
-    ----------
-    study : Study
-        Study configured by the stored spec.
-    store : ResultStore
-        The store.
-    summaries : mapping
-        Summaries of all trials, by panel.
+    A claim that was decided at a look is judged on the trials of that look. `study` is configured by the stored spec,
+    and `summaries` are those of all trials, by panel.
     """
     looks = Looks.of(store.sessions)
     if not looks.trials:

@@ -23,7 +23,7 @@ from pipeline.execution.work import Task, Work
 from pipeline.resolve import study_of
 from pipeline.stores.commits import Planned
 from pipeline.stores.complete import open_to_change
-from pipeline.stores.health import check_block, check_template, invalidate
+from pipeline.stores.health import check_block, check_sessions, check_template, invalidate
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
@@ -35,23 +35,15 @@ _BATCH = 64
 class Problem:
     """Problem found in a store.
 
-    Attributes
-    ----------
-    where : str
-        Panel, cell, setting and trials.
-    variable : str
-        Name of the variable.
-    description : str
-        Kind of the problem, with details:
+    `description` is the kind of the problem, with details:
 
-        * ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block; a repair resets it to pending.
-        * ``damaged: ...`` for coordinates, metadata or the root; a repair rewrites them.
-        * ``different: ...`` for numbers that differ from the recomputed ones; a repair replaces them.
-        * ``lost: ...`` for damaged records of sessions, which cannot be repaired, or ``unrecorded: ...`` if earlier
-          numbers of trials asked for are in use instead.
+    * ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block; a repair resets it to pending.
+    * ``damaged: ...`` for coordinates, metadata, the root or records of sessions; a repair rewrites them.
+    * ``different: ...`` for numbers that differ from the recomputed ones; a repair replaces them.
+    * ``lost: ...`` for records of sessions whose copy is damaged, too; a repair replaces them by a note.
     """
 
-    where: str
+    where: str  # panel, cell, setting and trials
     variable: str
     description: str
 
@@ -63,19 +55,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Verification:
-    """Result of a verification.
+    """Result of a verification; blocks are counted once per setting."""
 
-    Attributes
-    ----------
-    n_read, n_computed : int
-        Numbers of committed blocks that were read in full and that were recomputed, counted once per setting.
-    n_pending : int
-        Number of blocks that are not committed, counted once per setting.
-    problems : tuple of Problem
-        All problems found.
-    """
-
-    n_read: int
+    n_read: int  # committed blocks that were read in full
     n_computed: int
     n_pending: int
     problems: tuple[Problem, ...]
@@ -124,37 +106,12 @@ def verify(
     accept_edited_study: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Check every chunk of a store, and recompute some or all of its blocks.
+    """Check every chunk of a store, and recompute `sample` blocks chosen at random with `seed`, or all for None.
 
-    Without `repair`, nothing is written.
-
-    Parameters
-    ----------
-    store : path
-        Path or URL of the store.
-    sample : int or None
-        Number of blocks to recompute, chosen at random; None for all.
-    seed : int
-        Seed of the random choice.
-    repair : bool
-        True to reset damaged blocks to pending, which `resume` computes; to rewrite damaged coordinates, metadata and
-        root; and to replace blocks whose numbers differ from the recomputed ones.
-    study, cluster, accept_edited_study
-        See `pipeline.resume`.
-    progress : callable, optional
-        Function called with the number of checked blocks and the total number of blocks.
-
-    Returns
-    -------
-    Verification
-        Counts and problems.
-
-    Raises
-    ------
-    BadInputError
-        See `pipeline.resume`.
-    StoreAccessError
-        If the store cannot be read for a reason other than damage.
+    Without `repair`, nothing is written. With it, reset damaged blocks to pending, which `resume` computes; rewrite
+    damaged coordinates, metadata and root; and replace blocks whose numbers differ from the recomputed ones. `progress`
+    is called with the number of checked blocks and the total number. See `pipeline.resume` for the other arguments and
+    the errors; raise `StoreAccessError` if the store cannot be read for a reason other than damage.
 
     Notes
     -----
@@ -178,21 +135,23 @@ def verify(
     found: list[Verification] = []
     n_done = 0
     with connect(profile) as client, ExitStack() as stack:
-        session = None
+        session, of_sessions = None, check_sessions(opened)  # before this session adds a record
         if repair:
             record = {"profile": profile.name, **source.attributes, **describe(source.file), "repaired": True}
             session = stack.enter_context(Session.begin(opened.url, record))
             opened = ResultStore.open(store, session.id, damaged=True)
         of_template = check_template(opened, configured, repair=repair)
+        if repair:
+            of_sessions = check_sessions(opened, repair=True) | of_sessions
         task = Task(source, opened.url, opened.attributes["spec_sha256"], session.id if session else "")
         stack.enter_context(shipped(client, task))
-        in_flight = TasksInFlight(client, task.run)
+        in_flight = TasksInFlight(client)
         window = 2 * max(1, sum(client.nthreads().values()))
         for batch in islice(batches, window):
             in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
         while len(in_flight):
             for result in in_flight.wait():
-                if result.status is not None:
+                if result.is_lost:
                     raise ExecutionError("a worker died during verification; verify again, for example with --sample 0")
                 if result.transient:
                     raise StoreAccessError(f"cannot read the store {store}: {result.transient}; nothing was changed")
@@ -204,7 +163,9 @@ def verify(
                     in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
         if session is not None:
             session.end({"finished": now()})
-    problems = tuple(Problem(panel or "store", name, text) for (panel, name), text in of_template.items())
+    problems = tuple(
+        Problem(panel or "store", name, text) for (panel, name), text in (of_template | of_sessions).items()
+    )
     return Verification(
         sum(one.n_read for one in found),
         sum(one.n_computed for one in found),

@@ -8,27 +8,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.blocks.evaluate import Status
-from pipeline.clusters.cluster import connect, dashboard_address, has_nannies
+from pipeline.clusters.cluster import connect, dashboard_address
 from pipeline.clusters.profiles import Profile
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study, Values
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, StoreAccessError
 from pipeline.execution.execute import execute
 from pipeline.execution.probe import refuse_unfit_workers, refuse_workers_without_store
 from pipeline.execution.rerun import refuse_other_numbers
 from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Task
-from pipeline.faults import retried
+from pipeline.faults import explain, retried
 from pipeline.progress import Progress, shown
-from pipeline.resolve import named_source, refuse_edited, refuse_other_spec
+from pipeline.resolve import failures_to_recompute, named_source, refuse_edited, refuse_other_spec
 from pipeline.stores.asked import Asked, RecordedGoal, record_asked
 from pipeline.stores.complete import open_to_change
 from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session, number_of
 from pipeline.stores.store import ResultStore
-from pipeline.submission import abandon, find_abandoned, record_of
+from pipeline.stores.template import audit_methods
+from pipeline.submission import abandon, find_open, record_of, refuse_unfinished
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,6 +53,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise BadInputError(f"the time limit of a block must be > 0 seconds, got {self.time_limit}")
+
+    def accepting(self, existing: ResultStore | None, source: StudySource) -> "Options":
+        """Return the options that also recompute the failed trials of a store whose study file was edited since."""
+        failures = () if existing is None else failures_to_recompute(existing, source)
+        return replace(self, retry={*self.retry, *failures})
 
 
 def configured_study(
@@ -83,6 +89,7 @@ def compute_pending(
     options: Options,
 ) -> ResultStore:
     """Compute the pending work for `run`, `resume` and `extend`, after the input was validated."""
+    options = options.accepting(existing, source)
     works = pending_work(study, existing, options)
     if existing is not None and works is not None and not works:
         return existing
@@ -97,7 +104,6 @@ def compute_pending(
             task,
             works,
             progress(works),
-            options.time_limit,
             profile=options.profile,
             allow_failures=options.allow_failures,
         )
@@ -141,15 +147,12 @@ def session_on(
     Nothing is written before the checks of the cluster have passed. If `submitted` is the name of a profile, the caller
     must detach the session.
     """
-    abandoned = find_abandoned(existing) if existing is not None else None
-    profile, is_limited, url = options.profile, options.time_limit is not None, normalise_location(path)
+    profile, url = options.profile, normalise_location(path)
+    abandoned = find_open(existing, profile) if existing is not None else None
     with connect(profile) as client:
-        if is_limited and not has_nannies(client):
-            raise BadInputError(
-                "a time limit requires worker processes with nannies, which can be terminated and restarted; got "
-                f"profile {profile.name}, choose another --cluster"
-            )
-        task = Task(source, url, sha256(canonical_json(study.spec())), announced=is_limited)
+        if existing is not None and abandoned is not None:
+            refuse_unfinished(client, existing, abandoned)
+        task = Task(source, url, sha256(canonical_json(study.spec())), time_limit=options.time_limit)
         with shipped(client, task, handed_over=submitted is not None):
             refuse_unfit_workers(client, task.run, source, study.spec())
             if existing is not None and existing.complete:
@@ -163,9 +166,11 @@ def session_on(
                 record |= record_of(task.run, submitted, profile)
             if existing is not None and abandoned is not None:
                 abandon(existing, abandoned)
+            is_held = existing is not None and existing.holds(study)
+            audits = {} if is_held else audit_methods(study, existing.attributes if existing is not None else {})
             session = Session.begin(url, record)
             try:
-                store = _prepared(session, source, study, existing)
+                store = _prepared(session, source, study, existing, audits)
                 task = replace(task, session=session.id)
                 refuse_workers_without_store(client, task)
                 yield client, store, task, session
@@ -177,7 +182,9 @@ def session_on(
                 raise
 
 
-def _prepared(session: Session, source: StudySource, study: Study, existing: ResultStore | None) -> ResultStore:
+def _prepared(
+    session: Session, source: StudySource, study: Study, existing: ResultStore | None, audits: Mapping[str, str]
+) -> ResultStore:
     """Create or extend the store of a session to match the spec of a study."""
     url = session.files.url
     try:
@@ -185,7 +192,7 @@ def _prepared(session: Session, source: StudySource, study: Study, existing: Res
         if (store.spec if store else None) != (existing.spec if existing else None):
             raise BadInputError(f"another session changed the store {url} at the same time; try again")
         if store is None or not store.complete:
-            return retried(ResultStore.create, session, study, {**source.attributes, "created": now()})
-        return store if store.holds(study) else retried(store.grow, session, study)
+            return retried(ResultStore.create, session, study, {**source.attributes, "created": now(), **audits})
+        return store if store.holds(study) else retried(store.grow, session, study, audits)
     except OSError as error:
-        raise BadInputError(f"cannot write to the store {url}: {error.strerror or error}") from error
+        raise StoreAccessError(f"cannot write to the store {url}: {explain(error)}") from error

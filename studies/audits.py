@@ -20,7 +20,7 @@ from mechanisms import (
     Verdict,
     audit_distributions,
 )
-from mechanisms.audit import ROUNDING, exceeds
+from mechanisms.audit import ROUNDING, exceeds, format_excess
 from mechanisms.counts.audit import count_distributions
 from mechanisms.counts.mechanism import validate
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
@@ -50,57 +50,26 @@ DELTA = 1e-8
 
 @dataclass(frozen=True)
 class Question:
-    """Public parameters of an audit.
+    """Public parameters of an audit."""
 
-    Attributes
-    ----------
-    prior : tuple of float or None
-        Dirichlet parameters; None for audits of `OutputDistributions`, which define their own data sets.
-    n : int or None
-        Number of records; None for audits of `OutputDistributions`.
-    epsilon : float
-        Privacy loss to which mechanisms are calibrated, and with which losses of `OutputDistributions` are compared.
-    delta : float or None
-        δ of the guarantee; None means `DELTA` for mechanisms that take a δ, and 0 for `OutputDistributions`.
-    epsilons, orders : sequence of float
-        Additional values of ε at which δ(ε) is computed, and orders of the Rényi divergences; Rényi mechanisms are
-        calibrated at the first order.
-    relation : Neighbouring
-        Neighbouring relation between the compared data sets; `OutputDistributions` define their own relation.
-    """
-
-    prior: tuple[float, ...] | None
-    n: int | None
-    epsilon: float
-    delta: float | None = None
-    epsilons: Sequence[float] = ()
-    orders: Sequence[float] = ()
-    relation: Neighbouring = Neighbouring.REPLACE_ONE
+    prior: tuple[float, ...] | None  # None for audits of `OutputDistributions`, which define their own data sets
+    n: int | None  # None for audits of `OutputDistributions`
+    epsilon: float  # calibrates mechanisms, and is compared with losses of `OutputDistributions`
+    delta: float | None = None  # None: `DELTA` for mechanisms that take a δ, 0 for `OutputDistributions`
+    epsilons: Sequence[float] = ()  # additional values at which δ(ε) is computed
+    orders: Sequence[float] = ()  # of Rényi divergences; Rényi mechanisms are calibrated at the first
+    relation: Neighbouring = Neighbouring.REPLACE_ONE  # `OutputDistributions` define their own
 
 
 @dataclass(frozen=True)
 class Audited:
-    """Result of the audit of one mechanism.
+    """Result of the audit of one mechanism."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the mechanism, as given by the user.
-    stated : Guarantee, RenyiGuarantee or None
-        Stated guarantee; None for a mechanism without one.
-    compared : Guarantee or RenyiGuarantee
-        Guarantee with which the losses are compared: the stated guarantee if any, otherwise the requested ε.
-    audit : Audit
-        Exact privacy losses.
-    verdict : Verdict
-        Comparison of the losses with `compared`.
-    """
-
-    name: str
+    name: str  # as given by the user
     stated: Guarantee | RenyiGuarantee | None
-    compared: Guarantee | RenyiGuarantee
-    audit: Audit
-    verdict: Verdict
+    compared: Guarantee | RenyiGuarantee  # with the losses: the stated guarantee if any, otherwise the requested ε
+    audit: Audit  # exact privacy losses
+    verdict: Verdict  # comparison of the losses with `compared`
 
     @property
     def evidence(self) -> str:
@@ -113,33 +82,16 @@ class Audited:
         loss = found.epsilon
         if isinstance(self.compared, RenyiGuarantee):
             loss = found.renyi[self.compared.order]
-        broken = f"not private: loses {loss:.4f} at {found.witness}" if self.stated is None else self.verdict.text
-        return f"{broken} ({compared})"
+        broken = f"not private: loses {format_excess(loss, self.compared.epsilon)} at {found.witness}"
+        return f"{broken if self.stated is None else self.verdict.text} ({compared})"
 
 
 def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited], list[str]]:
     """Audit mechanisms by name.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names of built-in or registered mechanisms, ``all``, or ``module:object`` or ``file.py:object`` of a
-        `mechanisms.Mechanism` or of `mechanisms.OutputDistributions`.
-    question : Question
-        Public parameters of the audits.
-
-    Returns
-    -------
-    audited : list of Audited
-        One audit per distinct name, in the order of `names`.
-    left_out : list of str
-        Reasons for omitting mechanisms from ``all``: they do not apply to the problem or do not load.
-
-    Raises
-    ------
-    BadInputError
-        If a name is unknown or does not name a mechanism, an argument is out of range, distributions are invalid, an
-        audit is too large to be exact, or no mechanism of ``all`` applies to the problem.
+    Names are those of built-in or registered mechanisms, ``all``, or ``module:object`` or ``file.py:object`` of a
+    `mechanisms.Mechanism` or of `mechanisms.OutputDistributions`. Return one audit per distinct name, in order, and the
+    reasons for omitting mechanisms from ``all``: they do not apply to the problem or do not load.
     """
     named = {name: _find(name) for name in dict.fromkeys(names) if name != ALL}
     audited, left_out = {name: _audit(name, what, question) for name, what in named.items()}, []
@@ -162,22 +114,7 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
 
 
 def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[list[str], list[list[str]]]:
-    """Return audits as rows of text.
-
-    Parameters
-    ----------
-    audited : sequence of Audited
-        Results of `audit_named`.
-    question : Question
-        Public parameters of the audits.
-
-    Returns
-    -------
-    heads : list of str
-        Column headings.
-    rows : list of list of str
-        One row per audited mechanism.
-    """
+    """Return audits as rows of text, with column headings."""
     heads = ["mechanism", "states", "exact loss", "exact delta", "slack", "verdict"]
     heads += [f"delta({epsilon:g})" for epsilon in question.epsilons]
     heads += [f"renyi({order:g})" for order in question.orders]
@@ -192,7 +129,7 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
             [
                 one.name,
                 str(one.stated or f"nothing (compared with {compared})"),
-                f"{found.epsilon:.6g}",
+                _exact_loss(one, in_nats),
                 _number(found.deltas, compared.epsilon, ".3g"),
                 f"{slack:.4g}{' nats' if in_nats else ' in delta'}",
                 word if one.stated else {"within": "within here", "BROKEN": "NOT PRIVATE"}[word],
@@ -201,6 +138,13 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
             ]
         )
     return heads, rows
+
+
+def _exact_loss(one: Audited, in_nats: bool) -> str:
+    """Format the pure loss, with as many digits as distinguish it from the stated loss that it violates."""
+    loss, shown = one.audit.epsilon, f"{one.audit.epsilon:.6g}"
+    violated = not one.verdict.holds and in_nats and not isinstance(one.compared, RenyiGuarantee)
+    return format_excess(loss, one.compared.epsilon, shown) if violated else shown
 
 
 def _number(found: dict[float, float], at: float, form: str) -> str:

@@ -4,7 +4,6 @@ Exit codes: 0 complete; 1 complete with failed trials, a trial that differs, or 
 2 bad input, nothing written; 3 incomplete; 130 interrupted.
 """
 
-import atexit
 import logging
 import os
 import signal
@@ -118,28 +117,9 @@ def _run() -> int | None:
         path = context.command_path if context is not None else "dpstudies"
         return fail(f"{error.format_message().strip().removesuffix('.')}; see '{path} --help'", 2)
     except (*_INCOMPLETE, OutputError) as error:
-        return _incomplete(str(error))
+        return fail(str(error), 3)
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except Exception as error:
-        from pipeline.stores.complete import classify_read_error
-
-        found = classify_read_error(error)
-        if found is None:
-            raise
-        atexit.register(_silence_pending_reads)  # runs before the cleanup of Zarr, which was registered earlier
-        return _incomplete(str(found))
-
-
-def _incomplete(message: str) -> int:
-    logging.getLogger("asyncio").disabled = True  # pending reads by Zarr are cancelled on exit
-    return fail(message, 3)
-
-
-def _silence_pending_reads() -> None:
-    """Print no message for the reads of other chunks, which Zarr drops on exit after the first error."""
-    sys.unraisablehook = lambda _: None
-    warnings.simplefilter("ignore", RuntimeWarning)
 
 
 class _Notes(logging.Handler):

@@ -19,29 +19,15 @@ _TRIALS_AT_ONCE = 10_000  # maximum number of trials read at once
 
 @dataclass(frozen=True)
 class Failure:
-    """Failed trials of one cell and one setting that have the same cause.
-
-    Attributes
-    ----------
-    panel, where : str
-        Name of the panel; description of the cell and the setting.
-    cell : tuple of str
-        Data factors of the cell, as ``name=value``.
-    kind : str
-        Failed, timed out, or killed.
-    count, first : int
-        Number of failed trials, and index of the first one.
-    error : str
-        Stored error of the first trial.
-    """
+    """Failed trials of one cell and one setting that have the same cause."""
 
     panel: str
-    where: str
-    cell: tuple[str, ...]
-    kind: str
-    count: int
-    first: int
-    error: str
+    where: str  # cell and setting
+    cell: tuple[str, ...]  # data factors, as ``name=value``
+    kind: str  # failed, timed out, or killed
+    count: int  # failed trials
+    first: int  # index of the first
+    error: str  # stored, of the first trial
 
     def rerun(self, store: str) -> str:
         """Return the shell command that recomputes the first trial.
@@ -54,15 +40,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class Cause:
-    """Failures in one panel whose errors are equal except for numbers.
+    """Failures in one panel whose errors are equal except for numbers."""
 
-    Attributes
-    ----------
-    failures : tuple of Failure
-        One per cell and setting, in stored order.
-    """
-
-    failures: tuple[Failure, ...]
+    failures: tuple[Failure, ...]  # one per cell and setting, in stored order
 
     @property
     def count(self) -> int:
@@ -71,17 +51,7 @@ class Cause:
 
 
 def find_causes(store: str | os.PathLike[str]) -> list[Cause]:
-    """Group the failures of a store by panel, kind and cause, in descending order of frequency.
-
-    Parameters
-    ----------
-    store : path
-        A store.
-
-    Returns
-    -------
-    list of Cause
-    """
+    """Group the failures of a store by panel, kind and cause, in descending order of frequency."""
     grouped: dict[tuple[str, str, str], list[Failure]] = {}
     for failure in find_failures(store):
         words = re.sub(r"\d[\d.,e+-]*", "#", last_line(failure.error))
@@ -90,17 +60,7 @@ def find_causes(store: str | os.PathLike[str]) -> list[Cause]:
 
 
 def find_failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
-    """Yield the failures of a store, panel by panel and cell by cell.
-
-    Parameters
-    ----------
-    store : path
-        A store.
-
-    Yields
-    ------
-    Failure
-    """
+    """Yield the failures of a store, panel by panel and cell by cell."""
     panels = ResultStore.open(store).spec["panels"]
     for name, group in open_results(store).children.items():
         ds = group.to_dataset()[["status", "error"]]

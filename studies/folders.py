@@ -18,27 +18,7 @@ SCALES = ("published", "quick")
 
 
 def configure(study: Study, scale: str = "published", seed: int | None = None) -> dict[str, Any]:
-    """Return the arguments with which `pipeline.run` runs a study at a scale.
-
-    Parameters
-    ----------
-    study : Study
-        The study as declared in its code.
-    scale : str
-        ``published`` or ``quick``.
-    seed : int, optional
-        Seed of all streams; the study's own by default.
-
-    Raises
-    ------
-    BadInputError
-        If the scale is unknown.
-
-    Examples
-    --------
-    >>> configure(STUDIES["gibbs-traces"], seed=7)
-    {'trials': None, 'seed': 7, 'panels': (), 'values': {}}
-    """
+    """Return the arguments with which `pipeline.run` runs a study at a scale."""
     if scale not in SCALES:
         raise BadInputError(unknown("scale", scale, SCALES))
     kept = study.quick if scale == "quick" else Scale()
@@ -46,42 +26,17 @@ def configure(study: Study, scale: str = "published", seed: int | None = None) -
 
 
 def store_path(folder: str | os.PathLike[str], name: str) -> str:
-    """Return the path of a study's store in a folder, or in an object store given by its URL.
-
-    Examples
-    --------
-    >>> store_path("lab/", "calibration")
-    'lab/calibration.zarr'
-    """
+    """Return the path of a study's store in a folder, or in an object store given by its URL."""
     return f"{os.fspath(folder).rstrip('/')}/{name}.zarr"
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Return True if a path is a folder that contains the store of a study, and is not a store itself.
-
-    Examples
-    --------
-    >>> is_folder("lab")
-    False
-    """
+    """Return True if a path is a folder that contains the store of a study, and is not a store itself."""
     return not holds_root(path) and any(holds_root(store_path(path, name)) for name in MODULES)
 
 
 def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None) -> None:
-    """Raise an error if a folder cannot contain the stores of all studies at this scale.
-
-    Parameters
-    ----------
-    folder : path
-        Existing or new folder.
-    scale, seed
-        See `configure`.
-
-    Raises
-    ------
-    BadInputError
-        If `folder` is a file or a store, is not writable, or contains a store with a different spec.
-    """
+    """Raise an error if a folder cannot contain the stores of all studies at this scale."""
     configured = {name: study.configure(**configure(study, scale, seed)) for name, study in STUDIES.items()}
     if holds_root(folder):
         raise BadInputError(f"--store must be a folder for the stores of all studies, got the store {folder}")

@@ -7,9 +7,10 @@ decides the dash of the line and the fill of the markers: solid and filled for o
 the papers, dotted and hollow for baselines.
 """
 
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
@@ -83,7 +84,13 @@ _MARKERS = {
 """Marker in the notation of `mechanisms.metadata.Style` -> shape or path in the notation of Vega."""
 
 _DASHES: dict[str, tuple[float, ...]] = {"ours": (), "paper": (7, 3), "baseline": (2, 2), "reference": (9, 3, 2, 3)}
-ORIGINS = {"ours": "ours", "paper": "of the paper", "baseline": "baselines", "reference": "references"}
+ORIGINS = {
+    "ours": "ours",
+    "paper": "of the paper",
+    "baseline": "baselines",
+    "reference": "references",
+    "broken": "broken",
+}
 """Origin of a method -> its heading in a legend."""
 
 
@@ -100,7 +107,7 @@ class Look:
     dash : tuple of float
         Lengths of dashes and gaps in pixels; empty for a solid line.
     origin : str
-        "ours", "paper", "baseline", "reference", or empty for lines that are not methods.
+        "ours", "paper", "baseline", "reference", "broken", or empty for lines that are not methods.
     """
 
     color: str
@@ -111,7 +118,7 @@ class Look:
     @property
     def fill(self) -> str:
         """Fill of the markers: hollow for methods of papers and baselines."""
-        return "transparent" if self.origin in ("paper", "baseline") else self.color
+        return "transparent" if self.origin in ("paper", "baseline", "broken") else self.color
 
 
 Looks = Mapping[str, Look]
@@ -150,8 +157,10 @@ def _styles(*registries: Mapping[str, Entry], **references: Style) -> dict[str, 
     }
 
 
-def complete_styles(styles: Looks, names: Iterable[str]) -> dict[str, Look]:
+def complete_styles(styles: Looks, names: Iterable[str], broken: Collection[str] = ()) -> dict[str, Look]:
     """Return the looks, with an additional one in the text colour and with an unused marker for each other name.
+
+    Mechanisms whose guarantee is `broken` are crimson and dotted, below their own heading.
 
     Examples
     --------
@@ -161,14 +170,45 @@ def complete_styles(styles: Looks, names: Iterable[str]) -> dict[str, Look]:
     others = dict.fromkeys(name for name in names if name not in styles)
     used = {style.marker for style in styles.values()}
     unused = [_MARKERS[marker] for marker in "|_+x1348" if _MARKERS[marker] not in used]
-    return {**styles, **{name: Look(INK, marker) for name, marker in zip(others, cycle(unused), strict=False)}}
+    looks = {name: Look(INK, marker) for name, marker in zip(others, cycle(unused), strict=False)}
+    broken = {name: replace(looks[name], color=_COLORS["crimson"], dash=(1, 4), origin="broken") for name in broken}
+    return {**styles, **looks, **broken}
+
+
+def stored_audits(ds: xr.Dataset, by: str) -> dict[str, dict[str, Any]]:
+    """Return the results of `pipeline.Method.audit` by method, from the attributes of a stored dimension."""
+    return json.loads(ds[by].attrs.get("audits", "{}"))
+
+
+def describe_audit(found: Mapping[str, Any]) -> str:
+    """Return the result of an audit in a few words.
+
+    The verdict is "broken", "holds" or "unaudited". Unless it is "unaudited", there are the number of records ``n`` and
+    the ``loss`` in nats; ``delta`` is there if a broken guarantee has δ > 0.
+
+    Examples
+    --------
+    >>> describe_audit({"verdict": "broken", "loss": 10.0, "n": 12})
+    'broken: loses 10 at n = 12'
+    >>> describe_audit({"verdict": "holds", "loss": 0.74, "n": 40})
+    'audited to n = 40'
+    """
+    if found["verdict"] == "unaudited":
+        return "unaudited"
+    if found["verdict"] == "holds":
+        return f"audited to n = {found['n']}"
+    spent = f"δ is {found['delta']:.3g}" if "delta" in found else f"loses {float(found['loss']):.4g}"
+    return f"broken: {spent} at n = {found['n']}"
 
 
 def label_method(ds: xr.Dataset, by: str, name: str) -> str:
-    """Return the label of a method in figures and tables, which marks methods that are not private."""
+    """Return the label of a method in figures and tables, with the result of its audit, or that it is not private."""
     listed = ds[by].attrs.get("not_private", "")
     names = listed.splitlines() if isinstance(listed, str) else listed  # earlier stores have a list
-    return f"{name} (not private)" if name in names else name
+    if name in names:
+        return f"{name} (not private)"
+    found = stored_audits(ds, by).get(name)
+    return name if found is None else f"{name} ({describe_audit(found)})"
 
 
 _REFERENCE = Style("grey", "X")

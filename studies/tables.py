@@ -9,44 +9,24 @@ import xarray as xr
 
 from mechanisms.metadata import Entry
 from pipeline.declare.factors import format_value
-from studies.styles import label_method
+from studies.styles import label_method, stored_audits
 
 _RELATIVE = 1e-6  # relative tolerance for the error of a quadrature
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table on a page.
-
-    Attributes
-    ----------
-    title, caption : str
-        Heading and explanation.
-    heads : tuple of str
-        Column headings.
-    rows : sequence of sequence of str
-        Cells.
-    prose : tuple of int
-        Indices of the columns whose text may wrap.
-    """
+    """A table on a page."""
 
     title: str
     caption: str
     heads: tuple[str, ...]
     rows: Sequence[Sequence[str]]
-    prose: tuple[int, ...] = ()
+    prose: tuple[int, ...] = ()  # indices of the columns whose text may wrap
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Return a table in Markdown.
-
-    Examples
-    --------
-    >>> print(markdown_table(("name", "bound"), [("ops", "|loss| <= 1")]))
-    | name | bound |
-    | --- | --- |
-    | ops | \|loss\| <= 1 |
-    """
+    """Return a table in Markdown."""
     escaped = ([cell.replace("|", r"\|") for cell in row] for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *escaped))
 
@@ -74,25 +54,20 @@ Column = tuple[xr.Dataset, Callable[[xr.Dataset], str]]
 def compare_methods(
     title: str, caption: str, by: str, registries: Iterable[Mapping[str, Entry]], columns: Mapping[str, Column]
 ) -> Table:
-    """Return a table with one row per method that is in a registry and has at least one number.
+    """Return a table with one row per method that is in a registry, or was audited, and has at least one number.
 
-    Parameters
-    ----------
-    title, caption : str
-        Heading and explanation.
-    by : str
-        Dimension of the methods.
-    registries : iterable of mapping
-        Registries with the origins of the methods, in the order of the rows.
-    columns : mapping of str to Column
-        Heading -> column.
+    Methods stand in the order of the registries, `by` is their dimension, and `columns` maps headings to columns.
     """
     rows = []
     stored = {name: ds for ds, _ in columns.values() for name in ds[by].values.tolist()}
-    for name, entry in ((name, entry) for registry in registries for name, entry in registry.items() if name in stored):
+    origins = {name: entry.origin_text for registry in registries for name, entry in registry.items()}
+    added = {name: "added" for ds, _ in columns.values() for name in stored_audits(ds, by)}
+    for name, origin in {**origins, **added}.items():
+        if name not in stored:
+            continue
         cells = [show(ds.sel({by: name})) if name in ds[by].values else "" for ds, show in columns.values()]
         if any(cells):
-            rows.append((label_method(stored[name], by, name), entry.origin_text, *cells))
+            rows.append((label_method(stored[name], by, name), origin, *cells))
     return Table(title, caption, (by, "from", *columns), rows)
 
 
@@ -103,32 +78,16 @@ def show_mean(measure: str) -> Callable[[xr.Dataset], str]:
 
 @dataclass(frozen=True)
 class AuditedLoss:
-    """Largest audited privacy loss of a mechanism, relative to its stated guarantee.
-
-    Attributes
-    ----------
-    mechanism, states : str
-        Mechanism, and its stated guarantee in a few words.
-    share, loss : float
-        Largest ratio of a loss or divergence to the stated bound, and the loss that attains it; NaN if not stored.
-    n_audits : int
-        Number of audits.
-    place : str
-        Parameters or data set at which the ratio is largest.
-    is_private : bool
-        False for a mechanism without a guarantee, or with a wrong published one.
-    holds : bool or None
-        Verdict on the guarantee; if None, the guarantee holds if the share is at most 1.
-    """
+    """Largest audited privacy loss of a mechanism, relative to its stated guarantee."""
 
     mechanism: str
-    states: str
-    share: float
-    loss: float
+    states: str  # stated guarantee in a few words
+    share: float  # largest ratio of a loss or divergence to the stated bound; NaN if not stored
+    loss: float  # that attains the ratio
     n_audits: int
-    place: str
-    is_private: bool = True
-    holds: bool | None = None
+    place: str  # parameters or data set at which the ratio is largest
+    is_private: bool = True  # False without a guarantee, or with a wrong published one
+    holds: bool | None = None  # verdict; if None, the guarantee holds if the share is at most 1
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -34,6 +34,12 @@ LONG = (
     "test_sampled_audit.py", "test_output.py",
 )  # fmt: skip
 
+# Files whose tests start clusters, servers or browsers and wait for them, so that they depend on the machine's timing.
+TIMING = (
+    "test_adaptive.py", "test_address.py", "test_cluster.py", "test_cluster_check.py", "test_execution.py",
+    "test_faults.py", "test_isolate.py", "test_kill.py", "test_logs.py", "test_object_sessions.py", "test_page.py",
+    "test_probe.py", "test_serve.py", "test_sessions.py", "test_slurm.py", "test_soak.py", "test_submission.py",
+)  # fmt: skip
 
 IMPORTED_BY_FORKS = ["mechanisms.audit", "mechanisms.inference", "mechanisms.glm", "pipeline.runs", "studies"]
 MECHANISMS = Path(__file__).with_name("mechanisms")
@@ -53,11 +59,13 @@ def tested_study(path: Path) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # this hook is called before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark slow tests, group tests by study, folder or file for pytest-xdist, and move long files to the front.
+    """Mark tests, group tests by study, folder or file for pytest-xdist, and move long files to the front.
 
     Fast tests of mechanisms are grouped by folder, so that one process compiles the kernels which they share.
     """
     for item in items:
+        if item.path.name in TIMING:
+            item.add_marker("timing")
         is_slow = item.get_closest_marker("slow") is not None
         group = str(item.path if is_slow or MECHANISMS not in item.path.parents else item.path.parent)
         if "compute" in getattr(item, "fixturenames", ()):

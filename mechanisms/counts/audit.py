@@ -149,23 +149,7 @@ def count_distributions(
 def require_auditable(n: int, labels: ArrayLike) -> None:
     """Raise ValueError if an audit would be too large, before any data set is enumerated.
 
-    Parameters
-    ----------
-    n : int
-        Number of records.
-    labels : array_like, shape (k,)
-        Label of each category. Categories with equal labels are exchangeable; for a symmetric mechanism the labels are
-        the prior parameters.
-
-    Raises
-    ------
-    ValueError
-        If, up to permutations, there are more than `MAX_AUDITED` combinations of pairs and outputs, or if computing
-        the distributions at all data sets would take an equivalent amount of work.
-
-    Examples
-    --------
-    >>> require_auditable(5000, [1.0, 1.0])
+    Categories with equal labels are exchangeable; for a symmetric mechanism the labels are the prior parameters.
     """
     n = validate_size(n)
     multiplicities = np.unique(np.asarray(labels), return_counts=True)[1].tolist()

@@ -63,44 +63,17 @@ _GAMMAS = np.geomspace(0.005, 0.6, 49)
 
 @dataclass(frozen=True, eq=False)
 class BoundScale:
-    """Scale S(c), as defined in the module docstring, for one prior, n and ε; created by `bound_scale`.
-
-    Attributes
-    ----------
-    prior : tuple of float
-        Dirichlet parameters.
-    n : int
-        Number of records.
-    epsilon : float
-        Privacy loss in nats of the exponential mechanism with weights exp(−ε·H/S) and Hellinger distances H.
-    gamma : float
-        Largest change of 1/S per record.
-    """
+    """Scale S(c), as defined in the module docstring, for one prior, n and ε; created by `bound_scale`."""
 
     prior: tuple[float, ...]
     n: int
-    epsilon: float
-    gamma: float
+    epsilon: float  # of the exponential mechanism with weights exp(−ε·H/S) and Hellinger distances H, in nats
+    gamma: float  # largest change of 1/S per record
     _factors: NDArray[np.float64] = field(repr=False)
     """Factors w by category and count, shape (k, n + 1), non-increasing in the count."""
 
     def sensitivity(self, counts: ArrayLike) -> float:
-        """Return S(c), in units of Hellinger distance.
-
-        Parameters
-        ----------
-        counts : array_like, shape (k,)
-            Integers ≥ 0 with sum n.
-
-        Returns
-        -------
-        float
-
-        Raises
-        ------
-        ValueError
-            If the counts are invalid.
-        """
+        """Return S(c), in units of Hellinger distance."""
         c = validate_counts(counts, k=len(self.prior), n=self.n)
         profile = local_sensitivity_at_distance(self.prior, c)
         t = np.arange(self.n + 1)
@@ -110,22 +83,7 @@ class BoundScale:
 
 
 def require_bound(n: int, k: int) -> None:
-    """Raise ValueError if `n` is too large for `bound_scale`.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Raises
-    ------
-    ValueError
-        If there are more than `MAX_RECORDS` records.
-
-    Examples
-    --------
-    >>> require_bound(4177, 3)
-    """
+    """Raise ValueError if `n` is too large for `bound_scale`."""
     n, k = validate_problem(n, k)
     if n > MAX_RECORDS:
         raise ValueError(
@@ -137,31 +95,12 @@ def require_bound(n: int, k: int) -> None:
 def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
     """Return the scale S for which the exponential mechanism with weights exp(−ε·H/S) is ε-DP.
 
-    H is the Hellinger distance of posteriors. The rate γ is the one that minimises S at balanced data.
-
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    n : int
-        Number of records, ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and ≥ `mechanisms.privacy_parameters.SMALLEST_EPSILON`.
-
-    Returns
-    -------
-    BoundScale
-        The result is cached; equal arguments return the same object.
+    H is the Hellinger distance of posteriors. The rate γ is the one that minimises S at balanced data; S is cached.
 
     Privacy
     -------
     The exponential mechanism with weights exp(−ε·H/S) is ε-DP under replacement of one record, with n public, by the
     proof in the module docstring. The rate depends on public quantities only.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid or n is too large.
 
     Examples
     --------

@@ -64,34 +64,18 @@ _ACTIVE_BYTES = 60_000_000
 class Calibration:
     """Rate of the weights exp(−rate·score/S), with the exact privacy loss.
 
-    Attributes
-    ----------
-    rule : Rule
-        Sensitivity S of the score. The score is the Hellinger distance; for `Rule.HAMMING` it is the number of replaced
-        records, with S = 1.
-    prior : tuple of float
-        Dirichlet parameters.
-    n : int
-        Number of records.
-    epsilon : float
-        Privacy budget in nats.
-    gamma : float
-        Smoothing rate of S per record; 0 for the global sensitivity, NaN for `Rule.HAMMING`.
-    rate : float
-        Coefficient of score/S in the exponent.
-    loss : float
-        Privacy loss over all neighbours and outputs, in nats. The computed value is at most `epsilon`; the true loss
-        may exceed `epsilon` by the rounding of the log probabilities, about 1e-14 (`Audit.rounding`; for
-        `Rule.HAMMING` see `mechanisms.counts.hamming_loss`).
+    The score is the Hellinger distance; for `Rule.HAMMING` it is the number of replaced records, with S = 1. The true
+    loss may exceed ε by the rounding of the log probabilities, about 1e-14 (`Audit.rounding`; for `Rule.HAMMING` see
+    `mechanisms.counts.hamming_loss`).
     """
 
     rule: Rule
     prior: tuple[float, ...]
     n: int
     epsilon: float
-    gamma: float
+    gamma: float  # smoothing rate of S per record; 0 for the global sensitivity, NaN for `Rule.HAMMING`
     rate: float
-    loss: float
+    loss: float  # over all neighbours and outputs, in nats; the computed value is at most `epsilon`
 
     def sensitivity(self, counts: ArrayLike) -> float:
         """Return S at a data set of `n` records; raise ValueError for other counts."""
@@ -105,22 +89,7 @@ class Calibration:
 
 
 def require_calibratable(n: int, k: int) -> None:
-    """Raise ValueError if there are too many data sets for an exact calibration.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Raises
-    ------
-    ValueError
-        If there are more than `MAX_CALIBRATED` data sets or `MAX_RECORDS` records.
-
-    Examples
-    --------
-    >>> require_calibratable(300, 3)
-    """
+    """Raise ValueError if there are too many data sets for an exact calibration."""
     n, k = validate_problem(n, k)
     n_candidates = count_candidates(n, k)
     if n > MAX_RECORDS:
@@ -138,33 +107,12 @@ def require_calibratable(n: int, k: int) -> None:
 def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibration:
     """Return the largest rate at which the exponential mechanism with sensitivity S is ε-DP.
 
-    The smoothing rate γ of S is the one with the largest inverse temperature at balanced data.
-
-    Parameters
-    ----------
-    rule : Rule
-        Sensitivity S: `Rule.SMOOTH`, `Rule.VARYING` or `Rule.GLOBAL`.
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    n : int
-        Number of records, ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and ≥ `mechanisms.privacy_parameters.SMALLEST_EPSILON`.
-
-    Returns
-    -------
-    Calibration
-        The result is cached; equal arguments return the same object.
+    The smoothing rate γ of S is the one with the largest inverse temperature at balanced data. The result is cached.
 
     Privacy
     -------
     ε-DP under replacement of one record, with n public, by the audit at the returned rate. The calibration does not use
     data.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid or there are too many records or data sets.
 
     Notes
     -----

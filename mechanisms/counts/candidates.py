@@ -48,22 +48,7 @@ _RATES = (1e-101, 1e101)
 
 
 def require_streamable(n: int, k: int) -> None:
-    """Raise ValueError if there are too many candidates, the counts of n records in k categories, to stream.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Raises
-    ------
-    ValueError
-        If there are more than `MAX_STREAMED` candidates, or the tables for streaming exceed `MAX_TABLE` entries.
-
-    Examples
-    --------
-    >>> require_streamable(600, 4)
-    """
+    """Raise ValueError if there are too many candidates, the counts of n records in k categories, to stream."""
     n_candidates = count_candidates(n, k)
     if n_candidates > MAX_STREAMED:
         raise ValueError(
@@ -79,44 +64,14 @@ def require_streamable(n: int, k: int) -> None:
 
 
 def count_table(n: int, k: int) -> int:
-    """Return the number of table entries for streaming: k + 2 per row and n + 1 per category.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    >>> count_table(600, 4)
-    1087810
-    """
+    """Return the number of table entries for streaming: k + 2 per row and n + 1 per category."""
     n, k = validate_problem(n, k)
     n_rows = count_candidates(n, k - 1) if k > 2 else 1
     return n_rows * (k + 2) + k * (n + 1)
 
 
 def require_enumerable(n: int, k: int) -> None:
-    """Raise ValueError if the log-pmf over all counts of n records in k categories does not fit in memory.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Raises
-    ------
-    ValueError
-        If there are more than `MAX_ENUMERATED` such counts, or `require_streamable` raises an error.
-
-    Examples
-    --------
-    >>> require_enumerable(600, 4)
-    """
+    """Raise ValueError if the log-pmf over all counts of n records in k categories does not fit in memory."""
     require_streamable(n, k)
     n_candidates = count_candidates(n, k)
     if n_candidates > MAX_ENUMERATED:
@@ -129,23 +84,7 @@ def require_enumerable(n: int, k: int) -> None:
 def category_deficits(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return D with D[i, x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)), one minus the affinity of category i at x records.
 
-    Parameters
-    ----------
-    prior : ndarray of float64, shape (k,)
-        Dirichlet parameters α.
-    counts : ndarray of int64, shape (k,)
-        True counts c, with sum n.
-
-    Returns
-    -------
-    ndarray of float64, shape (k, n + 1)
-        Values in [0, 1], zero where x = cᵢ.
-
-    Examples
-    --------
-    >>> print(np.round(category_deficits(np.ones(2), np.array([1, 1])), 4))
-    [[0.1138 0.     0.06  ]
-     [0.1138 0.     0.06  ]]
+    The deficits have shape (k, n + 1), with values in [0, 1], zero where x = cᵢ.
     """
     n = int(counts.sum())
     row = _cached_deficits if n <= _CACHED_RECORDS else _deficits
@@ -163,22 +102,7 @@ _cached_deficits = lru_cache(_CACHED_ROWS)(_deficits)
 
 
 def enumerate_rows(n: int, k: int) -> NDArray[np.int64]:
-    """Return the rows in lexicographic order: the first k − 2 counts, then the sum of the last two counts.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_rows, k - 1)
-
-    Examples
-    --------
-    >>> enumerate_rows(2, 3)
-    array([[0, 2], [1, 1], [2, 0]])
-    """
+    """Return rows (n_rows, k − 1) in lexicographic order: first k − 2 counts, then the sum of the last two counts."""
     if k == 2:
         return np.array([[n]], dtype=np.int64)
     return enumerate_candidates(n, k - 1)
@@ -186,17 +110,6 @@ def enumerate_rows(n: int, k: int) -> NDArray[np.int64]:
 
 def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return 1 − Π (1 − Dᵢ) for each row, where the product is over the first k − 2 categories.
-
-    Parameters
-    ----------
-    deficits : ndarray of float64, shape (k, n + 1)
-        From `category_deficits`.
-    rows : ndarray of int64, shape (n_rows, k - 1)
-        From `enumerate_rows`.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_rows,)
 
     Examples
     --------
@@ -213,20 +126,9 @@ def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDAr
 def candidate_distances(
     prior: NDArray[np.float64], counts: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the Hellinger distance from posterior(c) to posterior(c') for all counts c' of n records.
+    """Return the Hellinger distance from posterior(c) to posterior(c'), in the order of `enumerate_candidates`.
 
-    The order is that of `enumerate_candidates`.
-
-    Parameters
-    ----------
-    prior : ndarray of float64, shape (k,)
-    counts : ndarray of int64, shape (k,)
-    rows : ndarray of int64, shape (n_rows, k - 1)
-        From `enumerate_rows`.
-
-    Returns
-    -------
-    ndarray of float64, shape (|R|,)
+    The distances have shape (|R|,), over all counts c' of n records.
 
     Examples
     --------
@@ -242,18 +144,7 @@ def combine_deficits(
 ) -> NDArray[np.float64]:
     """Return the Hellinger distances of `candidate_distances` from tables.
 
-    Parameters
-    ----------
-    deficits : ndarray of float64, shape (k, n + 1)
-        From `category_deficits`.
-    rows : ndarray of int64, shape (n_rows, k - 1)
-        From `enumerate_rows`.
-    prefix : ndarray of float64, shape (n_rows,)
-        From `row_deficits`.
-
-    Returns
-    -------
-    ndarray of float64, shape (|R|,)
+    The prefix is from `row_deficits`, with shape (n_rows,).
 
     Examples
     --------
@@ -280,20 +171,6 @@ def _fill_distances(remaining, prefix, first, second, distances):
 def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[np.float64]:
     """Return `uniforms` as a contiguous float64 array of shape (trials, n_uniforms) with values in [0, 1).
 
-    Parameters
-    ----------
-    uniforms : array_like, shape (trials, n_uniforms)
-    n_uniforms : int
-
-    Returns
-    -------
-    ndarray of float64, shape (trials, n_uniforms)
-
-    Raises
-    ------
-    ValueError
-        If the shape is wrong or a value is outside [0, 1).
-
     Examples
     --------
     >>> require_uniforms([[0.5, 0.25]], 2)
@@ -313,21 +190,7 @@ def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[
 def compute_inverse_temperature(rate: float, sensitivity: float) -> float:
     """Return the inverse temperature rate/S of the weights exp(−rate·H/S), where H is a Hellinger distance.
 
-    Parameters
-    ----------
-    rate : float
-        In [1e-101, 1e101].
-    sensitivity : float
-        Sensitivity S > 0, finite, in units of Hellinger distance.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
+    `rate` is in [1e-101, 1e101] and S > 0 in units of Hellinger distance.
 
     Examples
     --------

@@ -38,7 +38,7 @@ from scipy.stats import chi2
 from mechanisms.arguments import validate_positive
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.candidates import MAX_TABLE, require_uniforms
-from mechanisms.counts.gaussian_lattice import REACH, log_coset_sum, loss_distribution
+from mechanisms.counts.gaussian_lattice import REACH, log_coset_sum, loss_distribution, omitted_mass
 from mechanisms.counts.k_norm import validate_datasets
 from mechanisms.counts.lattice_classes import clipped_vectors
 from mechanisms.counts.projection import log_projected_pmf, mean_projected_distance, project
@@ -57,41 +57,13 @@ _OMITTED = 1e-13
 def discrete_gaussian_counts(prior: ArrayLike, counts: ArrayLike, noise_std: float) -> DiscreteGaussianCounts:
     """Return the release of `counts` with discrete Gaussian noise on the lattice of counts.
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They affect `expected_hellinger`, but not the release.
-    counts : array_like, shape (k,)
-        True counts c: integers ≥ 0 with sum n ≥ 1.
-    noise_std : float
-        σ > 0, in records.
-
-    Returns
-    -------
-    DiscreteGaussianCounts
+    σ = `noise_std` is in records. The prior affects `expected_hellinger`, but not the release.
 
     Privacy
     -------
     1/σ²-zCDP (proved) under replacement of one record, with n public, for the lattice vector and all its
     post-processing; `DiscreteGaussianCounts.profile` is the exact profile. The release reveals n = Σr, so there is no
     guarantee if n is private. These draws are for simulation; `mechanisms.publish_counts` draws exactly.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or the tables of the sampler would have more than
-        `mechanisms.counts.candidates.MAX_TABLE` entries.
-
-    Examples
-    --------
-    >>> mechanism = discrete_gaussian_counts([1, 1, 1], [5, 3, 0], noise_std=2.0)
-    >>> print(mechanism.concentrated_guarantee, round(mechanism.profile().epsilon(1e-6), 3))
-    0.25-zCDP 3.292
-    >>> release = mechanism.release(np.random.default_rng(6), 2)
-    >>> print(release.vectors.tolist(), release.counts.tolist())
-    [[5, 2, 1], [6, 3, -1]] [[5, 2, 1], [5, 3, 0]]
-    >>> round(mechanism.expected_hellinger(), 4)
-    0.3778
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
@@ -120,8 +92,12 @@ class DiscreteGaussianCounts(CountRelease):
         return ConcentratedGuarantee(self.noise_std**-2)
 
     def profile(self) -> PrivacyProfile:
-        """Return the exact privacy profile of the lattice vector, an upper bound on that of the projected counts."""
-        return losses_profile(*loss_distribution(self.k, self.noise_std))
+        """Return the exact privacy profile of the lattice vector, an upper bound on that of the projected counts.
+
+        Losses are unbounded, so δ(ε) > 0 at every ε: it includes the mass that the table omits.
+        """
+        omitted = omitted_mass(self.noise_std)
+        return losses_profile(*loss_distribution(self.k, self.noise_std), omitted=omitted)
 
     @property
     def n_uniforms(self) -> int:
@@ -147,11 +123,6 @@ class DiscreteGaussianCounts(CountRelease):
         """Return the mean Hellinger distance from the true posterior to that of the projected counts, by enumeration.
 
         The omitted vectors have a total probability of at most 1e-13, which bounds the error, as no distance exceeds 1.
-
-        Raises
-        ------
-        ValueError
-            If there are too many classes; see `mechanisms.counts.lattice_classes`.
         """
         longest = self.noise_std * math.sqrt(chi2.isf(_OMITTED, self.k - 1)) + self.k
         vectors = clipped_vectors(self.counts, math.ceil(math.sqrt(self.k) * longest / 2))
@@ -173,23 +144,13 @@ class GaussianLatticeRelease:
 
     All attributes are public. Inference should use `log_likelihood` of the vectors rather than `counts`, which lose
     information near the edges of the simplex.
-
-    Attributes
-    ----------
-    vectors : ndarray of int64, shape (trials, k)
-        r, each row with sum n; entries may be below 0 and above n.
-    n : int
-        Number of records.
-    noise_std : float
-        σ, in records.
-    ties : ndarray of float64, shape (trials, k)
-        Uniforms in [0, 1), independent of the data, which break ties of the projection.
     """
 
+    # r, shape (trials, k), each row with sum n; entries may be below 0 and above n
     vectors: NDArray[np.int64] = field(repr=False)
     n: int
-    noise_std: float
-    ties: Floats = field(repr=False)
+    noise_std: float  # σ, in records
+    ties: Floats = field(repr=False)  # uniforms in [0, 1), shape (trials, k), independent of the data, which break ties
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -197,29 +158,7 @@ class GaussianLatticeRelease:
         return project(self.vectors, self.n, self.ties)
 
     def log_likelihood(self, datasets: ArrayLike) -> Floats:
-        """Return ln Pr[r | c] for each released vector r and each row c of `datasets`.
-
-        Parameters
-        ----------
-        datasets : array_like of int, shape (D, k)
-            Counts with sum n.
-
-        Returns
-        -------
-        ndarray of float64, shape (trials, D)
-
-        Raises
-        ------
-        ValueError
-            If the shape is wrong, or a row is not a data set of n records.
-
-        Examples
-        --------
-        >>> release = GaussianLatticeRelease(np.array([[3, -1]]), n=2, noise_std=2.0, ties=np.zeros((1, 2)))
-        >>> log_likelihood = release.log_likelihood([[2, 0], [1, 1]])
-        >>> print(np.round(log_likelihood[:, 0] - log_likelihood[:, 1], 12))
-        [0.75]
-        """
+        """Return ln Pr[r | c], shape (trials, D), for each released vector r and each row c of `datasets`."""
         k = self.vectors.shape[1]
         squares = np.square(self.vectors[:, None, :] - validate_datasets(datasets, k, self.n)).sum(axis=2)
         return -squares / (2.0 * self.noise_std**2) - log_coset_sum(k, np.zeros(1, dtype=np.int64), self.noise_std)

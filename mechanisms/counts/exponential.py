@@ -45,23 +45,8 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
     H is the Hellinger distance of posteriors, and the candidates c' are all counts of n records. Up to
     `mechanisms.conjugate.MAX_ENUMERATED` candidates, and always at k = 2, all candidates are streamed and draws invert
     the distribution function. For more candidates the same distribution is sampled as a mixture of product
-    distributions; see `mechanisms.counts.power_mixture`.
-
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    counts : array_like, shape (k,)
-        True counts c: integers ≥ 0 with sum n ≥ 1.
-    rate : float
-        In [1e-101, 1e101]; ε/2 for the mechanism of P0.
-    sensitivity : float
-        S > 0, in units of Hellinger distance.
-
-    Returns
-    -------
-    CountRelease
-        An `ExponentialMechanism` or a `mechanisms.counts.power_mixture.PowerMixture`.
+    distributions; see `mechanisms.counts.power_mixture`. `rate` is ε/2 for the mechanism of P0, and S > 0 is in units
+    of Hellinger distance.
 
     Privacy
     -------
@@ -69,19 +54,6 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
     smooth sensitivity see `mechanisms.counts.registry`; for the local sensitivity there is no guarantee. The guarantee
     assumes exact draws in real arithmetic; the implementation is not hardened against attacks on floating-point
     rounding.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or if the tables would take too much memory or time.
-
-    Examples
-    --------
-    >>> mechanism = exponential_mechanism([1, 1], [2, 1], rate=0.5, sensitivity=0.4)
-    >>> print(np.round(mechanism.pmf(), 4))
-    [0.1635 0.2406 0.3686 0.2272]
-    >>> mechanism.from_uniforms(np.array([[0.0, 0.5], [0.0, 0.99]]))
-    array([[2, 1], [3, 0]])
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)

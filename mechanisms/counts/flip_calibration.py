@@ -38,22 +38,7 @@ _ROUNDS = 60
 
 
 def require_flip_calibratable(n: int, k: int) -> None:
-    """Raise ValueError if there are too many data sets to audit permute-and-flip.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Raises
-    ------
-    ValueError
-        If there are more than `MAX_FLIP_CALIBRATED` data sets.
-
-    Examples
-    --------
-    >>> require_flip_calibratable(100, 3)
-    """
+    """Raise ValueError if there are too many data sets to audit permute-and-flip."""
     n_candidates = count_candidates(n, k)
     if n_candidates > MAX_FLIP_CALIBRATED:
         raise ValueError(
@@ -63,31 +48,12 @@ def require_flip_calibratable(n: int, k: int) -> None:
 
 
 def calibrate_flip(prior: ArrayLike, n: int, epsilon: float) -> Calibration:
-    """Return the largest rate at which permute-and-flip with the smooth sensitivity is ε-DP.
-
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    n : int
-        Number of records, ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-
-    Returns
-    -------
-    Calibration
-        The result is cached; equal arguments return the same object.
+    """Return, and cache, the largest rate at which permute-and-flip with the smooth sensitivity is ε-DP.
 
     Privacy
     -------
     ε-DP under replacement of one record, with n public, by the audit at the returned rate. The calibration does not use
     data.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or there are too many data sets.
 
     Examples
     --------

@@ -8,6 +8,10 @@ t ≡ u mod 2, so Pr[t] ∝ exp(−t²/(4σ²))·A(t mod 2). A(p) is the sum ove
 weight of the other entries, which sum to −u. So all pairs of neighbours have the same privacy loss distribution, and
 computing it needs no enumeration of vectors.
 
+**Tail.** As in theorem 4 of Canonne, Kamath & Steinke, E exp(xt) ≤ exp(x²σ²) for every x, so that
+Pr[t ≤ −R] ≤ exp(−R²/(4σ²)). A table of the losses of |t| < R therefore omits at most this probability of losses > 0,
+and δ of a mechanism includes it (`omitted_mass`). Calibration extends the table until this mass is far below δ.
+
 References
 ----------
 Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020.
@@ -23,7 +27,7 @@ from numpy.typing import NDArray
 
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 
-__all__ = ["REACH", "calibrate_noise_std", "log_coset_sum", "loss_distribution"]
+__all__ = ["REACH", "calibrate_noise_std", "log_coset_sum", "loss_distribution", "omitted_mass"]
 
 Floats = NDArray[np.float64]
 
@@ -33,6 +37,10 @@ REACH = 10.0
 _SMOOTH = 2.5  # standard deviation from which a sum over integers equals the integral up to 1e-26
 _BISECTIONS = 200
 _MARGIN = 1e-9
+_OUTWARD = 1.0 + 2.0**-50  # bound on the relative error of a loss, which matters if a likely loss is close to ε
+_LEAST_DELTA = 1e-250  # probabilities of a table remain normal doubles
+_TAIL_DELTA = 1e-12  # δ below which the table of losses extends beyond REACH
+_UNDERFLOW = 1e-290  # bound on the sum of the probabilities in a table that underflow
 _LARGEST_STD = 100_000.0  # records; the exact profile has about 30 losses per unit of the standard deviation
 
 
@@ -45,14 +53,15 @@ def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
     epsilon : float
         Finite and > 0, in nats.
     delta : float
-        In (0, 1).
+        In [1e-250, 1).
     k : int
         Number of categories, ≥ 2.
 
     Returns
     -------
     float
-        σ in records, found by bisection on the exact δ(ε), with a margin of one part in 10⁹ of δ for rounding.
+        σ in records, found by bisection on the exact δ(ε), with a margin of one part in 10⁹ of δ for rounding and for
+        the omitted mass.
 
     Raises
     ------
@@ -71,33 +80,41 @@ def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
     if k < 2:
         raise ValueError(f"k must be >= 2, got {k}; pass the number of categories")
+    if delta < _LEAST_DELTA:
+        raise ValueError(
+            f"delta must be >= {_LEAST_DELTA:g} for discrete Gaussian noise, got {delta:g}; choose a larger delta, or "
+            "k-norm, which has delta = 0"
+        )
+    reach = REACH if delta >= _TAIL_DELTA else math.sqrt(-2.0 * math.log(delta)) + 4.0
 
-    def exact(noise_std: float) -> float:
-        losses, probabilities = loss_distribution(k, noise_std)
-        above = losses > epsilon
-        return float(np.sum(probabilities[above] * -np.expm1(epsilon - losses[above])))
+    def suffices(noise_std: float) -> bool:
+        losses, probabilities = loss_distribution(k, noise_std, reach)
+        for rounding, limit in ((1.0, delta * (1.0 - _MARGIN)), (_OUTWARD, delta)):
+            excess = np.maximum(losses * rounding - epsilon, 0.0)
+            if np.sum((probabilities * -np.expm1(-excess))[excess > 0]) > limit:
+                return False
+        return True
 
-    delta *= 1.0 - _MARGIN
     low = high = 1.0
-    while exact(high) > delta:
+    while not suffices(high):
         high *= 2.0
         if high > _LARGEST_STD:
             raise ValueError(
                 f"epsilon and delta must allow noise of at most {_LARGEST_STD:,.0f} records, got {epsilon:g} and "
                 f"{delta:g}; use larger values, or k-norm, which has no such limit"
             )
-    while exact(low) <= delta and low > 1e-3:
+    while suffices(low) and low > 1e-3:
         low /= 2.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         if not low < middle < high:
             break
-        low, high = (low, middle) if exact(middle) <= delta else (middle, high)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
     return high
 
 
 @lru_cache(maxsize=64)
-def loss_distribution(k: int, noise_std: float) -> tuple[Floats, Floats]:
+def loss_distribution(k: int, noise_std: float, reach: float = REACH) -> tuple[Floats, Floats]:
     """Return the privacy losses (1 − t)/σ², t = vⱼ − vᵢ, of two neighbours and the probabilities of the losses.
 
     Parameters
@@ -106,6 +123,8 @@ def loss_distribution(k: int, noise_std: float) -> tuple[Floats, Floats]:
         Number of categories, ≥ 2.
     noise_std : float
         σ > 0, in records.
+    reach : float
+        Number of standard deviations √2·σ of t to which the table extends; see `omitted_mass`.
 
     Returns
     -------
@@ -119,8 +138,8 @@ def loss_distribution(k: int, noise_std: float) -> tuple[Floats, Floats]:
     >>> round(float(losses @ probabilities), 12)
     0.25
     """
-    reach = math.ceil(math.sqrt(2.0) * REACH * noise_std) + 2
-    t = np.arange(-reach, reach + 1)
+    last = _last_difference(noise_std, reach)
+    t = np.arange(-last, last + 1)
     rest = log_coset_sum(k - 2, t, noise_std)  # the other entries have the sum −u
     parts = np.exp(rest - np.square(t) / (4.0 * noise_std**2) - rest.max())
     parity = np.array([parts[t % 2 == 0].sum(), parts[t % 2 == 1].sum()])
@@ -128,23 +147,27 @@ def loss_distribution(k: int, noise_std: float) -> tuple[Floats, Floats]:
     return (1 - t) / noise_std**2, weights / weights.sum()
 
 
+def omitted_mass(noise_std: float, reach: float = REACH) -> float:
+    """Return an upper bound on the probability of losses > 0 that `loss_distribution` omits or rounds to zero.
+
+    Examples
+    --------
+    >>> print(f"{omitted_mass(2.0):.0e}", omitted_mass(0.01))
+    2e-28 1e-290
+    """
+    beyond = _last_difference(noise_std, reach) + 1
+    return max(math.exp(-((beyond / noise_std) ** 2) / 4.0), _UNDERFLOW)
+
+
+def _last_difference(noise_std: float, reach: float) -> int:
+    """Return the largest |t| in a table of losses."""
+    return math.ceil(math.sqrt(2.0) * reach * noise_std) + 2
+
+
 def log_coset_sum(m: int, sums: NDArray[np.int64], noise_std: float) -> Floats:
     """Return ln Z_m(s), the log sum of exp(−‖v‖²/(2σ²)) over integer vectors of m entries with sum s.
 
     For large σ, by Poisson summation, Z_m(s) = (2πσ²)^((m − 1)/2)/√m · exp(−s²/(2mσ²))·(1 + O(exp(−π²σ²))).
-
-    Parameters
-    ----------
-    m : int
-        Number of entries, ≥ 0.
-    sums : ndarray of int64, shape (S,)
-        Values of s.
-    noise_std : float
-        σ > 0, in records.
-
-    Returns
-    -------
-    ndarray of float64, shape (S,)
 
     Examples
     --------

@@ -45,18 +45,7 @@ __all__ = ["HammingMechanism", "hamming_mechanism", "require_hamming_tables", "r
 def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: float) -> HammingMechanism:
     """Return the distribution Pr[r] ∝ exp(−inverse_temperature·½‖counts − r‖₁).
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They affect `expected_hellinger`, but not the release.
-    counts : array_like, shape (k,)
-        True counts c: integers ≥ 0 with sum n ≥ 1.
-    inverse_temperature : float
-        m > 0, in nats per replaced record.
-
-    Returns
-    -------
-    HammingMechanism
+    The inverse temperature is in nats per replaced record. The prior affects `expected_hellinger`, but not the release.
 
     Privacy
     -------
@@ -64,20 +53,6 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
     between `inverse_temperature` and twice this value; `calibrate_hamming` returns the inverse temperature for a given
     ε. The guarantee assumes exact draws in real arithmetic; the implementation is not hardened against attacks on
     floating-point rounding.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or the tables for sampling exceed `mechanisms.counts.candidates.MAX_TABLE`
-        entries.
-
-    Examples
-    --------
-    >>> mechanism = hamming_mechanism([1, 1], [2, 1], inverse_temperature=1.0)
-    >>> print(np.round(mechanism.pmf(), 4))
-    [0.0723 0.1966 0.5344 0.1966]
-    >>> mechanism.from_uniforms(np.array([[0.1, 0.5], [0.9, 0.1], [0.9, 0.9]]))
-    array([[2, 1], [1, 2], [3, 0]])
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
@@ -132,13 +107,7 @@ class HammingMechanism(CountRelease):
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior.
-
-        Raises
-        ------
-        ValueError
-            If there are too many counts of n records to stream.
-        """
+        """Return the exact mean Hellinger distance between the true and the released posterior."""
         require_streamable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
         deficits = category_deficits(self.prior, self.counts)
@@ -170,42 +139,12 @@ class HammingMechanism(CountRelease):
 
 
 def require_inverse_temperature(inverse_temperature: float) -> None:
-    """Raise ValueError if the inverse temperature is not a finite number > 0.
-
-    Parameters
-    ----------
-    inverse_temperature : float
-        m, in nats per replaced record.
-
-    Raises
-    ------
-    ValueError
-        If `inverse_temperature` is invalid.
-
-    Examples
-    --------
-    >>> require_inverse_temperature(0.7)
-    """
+    """Raise ValueError if the inverse temperature is not a finite number > 0."""
     validate_positive("inverse_temperature", inverse_temperature, "use calibrate_hamming")
 
 
 def require_hamming_tables(n: int, k: int) -> None:
-    """Raise ValueError if the tables, which have 2·k²·(n + 1) entries, do not fit in memory.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Raises
-    ------
-    ValueError
-        If the tables exceed `mechanisms.counts.candidates.MAX_TABLE` entries.
-
-    Examples
-    --------
-    >>> require_hamming_tables(4177, 3)
-    """
+    """Raise ValueError if the tables, which have 2·k²·(n + 1) entries, do not fit in memory."""
     n, k = validate_problem(n, k)
     n_entries = 2 * k * k * (n + 1)
     if n_entries > MAX_TABLE:

@@ -47,24 +47,7 @@ class HammingLoss(NamedTuple):
 
 
 def require_hamming(n: int, k: int) -> None:
-    """Raise ValueError if there are too many categories or data sets for `hamming_loss`.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Raises
-    ------
-    ValueError
-        If there are more than `MAX_CATEGORIES` categories, more than `MAX_SORTED` data sets up to permutations of
-        categories (`MAX_SORTED`·4³/k³ for k > 4), or more than `mechanisms.counts.candidates.MAX_TABLE` table entries.
-
-    Examples
-    --------
-    >>> require_hamming(4177, 3), require_hamming(600, 4)
-    (None, None)
-    """
+    """Raise ValueError if there are too many categories or data sets for `hamming_loss`."""
     n, k = validate_problem(n, k)
     if k > MAX_CATEGORIES:
         raise ValueError(
@@ -86,22 +69,6 @@ def require_hamming(n: int, k: int) -> None:
 def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     """Return the exact privacy loss of the Hamming mechanism over all neighbours and outputs.
 
-    Parameters
-    ----------
-    n, k : int
-        Number of records, ≥ 1, and of categories, ≥ 2.
-    inverse_temperature : float
-        m > 0, in nats per replaced record.
-
-    Returns
-    -------
-    HammingLoss
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or if there are too many categories or data sets (`require_hamming`).
-
     Notes
     -----
     For neighbours c and c', ln Pr[r|c] − ln Pr[r|c'] = m·(d(c', r) − d(c, r)) + ln Z(c') − ln Z(c). By the triangle
@@ -113,12 +80,6 @@ def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     changes by a factor of at most exp(m), and the loss is ≤ 2m. Z is invariant under permutations of the categories.
     It is therefore sufficient to consider sorted counts and moves of a record from a larger to a smaller category: the
     opposite move is the same pair in reverse order, and a move between counts that differ by one only swaps them.
-
-    Examples
-    --------
-    >>> loss, data_set, neighbour = hamming_loss(10, 3, inverse_temperature=0.7)
-    >>> round(loss, 6), data_set, neighbour
-    (1.017853, array([ 0, 0, 10]), array([0, 1, 9]))
     """
     require_inverse_temperature(inverse_temperature)
     n, k = validate_problem(n, k)
@@ -134,23 +95,8 @@ def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
 def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     """Return the largest inverse temperature whose `hamming_loss` is at most `epsilon`.
 
-    Parameters
-    ----------
-    n, k : int
-        Number of records, ≥ 1, and of categories, ≥ 2.
-    epsilon : float
-        Privacy loss in nats, finite and ≥ `mechanisms.privacy_parameters.SMALLEST_EPSILON`.
-
-    Returns
-    -------
-    float
-        m, between ε/2 and ε. The loss computed from two values of ln Z is at most ε; the module docstring states the
-        accuracy of ln Z.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or if there are too many categories or data sets (`require_hamming`).
+    The result m, in nats per replaced record, is between ε/2 and ε. The loss computed from two values of ln Z is at
+    most ε; the module docstring states the accuracy of ln Z.
 
     Notes
     -----
@@ -158,12 +104,6 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     a grid is searched downwards from ε for the first private m, and only the interval above it is bisected. A value is
     rejected if the loss at a pair of neighbours found earlier exceeds ε, which takes two normalisers. It is accepted
     only after a search over all pairs.
-
-    Examples
-    --------
-    >>> m = calibrate_hamming(100, 3, 1.0)
-    >>> round(m, 6), round(hamming_loss(100, 3, m).loss, 12)
-    (0.682546, 1.0)
     """
     n, k = validate_problem(n, k)
     return _calibrate_hamming(n, k, validate_resolved_epsilon(epsilon))

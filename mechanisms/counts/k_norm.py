@@ -74,40 +74,13 @@ _OMITTED = 1e-14
 def k_norm_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> KNormCounts:
     """Return the K-norm release of `counts`.
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They affect `expected_hellinger`, but not the release.
-    counts : array_like, shape (k,)
-        True counts c: integers ≥ 0 with sum n ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and ≥ `MIN_EPSILON`.
-
-    Returns
-    -------
-    KNormCounts
+    The prior affects `expected_hellinger`, but not the release.
 
     Privacy
     -------
     ε-DP (proved) under replacement of one record, with n public, for the lattice vector and all its post-processing.
     The release reveals n = Σr, so there is no guarantee if n is private. Each gap is a function of one double, and its
     tail has the resolution of the uniform: these draws are for simulation, not for the protection of data.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> distribution = k_norm_counts([1, 1, 1], [5, 3, 0], epsilon=1.0)
-    >>> release = distribution.release(np.random.default_rng(3), 3)
-    >>> release.vectors
-    array([[ 5, 3, 0], [ 8, -1, 1], [ 5, 3, 0]])
-    >>> release.counts
-    array([[5, 3, 0], [8, 0, 0], [5, 3, 0]])
-    >>> round(distribution.expected_hellinger(), 4)
-    0.3488
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
@@ -168,11 +141,6 @@ class KNormCounts(CountRelease):
         """Return the mean Hellinger distance from the true posterior to that of the projected counts, by enumeration.
 
         The omitted classes have a total probability of at most 1e-14, which bounds the error, as no distance exceeds 1.
-
-        Raises
-        ------
-        ValueError
-            If there are too many classes; see `mechanisms.counts.lattice_classes`.
         """
         classes = lattice_classes(self.counts, self.epsilon, _reach(self.k, self.epsilon))
         return mean_projected_distance(
@@ -194,27 +162,13 @@ class LatticeRelease:
 
     All attributes are public. Inference should use `log_likelihood` of the vectors rather than `counts`, which lose
     information near the edges of the simplex.
-
-    Attributes
-    ----------
-    vectors : ndarray of int64, shape (trials, k)
-        r, each row with sum n; entries may be below 0 and above n.
-    n : int
-        Number of records.
-    epsilon : float
-        Privacy loss of the release, in nats.
-    ties : ndarray of float64, shape (trials, k)
-        Uniforms in [0, 1), independent of the data, which break ties of the projection.
-
-    Raises
-    ------
-    ValueError
-        If the vectors are not integers with sum n.
     """
 
+    # r, shape (trials, k), each row with sum n; entries may be below 0 and above n
     vectors: NDArray[np.int64] = field(repr=False)
     n: int
     epsilon: float
+    # uniforms in [0, 1), shape (trials, k), independent of the data, which break ties
     ties: NDArray[np.float64] = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -232,29 +186,7 @@ class LatticeRelease:
         return project(self.vectors, self.n, self.ties)
 
     def log_likelihood(self, datasets: ArrayLike) -> NDArray[np.float64]:
-        """Return ln Pr[r | c] for each released vector r and each row c of `datasets`.
-
-        Parameters
-        ----------
-        datasets : array_like of int, shape (D, k)
-            Counts with sum n.
-
-        Returns
-        -------
-        ndarray of float64, shape (trials, D)
-
-        Raises
-        ------
-        ValueError
-            If the shape is wrong, or a row is not a data set of n records.
-
-        Examples
-        --------
-        >>> release = LatticeRelease(np.array([[3, -1]]), n=2, epsilon=1.0, ties=np.zeros((1, 2)))
-        >>> log_likelihood = release.log_likelihood([[2, 0], [1, 1]])
-        >>> print(np.round(log_likelihood[:, 0] - log_likelihood[:, 1], 12))
-        [1.]
-        """
+        """Return ln Pr[r | c], shape (trials, D), for each released vector r and each row c of `datasets`."""
         k = self.vectors.shape[1]
         c = validate_datasets(datasets, k, self.n)
         distances = np.maximum(self.vectors[:, None, :] - c, 0).sum(axis=2)
@@ -266,31 +198,6 @@ def projected_log_likelihood(released: ArrayLike, datasets: ArrayLike, epsilon: 
 
     The likelihood is summed over all lattice vectors that are projected to `released`. Only one vector is projected to
     `released` if all released counts are ≥ 1.
-
-    Parameters
-    ----------
-    released : array_like, shape (k,)
-        Projected counts c̃ with sum n ≥ 1.
-    datasets : array_like of int, shape (D, k)
-        Possible true counts c with sum n.
-    epsilon : float
-        Privacy loss of the release, in nats.
-
-    Returns
-    -------
-    ndarray of float64, shape (D,)
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or there are too many classes of lattice vectors to sum over. In this case inference
-        needs the lattice vector, `LatticeRelease.vectors`.
-
-    Examples
-    --------
-    >>> log_likelihood = projected_log_likelihood([2, 0], [[2, 0], [1, 1], [0, 2]], epsilon=1.0)
-    >>> print(np.round(np.exp(log_likelihood), 4))
-    [0.7311 0.2689 0.0989]
     """
     projected = validate_counts(released)
     c = validate_datasets(datasets, projected.size, int(projected.sum()))

@@ -42,21 +42,11 @@ MAX_CLASSES = 4_000_000
 
 
 class LatticeClasses(NamedTuple):
-    """Classes of lattice vectors r with equal s = clip(r, 0, n), as defined in the module docstring.
+    """Classes of lattice vectors r with equal s = clip(r, 0, n), as defined in the module docstring."""
 
-    Attributes
-    ----------
-    statistics : ndarray of int64, shape (m, k)
-        Value s of each class, in lexicographic order.
-    log_multiplicities : ndarray of float64, shape (m,)
-        ln M(s) of each class.
-    epsilon : float
-        Privacy loss of the K-norm mechanism, in nats.
-    """
-
-    statistics: NDArray[np.int64]
-    log_multiplicities: NDArray[np.float64]
-    epsilon: float
+    statistics: NDArray[np.int64]  # s of each class, shape (m, k), in lexicographic order
+    log_multiplicities: NDArray[np.float64]  # ln M(s) of each class, shape (m,)
+    epsilon: float  # of the K-norm mechanism, in nats
 
     def log_pmf(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the log probability of each class given true counts of shape (k,)."""
@@ -67,47 +57,14 @@ class LatticeClasses(NamedTuple):
 def count_vectors(k: int, distance: int) -> int:
     """Return the number of integer vectors v with k entries, Σv = 0 and d(v) ≤ `distance`.
 
-    Parameters
-    ----------
-    k : int
-        Number of categories, ≥ 2.
-    distance : int
-        Largest number of replaced records, d(v) = ½‖v‖₁, ≥ 0.
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    At k = 3 these are the centred hexagonal numbers:
-
-    >>> [count_vectors(3, distance) for distance in range(4)]
-    [1, 7, 19, 37]
+    d(v) = ½‖v‖₁. At k = 3 these are the centred hexagonal numbers.
     """
     last = k - 1
     return sum(math.comb(last, j) ** 2 * math.comb(distance - j + last, last) for j in range(min(last, distance) + 1))
 
 
 def count_classes(n: int, k: int) -> int:
-    """Return the number of classes of lattice vectors for `n` records in `k` categories.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records, ≥ 1, and of categories, ≥ 2.
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    The number is (n + 1)(2n + 1) at k = 3:
-
-    >>> count_classes(10, 3)
-    231
-    """
+    """Return the number of classes of lattice vectors for `n` records in `k` categories: (n + 1)(2n + 1) at k = 3."""
     # m of the k entries are positive: n^m vectors, of which C(n, m) have a sum of at most n.
     larger = sum(math.comb(k, m) * (n**m - math.comb(n, m)) for m in range(1, k))
     return count_candidates(n, k) + larger
@@ -117,23 +74,7 @@ def count_classes(n: int, k: int) -> int:
 def log_normaliser(k: int, epsilon: float) -> float:
     """Return ln Z, where Z is the sum of exp(−ε·½‖v‖₁) over all integer vectors v with k entries and Σv = 0.
 
-    Parameters
-    ----------
-    k : int
-        Number of categories, ≥ 2.
-    epsilon : float
-        Privacy loss in nats, > 0.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    At k = 2 the vectors are (x, −x) with ½‖v‖₁ = |x|, so Z = coth(ε/2):
-
-    >>> round(math.exp(log_normaliser(2, 1.0)) * math.tanh(0.5), 12)
-    1.0
+    At k = 2 the vectors are (x, −x) with ½‖v‖₁ = |x|, so Z = coth(ε/2).
     """
     return float(logsumexp(log_cone_weights(k, epsilon))) - (k - 1) * math.log(-math.expm1(-epsilon))
 
@@ -142,17 +83,6 @@ def log_cone_weights(k: int, epsilon: float) -> NDArray[np.float64]:
     """Return ln(C(k − 1, j)²·qʲ) with q = exp(−ε) for j = 0, ..., k − 1.
 
     The sum of the weights C(k − 1, j)²·qʲ is Z·(1 − q)^(k − 1); see `mechanisms.counts.k_norm`.
-
-    Parameters
-    ----------
-    k : int
-        Number of categories, ≥ 2.
-    epsilon : float
-        Privacy loss in nats, > 0.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
 
     Examples
     --------
@@ -166,32 +96,8 @@ def log_cone_weights(k: int, epsilon: float) -> NDArray[np.float64]:
 def lattice_classes(counts: NDArray[np.int64], epsilon: float, distance: int | None = None) -> LatticeClasses:
     """Return the classes of lattice vectors near `counts`; a class contains all r with equal s = clip(r, 0, n).
 
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (k,)
-        c, with sum n.
-    epsilon : float
-        Privacy loss in nats, > 0.
-    distance : int, optional
-        Return only classes that contain a vector r with d(r − c) ≤ `distance`, where d(v) = ½‖v‖₁. By default, return
-        all classes.
-
-    Returns
-    -------
-    LatticeClasses
-
-    Raises
-    ------
-    ValueError
-        If an upper bound on the number of classes, which depends on n, k and `distance` only, exceeds `MAX_CLASSES`.
-
-    Examples
-    --------
-    At k = 2 all vectors with an entry ≤ 0 in the same category form one class:
-
-    >>> classes = lattice_classes(np.array([1, 1]), epsilon=1.0)
-    >>> print(classes.statistics.tolist(), np.round(np.exp(classes.log_pmf(np.array([1, 1]))), 4))
-    [[0, 2], [1, 1], [2, 0]] [0.2689 0.4621 0.2689]
+    If `distance` is given, return only classes with d(r − c) ≤ `distance` for some r, where d(v) = ½‖v‖₁. At k = 2 all
+    vectors with an entry ≤ 0 in the same category form one class.
     """
     n, k = int(counts.sum()), counts.size
     statistics = clipped_vectors(counts, distance)
@@ -204,23 +110,8 @@ def lattice_classes(counts: NDArray[np.int64], epsilon: float, distance: int | N
 def clipped_vectors(counts: NDArray[np.int64], distance: int | None = None) -> NDArray[np.int64]:
     """Return the values of s = clip(r, 0, n) for lattice vectors r near `counts`.
 
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (k,)
-        c, with sum n.
-    distance : int, optional
-        Return only values s = clip(r, 0, n) with d(r − c) ≤ `distance` for at least one lattice vector r, where
-        d(v) = ½‖v‖₁. By default, return all values.
-
-    Returns
-    -------
-    ndarray of int64, shape (m, k)
-        Values in lexicographic order.
-
-    Raises
-    ------
-    ValueError
-        If an upper bound on the number of values, which depends on n, k and `distance` only, exceeds `MAX_CLASSES`.
+    The result has shape (m, k), in lexicographic order. If `distance` is given, return only values with
+    d(r − c) ≤ `distance` for at least one lattice vector r, where d(v) = ½‖v‖₁.
 
     Examples
     --------

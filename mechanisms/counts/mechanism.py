@@ -36,36 +36,7 @@ Build = Callable[[NDArray[np.float64], NDArray[np.int64], float, float], CountRe
 def validate(
     prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float | None]:
-    """Validate and convert the arguments common to all mechanisms.
-
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    counts : array_like, shape (k,)
-        Integers ≥ 0 with sum n ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and ≥ `mechanisms.privacy_parameters.SMALLEST_EPSILON`.
-    delta : float, optional
-        In (0, 1); ignored by pure mechanisms.
-
-    Returns
-    -------
-    prior : ndarray of float64, shape (k,)
-    counts : ndarray of int64, shape (k,)
-    epsilon : float
-    delta : float or None
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> validate([1, 1], [2, 1], 1, 1e-8)
-    (array([1., 1.]), array([2, 1]), 1.0, 1e-08)
-    """
+    """Validate and convert the arguments common to all mechanisms."""
     epsilon, alpha = validate_resolved_epsilon(epsilon), validate_prior(prior)
     delta = None if delta is None else validate_delta(delta)
     return alpha, validate_counts(counts, k=alpha.size), epsilon, delta

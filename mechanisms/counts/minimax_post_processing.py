@@ -43,8 +43,16 @@ from mechanisms.counts.release import CountRelease
 from mechanisms.hellinger import hellinger
 from mechanisms.neighbours import canonical_pairs
 from mechanisms.privacy_parameters import validate_epsilon, validate_size
+from mechanisms.sums import weighted_sum
 
-__all__ = ["MinimaxCounts", "PostProcessing", "minimax_counts", "minimax_post_processing", "require_post_processable"]
+__all__ = [
+    "MAX_EPSILON",
+    "MinimaxCounts",
+    "PostProcessing",
+    "minimax_counts",
+    "minimax_post_processing",
+    "require_post_processable",
+]
 
 MAX_COLUMNS = 100_000
 """Largest number of (class, output) pairs up to permutations of categories, which take a few seconds."""
@@ -52,41 +60,32 @@ MAX_COLUMNS = 100_000
 MAX_PAIRS = 4_000_000
 """Largest number of (class, output) pairs."""
 
+MAX_EPSILON = 12.0
+"""Largest ε of the linear program, in nats; from 16 on, mean distances are below the tolerances of the solver."""
+
 SLACK = 0.005
 """Relative excess over the smallest worst case that the second program allows."""
 
 _GAP = 1e-9
 """Relative gap between the worst case and its lower bound below which no further columns are generated."""
 
+_EXCESS = 1e-3
+"""Relative excess over the allowed worst case from which a solution is refused."""
+
 _MAX_ROUNDS = 200
 
 
 @dataclass(frozen=True, eq=False)
 class PostProcessing:
-    """Probabilities of released counts given the class of a lattice vector; see `minimax_post_processing`.
+    """Probabilities of released counts given the class of a lattice vector; see `minimax_post_processing`."""
 
-    Attributes
-    ----------
-    classes : LatticeClasses
-        All classes of n records.
-    of_class : ndarray of int64, shape (t,)
-        Index of the class of each table entry, ascending.
-    outputs : ndarray of int64, shape (t,)
-        Index of the released counts in `enumerate_candidates`.
-    shares : ndarray of float64, shape (t,)
-        Probability of the output given the class, > 0.
-    expected : ndarray of float64, shape (D,)
-        Mean distance E_c at each data set, in the order of `enumerate_candidates`.
-    smallest_worst_case : float
-        Lower bound on the worst case of every post-processing of the release.
-    """
-
-    classes: LatticeClasses
-    of_class: NDArray[np.int64] = field(repr=False)
-    outputs: NDArray[np.int64] = field(repr=False)
-    shares: NDArray[np.float64] = field(repr=False)
+    classes: LatticeClasses  # all classes of n records
+    of_class: NDArray[np.int64] = field(repr=False)  # index of the class of each table entry, shape (t,), ascending
+    outputs: NDArray[np.int64] = field(repr=False)  # index of the released counts in `enumerate_candidates`, shape (t,)
+    shares: NDArray[np.float64] = field(repr=False)  # probability of the output given the class, shape (t,), > 0
+    # mean distance E_c at each data set, in the order of `enumerate_candidates`
     expected: NDArray[np.float64] = field(repr=False)
-    smallest_worst_case: float
+    smallest_worst_case: float  # lower bound on the worst case of every post-processing
 
     @property
     def worst_case(self) -> float:
@@ -95,22 +94,7 @@ class PostProcessing:
 
 
 def require_post_processable(n: int, k: int) -> None:
-    """Raise ValueError if the linear program is too large even if all prior entries are equal.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Raises
-    ------
-    ValueError
-        If more than `MAX_PAIRS` pairs of a class and an output exist, or more than `MAX_COLUMNS` up to permutations.
-
-    Examples
-    --------
-    >>> require_post_processable(20, 3)
-    """
+    """Raise ValueError if the linear program is too large even if all prior entries are equal."""
     n = validate_size(n)
     n_pairs = count_classes(n, k) * count_candidates(n, k)
     _require_columns(n_pairs // math.factorial(k), n, k)
@@ -139,7 +123,7 @@ def minimax_post_processing(prior: ArrayLike, n: int, epsilon: float, slack: flo
     n : int
         Number of records, ≥ 1.
     epsilon : float
-        Privacy loss of the release in nats, finite and > 0.
+        Privacy loss of the release in nats, > 0 and ≤ `MAX_EPSILON`.
     slack : float
         Allowed relative excess over the smallest worst case, in [1e-7, 1]. With 1e-7 the table is minimax up to
         rounding; with the default, the average of E_c over data sets is smaller.
@@ -152,7 +136,7 @@ def minimax_post_processing(prior: ArrayLike, n: int, epsilon: float, slack: flo
     Raises
     ------
     ValueError
-        If an argument is invalid, or the linear program is too large.
+        If an argument is invalid, the linear program is too large, or its solution is not verified by the lower bound.
 
     Examples
     --------
@@ -162,43 +146,32 @@ def minimax_post_processing(prior: ArrayLike, n: int, epsilon: float, slack: flo
     """
     alpha = validate_prior(prior)
     epsilon = validate_epsilon(epsilon)
+    if epsilon > MAX_EPSILON:
+        raise ValueError(
+            f"epsilon must be <= {MAX_EPSILON:g} for the linear program, got {epsilon:g}; choose k-norm, which has no "
+            "limit"
+        )
     if not 1e-7 <= slack <= 1.0:
         raise ValueError(f"slack must be in [1e-7, 1], got {slack}; choose e.g. {SLACK}")
     n = validate_size(n)
     require_post_processable(n, alpha.size)
-    return _solve(tuple(alpha.tolist()), n, epsilon, float(slack))
+    found = _solve(tuple(alpha.tolist()), n, epsilon, float(slack))
+    largest = found.smallest_worst_case * (1.0 + slack) * (1.0 + _EXCESS)
+    if not found.worst_case <= largest:
+        raise ValueError(
+            f"the worst case of a solution must be at most {largest:.3g}, by its lower bound, got "
+            f"{found.worst_case:.3g} at epsilon = {epsilon:g}; choose a smaller epsilon, or k-norm"
+        )
+    return found
 
 
 def minimax_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> MinimaxCounts:
     """Return the K-norm release of `counts` with minimax post-processing.
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    counts : array_like, shape (k,)
-        True counts c: integers ≥ 0 with sum n ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-
-    Returns
-    -------
-    MinimaxCounts
-
     Privacy
     -------
     ε-DP (proved) under replacement of one record, with n public: the table depends on public quantities only, and it
     post-processes the release of `mechanisms.counts.k_norm.k_norm_counts`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or the linear program is too large.
-
-    Examples
-    --------
-    >>> round(minimax_counts([1, 1, 1], [2, 2, 1], epsilon=1.0).expected_hellinger(), 4)
-    0.3675
     """
     noise = k_norm_counts(prior, counts, epsilon)
     return MinimaxCounts(noise.prior, noise.counts, noise, minimax_post_processing(prior, noise.n, epsilon))
@@ -359,7 +332,7 @@ def _tabulate(program: _Program, shares: NDArray[np.float64], lower: float) -> P
     table /= np.bincount(of_class, table)[of_class]
     expected = np.array(
         [
-            float((np.exp(program.classes.log_pmf(c))[of_class] * table) @ distance[outputs])
+            float(weighted_sum(np.exp(program.classes.log_pmf(c))[of_class] * table, distance[outputs]))
             for c, distance in zip(program.outputs, program.distance, strict=True)
         ]
     )

@@ -53,25 +53,6 @@ def histogram_sensitivity(k: int) -> int:
 
     At k = 2 one count changes by one; at k ≥ 3 two counts change by one each (P0, "Preliminary Experimental
     Results").
-
-    Parameters
-    ----------
-    k : int
-        Number of categories, ≥ 2.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If k < 2.
-
-    Examples
-    --------
-    >>> histogram_sensitivity(2), histogram_sensitivity(4)
-    (1, 2)
     """
     return 1 if validate_integer("k", k, least=2, advice="use 2 for a binomial") == 2 else 2
 
@@ -187,13 +168,7 @@ class NoisyCounts(CountRelease):
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior.
-
-        Raises
-        ------
-        ValueError
-            If there are too many counts of n records to stream.
-        """
+        """Return the exact mean Hellinger distance between the true and the released posterior."""
         require_streamable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
         deficits = category_deficits(self.prior, self.counts)

@@ -114,24 +114,7 @@ class OptimalDistribution:
 
 
 def require_solvable(n: int, k: int) -> None:
-    """Raise ValueError if the linear program is too large even for equal prior entries.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Raises
-    ------
-    ValueError
-        If there are more than `MAX_PAIRS` pairs of a data set and an output, or if this number divided by k! exceeds
-        `MAX_VARIABLES`. A prior with unequal entries has less symmetry, so `optimal_distribution` may still reject it.
-
-    Examples
-    --------
-    >>> require_solvable(140, 2), require_solvable(20, 3), require_solvable(12, 4)
-    (None, None, None)
-    """
+    """Raise ValueError if the linear program is too large even for equal prior entries."""
     n, k = validate_problem(n, k)
     n_pairs = count_candidates(n, k) ** 2
     _require_variables(n_pairs // math.factorial(k), n, k)
@@ -147,42 +130,11 @@ def optimal_distribution(
 ) -> OptimalDistribution:
     """Return an optimal ε-DP distribution of released counts; solutions are cached.
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    n : int
-        Number of records, ≥ 1.
-    epsilon : float
-        Privacy loss in nats, ≥ `mechanisms.privacy_parameters.SMALLEST_EPSILON` and ≤ `MAX_EPSILON`.
-    objective : Objective
-        Minimised quantity; see the module docstring.
-
-    Returns
-    -------
-    OptimalDistribution
-
     Privacy
     -------
     ε-DP under replacement of one record, with n public. The solver satisfies constraints to about 1e-9. Its solution is
     mixed with the smallest sufficient fraction of the uniform distribution, and the loss of the result is computed:
     `OptimalDistribution.loss` ≤ ε.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid or the program has more than `MAX_VARIABLES` variables.
-
-    Examples
-    --------
-    With one record and two categories the optimum is randomised response:
-
-    >>> distribution = optimal_distribution([1, 1], 1, epsilon=1.0)
-    >>> print(np.round(np.exp(distribution.log_pmf), 4))
-    [[0.7311 0.2689]
-     [0.2689 0.7311]]
-    >>> distribution.loss <= 1.0
-    True
     """
     alpha = validate_prior(prior)
     epsilon = validate_resolved_epsilon(epsilon)

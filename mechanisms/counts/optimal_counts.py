@@ -16,36 +16,9 @@ def optimal_counts(
 ) -> OptimalCounts:
     """Return the optimal release of `counts`.
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    counts : array_like, shape (k,)
-        True counts c: integers ≥ 0 with sum n ≥ 1.
-    epsilon : float
-        Privacy loss in nats, ≥ `mechanisms.privacy_parameters.SMALLEST_EPSILON` and ≤ `MAX_EPSILON`.
-    objective : Objective
-        As in `optimal_distribution`.
-
-    Returns
-    -------
-    OptimalCounts
-
     Privacy
     -------
     As in `optimal_distribution`, for exact draws in real arithmetic.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or if the linear program is too large.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> release = optimal_counts([1, 1], [1, 0], epsilon=1.0)
-    >>> release.from_uniforms(np.array([[0.2], [0.3]]))
-    array([[0, 1], [1, 0]])
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)

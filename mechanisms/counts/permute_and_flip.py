@@ -35,6 +35,7 @@ from mechanisms.counts.candidates import (
 from mechanisms.counts.tabulated_release import TabulatedRelease
 from mechanisms.jit import kernel
 from mechanisms.output_distributions import sum_exp
+from mechanisms.sums import weighted_sum
 
 __all__ = ["PermuteAndFlip", "log_flip_pmf", "permute_and_flip", "require_flippable"]
 
@@ -46,22 +47,7 @@ _GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(64)  # on [−1, 
 
 
 def require_flippable(n: int, k: int) -> None:
-    """Raise ValueError if there are too many candidates, the counts of n records, to store their distribution.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Raises
-    ------
-    ValueError
-        If there are more than `MAX_FLIPPED` candidates.
-
-    Examples
-    --------
-    >>> require_flippable(1_000, 3)
-    """
+    """Raise ValueError if there are too many candidates, the counts of n records, to store their distribution."""
     n_candidates = count_candidates(n, k)
     if n_candidates > MAX_FLIPPED:
         raise ValueError(
@@ -73,40 +59,11 @@ def require_flippable(n: int, k: int) -> None:
 def permute_and_flip(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PermuteAndFlip:
     """Return the release of `counts` by permute-and-flip with weights exp(−rate·H(c, c')/S), H the Hellinger distance.
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    counts : array_like, shape (k,)
-        True counts c: integers ≥ 0 with sum n ≥ 1.
-    rate : float
-        In nats, in [1e-101, 1e101].
-    sensitivity : float
-        S > 0, in units of Hellinger distance.
-
-    Returns
-    -------
-    PermuteAndFlip
-
     Privacy
     -------
     (2·rate)-DP (proved) under replacement of one record, with n public, if `sensitivity` is the global sensitivity
     (McKenna & Sheldon 2020, Theorem 1). For other sensitivities an audit is needed; see
     `mechanisms.counts.flip_calibration`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or there are more than `MAX_FLIPPED` candidates.
-
-    Examples
-    --------
-    The true counts are released with probability .4208. With the same weights, the exponential mechanism releases them
-    with probability .3686:
-
-    >>> release = permute_and_flip([1, 1], [2, 1], rate=0.5, sensitivity=0.4)
-    >>> print(np.round(release.pmf(), 4))
-    [0.1429 0.2259 0.4208 0.2105]
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
@@ -115,7 +72,7 @@ def permute_and_flip(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivi
     require_flippable(n, k)
     distances = candidate_distances(alpha, c, enumerate_rows(n, k))
     log_pmf = log_flip_pmf(-inverse_temperature * distances)
-    expected = float(np.exp(log_pmf) @ distances)
+    expected = float(weighted_sum(np.exp(log_pmf), distances))
     for table in (alpha, c, log_pmf):
         table.flags.writeable = False
     return PermuteAndFlip(alpha, c, log_pmf, expected, inverse_temperature)
@@ -123,36 +80,17 @@ def permute_and_flip(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivi
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PermuteAndFlip(TabulatedRelease):
-    """Output distribution of permute-and-flip at one data set, created by `permute_and_flip`.
+    """Output distribution of permute-and-flip at one data set, created by `permute_and_flip`."""
 
-    Attributes
-    ----------
-    inverse_temperature : float
-        Coefficient a in the weights exp(−a·H), where H is the Hellinger distance.
-    """
-
-    inverse_temperature: float
+    inverse_temperature: float  # coefficient a in the weights exp(−a·H), H the Hellinger distance
 
 
 def log_flip_pmf(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the log probability that permute-and-flip releases each candidate.
 
-    Parameters
-    ----------
-    log_weights : ndarray of float64, shape (m,)
-        ln w ≤ 0; the largest is 0.
-
-    Returns
-    -------
-    ndarray of float64, shape (m,)
-        Log probabilities; their absolute error grows with m like that of a product of m factors.
-
-    Examples
-    --------
-    Of two candidates, the one with weight ½ is released if it is visited first and then accepted:
-
-    >>> print(np.round(np.exp(log_flip_pmf(np.log([1.0, 0.5]))), 12))
-    [0.75 0.25]
+    The largest of the `log_weights` is 0. The absolute error of the result grows with their number like that of a
+    product. Of two candidates, the one with weight ½ is released if it is visited first and then accepted, with
+    probability ¼.
     """
     weights = np.exp(log_weights)
     stop = min(1.0, _TAIL / max(float(weights.sum()) - 1.0, 1e-300))

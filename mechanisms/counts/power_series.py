@@ -38,25 +38,11 @@ VARIATION = 0.5
 def power_series(a: float) -> PowerSeries:
     """Return the coefficients of the series of exp(−a·√(1 − t)).
 
-    Parameters
-    ----------
-    a : float
-        Coefficient a > 0.
-
-    Returns
-    -------
-    PowerSeries
-
     Notes
     -----
     From 4(1 − t)f'' = a²f + 2f' it follows that 4(j + 1)(j + 2)·pⱼ₊₂ = a²pⱼ + 2(j + 1)(2j + 1)·pⱼ₊₁. All terms are
     positive, so rounding errors do not grow. The recurrence uses the ratios pⱼ₊₁/pⱼ, which do not underflow as
     p₀ = exp(−a) does.
-
-    Examples
-    --------
-    >>> print(np.round(power_series(2.0).log_coefficients([0, 1, 2, 1000.5]), 7))
-    [ -2.         -2.         -2.2876821 -10.9353737]
     """
     logs, ratio = [-a], a / 2
     for j in range(HEAD - 1):
@@ -77,15 +63,8 @@ class PowerSeries:
     def log_coefficients(self, powers: ArrayLike) -> NDArray[np.float64]:
         """Return the logarithms ln pⱼ of the coefficients with the powers j.
 
-        Parameters
-        ----------
-        powers : array_like, shape (m,)
-            j ≥ 0; integers below `HEAD`, real numbers from `HEAD` on.
-
-        Returns
-        -------
-        ndarray of float64, shape (m,)
-            Logarithms with an error of 1e-14, absolute if |ln pⱼ| ≤ 1 and relative otherwise.
+        Powers are integers j ≥ 0 below `HEAD` and real numbers from `HEAD` on. The error is 1e-14, absolute if
+        |ln pⱼ| ≤ 1 and relative otherwise.
         """
         return _log_coefficients(np.asarray(powers, dtype=np.float64), self.a, self._head)
 
@@ -106,17 +85,9 @@ class PowerSeries:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Divide the powers from `first` up to `stop` into groups in which p is nearly constant.
 
-        Parameters
-        ----------
-        first, stop : int
-            1 ≤ first ≤ stop ≤ 2⁵².
-        ratio : float
-            Largest ratio of the end of a group to its start, > 1; each group has at least one power.
-
-        Returns
-        -------
-        starts, stops, log_tops : ndarray of float64, shape (L,)
-            Group l contains the powers starts[l], ..., stops[l] − 1, whose ln p are at most log_tops[l].
+        Return `starts`, `stops` and `log_tops`: group l contains the powers starts[l], ..., stops[l] − 1, whose ln p
+        are at most log_tops[l]. `ratio` is the largest ratio of the end of a group to its start; each group has at
+        least one power, and 1 ≤ first ≤ stop ≤ 2⁵².
 
         Examples
         --------
@@ -130,25 +101,8 @@ class PowerSeries:
 def sum_rule(size: int, n_nodes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return nodes x and weights w with Σ w·f(x) = f(0) + ... + f(size − 1) for polynomials of degree < 2·n_nodes.
 
-    This is the Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2).
-
-    Parameters
-    ----------
-    size : int
-        Number of terms, ≥ 1.
-    n_nodes : int
-        Largest number of nodes, ≥ 1.
-
-    Returns
-    -------
-    nodes, weights : ndarray of float64, shape (min(size, n_nodes),)
-        Nodes in [0, size − 1].
-
-    Examples
-    --------
-    >>> x, w = sum_rule(10**6, 4)
-    >>> round(float(w @ x**2) / sum(i**2 for i in range(10**6)), 12)
-    1.0
+    This is the Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2). Nodes are in
+    [0, size − 1].
     """
     i = np.arange(1.0, min(size, n_nodes))
     if not i.size:

@@ -57,30 +57,7 @@ class Tables(NamedTuple):
 
 
 def product_distributions(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> "ProductDistributions":
-    """Return the distributions ∝ t(r)^J over counts r ≠ c of n records, for any power J > 0 of the affinity t to c.
-
-    Parameters
-    ----------
-    prior : ndarray of float64, shape (k,)
-        Valid Dirichlet parameters.
-    counts : ndarray of int64, shape (k,)
-        Valid true counts c, with sum n.
-
-    Returns
-    -------
-    ProductDistributions
-
-    Raises
-    ------
-    ValueError
-        If the tables may be too large; see `require_product_distributions`.
-
-    Examples
-    --------
-    >>> distributions = product_distributions(np.ones(3), np.array([1, 1, 0]))
-    >>> print(np.round(distributions.tables(np.array([1.0, 8.0])).off[:, 0], 4))
-    [3.7922 0.7624]
-    """
+    """Return the distributions ∝ t(r)^J over counts r ≠ c of n records, for any power J > 0 of the affinity t to c."""
     n, k = int(counts.sum()), counts.size
     require_product_distributions(n, k, float(prior.sum()))
     log_affinities = np.array([log_affinity(a + c, a + np.arange(n + 1)) for a, c in zip(prior, counts, strict=True)])
@@ -131,15 +108,7 @@ def seed_states(uniforms: NDArray[np.float64]) -> NDArray[np.uint64]:
     """Return the state of a random number generator (xoshiro256++) for each pair of uniforms.
 
     Each of the two numbers seeds one half of the state by splitmix64, as the authors of the generator recommend.
-    Different pairs yield different states.
-
-    Parameters
-    ----------
-    uniforms : ndarray of float64, shape (trials, 2)
-
-    Returns
-    -------
-    ndarray of uint64, shape (trials, 4)
+    Different pairs yield different states. States have shape (trials, 4).
 
     References
     ----------
@@ -168,34 +137,12 @@ def propose(
     """Draw one proposal for each of the given trials, each from its own generator.
 
     Component 0 is c, and component 1 is uniform on the counts of n records. Component 2 + l has a power j that is
-    uniform on tables.powers[l], ..., stops[l] − 1, and counts from distribution l.
-
-    Parameters
-    ----------
-    states : ndarray of uint64, shape (all trials, 4)
-        States from `seed_states`; the states of the given trials are advanced.
-    trials : ndarray of int64, shape (m,)
-        Indices of the given trials.
-    distributions : ProductDistributions
-    tables : Tables
-        Tables for L distributions at integer powers.
-    stops : ndarray of float64, shape (L,)
-        End of each group of powers, exclusive.
-    cumulative : ndarray of float64, shape (L + 2,)
-        Cumulative sums of the weights of the components.
-    released : ndarray of int64, shape (all trials, k)
-        Output array, in which the rows of the given trials are set to the proposed counts.
-
-    Returns
-    -------
-    component : ndarray of int64, shape (m,)
-        Index of the component of each proposal.
-    power : ndarray of float64, shape (m,)
-        Power j; zero for components 0 and 1.
-    log_excess : ndarray of float64, shape (m,)
-        ln t(r)^(j − J), where J is the power of the distribution; −inf for component 1 if the draw equals c.
-    uniform : ndarray of float64, shape (m,)
-        Uniform number in [0, 1) for the acceptance step.
+    uniform on tables.powers[l], ..., stops[l] − 1, and counts from distribution l. `states` are from `seed_states`, and
+    those of the m given trials are advanced. `stops` are the ends of the L groups of powers, exclusive, `cumulative`
+    the L + 2 cumulative weights of the components, and `released` an array of shape (all trials, k), in which the rows
+    of the given trials are set. Return, each of shape (m,), the component, the power j (zero for components 0 and 1),
+    ln t(r)^(j − J), where J is the power of the distribution (−inf for component 1 if the draw equals c), and a uniform
+    number for the acceptance step.
     """
     component, drawn = np.empty(trials.size, dtype=np.int64), np.empty((3, trials.size))
     _propose(

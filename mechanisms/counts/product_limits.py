@@ -43,25 +43,7 @@ MAX_LOG_CANDIDATES = 650.0
 
 
 def require_product_distributions(n: int, k: int, prior_total: float = 0.0) -> None:
-    """Raise ValueError if tables may be too large for some counts of n records; the check uses no private argument.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-    prior_total : float
-        Sum of the Dirichlet parameters of the prior.
-
-    Raises
-    ------
-    ValueError
-        If k·(n + 1) exceeds `mechanisms.counts.candidates.MAX_TABLE`, if ln |R| exceeds `MAX_LOG_CANDIDATES`, or if the
-        bounds over all data sets exceed `MAX_WORK` multiplications or `MAX_ENTRIES` table entries.
-
-    Examples
-    --------
-    >>> require_product_distributions(1_000_000, 3)
-    """
+    """Raise ValueError if tables may be too large for some counts of n records; the check uses no private argument."""
     n, k = validate_problem(n, k)
     if k * (n + 1) > MAX_TABLE:
         raise _too_large("tables must have at most", MAX_TABLE, "entries", k * (n + 1), n, k)
@@ -79,25 +61,7 @@ def require_product_distributions(n: int, k: int, prior_total: float = 0.0) -> N
 
 
 def bound_tables(n: int, k: int, prior_total: float) -> tuple[int, int]:
-    """Return upper bounds, over all data sets, on the work for the tables and on their size; see the module docstring.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-    prior_total : float
-        Sum of the Dirichlet parameters of the prior.
-
-    Returns
-    -------
-    work, size : int
-        Bounds on the number of multiplications and on the number of table entries.
-
-    Examples
-    --------
-    >>> bound_tables(100, 3, 3.0)
-    (793791, 26809)
-    """
+    """Return upper bounds on the work for the tables and on their size over all data sets; see the module docstring."""
     reach = log_reach(n, k)
     single = max(2 * k, 40)
     stop = 16.0 * reach * (n + prior_total)  # u is above 1/(8(n + Σα))

@@ -37,39 +37,14 @@ _OMITTED = 1e-12
 def projected_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: CountNoise) -> ProjectedCounts:
     """Return the release of `counts` with independent noise on every count, projected to counts of n records.
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They affect `expected_hellinger`, but not the release.
-    counts : array_like, shape (k,)
-        True counts c: integers ≥ 0 with sum n ≥ 1.
-    noise_scale : float
-        b > 0, in records.
-    noise : CountNoise
-        Two-sided geometric noise with Pr[Z = z] ∝ exp(−|z|/b), or Laplace noise with the density ∝ exp(−|z|/b).
-
-    Returns
-    -------
-    ProjectedCounts
+    The noise has Pr[Z = z] ∝ exp(−|z|/b) or, for Laplace noise, a density ∝ exp(−|z|/b), with b = `noise_scale` in
+    records. The prior affects `expected_hellinger`, but not the release.
 
     Privacy
     -------
     (2/b)-DP (proved) under replacement of one record, with n public. Rounding, clipping and projection are
     post-processing, as they use only released numbers and n. For Laplace noise the guarantee assumes real arithmetic;
     see `mechanisms.counts.noise.laplace_counts`. The draws are for simulation, not for the protection of data.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> release = projected_counts([1, 1, 1], [5, 3, 2], noise_scale=2.0, noise=CountNoise.GEOMETRIC)
-    >>> release.from_uniforms(np.array([[0.5, 0.5, 0.5, 0, 0, 0], [0.9, 0.1, 0.5, 0, 0, 0]]))
-    array([[5, 3, 2], [8, 0, 2]])
-    >>> round(release.expected_hellinger(), 4)
-    0.4664
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
@@ -106,11 +81,6 @@ class ProjectedCounts(CountRelease):
         """Return the mean Hellinger distance from the true posterior to that of the projected counts, by enumeration.
 
         The omitted noise has a probability of at most 1e-12, which bounds the error, as no distance exceeds 1.
-
-        Raises
-        ------
-        ValueError
-            If there are too many noisy vectors.
         """
         # Pr[|Z| > t] ≤ 2·exp(−t/b), so Σ|Z|/b is stochastically at most k·ln 2 plus a sum of k standard exponential
         # variables. Rounding adds at most ½ per count.
@@ -121,13 +91,7 @@ class ProjectedCounts(CountRelease):
         return mean_projected_distance(self.prior, self.counts, vectors, np.exp(log_weights))
 
     def log_pmf(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`.
-
-        Raises
-        ------
-        ValueError
-            If there are too many noisy vectors.
-        """
+        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         self._require_enumerable((self.n + 1) ** self.k)
         log_weights = np.zeros(1)
         for count in self.counts.tolist():

@@ -37,23 +37,7 @@ MAX_CATEGORIES = 60
 def project(vectors: NDArray[np.int64], n: int, ties: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the projections of integer vectors to counts of `n` records.
 
-    Parameters
-    ----------
-    vectors : ndarray of int64, shape (trials, k)
-    n : int
-        Sum of the counts.
-    ties : ndarray of float64, shape (trials, k)
-        Uniforms in [0, 1), which select the tied entries that lose one more record.
-
-    Returns
-    -------
-    ndarray of int64, shape (trials, k)
-        Entries ≥ 0, rows with sum n.
-
-    Examples
-    --------
-    >>> project(np.array([[3, 2, -1], [3, 2, -1], [9, -2, -3]]), 4, np.array([[0.2, 0, 0], [0.8, 0, 0], [0, 0, 0]]))
-    array([[2, 2, 0], [3, 1, 0], [4, 0, 0]])
+    `ties`, of the shape (trials, k) of `vectors`, are uniforms that select the tied entries that lose one more record.
     """
     counts = np.empty(vectors.shape, dtype=np.int64)
     _project_rows(vectors, n, np.ascontiguousarray(ties), counts)
@@ -68,24 +52,7 @@ def mean_projected_distance(
 ) -> float:
     """Return the weighted sum over vectors of E[H(posterior(c), posterior(c̃))], where c̃ is the random projection.
 
-    Parameters
-    ----------
-    prior : ndarray of float64, shape (k,)
-    counts : ndarray of int64, shape (k,)
-        True counts c, with sum n.
-    vectors : ndarray of int64, shape (m, k)
-        Entries in [0, n].
-    weights : ndarray of float64, shape (m,)
-        Weight of each vector.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If there are more than `MAX_CATEGORIES` categories.
+    The m vectors have entries in [0, n].
 
     Examples
     --------
@@ -108,24 +75,7 @@ def mean_projected_distance(
 def log_projected_pmf(n: int, vectors: NDArray[np.int64], log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the log probability that a random vector is projected to each possible output, the counts of n records.
 
-    Parameters
-    ----------
-    n : int
-        Number of records.
-    vectors : ndarray of int64, shape (m, k)
-        Entries in [0, n].
-    log_weights : ndarray of float64, shape (m,)
-        Log probability of each vector.
-
-    Returns
-    -------
-    ndarray of float64, shape (|R|,)
-        In the order of `mechanisms.conjugate.enumerate_candidates`.
-
-    Raises
-    ------
-    ValueError
-        If there are too many counts of n records to enumerate, or more than `MAX_CATEGORIES` categories.
+    The log-pmf is in the order of `mechanisms.conjugate.enumerate_candidates`; vectors have entries in [0, n].
 
     Examples
     --------
@@ -146,24 +96,7 @@ def log_projected_pmf(n: int, vectors: NDArray[np.int64], log_weights: NDArray[n
 
 
 def projects_to(counts: NDArray[np.int64], vectors: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the probability that each vector is projected to `counts`.
-
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (k,)
-        Counts with sum n.
-    vectors : ndarray of int64, shape (m, k)
-        Entries in [0, n].
-
-    Returns
-    -------
-    ndarray of float64, shape (m,)
-
-    Examples
-    --------
-    >>> projects_to(np.array([2, 2, 0]), np.array([[3, 2, 0], [2, 2, 0], [4, 0, 0]]))
-    array([0.5, 1. , 0. ])
-    """
+    """Return the probability that each vector, with entries in [0, n], is projected to `counts`."""
     shares = np.empty(len(vectors))
     _shares(counts, vectors, shares)
     return shares

@@ -27,6 +27,7 @@ from mechanisms.counts.hamming import HammingMechanism, hamming_mechanism
 from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss, require_hamming
 from mechanisms.counts.k_norm import KNormCounts, k_norm_counts
 from mechanisms.counts.mechanism import Build, Mechanism
+from mechanisms.counts.minimax_post_processing import MAX_EPSILON as MINIMAX_EPSILON
 from mechanisms.counts.minimax_post_processing import MinimaxCounts, minimax_counts, require_post_processable
 from mechanisms.counts.noise import CountNoise, NoisyCounts, geometric_counts, histogram_sensitivity, laplace_counts
 from mechanisms.counts.optimal import MAX_EPSILON, require_solvable
@@ -270,6 +271,7 @@ MECHANISMS: dict[str, Mechanism] = {
         release=_k_norm_minimax,
         guarantee=pure_guarantee,
         require=require_post_processable,
+        max_epsilon=MINIMAX_EPSILON,
         evaluation="program",
         symmetric=True,
         style=Style("crimson", "8"),
@@ -333,15 +335,6 @@ _BUILT_IN = dict(MECHANISMS)
 
 def is_built_in(mechanism: Mechanism) -> bool:
     """Return True for the unmodified mechanisms of this package, whose fields are verified by the tests.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-
-    Returns
-    -------
-    bool
-        False for other mechanisms, whose `symmetric` and `uses_prior` are not verified.
 
     Examples
     --------

@@ -23,29 +23,14 @@ _WORDS = 2  # number of uniforms that seed the generator of one draw
 class SampledCounts(CountRelease):
     """Distribution of released counts that is defined by a sampler only.
 
-    Parameters
-    ----------
-    prior : ndarray of float64, shape (k,)
-        Dirichlet parameters.
-    counts : ndarray of int64, shape (k,)
-        True counts.
-    draw : callable
-        Maps a generator to one draw of the released counts, shape (k,); it may use any number of random numbers.
-
     Privacy
     -------
     The release has the guarantee that its `Mechanism` states. This guarantee is not checked.
-
-    Examples
-    --------
-    >>> prior, counts = np.ones(3), np.array([5, 3, 2])
-    >>> release = SampledCounts(prior, counts, lambda rng: rng.multinomial(10, (counts + 1) / 13))
-    >>> release.sample(np.random.default_rng(1), 2).sum(axis=1)
-    array([10, 10])
     """
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
+    # one draw, shape (k,), with any number of random numbers
     draw: Callable[[np.random.Generator], NDArray[np.int64]] = field(repr=False)
 
     @property
@@ -54,14 +39,7 @@ class SampledCounts(CountRelease):
         return _WORDS
 
     def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return one draw per row of `uniforms`; see `CountRelease.from_uniforms`.
-
-        Raises
-        ------
-        ValueError
-            If the uniforms are invalid, or if a draw has a wrong shape, a negative entry or entries that are not
-            integers.
-        """
+        """Return one draw per row of `uniforms`; see `CountRelease.from_uniforms`."""
         rows = np.asarray(uniforms, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != _WORDS or not ((rows >= 0) & (rows < 1)).all():
             raise ValueError(

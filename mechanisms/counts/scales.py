@@ -37,29 +37,7 @@ __all__ = ["SENSITIVITIES", "Sensitivity", "smoothing_gamma"]
 def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
     """Return γ = ln(1 − ε / (2·ln(δ/(2N)))), the smoothing rate of P0 for N possible outputs.
 
-    Parameters
-    ----------
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-    delta : float
-        In (0, 1).
-    n_outputs : int
-        N ≥ 1. P0 prints n + 1, which equals the number of candidates only at k = 2.
-
-    Returns
-    -------
-    float
-        Rate > 0 per record.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> round(smoothing_gamma(1.0, 1e-8, 101), 6)
-    0.020852
+    The rate is > 0 per record. P0 prints N = n + 1, which equals the number of candidates only at k = 2.
     """
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
     n_outputs = validate_integer("n_outputs", n_outputs, advice="pass the number of possible outputs")
@@ -70,21 +48,6 @@ def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
 @dataclass(frozen=True)
 class Sensitivity(Entry):
     """Scale S of the Hellinger score H, and guarantee of the exponential mechanism with weights exp(−share·ε·H/S).
-
-    Parameters
-    ----------
-    name, note, origin, paper, variant, style
-        Metadata of the exponential mechanism with this scale; see `Entry`.
-    evaluate : callable
-        Maps validated (prior, counts, epsilon, delta) to S.
-    share : float
-        Fraction of ε in the exponent: ¼ for the varying sensitivity, ½ for the others.
-    guarantee : callable
-        Maps (epsilon, delta) to `Guarantee`, or to None for a scale without a guarantee.
-    needs_delta : bool
-        True if S and the guarantee depend on δ.
-    min_categories : int
-        See `mechanisms.counts.mechanism.Mechanism`.
 
     Examples
     --------
@@ -98,34 +61,16 @@ class Sensitivity(Entry):
     global 0.3389
     """
 
+    # validated (prior, counts, epsilon, delta) -> S
     evaluate: Callable[[NDArray[np.float64], NDArray[np.int64], float, float], float] = field(kw_only=True, repr=False)
-    share: float = field(kw_only=True)
+    share: float = field(kw_only=True)  # fraction of ε in the exponent: ¼ for the varying sensitivity, ½ for the others
+    # (epsilon, delta) -> guarantee, or None
     guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
-    needs_delta: bool = field(default=False, kw_only=True)
+    needs_delta: bool = field(default=False, kw_only=True)  # S and the guarantee depend on δ
     min_categories: int = field(default=2, kw_only=True)
 
     def at(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> float:
-        """Return the scale S at a data set.
-
-        Parameters
-        ----------
-        prior : array_like, shape (k,)
-            Dirichlet parameters, finite and > 0.
-        counts : array_like, shape (k,)
-            Integers ≥ 0 with sum n ≥ 1.
-        epsilon, delta : float
-            Privacy parameters, on which the smoothing rate may depend. δ may be omitted unless `needs_delta` is True.
-
-        Returns
-        -------
-        float
-            S in (0, 1]; private, except for the global sensitivity.
-
-        Raises
-        ------
-        ValueError
-            If an argument is invalid.
-        """
+        """Return the scale S at a data set, in (0, 1]; it is private, except for the global sensitivity."""
         alpha = validate_prior(prior)
         c = validate_counts(counts, k=alpha.size)
         if self.needs_delta or delta is not None:

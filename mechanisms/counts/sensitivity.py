@@ -57,20 +57,7 @@ class Rule(Enum):
 def phi(a: ArrayLike) -> NDArray[np.float64]:
     """Return φ(a) = ℓ(a, a+1) = lnΓ(a+½) − ½lnΓ(a) − ½lnΓ(a+1), the log affinity for one additional record.
 
-    Parameters
-    ----------
-    a : array_like, shape (...)
-        Positive numbers.
-
-    Returns
-    -------
-    ndarray of float64, shape (...)
-        Values < 0, increasing and concave in `a`, about −1/(8a) for large `a`.
-
-    Examples
-    --------
-    >>> print(np.round(phi([1.0, 1e6]) * [1, 1e6], 6))
-    [-0.120782 -0.125   ]
+    For a > 0, φ is negative, increasing and concave, about −1/(8a) for large a.
     """
     values = np.asarray(a, dtype=np.float64)
     return log_affinity(values, values + 1.0)
@@ -79,22 +66,7 @@ def phi(a: ArrayLike) -> NDArray[np.float64]:
 def local_sensitivity(prior: ArrayLike, counts: ArrayLike) -> float:
     """Return LS(c), the largest change of the score of any output when one record of `counts` is replaced.
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    counts : array_like, shape (k,)
-        Integers ≥ 0 with sum n ≥ 1.
-
-    Returns
-    -------
-    float
-        Difference of Hellinger distances in (0, 1]. It depends on the data and is private.
-
-    Raises
-    ------
-    ValueError
-        If the prior or the counts are invalid.
+    It is a difference of Hellinger distances in (0, 1], depends on the data and is private.
 
     Examples
     --------
@@ -112,24 +84,9 @@ def local_sensitivity(prior: ArrayLike, counts: ArrayLike) -> float:
 def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
     """Return A[t], the largest local sensitivity over the data sets within Hamming distance t of `counts`.
 
-    This is A^(t) of NRS (section 3). Smooth, varying and global sensitivity follow from this profile.
-
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    counts : array_like, shape (k,)
-        Integers ≥ 0 with sum n ≥ 1.
-
-    Returns
-    -------
-    ndarray of float64, shape (T + 1,)
-        Non-decreasing; A[0] = LS(counts), and T is the smallest distance at which the global sensitivity is attained.
-
-    Raises
-    ------
-    ValueError
-        If the prior or the counts are invalid.
+    This is A^(t) of NRS (section 3). Smooth, varying and global sensitivity follow from this profile. The result has
+    shape (T + 1,) and is non-decreasing; A[0] = LS(counts), and T is the smallest distance at which the global
+    sensitivity is attained.
 
     Notes
     -----
@@ -162,33 +119,13 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArra
 def global_sensitivity(prior: ArrayLike, n: int) -> float:
     """Return the global sensitivity, the largest local sensitivity over all data sets of `n` records.
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    n : int
-        Number of records, ≥ 1; the result depends on it only at k = 2.
-
-    Returns
-    -------
-    float
-        In (0, 1]; independent of the data.
-
-    Raises
-    ------
-    ValueError
-        If the prior is not proper or n < 1.
+    It is in (0, 1] and independent of the data; it depends on n only at k = 2.
 
     Notes
     -----
     k ≥ 3: the maximum √(1 − exp(φ(αᵢ) + φ(αⱼ))) is attained if one record moves between the two categories of smallest
     α and all other records are in other categories. k = 2: the exponent of (*) is concave in the step, so it is minimal
     at c₁ = 1 or c₁ = n.
-
-    Examples
-    --------
-    >>> round(global_sensitivity([1, 1, 1], 100), 8)
-    0.46325138
     """
     alpha = validate_prior(prior)
     n = validate_size(n)
@@ -202,29 +139,8 @@ def global_sensitivity(prior: ArrayLike, n: int) -> float:
 def smooth_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float) -> float:
     """Return the smooth sensitivity S(c) = max over data sets c' of LS(c')·exp(−γ·d(c, c')) (P0; NRS, section 2).
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    counts : array_like, shape (k,)
-        Integers ≥ 0 with sum n ≥ 1.
-    gamma : float
-        Smoothing rate per record, > 0; see `mechanisms.counts.scales.smoothing_gamma`.
-
-    Returns
-    -------
-    float
-        LS(c) ≤ S(c) ≤ global sensitivity; S(c) ≤ exp(γ)·S(c') for neighbours c, c'.
-
-    Raises
-    ------
-    ValueError
-        If the prior, the counts or gamma are invalid.
-
-    Examples
-    --------
-    >>> round(smooth_sensitivity([1, 1], [50, 50], gamma=0.02), 4)
-    0.1272
+    LS(c) ≤ S(c) ≤ global sensitivity; S(c) ≤ exp(γ)·S(c') for neighbours c, c'. γ > 0 is per record; see
+    `mechanisms.counts.scales.smoothing_gamma`.
     """
     _validate_gamma(gamma)
     profile = local_sensitivity_at_distance(prior, counts)
@@ -236,36 +152,12 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
 
     The section of P1 on the varying sensitivity is empty. Here it is defined as the smallest S ≥ LS whose *reciprocal*
     changes by at most γ per record; the smooth sensitivity is the smallest S ≥ LS whose logarithm changes by at most γ
-    per record.
-
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    counts : array_like, shape (k,)
-        Integers ≥ 0 with sum n ≥ 1.
-    gamma : float
-        Smoothing rate per record, > 0.
-
-    Returns
-    -------
-    float
-        LS(c) ≤ S(c) ≤ global sensitivity; |1/S(c) − 1/S(c')| ≤ γ for neighbours c, c'.
-
-    Raises
-    ------
-    ValueError
-        If the prior, the counts or gamma are invalid.
+    per record. LS(c) ≤ S(c) ≤ global sensitivity; |1/S(c) − 1/S(c')| ≤ γ for neighbours c, c'.
 
     Notes
     -----
     With u = H(c, r), u' = H(c', r) for neighbours: |u/S − u'/S'| ≤ |u − u'|/S + u'·|1/S − 1/S'| ≤ 1 + γ, as
     |u − u'| ≤ LS(c) ≤ S(c) and u' ≤ 1. So the exponential mechanism with weights exp(−ε·u/(2(1+γ)·S)) is ε-DP.
-
-    Examples
-    --------
-    >>> round(varying_sensitivity([1, 1], [50, 50]), 4), round(varying_sensitivity([1, 1], [50, 50], 0.1), 4)
-    (0.0703, 0.1274)
     """
     _validate_gamma(gamma)
     profile = local_sensitivity_at_distance(prior, counts)
@@ -277,25 +169,7 @@ def smoothed_scales(
 ) -> NDArray[np.float64]:
     """Return the smooth or the varying sensitivity at many data sets of equal size.
 
-    Parameters
-    ----------
-    rule : Rule
-        `Rule.SMOOTH` or `Rule.VARYING`.
-    prior : ndarray of float64, shape (k,)
-    datasets : ndarray of int64, shape (D, k)
-        Count vectors with the same sum n ≥ 1.
-    gamma : float
-        Smoothing rate per record, > 0.
-
-    Returns
-    -------
-    ndarray of float64, shape (D,)
-        Value of `smooth_sensitivity` or `varying_sensitivity` at each row.
-
-    Examples
-    --------
-    >>> print(np.round(smoothed_scales(Rule.SMOOTH, np.ones(2), np.array([[50, 50], [0, 100]]), 0.02), 4))
-    [0.1272 0.3389]
+    The D rows of `datasets` are count vectors with the same sum n ≥ 1.
     """
     n = int(datasets[0].sum())
     table = phi(prior[:, None] + np.arange(n + 1))

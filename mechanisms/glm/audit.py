@@ -53,27 +53,8 @@ _AGREE = 1e-7
 def critical_order(mechanism: GlmMechanism) -> float:
     """Return the infimum of the orders at which a Rényi divergence between neighbours is infinite.
 
-    Parameters
-    ----------
-    mechanism : GlmMechanism
-        Mechanism whose link, κ, ρ, norm bound and radius determine the order.
-
-    Returns
-    -------
-    float
-        inf for the logistic link, or if the weights are restricted to a ball. Otherwise 1 + κ/(ρc²) for the probit
-        link and 1 for the complementary log-log link. The Kullback–Leibler divergence (order 1) is always finite.
-
-    Examples
-    --------
-    With κ = ρ = c = 1:
-
-    >>> from mechanisms.glm.mechanisms import glm_mechanism
-    >>> for link in ("logistic", "probit", "cloglog"):
-    ...     print(link, critical_order(glm_mechanism("true-posterior", 100, 0.01, 2, 1.0, link=link)))
-    logistic inf
-    probit 2.0
-    cloglog 1.0
+    It is inf for the logistic link, or if the weights are restricted to a ball. Otherwise it is 1 + κ/(ρc²) for the
+    probit link and 1 for the complementary log-log link. The Kullback–Leibler divergence (order 1) is always finite.
     """
     if mechanism.link.canonical or math.isfinite(mechanism.radius):
         return math.inf
@@ -156,42 +137,12 @@ def replacement_distributions(
 ) -> OutputDistributions:
     """Return the distributions that `audit_replacements` compares, restricted to the box [−reach, reach]^d.
 
-    A divergence that grows without bound as the box grows is infinite without the restriction.
-
-    Parameters
-    ----------
-    mechanism, candidates, shared
-        As in `audit_replacements`.
-    reach : float
-        Half the width of the box, finite and > 0.
-
-    Returns
-    -------
-    OutputDistributions
-        Probabilities of R quadrature nodes; the nodes are the outputs, shape (R, d).
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
+    A divergence that grows without bound as the box grows is infinite without the restriction. The outputs are R
+    quadrature nodes, shape (R, d).
 
     Notes
     -----
     If the edges of the box dominate an integral, only the order of magnitude of the result is correct.
-
-    Examples
-    --------
-    The divergence of order 5 is infinite with the complementary log-log link; on a box it grows with the box:
-
-    >>> from mechanisms.audit import audit_distributions
-    >>> from mechanisms.glm.mechanisms import glm_mechanism
-    >>> mechanism = glm_mechanism("true-posterior", n=1, beta=1.0, order=2, epsilon=1.0, link="cloglog")
-    >>> for reach in (4, 6, 8):
-    ...     distributions = replacement_distributions(mechanism, [[1.0, 1], [1.0, 0]], reach=reach)
-    ...     print(reach, f"{audit_distributions(distributions, orders=[5.0]).renyi[5.0]:.3g}")
-    4 50.7
-    6 396
-    8 2.97e+03
     """
     if not (math.isfinite(reach) and reach > 0):
         raise ValueError(f"reach must be finite and > 0, got {reach}; pass half the width of a box")

@@ -24,48 +24,16 @@ _ROWS = 1024  # number of rows that are weighted at a time, to avoid a copy of t
 
 @dataclass(frozen=True, eq=False)
 class LaplaceApproximation:
-    """Normal approximation N(m, H⁻¹) of a posterior at its mode.
+    """Normal approximation N(m, H⁻¹) of a posterior at its mode."""
 
-    Attributes
-    ----------
-    mean : ndarray of float64, shape (d,)
-        The mode m.
-    factor : ndarray of float64, shape (d, d)
-        Upper triangular factor S with S·Sᵀ = H⁻¹.
-    """
-
-    mean: Array = field(repr=False)
-    factor: Array = field(repr=False)
+    mean: Array = field(repr=False)  # the mode m
+    factor: Array = field(repr=False)  # upper triangular factor S with S·Sᵀ = H⁻¹
 
 
 def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism) -> LaplaceApproximation:
     """Return the normal approximation of a posterior at its mode, found by Newton's method with step halving.
 
-    Parameters
-    ----------
-    design : ndarray of float64, shape (n, d)
-        Rows with norm ≤ `mechanism.norm_bound`.
-    labels : ndarray of float64, shape (n,)
-        Labels, 0 or 1.
-    mechanism : GlmMechanism
-        Mechanism that defines the prior precision, the power of the likelihood and the link.
-
-    Returns
-    -------
-    LaplaceApproximation
-
-    Raises
-    ------
-    ValueError
-        If the records are invalid, or the mode is not found, which happens only for extreme parameters.
-
-    Examples
-    --------
-    >>> from mechanisms.glm.mechanisms import glm_mechanism
-    >>> X, y = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
-    >>> approximation = laplace_approximation(X, y, glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1))
-    >>> print(round(float(approximation.mean[0]), 4), round(float(approximation.factor[0, 0]), 4))
-    0.1334 0.5166
+    Rows of the design have norm ≤ `mechanism.norm_bound`; labels are 0 or 1.
     """
     design, labels = validate_design(design, labels, mechanism.norm_bound)
     precision, power, link = mechanism.precision, mechanism.power, mechanism.link

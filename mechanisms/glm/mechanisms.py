@@ -60,25 +60,14 @@ __all__ = ["GLM_MECHANISMS", "GlmMechanism", "GlmMethod", "glm_mechanism", "vali
 
 @dataclass(frozen=True)
 class GlmMethod(Entry):
-    """Rule that sets the target distribution of a draw; `glm_mechanism` applies it.
-
-    Attributes
-    ----------
-    name, note, origin, paper, variant, style
-        See `Entry`.
-    set_target : callable
-        Function from ``(n, beta, order, epsilon, norm_bound)`` to precision, power and radius.
-    budget : {"renyi", "pure"} or None
-        Kind of privacy guarantee; None if the method is not private.
-    logistic_only : bool
-        True if the bound on the privacy loss holds for the logistic link only.
-    """
+    """Rule that sets the target distribution of a draw; `glm_mechanism` applies it."""
 
     set_target: Callable[[int, float, float, float, float], tuple[float, float, float]] = field(
         kw_only=True, repr=False
-    )
+    )  # (n, beta, order, epsilon, norm_bound) -> (precision, power, radius)
+    # kind of guarantee; None if not private
     budget: Literal["renyi", "pure"] | None = field(default="renyi", kw_only=True)
-    logistic_only: bool = field(default=False, kw_only=True)
+    logistic_only: bool = field(default=False, kw_only=True)  # the bound on the loss holds for the logistic link only
 
     @property
     def is_private(self) -> bool:
@@ -122,19 +111,7 @@ class GlmMechanism:
     guarantee: RenyiGuarantee | Guarantee | None
 
     def renyi_epsilon(self, order: float) -> float:
-        """Return an upper bound, in nats, on the Rényi divergence between neighbours; inf if the link is not canonical.
-
-        Raises
-        ------
-        ValueError
-            If `order` is not a finite number ≥ 1.
-
-        Examples
-        --------
-        >>> release = glm_mechanism("glm-diffused", n=1000, beta=0.001, order=10, epsilon=0.5)
-        >>> print(release.renyi_epsilon(10), release.renyi_epsilon(20))
-        0.5 1.0
-        """
+        """Return an upper bound on the Rényi divergence between neighbours in nats; inf for a non-canonical link."""
         order = validate_order(order)
         if not self.link.canonical:
             return math.inf
@@ -309,31 +286,8 @@ def validate_design(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return records as arrays and check that they satisfy the assumptions of the guarantees.
 
-    Parameters
-    ----------
-    design : array_like, shape (n, d)
-        Finite values; the norm of each row is at most `norm_bound`, up to rounding.
-    labels : array_like, shape (n,)
-        Labels, 0 or 1.
-    norm_bound : float
-        Upper bound c > 0 on the norms.
-
-    Returns
-    -------
-    design : ndarray of float64, shape (n, d)
-        C-contiguous array.
-    labels : ndarray of float64, shape (n,)
-
-    Raises
-    ------
-    ValueError
-        If the shapes are incompatible, a value is not finite, the norm of a row is too large or a label is neither 0
-        nor 1. The message contains the index of an offending row.
-
-    Examples
-    --------
-    >>> validate_design([[0.6, 0.8]], [1])[1]
-    array([1.])
+    The norm of each row is at most `norm_bound`, up to rounding, and labels are 0 or 1; the returned design is
+    C-contiguous.
     """
     X, y = np.ascontiguousarray(real_array("design", design)), np.asarray(labels)
     y = y.astype(np.float64) if y.dtype == bool else real_array("labels", y)

@@ -48,17 +48,10 @@ _CLOSED = 1e-14  # bracket width at which a point is accepted: rounding may put 
 
 @dataclass(frozen=True, eq=False)
 class GlmDraws:
-    """Consecutive draws of several chains.
+    """Consecutive draws of several chains."""
 
-    Attributes
-    ----------
-    weights : ndarray of float64, shape (chains, steps, d)
-    log_density : ndarray of float64, shape (chains, steps)
-        ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2 at each draw.
-    """
-
-    weights: Array = field(repr=False)
-    log_density: Array = field(repr=False)
+    weights: Array = field(repr=False)  # shape (chains, steps, d)
+    log_density: Array = field(repr=False)  # ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2 at each draw, shape (chains, steps)
 
 
 def sample_glm(
@@ -74,50 +67,15 @@ def sample_glm(
 ) -> GlmDraws:
     """Draw weights from a posterior by elliptical slice sampling.
 
-    The weights are restricted to the ball ‖w‖ ≤ R, where R is `mechanism.radius`.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Random generator. To continue earlier chains, pass the same generator and their last weights as `start`.
-    design : ndarray of float64, shape (n, d)
-    labels : ndarray of float64, shape (n,)
-        Labels, 0 or 1.
-    mechanism : GlmMechanism
-        Target distribution.
-    approximation : LaplaceApproximation
-        Result of `mechanisms.glm.laplace_approximation` for the same target.
-    n_steps : int
-        Number of steps per chain, a multiple of `STEPS_PER_PRODUCT` (12). The draws of all steps are returned.
-    n_chains : int
-        Number of chains, ≥ 1. The draws of a chain depend on this number.
-    start : ndarray of float64, shape (n_chains, d), optional
-        Initial weights in this ball; by default draws from the normal approximation with twice its covariance.
-
-    Returns
-    -------
-    GlmDraws
+    The weights are restricted to the ball ‖w‖ ≤ R, where R is `mechanism.radius`. `approximation` is that of the same
+    target, and `n_steps` is a multiple of `STEPS_PER_PRODUCT` (12). The draws of a chain depend on the number of
+    chains. To continue earlier chains, pass the same generator and their last weights, shape (n_chains, d), as `start`;
+    by default, chains start at draws from the normal approximation with twice its covariance.
 
     Privacy
     -------
     The guarantee of `mechanism` holds for exact draws from the target. Draws of a Markov chain are approximate, and
     this function does not check convergence.
-
-    Raises
-    ------
-    ValueError
-        If `n_steps`, `n_chains` or `start` is invalid, or the mode is outside this ball.
-
-    Examples
-    --------
-    >>> from mechanisms.glm.laplace_approximation import laplace_approximation
-    >>> from mechanisms.glm.mechanisms import glm_mechanism
-    >>> X, y = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
-    >>> target = glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1)
-    >>> approximation = laplace_approximation(X, y, target)
-    >>> draws = sample_glm(np.random.default_rng(1), X, y, target, approximation, 2400, n_chains=2)
-    >>> draws.weights.shape, round(float(draws.weights.std()), 1)
-    ((2, 2400, 1), 0.5)
     """
     n_steps = validate_integer("n_steps", n_steps, advice=f"pass a multiple of {STEPS_PER_PRODUCT}")
     n_chains = validate_integer("n_chains", n_chains)

@@ -58,48 +58,19 @@ LARGEST_SHARE_1D = 0.276483513043387
 
 @dataclass(frozen=True, eq=False)
 class LimitingCase:
-    """Pair of data sets whose divergence is largest relative to its bound, in the limit n, κ → ∞ at a fixed β.
+    """Pair of data sets whose divergence is largest relative to its bound, in the limit n, κ → ∞ at a fixed β."""
 
-    Attributes
-    ----------
-    share : float
-        Limit of the divergence divided by its bound 2c²ρ²λ/κ, for every order.
-    mode : float
-        First component W of the mode given the shared records.
-    shared : ndarray of float64, shape (d + 1,)
-        Row x₁, …, x_d, y that all shared records have in common.
-    candidates : ndarray of float64, shape (2, d + 1)
-        Rows x₁, …, x_d, y of the replaced record and of its replacement.
-    """
-
-    share: float
-    mode: float
-    shared: Array = field(repr=False)
-    candidates: Array = field(repr=False)
+    share: float  # limit of the divergence divided by its bound 2c²ρ²λ/κ, for every order
+    mode: float  # first component W of the mode given the shared records
+    shared: Array = field(repr=False)  # row x₁, …, x_d, y that all shared records have in common
+    candidates: Array = field(repr=False)  # rows x₁, …, x_d, y of the replaced record and its replacement
 
 
 def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: float = 1.0) -> LimitingCase:
     """Return the pair of data sets with the largest limiting divergence relative to the bound of P3's Theorem 16.
 
-    The maximum is taken over the data sets that the module docstring describes.
-
-    Parameters
-    ----------
-    beta : float
-        Precision of the prior divided by n, > 0.
-    dimension : {1, 2}
-        Dimension d of x.
-    norm_bound, power : float
-        Norm bound c and power ρ, both > 0.
-
-    Returns
-    -------
-    LimitingCase
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
+    The maximum is taken over the data sets that the module docstring describes. `beta` is the precision of the prior
+    divided by n, and the dimension d of x is 1 or 2.
 
     Examples
     --------
@@ -158,36 +129,10 @@ def candidate_records(
 ) -> Array:
     """Return a grid of records within the norm bound.
 
-    Parameters
-    ----------
-    norm_bound : float
-        Norm bound c > 0.
-    dimension : {1, 2}
-        Dimension d of x.
-    size : int
-        For d = 1, number of evenly spaced values of x in [−c, c]; for d = 2, number of evenly spaced directions of x.
-    labels : sequence of int
-        Labels that are combined with every x. With a symmetric link (logistic, probit) a record (x, 0) is equivalent to
-        (−x, 1), and the label 1 suffices.
-    shares : sequence of float
-        For d = 2, the norms of x as fractions of c.
-
-    Returns
-    -------
-    ndarray of float64, shape (k, d + 1)
-        Rows x₁, …, x_d, y.
-
-    Raises
-    ------
-    ValueError
-        If the dimension is neither 1 nor 2.
-
-    Examples
-    --------
-    >>> candidate_records(1.0, 1, 3)
-    array([[-1.,  1.],
-           [ 0.,  1.],
-           [ 1.,  1.]])
+    Rows are x₁, …, x_d, y, for d = 1 or 2. For d = 1, `size` is the number of evenly spaced values of x in [−c, c]; for
+    d = 2, the number of evenly spaced directions of x, and `shares` are the norms of x as fractions of c. All labels
+    are combined with every x. With a symmetric link (logistic, probit) a record (x, 0) is equivalent to (−x, 1), and
+    the label 1 suffices.
     """
     size = validate_integer("size", size)
     if validate_dimension(dimension) == 1:
@@ -202,32 +147,11 @@ def candidate_records(
 def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str, Array | None]:
     """Return several sets of n − 1 records that can be passed to `audit_replacements` as `shared`.
 
-    Parameters
-    ----------
-    mechanism : GlmMechanism
-        Mechanism whose κ, ρ and c determine the norms of the ``weak`` and ``weaker`` records.
-    n : int
-        Number of records in a data set, ≥ 1.
-    dimension : {1, 2}
-        Dimension d of x.
-
-    Returns
-    -------
-    dict of str to ndarray of float64, shape (m, d + 2), or None
-        Rows x₁, …, x_d, y, multiplicity. ``separable``: records with norm c, in one direction, with label 1. ``weak``:
-        records with the smaller norm that shifts the mode furthest. ``weaker``, for d = 1: records with a still smaller
-        norm, for which divergences are closer to the bound. ``balanced``: equally many records, up to rounding, in each
-        direction along the axes. For n = 1 the only entry is ``none``, with the value None.
-
-    Examples
-    --------
-    >>> from mechanisms.glm.mechanisms import glm_mechanism
-    >>> kinds = shared_records(glm_mechanism("true-posterior", 1000, 0.001, 1, 1.0), 1000, 1)
-    >>> print({kind: rows.round(4).tolist() for kind, rows in kinds.items()})
-    {'separable': [[1.0, 1.0, 999.0]],
-     'weak': [[0.0767, 1.0, 999.0]],
-     'weaker': [[0.0074, 1.0, 999.0]],
-     'balanced': [[1.0, 1.0, 500.0], [-1.0, 1.0, 499.0]]}
+    Rows, shape (m, d + 2), are x₁, …, x_d, y, multiplicity, with norms that κ, ρ and c determine. ``separable``:
+    records with norm c, in one direction, with label 1. ``weak``: records with the smaller norm that shifts the mode
+    furthest. ``weaker``, for d = 1: records with a still smaller norm, for which divergences are closer to the bound.
+    ``balanced``: equally many records, up to rounding, in each direction along the axes. For n = 1 the only entry is
+    ``none``, with the value None.
     """
     n = validate_size(n)
     if n == 1:
@@ -249,27 +173,7 @@ def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str,
 
 
 def validate_dimension(dimension: int) -> int:
-    """Return the dimension of x after checking that audits by quadrature support it.
-
-    Parameters
-    ----------
-    dimension : int
-        Dimension of x, 1 or 2.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If `dimension` is neither 1 nor 2.
-
-    Examples
-    --------
-    >>> validate_dimension(2)
-    2
-    """
+    """Return the dimension of x after checking that audits by quadrature support it."""
     if not is_real(dimension) or dimension not in (1, 2):
         raise ValueError(f"x must have 1 or 2 dimensions, got {dimension!r}; reduce the dimension")
     return int(dimension)

@@ -16,8 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.jit import kernel
+from mechanisms.sums import weighted_sum
 
-__all__ = ["ROOT_PANELS", "interpolate", "invert", "panel_nodes", "refine", "tabulate"]
+__all__ = [
+    "COARSE_WEIGHTS",
+    "NODES",
+    "ROOT_PANELS",
+    "WEIGHTS",
+    "interpolate",
+    "invert",
+    "panel_nodes",
+    "refine",
+    "tabulate",
+]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -34,30 +45,24 @@ _MAX_UNSEEN = 3.0  # nats by which the bound on a resolved panel may exceed the 
 def _nested_rule(n_nodes: int) -> tuple[NDArray, NDArray, NDArray]:
     """Return Chebyshev–Lobatto nodes on [−1, 1], their weights, and the matrix that integrates from −1 to each."""
     nodes = np.sin(np.pi * (2 * np.arange(n_nodes) - (n_nodes - 1)) / (2 * (n_nodes - 1)))
-    to_coefficients = np.linalg.inv(np.polynomial.chebyshev.chebvander(nodes, n_nodes - 1))
+    ends = np.where(np.arange(n_nodes) % (n_nodes - 1), 1.0, 0.5)
+    to_coefficients = (
+        2 / (n_nodes - 1) * np.outer(ends, ends) * np.polynomial.chebyshev.chebvander(nodes, n_nodes - 1).T
+    )
     antiderivative = np.polynomial.chebyshev.chebint(to_coefficients, lbnd=-1.0, axis=0)
-    cumulative = np.polynomial.chebyshev.chebvander(nodes, n_nodes) @ antiderivative
+    cumulative = weighted_sum(np.polynomial.chebyshev.chebvander(nodes, n_nodes), antiderivative)
     return nodes, cumulative[-1], cumulative
 
 
-_NODES, _WEIGHTS, _CUMULATIVE = _nested_rule(9)
-_COARSE_WEIGHTS = _nested_rule(5)[1]
+NODES, WEIGHTS, _CUMULATIVE = _nested_rule(9)
+COARSE_WEIGHTS = _nested_rule(5)[1]
 
 
 def panel_nodes(panel: Indices, low: float, root_width: float) -> Floats:
     """Return the 9 quadrature nodes of each panel, a subinterval of the range of φ.
 
-    Parameters
-    ----------
-    panel : ndarray of int64, shape (panels,)
-        Panel indices: 64, …, 127 for the root panels; 2p and 2p + 1 for the halves of panel p.
-    low, root_width : float
-        Left end of the first root panel, and width of a root panel.
-
-    Returns
-    -------
-    ndarray of float64, shape (panels, 9)
-        Nodes φ of each panel, ascending; the first and the last node are the ends of the panel.
+    Root panels have the indices 64, …, 127; 2p and 2p + 1 are the halves of panel p. The nodes φ, shape (panels, 9),
+    ascend from end to end of the panel. `low` is the left end of the first root panel.
 
     Examples
     --------
@@ -68,7 +73,7 @@ def panel_nodes(panel: Indices, low: float, root_width: float) -> Floats:
     """
     parts = 2.0 ** _levels(panel)
     left, right = (low + root_width * (edge / parts - ROOT_PANELS) for edge in (panel, panel + 1))
-    fraction = (1 + _NODES) / 2
+    fraction = (1 + NODES) / 2
     # In this form the common end of neighbouring panels is bitwise equal.
     return left[:, None] * (1 - fraction) + right[:, None] * fraction
 
@@ -88,26 +93,9 @@ def refine(
     small relative to the total mass. Each round tests all panels again, because the estimate of the total mass
     improves.
 
-    Parameters
-    ----------
-    n_trials : int
-    root_width : float
-        See `panel_nodes`.
-    evaluate : callable
-        Function of (trial, panel), both of shape (panels,). It returns the log integrand at the nodes, shape
-        (panels, 9), and an upper bound on the log integrand over each panel, shape (panels,).
-
-    Returns
-    -------
-    trial, panel : ndarray of int64, shape (panels,)
-        Trial and index of each panel that is not negligible.
-    log_integrand : ndarray of float64, shape (panels, 9)
-        Log integrand at the nodes of these panels.
-
-    Raises
-    ------
-    ValueError
-        If a panel is still unresolved after 45 halvings.
+    `evaluate` is a function of (trial, panel), both of shape (panels,). It returns the log integrand at the nodes,
+    shape (panels, 9), and an upper bound on the log integrand over each panel, shape (panels,). Return the trial and
+    the index of each panel that is not negligible, and the log integrand at its nodes.
 
     Examples
     --------
@@ -127,9 +115,9 @@ def refine(
         np.maximum.at(peak, trial, seen)
         integrand = np.exp(log_integrand - peak[trial, None])
         half_width = root_width / 2.0 ** (_levels(panel) + 1)
-        mass = half_width * (integrand @ _WEIGHTS)
+        mass = half_width * weighted_sum(integrand, WEIGHTS)
         total = np.bincount(trial, mass, n_trials)[trial]
-        error = np.abs(mass - half_width * (integrand[:, ::2] @ _COARSE_WEIGHTS))
+        error = np.abs(mass - half_width * weighted_sum(integrand[:, ::2], COARSE_WEIGHTS))
         negligible = bound - peak[trial] + np.log(2 * half_width / total) < _LOG_NEGLIGIBLE
         resolved = (error <= _TOLERANCE * total) & (bound - seen <= _MAX_UNSEEN)
         split = ~(negligible | resolved)
@@ -153,31 +141,9 @@ def tabulate(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Tabulate the distribution function of each trial by integrating over its panels from the left.
 
-    Parameters
-    ----------
-    n_trials : int
-    trial : ndarray of int64, shape (panels,)
-        Trial of each panel, as returned by `refine`.
-    phi, log_integrand : ndarray of float64, shape (panels, 9)
-        Nodes of the panels, and the log integrand at the nodes.
-    to_theta : callable
-        Map from φ to θ.
-
-    Returns
-    -------
-    points : ndarray of float64, shape (n_trials, g)
-        Nodes φ of all panels, ascending; ends of panels are listed twice, and short rows repeat their last point.
-    cdf, density : ndarray of float64, shape (n_trials, g)
-        Distribution function of φ and its derivative at these points.
-    means : ndarray of float64, shape (n_trials,)
-        Mean of θ in each trial.
-
-    Examples
-    --------
-    >>> phi = panel_nodes(np.array([64, 65]), 0.0, 1.0)
-    >>> points, cdf, density, means = tabulate(1, np.zeros(2, dtype=int), phi, np.zeros((2, 9)), np.copy)
-    >>> print(cdf[0, [0, 4, 8, 9, 17]].round(12), means.round(12))
-    [0.   0.25 0.5  0.5  1.  ] [1.]
+    `phi` and `log_integrand`, shape (panels, 9), belong to panels of `refine`, and `to_theta` maps φ to θ. Return, per
+    trial, the nodes of all panels, shape (n_trials, g), ascending, with ends of panels twice and short rows that repeat
+    their last point; the distribution function of φ and its derivative there; and the mean of θ.
     """
     order = np.lexsort((phi[:, 0], trial))
     trial, phi, log_integrand = trial[order], phi[order], log_integrand[order]
@@ -188,19 +154,19 @@ def tabulate(
     integrand = np.exp(log_integrand - peak[trial, None])
     half_width = (phi[:, -1] - phi[:, 0])[:, None] / 2
 
-    shape = (n_trials, n_panels.max(), _NODES.size)
+    shape = (n_trials, n_panels.max(), NODES.size)
     points, density, increments = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     points += phi[np.cumsum(n_panels) - 1, -1][:, None, None]
     points[trial, place] = phi
     density[trial, place] = integrand
-    increments[trial, place] = half_width * (integrand @ _CUMULATIVE.T)
+    increments[trial, place] = half_width * weighted_sum(integrand, _CUMULATIVE.T)
     before = np.cumsum(increments[:, :, -1], axis=1)
     total = before[:, -1]
     cdf = increments + np.concatenate([np.zeros((n_trials, 1)), before[:, :-1]], axis=1)[:, :, None]
     flat = (n_trials, shape[1] * shape[2])
     # Rounding and interpolation in the tails may break monotonicity by less than the tolerance.
     ordered = np.maximum.accumulate(cdf.reshape(flat) / total[:, None], axis=1)
-    moment = np.bincount(trial, half_width[:, 0] * ((integrand * to_theta(phi)) @ _WEIGHTS), n_trials)
+    moment = np.bincount(trial, half_width[:, 0] * weighted_sum(integrand * to_theta(phi), WEIGHTS), n_trials)
     return (
         points.reshape(flat),
         np.clip(ordered, 0.0, 1.0),
@@ -218,8 +184,8 @@ def integrate_panels(points: Floats, values: Floats) -> Floats:
     >>> integrate_panels(phi.reshape(1, -1), phi.reshape(1, -1) ** 2).round(12)
     array([2.66666667])
     """
-    nodes, heights = (array.reshape(len(points), -1, _NODES.size) for array in (points, values))
-    return np.sum((nodes[..., -1] - nodes[..., 0]) / 2 * (heights @ _WEIGHTS), axis=1)
+    nodes, heights = (array.reshape(len(points), -1, NODES.size) for array in (points, values))
+    return np.sum((nodes[..., -1] - nodes[..., 0]) / 2 * weighted_sum(heights, WEIGHTS), axis=1)
 
 
 @kernel

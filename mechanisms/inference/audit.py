@@ -1,9 +1,12 @@
 """Exact audits of sums with Laplace noise, over the extreme records of a family.
 
 A data set with the statistic s is released as y = s + Lap(b) in each component. Compared with a neighbour that has the
-statistic s', the privacy loss at y is Σⱼ (|yⱼ − s'ⱼ| − |yⱼ − sⱼ|)/b ≤ ‖s − s'‖₁/b, attained at y = s. This distance is
-convex in the contribution of the record that differs, so its maximum is at extreme records: 0 and 1, one-hot rows, the
-ends of the public bounds, and records outside the bounds.
+statistic s', the privacy loss at y is Σⱼ (|yⱼ − s'ⱼ| − |yⱼ − sⱼ|)/bⱼ ≤ Σⱼ |sⱼ − s'ⱼ|/bⱼ, attained at y = s. The shared
+records cancel, so one record, or none, represents each data set. The distance is convex in the contribution of the
+record that differs, so its maximum is at extreme contributions: 0 and 1, one-hot rows, the ends of the public bounds,
+and records outside the bounds. For the contributions (z, z²) of standardised records with weights 1/b it is the largest
+change of z/b₁ ± z²/b₂, whose maxima are also at the vertices of these parabolas. Differences are computed in exact
+arithmetic.
 """
 
 from __future__ import annotations
@@ -11,17 +14,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from fractions import Fraction
+from typing import Any, Literal
 
 import numpy as np
 from scipy import integrate
 
 from mechanisms.audit import Audit, Witness
-from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import Family
 from mechanisms.inference.noisy_statistics import validate_noise_scale
 from mechanisms.inference.records import Bounds
+from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry
+from mechanisms.noise import Noise
 from mechanisms.privacy import Neighbouring, validate_relation
 
 __all__ = ["audit_sums"]
@@ -29,32 +35,36 @@ __all__ = ["audit_sums"]
 
 def audit_sums(
     family: Family | str,
-    noise_scale: float,
+    noise_scale: float | Sequence[float],
     bounds: Bounds | None = None,
     relation: Neighbouring = Neighbouring.REPLACE_ONE,
     epsilons: Sequence[float] = (),
+    outside: Literal["drop", "clamp"] = "drop",
 ) -> Audit:
     """Audit the release of a family's sums with Laplace noise, for data sets of any size.
 
     Parameters
     ----------
     family : Family or str
-        An entry of `FAMILIES` or its name. The multinomial is audited with three categories, as more categories add
+        An entry of `MODELS` or its name. The multinomial is audited with three categories, as more categories add
         only pairs of data sets that are equivalent to these.
-    noise_scale : float
-        Scale b of the noise, finite and > 0, in units of the statistic.
+    noise_scale : float or sequence of float
+        Scale b of the noise, finite and > 0, in units of the statistic; or one scale for the sum and one for the sum of
+        squares, if the variance is unknown.
     bounds : tuple of float, optional
         See `Family.validate_bounds`.
     relation : Neighbouring
         The neighbouring relation.
     epsilons : sequence of float
         Values ≥ 0 at which to compute δ(ε).
+    outside : {"drop", "clamp"}
+        Contribution of a record outside the bounds: 0, or the nearest bound.
 
     Returns
     -------
     Audit
-        Result without Rényi divergences. The data sets of the witness are lists of records, and the output is a noisy
-        sum.
+        Result without Rényi divergences. The data sets of the witness are lists of records, standardised as in
+        `ReleaseModel` if the variance is unknown, and the output is a noisy sum.
 
     Raises
     ------
@@ -69,26 +79,32 @@ def audit_sums(
     >>> for relation in Neighbouring:
     ...     found = audit_sums(FAMILIES["multinomial"], noise_scale=1.0, relation=relation, epsilons=(1.0,))
     ...     print(found.epsilon, round(found.deltas[1.0], 4), found.witness)
-    2.0 0.2418 [[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]] against [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]], output [0.0, 0.0, 2.0]
-    1.0 0.0 [[0.0, 0.0, 1.0]] against [[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]], output [0.0, 0.0, 1.0]
+    2.0 0.2418 [[0.0, 0.0, 1.0]] against [[0.0, 1.0, 0.0]], output [0.0, 0.0, 1.0]
+    1.0 0.0 [] against [[0.0, 0.0, 1.0]], output [0.0, 0.0, 0.0]
     """
-    family, scale = find_entry(FAMILIES, family, "family"), validate_noise_scale(noise_scale)
+    family = find_entry(MODELS, family, "family")
+    scales = [validate_noise_scale(scale) for scale in np.atleast_1d(np.asarray(noise_scale, dtype=object))]
+    if len(scales) not in (1, 1 + family.has_square):
+        raise ValueError(f"noise_scale must be one number, got {len(scales)}; pass one scale")
     for epsilon in epsilons:
         if not (math.isfinite(epsilon) and epsilon >= 0):
             raise ValueError(f"epsilons must be finite and >= 0, got {epsilon}; pass losses in nats")
-    records = _extreme_records(family, family.validate_bounds(bounds))
-    base = records[0]
+    checked = family.validate_bounds(bounds)
+    limits = (-1.0, 1.0) if family.has_square else checked  # standardised records do not depend on the bounds
+    model = ReleaseModel(family.name, 1, Noise("laplace", 1.0), limits, outside)
+    records = _extreme_records(model, scales[0] / scales[-1])
     if validate_relation(relation) is Neighbouring.REPLACE_ONE:
-        pairs = [([base, one], [base, other]) for one, other in itertools.combinations(records, 2)]
+        pairs = [([one], [other]) for one, other in itertools.combinations(records, 2)]
     else:
-        pairs = [([base], [base, one]) for one in records]
+        pairs = [([], [one]) for one in records]
     witness, deltas = Witness(None, None, None, -1.0), dict.fromkeys(map(float, epsilons), 0.0)
     for first, second in pairs:
-        sums, other_sums = (family.statistics(np.array(data), bounds)[1] for data in (first, second))
-        changes = np.abs(sums - other_sums) / scale
-        loss = float(changes.sum())
+        sums, other_sums = (_statistic(model, data) for data in (first, second))
+        weights = map(Fraction, scales * (len(sums) // len(scales)))
+        exact = [abs(s - other) / b for s, other, b in zip(sums, other_sums, weights, strict=True)]
+        changes, loss = np.array(exact, dtype=np.float64), float(sum(exact))
         if loss > witness.log_ratio:
-            witness = Witness(np.array(first), np.array(second), sums, loss)
+            witness = Witness(np.array(first), np.array(second), np.array(sums, dtype=np.float64), loss)
         moved = sorted(changes[changes > 0].tolist())
         for epsilon in deltas:
             deltas[epsilon] = max(deltas[epsilon], _hockey_stick(moved, epsilon))
@@ -104,15 +120,27 @@ def audit_sums(
     )
 
 
-def _extreme_records(family: Family, bounds: Bounds | None) -> list[Any]:
-    """Return records whose contributions include all extreme points of the set of possible contributions."""
-    if family.is_vector:
+def _extreme_records(model: ReleaseModel, ratio: float) -> list[Any]:
+    """Return records whose contributions include all extreme points, for scales b₁ and b₂ = b₁/`ratio`."""
+    if model.entry.is_vector:
         return list(np.eye(3)[::-1])
-    if bounds is None:
-        return [np.float64(end) for end in family.record_range]
-    inside, outside = list(bounds), [bounds[0] - 1.0, bounds[1] + 1.0]
-    low, high = family.record_range
-    return [np.float64(record) for record in (*outside, *inside) if low <= record <= high]
+    low, high = model.entry.record_range
+    if model.bounds is None:
+        return [np.float64(low), np.float64(high)]
+    a, b = model.bounds
+    whole = model.entry.integer_records
+    outside = [a - 1.0, b + 1.0] if whole else [math.nextafter(a, -math.inf), math.nextafter(b, math.inf)]
+    vertices = [v for v in (-0.5 / ratio, 0.0, 0.5 / ratio) if a <= v <= b] if model.entry.has_square else []
+    return [np.float64(record) for record in (*outside, a, b, *vertices) if low <= record <= high]
+
+
+def _statistic(model: ReleaseModel, records: Sequence[Any]) -> list[Fraction]:
+    """Return the exact statistic of a data set, which may be empty."""
+    if model.entry.is_vector:
+        return [Fraction(total) for total in np.reshape(records, (-1, 3)).sum(axis=0).tolist()]
+    contributions = [Fraction(c) for c in model.contributions(records).tolist()]
+    squares = [sum((c * c for c in contributions), Fraction(0))] if model.entry.has_square else []
+    return [sum(contributions, Fraction(0)), *squares]
 
 
 def _hockey_stick(changes: Sequence[float], epsilon: float) -> float:

@@ -87,7 +87,8 @@ def _draw_parameters(rng, kind, prior, n, total, squares, theta):
     else:
         average = total / max(n, 1)
         strength = prior[1] + n
-        spread = max(squares - n * average * average, 0.0) + prior[1] * n / strength * (average - prior[0]) ** 2
+        away = average - prior[0]  # Python's powers and Numba's may differ in the last bit
+        spread = max(squares - n * average * average, 0.0) + prior[1] * n / strength * (away * away)
         theta[1] = (prior[3] + 0.5 * spread) / rng.standard_gamma(prior[2] + 0.5 * n)
         mean = (prior[1] * prior[0] + total) / strength
         theta[0] = mean + math.sqrt(theta[1] / strength) * rng.standard_normal()
@@ -155,7 +156,7 @@ def _log_weight(kind, prior, edges, z_edges, log_density, theta):
     j = 0
     if kind == NORMAL:
         phi = theta[0]
-        log_prior = -0.5 * (phi - prior[0]) ** 2 / prior[1]
+        log_prior = -0.5 * ((phi - prior[0]) * (phi - prior[0])) / prior[1]
     elif kind == UNKNOWN_VARIANCE:
         phi, z = math.log(theta[1]), (theta[0] - prior[0]) / math.sqrt(theta[1])
         j = _search(z_edges, z) - 1

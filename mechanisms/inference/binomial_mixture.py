@@ -26,49 +26,51 @@ from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.noisy_statistics import validate_noise_scale
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
+from mechanisms.sums import weighted_sum
 
 __all__ = ["BinomialMixture", "binomial_mixture", "count_mixture"]
 
-_SMALLEST_WEIGHT = 1e-18
+SMALLEST_WEIGHT = 1e-18
+_MANY = 4_096  # number of counts beyond which distribution functions of components far from θ are 0 or 1
 
 
 @dataclass(frozen=True, eq=False)
 class BinomialMixture(Posterior):
-    """Posterior of θ given one noisy count; build it with `binomial_mixture`.
-
-    Parameters
-    ----------
-    prior : tuple of float
-        Beta parameters (alpha, beta) of the prior.
-    n : int
-        Number of records.
-    counts : ndarray of int64, shape (c,)
-        Counts s with a non-negligible weight, ascending.
-    weights : ndarray of float64, shape (c,)
-        Posterior probabilities of the counts, with sum 1.
-    """
+    """Posterior of θ given one noisy count; build it with `binomial_mixture`."""
 
     prior: tuple[float, float]
     n: int
-    counts: NDArray[np.int64] = field(repr=False)
-    weights: NDArray[np.float64] = field(repr=False)
+    counts: NDArray[np.int64] = field(repr=False)  # s with a non-negligible weight, ascending, shape (c,)
+    weights: NDArray[np.float64] = field(repr=False)  # posterior probabilities of the counts
 
     def cdf(self, theta: ArrayLike) -> NDArray[np.float64]:
         """Return the posterior probability of values ≤ θ, for `theta` in [0, 1] of any shape."""
         values = FAMILIES["binomial"].validate_parameters(theta)
         alpha, beta = self._components()
-        return special.betainc(alpha, beta, values[..., None]) @ self.weights
+        if alpha.size <= _MANY:
+            return weighted_sum(special.betainc(alpha, beta, values[..., None]), self.weights)
+        # The tail of Beta(a, b) at θ is below e^(−41) if |a − (a + b)·θ| > 16 + √(187 + 82·(a + b)·θ·(1 − θ)), by
+        # Bernstein's inequality for Binomial(a + b − 1, θ).
+        total, below = sum(self.prior) + self.n, np.append(0.0, np.cumsum(self.weights))
+        width = 16.0 + np.sqrt(187.0 + 82.0 * total * values * (1.0 - values))
+        ends = [np.searchsorted(alpha, total * values + side * width) for side in (-1.0, 1.0)]
+        found = np.empty(values.shape)
+        for i, value in np.ndenumerate(values):
+            near = slice(ends[0][i], ends[1][i])
+            inside = weighted_sum(special.betainc(alpha[near], beta[near], value), self.weights[near])
+            found[i] = below[near.start] + inside
+        return found[()]
 
     def mean(self) -> float:
         """Return the posterior mean E[θ | y]."""
-        return float(self._components()[0] @ self.weights) / (sum(self.prior) + self.n)
+        return float(weighted_sum(self._components()[0], self.weights)) / (sum(self.prior) + self.n)
 
     def std(self) -> float:
         """Return the standard deviation of θ given y."""
         alpha, beta = self._components()
         means = alpha / (alpha + beta)
         within = means * (beta / (alpha + beta)) / (alpha + beta + 1.0)
-        return float(np.sqrt((within + (means - means @ self.weights) ** 2) @ self.weights))
+        return float(np.sqrt(weighted_sum(within + (means - weighted_sum(means, self.weights)) ** 2, self.weights)))
 
     def quantile(self, probabilities: ArrayLike) -> NDArray[np.float64]:
         """Return quantiles of θ, for probabilities in (0, 1) of any shape, with an absolute error below 1e-12."""
@@ -92,32 +94,7 @@ def binomial_mixture(prior: ArrayLike, n: int, noisy_count: ArrayLike, noise_sca
     """Return the exact posterior of θ given y = s + Lap(noise_scale), s ~ Binomial(n, θ), θ ~ Beta(alpha, beta).
 
     Counts with a weight below 1e-18 times the largest weight are omitted. Their total weight is below (n + 1)·1e-18.
-
-    Parameters
-    ----------
-    prior : array_like, shape (2,)
-        Beta parameters (alpha, beta), finite and > 0.
-    n : int
-        Number of records, ≥ 1, public.
-    noisy_count : float, or array_like of shape (1,)
-        Release y, finite; it may lie outside [0, n].
-    noise_scale : float
-        Scale b = 1/ε > 0 of the noise, in records.
-
-    Returns
-    -------
-    BinomialMixture
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> posterior = binomial_mixture((10, 10), n=100, noisy_count=63.7, noise_scale=10.0)
-    >>> round(posterior.mean(), 4), posterior.cdf([0.5, 0.6]).round(4)
-    (0.5643, array([0.2149, 0.6446]))
+    The release y may lie outside [0, n]; the scale b = 1/ε is in records.
     """
     alpha, beta = FAMILIES["binomial"].validate_prior(prior)
     n, scale = validate_size(n), validate_noise_scale(noise_scale)
@@ -131,27 +108,7 @@ def count_mixture(prior: ArrayLike, log_likelihood: ArrayLike) -> BinomialMixtur
     """Return the exact posterior of θ given a release of the count s ~ Binomial(n, θ), θ ~ Beta(alpha, beta).
 
     Counts with a weight below 1e-18 times the largest weight are omitted. Their total weight is below (n + 1)·1e-18.
-
-    Parameters
-    ----------
-    prior : array_like, shape (2,)
-        Beta parameters (alpha, beta), finite and > 0.
-    log_likelihood : array_like, shape (n + 1,)
-        ln p(y | s) at s = 0, …, n, up to a constant; −∞ for impossible counts.
-
-    Returns
-    -------
-    BinomialMixture
-
-    Raises
-    ------
-    ValueError
-        If the prior or the shape of `log_likelihood` is invalid, or all counts are impossible.
-
-    Examples
-    --------
-    >>> count_mixture((1, 1), [0.0, -np.inf, 0.0]).weights
-    array([0.5, 0.5])
+    `log_likelihood` contains ln p(y | s) at s = 0, …, n, up to a constant; −∞ for impossible counts.
     """
     alpha, beta = FAMILIES["binomial"].validate_prior(prior)
     evidence = np.asarray(log_likelihood, dtype=np.float64)
@@ -162,7 +119,7 @@ def count_mixture(prior: ArrayLike, log_likelihood: ArrayLike) -> BinomialMixtur
     n = evidence.size - 1
     log_weights = _log_beta_binomial(n, alpha, beta) + evidence
     weights = np.exp(log_weights - log_weights.max())
-    counts = np.flatnonzero(weights >= _SMALLEST_WEIGHT)
+    counts = np.flatnonzero(weights >= SMALLEST_WEIGHT)
     return BinomialMixture((alpha, beta), n, counts, weights[counts] / weights[counts].sum())
 
 

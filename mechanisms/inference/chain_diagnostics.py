@@ -31,30 +31,8 @@ _BLOCK = 1 << 17  # number of draws that are transformed at once
 def diagnose_chains(draws: ArrayLike) -> tuple[Floats, Floats]:
     """Return split R-hat and the effective sample size of the mean, for each set of chains.
 
-    Parameters
-    ----------
-    draws : array_like, shape (..., n_chains, n_draws)
-        Sets of chains, with at least 8 draws per chain.
-
-    Returns
-    -------
-    rhat, ess : ndarray of float64, shape (...,)
-        NaN for R-hat, and the number of draws for the effective sample size, if all draws of a set are equal.
-
-    Raises
-    ------
-    ValueError
-        If the shape is invalid.
-
-    Examples
-    --------
-    Independent draws, and chains that differ in their means:
-
-    >>> draws = np.random.default_rng(1).normal(size=(2, 4, 1000))
-    >>> draws[1] += np.arange(4.0)[:, None]
-    >>> rhat, ess = diagnose_chains(draws)
-    >>> rhat.round(1), ess.round(-3)
-    (array([1. , 1.6]), array([4000.,    0.]))
+    `draws` has shape (..., n_chains, n_draws), with at least 8 draws per chain. If all draws of a set are equal, R-hat
+    is NaN and the effective sample size is the number of draws; if a draw is not finite, they are NaN and 0.
     """
     chains = np.asarray(draws, dtype=np.float64)
     if chains.ndim < 2 or chains.shape[-1] < 8:
@@ -85,7 +63,8 @@ def _diagnose(halves: Floats) -> tuple[Floats, Floats]:
     correlation[:, 0] = 1.0
     ess = m * n / np.maximum(_integrate(correlation), 1.0 / np.log10(m * n))
     constant = np.ptp(halves, axis=(1, 2)) < np.finfo(np.float64).resolution
-    return np.where(constant, np.nan, rhat), np.where(constant, m * n, ess)
+    finite = np.isfinite(halves).all(axis=(1, 2))
+    return np.where(constant, np.nan, rhat), np.where(finite, np.where(constant, m * n, ess), 0.0)
 
 
 def _integrate(correlation: NDArray[np.float64]) -> Floats:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.inference.data_augmentation import sample_data_augmentation
-from mechanisms.inference.exact_posterior import (
-    LATTICE,
-    ContradictionError,
-    ExactPosterior,
-    UnresolvedPosteriorError,
-    exact_posterior,
-    lattice_step,
-)
+from mechanisms.inference.drawn_posterior import DrawnPosterior
+from mechanisms.inference.exact_posterior import ExactPosterior, exact_posterior
 from mechanisms.inference.gibbs import validate_run
 from mechanisms.inference.gibbs_exact import sample_gibbs_exact
 from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 
-__all__ = ["Choice", "Inference", "choose_method", "draw_posterior", "infer", "resolve"]
+__all__ = ["Choice", "Inference", "choose_method", "draw_posterior", "infer", "rehearse", "resolve"]
 
-_MAX_TERMS = 100_000_000  # largest number of terms in an exact posterior: 1 s for counts, 10 s for real records
-_MAX_COUNTS = 2_000_000  # largest number of counts in a binomial mixture
+_LEAST_DIAGNOSED = 400  # number of draws per chain below which chains are not judged
+_REHEARSED = (5_000, 20_000)  # numbers of draws per chain of rehearsals
+_MAX_WIDTH = 20_000  # largest width of bounds of integer records
+_MAX_COUNTS = 20_000_000  # largest number of values of all counts
 _MAX_RECORDS = 100_000  # largest number of records in data augmentation, which takes 2 ms per iteration
-_CELLS = 700  # number of cells of θ in a grid posterior
 
 
 @dataclass(frozen=True)
@@ -93,29 +89,26 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
     >>> choose_method(ReleaseModel("binomial", 1_000, Noise("laplace", 2.0)), (1, 1))
     Choice(method='exact', reason='a sum over 1,001 counts is affordable')
     """
-    k, n = len(model.validate_prior(prior)), model.n
-    if model.entry.is_vector:
-        terms = (3 * k - 4) * n * n // 2
-        if terms <= _MAX_TERMS:
-            return Choice("exact", f"convolutions over {k} categories with {terms:,} terms are affordable")
-        return Choice("gibbs-exact", f"convolutions with {terms:,} terms are not affordable, but draws of counts are")
+    hyperparameters, n = model.validate_prior(prior), model.n
+    terms = (n + 1) * (len(hyperparameters) if model.entry.is_vector else 1)
     if model.bounds is None:
-        if n < _MAX_COUNTS:
-            return Choice("exact", f"a sum over {n + 1:,} counts is affordable")
-        return Choice("gibbs-exact", f"a sum over {n + 1:,} counts is not affordable, but draws of the count are")
-    if not model.entry.has_square:
-        low, high = model.contribution_range()
-        terms = int(_CELLS * n * (high - low) / lattice_step(model))
-        is_fine = model.entry.integer_records or model.noise.scale >= lattice_step(model)
-        if terms <= _MAX_TERMS and is_fine:
-            return Choice("exact", f"convolutions of the contributions with {terms:,} terms are affordable")
-        if not is_fine and n <= _MAX_RECORDS:
-            return Choice("data-augmentation", f"the noise is too narrow for a lattice of {LATTICE} contributions")
+        if terms <= _MAX_COUNTS:
+            return Choice("exact", f"a sum over {terms:,} counts is affordable")
+        return Choice("gibbs-exact", f"a sum over {terms:,} counts is not affordable, but draws of counts are")
+    if model.entry.has_square and hyperparameters[2] <= 0.5 and not np.all(np.isfinite(model.parameter_limits())):
+        raise ValueError(
+            f"prior must have shape > 0.5, as the mean has no expectation otherwise, got {hyperparameters[2]:g}; raise "
+            "the shape, or pass a finite parameter_range"
+        )
+    is_wide = model.entry.integer_records and np.ptp(model.contribution_range()) > _MAX_WIDTH
+    if not (model.entry.has_square or is_wide):
+        return Choice("exact", "the likelihood of a sum of bounded contributions is an inverse transform")
     if n <= _MAX_RECORDS:
-        return Choice("data-augmentation", f"no sum over the statistic is affordable, but draws of {n:,} records are")
+        return Choice(
+            "data-augmentation", f"the likelihood of the sums is not affordable, but draws of {n:,} records are"
+        )
     raise ValueError(
-        f"n must be at most {_MAX_RECORDS:,} for exact inference in the {model.family} family, got {n:,}; use "
-        "sample_truncated_gibbs or marginal_posterior, which approximate the statistic by a normal distribution"
+        f"n must be at most {_MAX_RECORDS:,} for draws of records, got {n:,}; use narrower bounds or a known variance"
     )
 
 
@@ -174,31 +167,15 @@ def infer(
 def resolve(model: ReleaseModel, prior: ArrayLike, y: Floats) -> tuple[Choice, ExactPosterior | None]:
     """Return the method for a release, and the exact posterior if the method is "exact".
 
-    If the exact sums do not resolve the posterior given this release, the method is "data-augmentation".
-
-    Raises
-    ------
-    ValueError
-        If no exact method is affordable, or the release contradicts the prior and records are dropped: chains might
-        not move between the modes.
-
     Examples
     --------
     >>> from mechanisms.noise import Noise
     >>> model = ReleaseModel("poisson", 100, Noise("laplace", 2.0), bounds=(0, 10), outside="clamp")
     >>> resolve(model, (100, 100), np.array([300.0]))[0].method
-    'data-augmentation'
+    'exact'
     """
     choice = choose_method(model, prior)
-    if choice.method != "exact":
-        return choice, None
-    try:
-        return choice, exact_posterior(model, prior, y)
-    except UnresolvedPosteriorError as error:
-        has_modes = isinstance(error, ContradictionError) and model.outside == "drop"
-        if model.n > _MAX_RECORDS or has_modes:
-            raise
-        return Choice("data-augmentation", str(error)), None
+    return choice, exact_posterior(model, prior, y) if choice.method == "exact" else None
 
 
 def draw_posterior(
@@ -210,6 +187,25 @@ def draw_posterior(
     n_chains: int = 4,
     n_draws: int = 5000,
 ) -> Floats:
-    """Draw θ by the chosen sampler, shape (n_chains, n_draws) or (n_chains, n_draws, p)."""
-    sample = sample_gibbs_exact if choice.method == "gibbs-exact" else sample_data_augmentation
-    return sample(rng, model, prior, y, n_chains=n_chains, n_draws=n_draws)
+    """Draw θ by the chosen sampler, shape (n_chains, n_draws) or (…, p); warn if chains do not converge."""
+    draws = _SAMPLERS[choice.method](rng, model, prior, y, n_chains=n_chains, n_draws=n_draws)
+    problem = DrawnPosterior(draws).problem() if n_draws >= _LEAST_DIAGNOSED else None
+    if problem:
+        warnings.warn(problem, RuntimeWarning, stacklevel=3)
+    return draws
+
+
+def rehearse(model: ReleaseModel, prior: ArrayLike, choice: Choice) -> int:
+    """Return the number of draws with which chains converge given a public release, that of the median of the prior."""
+    rng = np.random.default_rng(1)
+    drawn = model.draw_parameters(rng, prior, 1_001)
+    theta = drawn.mean(axis=0) if model.entry.is_vector else np.median(drawn, axis=0)
+    y = model.draw_statistics(rng, theta[None])[0]
+    for n_draws in _REHEARSED:
+        problem = DrawnPosterior(_SAMPLERS[choice.method](rng, model, prior, y, n_draws=n_draws)).problem()
+        if not problem:
+            return n_draws
+    raise ValueError(f"{problem} (rehearsal on the median of the prior, before any noise is drawn)")
+
+
+_SAMPLERS = {"gibbs-exact": sample_gibbs_exact, "data-augmentation": sample_data_augmentation}

@@ -63,41 +63,14 @@ def sample_data_augmentation(
     successive θ is at least that of the conjugate updates, which for a Beta prior is n/(n + alpha + beta) if the
     release carries no information.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Random generator, which the chains use one after the other.
-    model : ReleaseModel
-        Release with any family, noise and treatment of records outside the bounds.
-    prior : array_like, shape (h,)
-        See `Family.validate_prior`.
-    noisy_statistics : array_like, shape (d,)
-        Release y; see `ReleaseModel.validate_release`.
-    n_chains, n_burn_in, n_draws : int
-        Number of chains, each of which starts from a draw of the prior; numbers of discarded (≥ 0) and of returned
-        (≥ 1) iterations per chain.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_chains, n_draws) or (n_chains, n_draws, p)
-        Draws of θ: k probabilities for the multinomial, (mean, variance) if the variance is unknown, otherwise one
-        number.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> from mechanisms.noise import Noise
-    >>> model = ReleaseModel("exponential", 100, Noise("laplace", 9.0), bounds=(0.1, 0.9), outside="clamp")
-    >>> draws = sample_data_augmentation(np.random.default_rng(1), model, (8, 2), [40.0])
-    >>> draws.shape, round(float(draws.mean()), 1)
-    ((4, 5000), 3.2)
+    The model may have any family, noise and treatment of records outside the bounds. Each chain starts from a draw of
+    the prior. Draws of θ have shape (n_chains, n_draws) or (n_chains, n_draws, p): k probabilities for the multinomial,
+    (mean, variance) if the variance is unknown, otherwise one number.
     """
     hyperparameters, y = model.validate_release(prior, noisy_statistics)
     validate_run(rng, n_chains, n_burn_in, n_draws)
+    location, scale = model.units()
+    model, hyperparameters, y = model.standardised(hyperparameters, y)
     starts = model.draw_parameters(rng, hyperparameters, n_chains)
     noise = (model.noise.power, 1.0 / model.noise.scale)
     if model.entry.is_vector:
@@ -118,4 +91,6 @@ def sample_data_augmentation(
     draws = np.empty((n_chains, n_draws, starts.shape[1]))
     code, n = model.entry.code, model.n
     augment_records(rng, code, starts, hyperparameters, n, y, *noise, bounds, limits, proposal, n_burn_in, draws)
+    draws[..., 0] = location + scale * draws[..., 0]
+    draws[..., 1:] *= scale**2
     return draws if model.entry.has_square else draws[..., 0]

@@ -12,6 +12,8 @@ from mechanisms.protocols import Posterior, validate_probabilities
 
 __all__ = ["DrawnPosterior"]
 
+LARGEST_RHAT, LEAST_DRAWS = 1.01, 400  # limits of R-hat and of effective sample sizes of chains that have converged
+
 
 @dataclass(frozen=True, eq=False)
 class DrawnPosterior(Posterior):
@@ -21,12 +23,6 @@ class DrawnPosterior(Posterior):
     ----------
     draws : ndarray of float64, shape (n_chains, n_draws) or (n_chains, n_draws, p)
         Draws of θ, which may be autocorrelated within a chain.
-
-    Examples
-    --------
-    >>> posterior = DrawnPosterior(np.random.default_rng(1).normal(size=(4, 1000)))
-    >>> posterior.cdf([0.0, 1.0]).round(2), round(posterior.mcse(), 3)
-    (array([0.51, 0.85]), 0.016)
     """
 
     draws: Floats = field(repr=False)
@@ -63,6 +59,41 @@ class DrawnPosterior(Posterior):
 
         found = np.asarray(array_stats.mcse(self.draws, chain_axis=0, draw_axis=1, method="mean"))
         return found if found.ndim else float(found)
+
+    def diagnostics(self) -> dict[str, Floats]:
+        """Return rank-normalised split R-hat, and the effective sample sizes of bulk and tails, shape (p,), by name.
+
+        R-hat includes the folded draws, so that differences of scale count, and is the larger one of θ and ln θ for
+        positive components. Draws that are not finite have an infinite R-hat and no effective draws.
+        """
+        from arviz_stats.base import array_stats  # slow import (1 s)
+
+        draws = self.draws.reshape(*self.draws.shape[:2], -1)
+        finite = np.isfinite(draws).all(axis=(0, 1))
+        known = np.where(finite, draws, np.arange(draws.shape[1])[:, None])
+        positive = (known > 0.0).all(axis=(0, 1))
+        scales = (known, np.log(known, out=known.copy(), where=np.broadcast_to(positive, known.shape)))
+        axes = {"chain_axis": 0, "draw_axis": 1}
+        rhat = np.max([array_stats.rhat(one, method="rank", **axes) for one in scales], axis=0)
+        bulk = np.min([array_stats.ess(one, method="bulk", **axes) for one in scales], axis=0)
+        tail = array_stats.ess(known, method="tail", prob=(0.05, 0.95), **axes)
+        found = {
+            "rhat": np.where(finite, rhat, np.inf),
+            "ess_bulk": np.where(finite, bulk, 0.0),
+            "ess_tail": np.where(finite, tail, 0.0),
+        }
+        return {name: np.atleast_1d(value) for name, value in found.items()}
+
+    def problem(self) -> str | None:
+        """Return a sentence about chains that have not converged, or None: R-hat > 1.01, or < 400 effective draws."""
+        found = self.diagnostics()
+        rhat, ess = found["rhat"].max(), min(found["ess_bulk"].min(), found["ess_tail"].min())
+        if rhat <= LARGEST_RHAT and ess >= LEAST_DRAWS:
+            return None
+        return (
+            f"chains must have R-hat <= {LARGEST_RHAT:g} and at least {LEAST_DRAWS} effective draws, got {rhat:.3g} "
+            f"and {ess:.0f}; use infer with more draws, a narrower prior or parameter_range"
+        )
 
     @property
     def _pooled(self) -> Floats:

@@ -34,39 +34,7 @@ def sample_abc(
     *,
     max_proposals: int = 10_000_000,
 ) -> Floats:
-    """Draw independent values of the parameter θ from the exact posterior given one release.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    model : ReleaseModel
-    prior : array_like, shape (h,)
-        See `Family.validate_prior`.
-    noisy_statistics : array_like, shape (d,)
-        Release y; see `ReleaseModel.validate_release`.
-    size : int
-        Number of draws, ≥ 1.
-    max_proposals : int
-        Maximum number of proposals.
-
-    Returns
-    -------
-    ndarray of float64, shape (size,) or (size, p)
-        Draws of θ.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or fewer than `size` proposals are accepted.
-
-    Examples
-    --------
-    >>> from mechanisms.noise import Noise
-    >>> model = ReleaseModel("binomial", 20, Noise("laplace", 2.0))
-    >>> draws = sample_abc(np.random.default_rng(1), model, (1, 1), [5.0], size=4_000)
-    >>> draws.shape, round(float(draws.mean()), 2)
-    ((4000,), 0.28)
-    """
+    """Draw independent values of θ, shape (size,) or (size, p), from the exact posterior given one release."""
     hyperparameters, y = model.validate_release(prior, noisy_statistics)
     validate_run(rng, 1, 0, 1)
     size = validate_integer("size", size)

@@ -25,6 +25,7 @@ BINOMIAL, MULTINOMIAL, EXPONENTIAL, POISSON, NORMAL, UNKNOWN_VARIANCE = range(6)
 """Identifiers of families in compiled samplers."""
 
 _LARGEST_BOUND, _LARGEST_INTEGER = 1e50, 1e15  # variances of squares remain finite, and integers exact
+_LEAST_WIDTH = 1e-50  # noise scales, and units of a release, are normal doubles
 
 
 @dataclass(frozen=True)
@@ -84,39 +85,14 @@ class Family:
         return self.bounded_sensitivity is None
 
     def n_components(self, prior: ArrayLike) -> int:
-        """Return the number of components of θ and of the statistic, which is k for a multinomial prior.
-
-        Examples
-        --------
-        >>> from mechanisms.inference.families import FAMILIES
-        >>> FAMILIES["multinomial"].n_components((5, 5, 5)), FAMILIES["binomial"].n_components((5, 5))
-        (3, 1)
-        """
+        """Return the number of components of θ and of the statistic, which is k for a multinomial prior."""
         return np.size(prior) if self.is_vector else 1 + self.has_square
 
     def validate_prior(self, prior: ArrayLike) -> tuple[float, ...]:
         """Return the hyperparameters of a proper prior as floats.
 
-        Parameters
-        ----------
-        prior : array_like, shape (h,)
-            Hyperparameters in the order of the table in `mechanisms.inference.families`. They must be finite, and > 0
-            except for the mean of a normal family.
-
-        Returns
-        -------
-        tuple of float
-
-        Raises
-        ------
-        ValueError
-            If the number of hyperparameters or a value is invalid.
-
-        Examples
-        --------
-        >>> from mechanisms.inference.families import FAMILIES
-        >>> FAMILIES["exponential"].validate_prior([8, 2])
-        (8.0, 2.0)
+        They are in the order of the table in `mechanisms.inference.families`, finite, and > 0 except for the mean of a
+        normal family.
         """
         names = ", ".join(self.hyperparameters)
         try:
@@ -144,26 +120,8 @@ class Family:
     def validate_bounds(self, bounds: Bounds | None) -> Bounds | None:
         """Return public bounds [a, b] as floats, or None for a family with bounded records.
 
-        Parameters
-        ----------
-        bounds : tuple of float or None
-            Two finite numbers a < b within the range of a record, integers if records are integers; None for a family
-            with bounded records.
-
-        Returns
-        -------
-        tuple of float or None
-
-        Raises
-        ------
-        ValueError
-            If bounds are missing, superfluous or invalid.
-
-        Examples
-        --------
-        >>> from mechanisms.inference.families import FAMILIES
-        >>> FAMILIES["poisson"].validate_bounds((1, 9))
-        (1.0, 9.0)
+        They are finite numbers a < b within the range of a record, at most 1e50 in size and at least 1e-50 apart, and
+        integers if records are integers.
         """
         if not self.is_truncated:
             if bounds is not None:
@@ -178,6 +136,10 @@ class Family:
         largest = _LARGEST_INTEGER if self.integer_records else _LARGEST_BOUND
         if max(-a, b) > largest:
             raise ValueError(f"bounds must be at most {largest:g} in size, got ({a}, {b}); choose narrower bounds")
+        if b - a < _LEAST_WIDTH:
+            raise ValueError(
+                f"bounds must differ by >= {_LEAST_WIDTH:g}, got ({a}, {b}); change the unit of the records"
+            )
         if a < self.record_range[0]:
             raise ValueError(f"lower bound must be >= {self.record_range[0]:g}, got {a}; choose a larger bound")
         if self.integer_records and not (a.is_integer() and b.is_integer()):
@@ -185,29 +147,7 @@ class Family:
         return a, b
 
     def validate_parameters(self, theta: ArrayLike) -> Floats:
-        """Return θ as a float64 array and check that it lies in the parameter space.
-
-        Parameters
-        ----------
-        theta : array_like
-            Parameters, of any shape. For the multinomial, the last axis contains the probabilities of the k categories,
-            which must sum to one.
-
-        Returns
-        -------
-        ndarray of float64
-
-        Raises
-        ------
-        ValueError
-            If a value is outside the parameter space.
-
-        Examples
-        --------
-        >>> from mechanisms.inference.families import FAMILIES
-        >>> FAMILIES["binomial"].validate_parameters(0.25)
-        array(0.25)
-        """
+        """Return θ as a float64 array in the parameter space; probabilities of k categories must sum to one."""
         values = real_array("theta", theta)
         low, high = self.parameter_range
         inside = np.isfinite(values) & (values >= low) & (values <= high)
@@ -223,31 +163,7 @@ class Family:
         return values
 
     def draw_parameters(self, rng: np.random.Generator, prior: ArrayLike, size: int) -> Floats:
-        """Draw θ from a prior, or from a conjugate posterior, with the given hyperparameters.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        prior : array_like, shape (h,)
-            See `validate_prior`.
-        size : int
-            Number of draws.
-
-        Returns
-        -------
-        ndarray of float64, shape (size, p)
-
-        Raises
-        ------
-        ValueError
-            If the prior is invalid.
-
-        Examples
-        --------
-        >>> from mechanisms.inference.families import FAMILIES
-        >>> FAMILIES["multinomial"].draw_parameters(np.random.default_rng(1), (5, 5, 5), size=2).shape
-        (2, 3)
-        """
+        """Draw `size` values of θ, shape (size, p), from a prior or conjugate posterior with these hyperparameters."""
         draws = self._draw_parameters(rng, np.array(self.validate_prior(prior)), size)
         return draws.reshape(size, -1)
 
@@ -256,33 +172,8 @@ class Family:
     ) -> tuple[Floats, Floats]:
         """Draw one data set per trial; return the sum s of all records and the sum ŝ of the records within bounds.
 
-        Sums of bounded records are drawn directly. Unbounded records are drawn in batches of at most 2¹⁶.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        theta : array_like, shape (trials, p)
-        n : int
-            Number of records per trial, ≥ 1.
-        bounds : tuple of float, optional
-            See `validate_bounds`.
-
-        Returns
-        -------
-        s, truncated : ndarray of float64, shape (trials, d)
-            Exact sums s and ŝ, which are equal for families without bounds.
-
-        Raises
-        ------
-        ValueError
-            If an argument is invalid.
-
-        Examples
-        --------
-        >>> from mechanisms.inference.families import FAMILIES
-        >>> s, truncated = FAMILIES["poisson"].draw_statistics(np.random.default_rng(1), [[2.0]], n=10, bounds=(1, 3))
-        >>> s, truncated
-        (array([[21.]]), array([[16.]]))
+        Sums of bounded records are drawn directly. Unbounded records are drawn in batches of at most 2¹⁶. Both sums
+        have shape (trials, d), and are equal for families without bounds.
         """
         values = self.validate_parameters(theta)
         if values.ndim != 2:
@@ -296,28 +187,8 @@ class Family:
     def statistics(self, data: ArrayLike, bounds: Bounds | None = None) -> tuple[Floats, Floats]:
         """Return the sum s of all records of one data set and the sum ŝ of the records within bounds.
 
-        Parameters
-        ----------
-        data : array_like, shape (n,), or (n, k) for the multinomial
-            One record per row; one-hot rows for the multinomial.
-        bounds : tuple of float, optional
-            See `validate_bounds`.
-
-        Returns
-        -------
-        s, truncated : ndarray of float64, shape (d,)
-            Exact sums s and ŝ, which are equal for families without bounds.
-
-        Raises
-        ------
-        ValueError
-            If there is no record, or a record is outside the range of the family.
-
-        Examples
-        --------
-        >>> from mechanisms.inference.families import FAMILIES
-        >>> FAMILIES["exponential"].statistics([0.5, 1.0, 7.0], bounds=(0.0, 2.0))
-        (array([8.5]), array([1.5]))
+        `data` has one record per row, one-hot rows for the multinomial. Both sums have shape (d,), and are equal for
+        families without bounds.
         """
         records, checked = as_records(data), self.validate_bounds(bounds)
         require_records(records, self.name, self.record_range, self.integer_records, self.is_vector)
@@ -331,29 +202,7 @@ class Family:
     def posterior(self, prior: ArrayLike, s: ArrayLike, n: int) -> Floats:
         """Return the hyperparameters of the conjugate posterior, given the statistic of all `n` records.
 
-        Parameters
-        ----------
-        prior : array_like, shape (h,)
-        s : array_like, shape (..., d)
-            Sums of all records. They are not checked against the support, because the naive method passes noisy sums.
-        n : int
-            Number of records, ≥ 1.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., h)
-
-        Raises
-        ------
-        ValueError
-            If the prior, the last axis of `s` or `n` is invalid.
-
-        Examples
-        --------
-        >>> from mechanisms.inference.families import FAMILIES
-        >>> FAMILIES["binomial"].posterior((1, 1), [[3.0], [0.0]], n=10)
-        array([[ 4., 8.],
-               [ 1., 11.]])
+        The sums `s`, shape (..., d), are not checked against the support, because the naive method passes noisy sums.
         """
         hyperparameters = np.array(self.validate_prior(prior))
         statistic, n = real_array("s", s), validate_size(n)
@@ -369,30 +218,9 @@ class Family:
         contribution by at most the diameter of {0} ∪ [a, b], max(|a|, |b|, b − a); addition or removal changes the
         statistic by at most max(|a|, |b|).
 
-        Parameters
-        ----------
-        bounds : tuple of float, optional
-            See `validate_bounds`.
-        relation : Neighbouring
-            The neighbouring relation.
-
-        Returns
-        -------
-        float
-
-        Raises
-        ------
-        ValueError
-            If the bounds or the relation are invalid.
-
-        Examples
-        --------
-        >>> from mechanisms.inference.families import FAMILIES
-        >>> FAMILIES["multinomial"].sensitivity(), FAMILIES["normal"].sensitivity((-1.0, 2.0))
-        (2.0, 3.0)
-        >>> added = Neighbouring.ADD_OR_REMOVE_ONE
-        >>> FAMILIES["multinomial"].sensitivity(relation=added), FAMILIES["normal"].sensitivity((-1.0, 2.0), added)
-        (1.0, 2.0)
+        If the variance is unknown, a record contributes (z, z²) with z in [−1, 1]; see `ReleaseModel`. As |u| + |v| is
+        the larger of |u + v| and |u − v|, replacement changes both by at most the width of the range of z + z², which
+        is [−1/4, 2]. This is only 1/4 more than for z alone, as z² does not change from −1 to 1.
         """
         checked = self.validate_bounds(bounds)
         replaced = validate_relation(relation) is Neighbouring.REPLACE_ONE
@@ -400,5 +228,7 @@ class Family:
             assert self.bounded_sensitivity is not None
             return self.bounded_sensitivity if replaced else self.record_range[1]
         a, b = checked
+        if self.has_square:
+            return 2.25 if replaced else 2.0
         largest = max(abs(a), abs(b))
         return max(largest, b - a) if replaced else largest

@@ -129,30 +129,7 @@ def sample_gibbs(
 
 
 def validate_run(rng: np.random.Generator, n_chains: int, n_burn_in: int, n_draws: int) -> tuple[int, int, int]:
-    """Return the numbers of chains, burn-in iterations and draws as ints; check these numbers and the generator.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    n_chains, n_draws : int
-        Number of chains, and number of draws per chain, both ≥ 1.
-    n_burn_in : int
-        Number of discarded iterations per chain, ≥ 0.
-
-    Returns
-    -------
-    n_chains, n_burn_in, n_draws : int
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> validate_run(np.random.default_rng(1), n_chains=4, n_burn_in=0, n_draws=500)
-    (4, 0, 500)
-    """
+    """Return the numbers of chains, burn-in iterations and draws as ints; check these numbers and the generator."""
     if not isinstance(rng, np.random.Generator):
         raise ValueError(f"rng must be a numpy.random.Generator, got {rng!r}; pass the generator of the trial")
     return (
@@ -163,28 +140,7 @@ def validate_run(rng: np.random.Generator, n_chains: int, n_burn_in: int, n_draw
 
 
 def validate_statistics(noisy_statistics: ArrayLike, size: int) -> NDArray[np.float64]:
-    """Return one release of noisy statistics as a new float64 array, after checking its shape and values.
-
-    Parameters
-    ----------
-    noisy_statistics : array_like, shape (size,), or () if `size` is 1
-    size : int
-        Number of components of the family's statistic.
-
-    Returns
-    -------
-    ndarray of float64, shape (size,)
-
-    Raises
-    ------
-    ValueError
-        If the shape or an entry is invalid.
-
-    Examples
-    --------
-    >>> validate_statistics([3], size=1)
-    array([3.])
-    """
+    """Return one release of noisy statistics as a new float64 array, after checking its shape and values."""
     noisy = np.atleast_1d(np.array(noisy_statistics, dtype=np.float64))
     if noisy.shape != (size,):
         raise ValueError(f"noisy_statistics must have shape ({size},), got {noisy.shape}; pass one release")

@@ -60,30 +60,8 @@ def sample_gibbs_exact(
 ) -> Floats:
     """Draw the parameter θ from the exact posterior given one release of noisy counts, by Gibbs sampling.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Random generator, which the chains use one after the other.
-    model : ReleaseModel
-        Release in the binomial or multinomial family, with any noise.
-    prior : array_like, shape (2,) or (k,)
-        Beta or Dirichlet parameters, finite and > 0.
-    noisy_statistics : array_like, shape (1,) or (k,)
-        Release y: the noisy number of ones, or the noisy number of records per category; see
-        `ReleaseModel.validate_release`.
-    n_chains, n_burn_in, n_draws : int
-        Number of chains, each of which starts from a draw of the prior; numbers of discarded (≥ 0) and of returned
-        (≥ 1) iterations per chain.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_chains, n_draws) or (n_chains, n_draws, k)
-        Draws of θ, the probability of a one, or the probability of each category.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or no proposed count was accepted within the maximum number of attempts.
+    The family is binomial or multinomial. Each chain starts from a draw of the prior. Draws have shape (n_chains,
+    n_draws), the probability of a one, or (n_chains, n_draws, k), the probability of each category.
 
     Notes
     -----
@@ -94,14 +72,6 @@ def sample_gibbs_exact(
     **Multinomial.** An iteration pairs each category with the one that has the largest θ, which constrains the others
     least. All vectors of counts can be reached. The choice depends on θ only, so an iteration leaves the conditional
     distribution of the counts invariant.
-
-    Examples
-    --------
-    >>> from mechanisms.noise import Noise
-    >>> model = ReleaseModel("binomial", 1000, Noise("laplace", 10.0))
-    >>> draws = sample_gibbs_exact(np.random.default_rng(1), model, (10, 10), [305.2])
-    >>> draws.shape, round(float(draws.mean()), 2)
-    ((4, 5000), 0.31)
     """
     if model.entry.is_truncated:
         raise ValueError(f"family must be binomial or multinomial, got {model.family!r}; use sample_data_augmentation")

@@ -35,30 +35,9 @@ _SMALLEST, _LARGEST = 1e-300, 1e300
 def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats) -> Proposal:
     """Return the proposal distribution for one release of a model with bounds.
 
-    Parameters
-    ----------
-    model : ReleaseModel
-    prior : ndarray of float64, shape (h,)
-    noisy_statistics : ndarray of float64, shape (d,)
-
-    Returns
-    -------
-    edges : ndarray of float64, shape (m + 1,)
-        Edges of the cells in φ, ascending.
-    z_edges : ndarray of float64, shape (k + 1,)
-        Edges of the cells in z; (0, 1) in models with one parameter.
-    cumulative : ndarray of float64, shape (m·k,)
-        Sums of the probabilities of the cells, in which z varies fastest; the last one is 1.
-    log_density : ndarray of float64, shape (m·k,)
-        Log density of the proposal in the cells, with respect to φ and z.
-
-    Examples
-    --------
-    >>> from mechanisms.noise import Noise
-    >>> model = ReleaseModel("poisson", 100, Noise("laplace", 8.0), bounds=(1, 8), outside="clamp")
-    >>> edges, _, cumulative, _ = joint_proposal(model, np.array([8.0, 2.0]), np.array([300.0]))
-    >>> np.exp(edges[np.searchsorted(cumulative, [0.025, 0.5, 0.975])]).round(1)
-    array([2.6, 2.9, 3.8])
+    For m cells in φ and k in z (one, from 0 to 1, in models with one parameter), return their edges, shapes (m + 1,)
+    and (k + 1,), ascending; the sums of the probabilities of the m·k cells, in which z varies fastest; and the log
+    density of the proposal in the cells, with respect to φ and z.
     """
     limits = tuple(float(limit[-1]) for limit in model.parameter_limits())
     assert model.bounds is not None
@@ -126,26 +105,8 @@ def _cells(
 def contribution_moments(family: str, theta: Floats, bounds: Bounds, clamps: bool) -> tuple[Floats, Floats]:
     """Return mean and covariance of the contribution c of one record, or of (c, c²) if the variance is unknown.
 
-    Parameters
-    ----------
-    family : str
-        Name of a family with bounds in `MODELS`.
-    theta : ndarray of float64, shape (m, p)
-    bounds : tuple of float
-    clamps : bool
-        True if records outside the bounds are clamped; False if they are dropped.
-
-    Returns
-    -------
-    mean : ndarray of float64, shape (m, d)
-    covariance : ndarray of float64, shape (m, d, d)
-        Accurate to about 1e-8 of the squared range of a contribution, as moments about zero are subtracted.
-
-    Examples
-    --------
-    >>> mean, covariance = contribution_moments("exponential", np.array([[2.0]]), (0.0, 1.0), clamps=True)
-    >>> mean.round(4), covariance.round(4)
-    (array([[0.4323]]), array([[[0.1101]]]))
+    `theta` has shape (m, p), the mean (m, d), and the covariance (m, d, d), accurate to about 1e-8 of the squared range
+    of a contribution, as moments about zero are subtracted. Records outside the bounds are clamped or dropped.
     """
     a, b = bounds
     if MODELS[family].has_square:

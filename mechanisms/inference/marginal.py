@@ -107,26 +107,8 @@ def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: A
 
         p(d) = (λ/4)·exp(−d²/2V)·[erfcx((λV − |d|)/√(2V)) + erfcx((λV + |d|)/√(2V))].
 
-    If the first argument is negative, its exponential growth is factored out of the bracket.
-
-    Parameters
-    ----------
-    deviation : array_like
-        Deviation d = y − m.
-    variance : array_like
-        Variance V ≥ 0; zero gives the Laplace density.
-    noise_scale : array_like
-        Laplace scale b > 0, in the units of d.
-
-    Returns
-    -------
-    ndarray of float64
-        Log densities, of the broadcast shape.
-
-    Examples
-    --------
-    >>> log_normal_laplace([0.0, 100.0], 4.0, 2.0).round(4)
-    array([ -2.0342, -50.8863])
+    If the first argument is negative, its exponential growth is factored out of the bracket. V = 0 gives the Laplace
+    density.
     """
     d, rate = np.abs(deviation), 1.0 / np.asarray(noise_scale, dtype=np.float64)
     # Replace zero by a variance whose square root does not underflow.
@@ -175,22 +157,7 @@ class MarginalPosterior(Posterior):
         return self.means
 
     def cdf(self, theta: ArrayLike) -> Floats:
-        """Return the posterior probability of values ≤ θ in each trial: the PIT value if θ generated the trial.
-
-        Parameters
-        ----------
-        theta : array_like, shape (trials,) or (trials, m), or () for one trial
-            Values in the parameter space.
-
-        Returns
-        -------
-        ndarray of float64, with the same shape
-
-        Raises
-        ------
-        ValueError
-            If the first axis does not match the trials, or a value is outside the parameter space.
-        """
+        """Return Pr[θ' ≤ θ | y], the PIT value if θ generated the trial, for θ of shape (trials,) or (trials, m)."""
         values = FAMILIES[self.family].validate_parameters(theta)
         values = values[None] if values.ndim == 0 else values
         self._require_trials("theta", values)
@@ -206,22 +173,7 @@ class MarginalPosterior(Posterior):
         return np.sqrt(integrate_panels(self.points, self.density * apart**2))
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
-        """Return quantiles of θ in each trial.
-
-        Parameters
-        ----------
-        probabilities : array_like, shape (m,) or ()
-            Probabilities in (0, 1).
-
-        Returns
-        -------
-        ndarray of float64, shape (trials, m), or (trials,) for a single number
-
-        Raises
-        ------
-        ValueError
-            If a probability is not in (0, 1).
-        """
+        """Return quantiles of θ in each trial, shape (trials, m), or (trials,) for a single probability in (0, 1)."""
         p = validate_probabilities(probabilities)
         return self.from_uniforms(np.broadcast_to(p, (len(self.means), *p.shape)).copy())
 
@@ -230,22 +182,7 @@ class MarginalPosterior(Posterior):
         return self.from_uniforms(rng.random((len(self.means), size)))
 
     def from_uniforms(self, uniforms: ArrayLike) -> Floats:
-        """Draw θ by inverting the distribution function, one draw per uniform.
-
-        Parameters
-        ----------
-        uniforms : array_like, shape (trials,) or (trials, m)
-            Independent uniforms in [0, 1).
-
-        Returns
-        -------
-        ndarray of float64, with the same shape
-
-        Raises
-        ------
-        ValueError
-            If the first axis does not match the trials, or a value is outside [0, 1).
-        """
+        """Draw θ by inverting the distribution function, one draw per uniform, shape (trials,) or (trials, m)."""
         u = np.asarray(uniforms, dtype=np.float64)
         self._require_trials("uniforms", u)
         if not np.all((u >= 0) & (u < 1)):
@@ -263,29 +200,7 @@ class MarginalPosterior(Posterior):
 
 
 def validate_marginal_prior(family: Family | str, prior: ArrayLike) -> tuple[float, ...]:
-    """Return the hyperparameters as floats and check that `marginal_posterior` supports them.
-
-    Parameters
-    ----------
-    family : Family or str
-        An entry of `FAMILIES` with one parameter, or its name.
-    prior : array_like, shape (h,)
-        See `Family.validate_prior`.
-
-    Returns
-    -------
-    tuple of float
-
-    Raises
-    ------
-    ValueError
-        If the family has several parameters, the prior is not proper, or a Beta or Gamma shape is below 0.1.
-
-    Examples
-    --------
-    >>> validate_marginal_prior("binomial", [1, 0.5])
-    (1.0, 0.5)
-    """
+    """Return the hyperparameters as floats and check that `marginal_posterior` supports them."""
     scalar = {name: one for name, one in FAMILIES.items() if not one.is_vector}
     model = find_entry(
         scalar, family if isinstance(family, str) else family.name, "family", "use sample_gibbs for others"

@@ -26,38 +26,20 @@ def _validate_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
 class InferenceMethod(Entry):
     """Inference method for the parameter of an exponential family.
 
-    Attributes
-    ----------
-    name, note, origin, paper, variant, style
-        See `Entry`.
-    is_private : bool
-        False if the method uses the records themselves.
-    is_approximate : bool
-        True if the method approximates the distribution of the statistic by a normal distribution. Such a method
-        requires Laplace noise, drops records outside the bounds, and has a prior that is not restricted.
-    draws_records : bool
-        True if each iteration draws all records, so that its time is proportional to n.
-    validate_prior : callable
-        Maps the name of a family and a prior to its hyperparameters, and raises ValueError for an unsupported prior.
+    If `is_approximate`, the method approximates the distribution of the statistic by a normal distribution. It then
+    requires Laplace noise, drops records outside the bounds, and has a prior that is not restricted.
     """
 
-    is_private: bool = field(default=True, kw_only=True)
+    is_private: bool = field(default=True, kw_only=True)  # False if the method uses the records themselves
     is_approximate: bool = field(default=False, kw_only=True)
+    # each iteration draws all records, so that its time is proportional to n
     draws_records: bool = field(default=False, kw_only=True)
     validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(
         default=_validate_prior, kw_only=True, repr=False
-    )
+    )  # (name of a family, prior) -> hyperparameters; raises ValueError for an unsupported prior
 
     def supports(self, model: ReleaseModel) -> bool:
-        """Return True if the method supports a release: noise, records outside the bounds, and range of the parameter.
-
-        Examples
-        --------
-        >>> from mechanisms.noise import Noise
-        >>> model = ReleaseModel("binomial", 100, Noise("geometric", 2.0))
-        >>> INFERENCE_METHODS["gibbs"].supports(model), INFERENCE_METHODS["gibbs-exact"].supports(model)
-        (False, True)
-        """
+        """Return True if the method supports the noise, the treatment of outside records and the range of θ."""
         plain = model.noise.name == "laplace" and model.outside == "drop" and model.parameter_range is None
         return plain or not self.is_approximate
 
@@ -97,7 +79,7 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         ),
         InferenceMethod(
             "exact",
-            "Exact posterior: a sum over all values of the statistic.",
+            "Exact posterior: a sum over counts, or the inverse of a transform of the sum of bounded records.",
             style=Style("purple", "d"),
         ),
         InferenceMethod(

@@ -46,24 +46,8 @@ _WIDEST = 300.0
 def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float64]:
     """Return the unbiased estimate of MMD² between two samples with a Gaussian kernel, vectorised over trials.
 
-    Parameters
-    ----------
-    x : array_like, shape (..., m)
-        Draws from one distribution, m ≥ 2, finite; leading axes are trials.
-    y : array_like, shape (..., n)
-        Draws from the other distribution, n ≥ 2, with the same leading axes.
-    bandwidth : float
-        Bandwidth b > 0 of the kernel, in units of the draws.
-
-    Returns
-    -------
-    ndarray of float64, shape (...)
-        Estimates of MMD², with rounding error below 1e-13. Unbiased estimates may be negative.
-
-    Raises
-    ------
-    ValueError
-        If a shape, a draw or the bandwidth is invalid.
+    `x` and `y` have shapes (..., m) and (..., n), m, n ≥ 2, with the same leading axes. Rounding errors are below
+    1e-13. Unbiased estimates may be negative.
 
     Notes
     -----
@@ -72,14 +56,6 @@ def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float
 
     Time grows with the range of the draws: 15 frequencies on the unit interval, 443 for a range of 300 bandwidths. For
     wider ranges the cost is quadratic in the number of draws within 9 bandwidths of each other.
-
-    Examples
-    --------
-    >>> mmd2([0.2, 0.4, 0.6], [0.3, 0.5, 0.9]).round(6)
-    np.float64(-0.017799)
-    >>> rng = np.random.default_rng(1)
-    >>> mmd2(rng.beta(30, 70, size=(2, 5000)), rng.beta(35, 65, size=(2, 5000))).round(5)
-    array([0.0024 , 0.00248])
     """
     first, second = _as_draws("x", x), _as_draws("y", y)
     if first.shape[:-1] != second.shape[:-1]:
@@ -136,10 +112,13 @@ def _mmd2_by_frequencies(x, y, distance, cutoff):
     cos_y, sin_y = _mean_rotations(y, step, n_frequencies)
     between = within_x = within_y = 0.0
     for frequency in range(n_frequencies):  # the terms of frequency zero cancel
-        weight = step * math.sqrt(2 / math.pi) * math.exp(-0.5 * (step * (frequency + 1)) ** 2)
-        between += weight * ((cos_x[frequency] - cos_y[frequency]) ** 2 + (sin_x[frequency] - sin_y[frequency]) ** 2)
-        within_x += weight * (1 - cos_x[frequency] ** 2 - sin_x[frequency] ** 2)
-        within_y += weight * (1 - cos_y[frequency] ** 2 - sin_y[frequency] ** 2)
+        weight = step * math.sqrt(2 / math.pi) * math.exp(-0.5 * (step * (frequency + 1)) * (step * (frequency + 1)))
+        c, s = cos_x[frequency] - cos_y[frequency], sin_x[frequency] - sin_y[frequency]
+        between += weight * (c * c + s * s)  # Python's powers and Numba's may differ in the last bit
+        c, s = cos_x[frequency], sin_x[frequency]
+        within_x += weight * (1 - c * c - s * s)
+        c, s = cos_y[frequency], sin_y[frequency]
+        within_y += weight * (1 - c * c - s * s)
     return between - within_x / (x.size - 1) - within_y / (y.size - 1)
 
 

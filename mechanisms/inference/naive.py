@@ -34,6 +34,7 @@ from mechanisms.inference.family import Family
 from mechanisms.metadata import find_entry
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
+from mechanisms.sums import weighted_sum
 
 __all__ = ["ConjugatePosterior", "conjugate_posterior", "naive_statistics"]
 
@@ -45,40 +46,15 @@ def naive_statistics(
 ) -> Floats:
     """Clip every component of noisy statistics to the range of the sum of n records.
 
-    Parameters
-    ----------
-    family : Family or str
-        An entry of `FAMILIES` or its key.
-    noisy_statistics : array_like, shape (trials, d), or (trials,) or () if d = 1
-        Release y of each trial, finite.
-    n : int
-        Number of records, ≥ 1, public.
-    bounds : tuple of float, optional
-        Public bounds if y is a noisy sum of the records within them; None if y is a noisy sum of all records.
-
-    Returns
-    -------
-    ndarray of float64, shape (trials, d)
-        Without bounds, values in [n·low, n·high] for records in [low, high]: [0, n] for binomial and multinomial,
-        [0, ∞) for exponential and Poisson, unchanged for normal. With bounds, values in [n·min(a, 0), n·max(b, 0)].
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
+    Without bounds, the range is [n·low, n·high] for records in [low, high]: [0, n] for binomial and multinomial, [0, ∞)
+    for exponential and Poisson, unchanged for normal. With public bounds, y is a noisy sum of the records within them,
+    and the range is [n·min(a, 0), n·max(b, 0)].
 
     Notes
     -----
     P4 does not specify its naive method for y outside the support of s, where the conjugate update may be improper.
     Clipping keeps every update proper and makes no other correction. Statistics are not rounded, and the components
     of a multinomial are clipped separately, so that their sum may differ from n.
-
-    Examples
-    --------
-    >>> naive_statistics("binomial", [-3.2, 5.5, 12.0], n=10).T
-    array([[ 0. , 5.5, 10. ]])
-    >>> naive_statistics("exponential", [-3.2, 50.0], n=10, bounds=(1.0, 2.0)).T
-    array([[ 0., 20.]])
     """
     distribution, n = find_entry(FAMILIES, family, "family"), validate_size(n)
     y = _as_statistics("noisy_statistics", noisy_statistics)
@@ -121,27 +97,9 @@ class ConjugatePosterior(Posterior):
         return np.sqrt(first) / second
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
-        """Return quantiles of θ in each trial.
+        """Return quantiles of θ in each trial, shape (trials, m), or (trials,) for a single probability in (0, 1).
 
-        Parameters
-        ----------
-        probabilities : array_like, shape (m,) or ()
-            Probabilities in (0, 1).
-
-        Returns
-        -------
-        ndarray of float64, shape (trials, m), or (trials,) for a single number
-            For the multinomial, quantiles of the Beta marginals, with a last axis of categories.
-
-        Raises
-        ------
-        ValueError
-            If a probability is not in (0, 1).
-
-        Examples
-        --------
-        >>> conjugate_posterior("binomial", (1, 1), 10, [7, 2]).quantile([0.05, 0.95]).round(3)
-        array([[0.436, 0.865], [0.079, 0.47 ]])
+        For the multinomial, these are quantiles of the Beta marginals, with a last axis of categories.
         """
         p = validate_probabilities(probabilities)
         first, second = (each.reshape(len(each), *(1,) * p.ndim, *each.shape[1:]) for each in self._marginals())
@@ -155,25 +113,8 @@ class ConjugatePosterior(Posterior):
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of values ≤ θ in each trial: the PIT value if θ generated the trial.
 
-        Parameters
-        ----------
-        theta : array_like, shape (trials,) or (trials, m); (trials, k) or (trials, m, k) for the multinomial
-            Values in the parameter space. The axis of trials may be omitted for one trial.
-
-        Returns
-        -------
-        ndarray of float64, with the same shape
-            For the multinomial, values of the Beta marginal of each category.
-
-        Raises
-        ------
-        ValueError
-            If the shape is invalid, or a value is outside the parameter space.
-
-        Examples
-        --------
-        >>> conjugate_posterior("multinomial", (1, 1, 1), 1, [[1, 0, 0]]).cdf([[0.5, 0.25, 0.25]])
-        array([[0.5     , 0.578125, 0.578125]])
+        `theta` has shape (trials,) or (trials, m). For the multinomial it has a last axis of categories, and the values
+        are those of the Beta marginals. The axis of trials may be omitted for one trial.
         """
         values = FAMILIES[self.family].validate_parameters(theta)
         cells = self.parameters.shape[1:] if self._model.is_vector else ()
@@ -195,19 +136,7 @@ class ConjugatePosterior(Posterior):
         return special.gammainc(first, second * values)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        """Return `size` independent draws of θ per trial.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-            Random generator, which the trials use one after the other.
-        size : int
-            Number of draws per trial, ≥ 1.
-
-        Returns
-        -------
-        ndarray of float64, shape (trials, size), or (trials, size, k) for the multinomial
-        """
+        """Return independent draws of θ, shape (trials, size), or (trials, size, k) for the multinomial."""
         size = validate_integer("size", size, advice="pass the number of draws per trial")
         distribution = FAMILIES[self.family]
         draws = np.stack([distribution.draw_parameters(rng, row, size) for row in self.parameters])
@@ -226,7 +155,7 @@ class ConjugatePosterior(Posterior):
         if self._model.is_vector:
             # Sum the other categories, because total - parameter cancels.
             others = 1.0 - np.eye(self.parameters.shape[1])
-            return self.parameters, self.parameters @ others
+            return self.parameters, weighted_sum(self.parameters, others)
         return self.parameters[:, 0], self.parameters[:, 1]
 
 

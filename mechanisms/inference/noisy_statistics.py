@@ -24,60 +24,14 @@ __all__ = ["laplace_guarantee", "laplace_scale", "release_statistics", "validate
 
 
 def laplace_scale(sensitivity: float, epsilon: float) -> float:
-    """Return the scale Δ/ε of the Laplace noise that makes a release ε-DP.
-
-    Parameters
-    ----------
-    sensitivity : float
-        Sensitivity Δ, finite and > 0, in units of the statistic.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If an argument, or the quotient Δ/ε, is not a finite number > 0.
-
-    Examples
-    --------
-    >>> laplace_scale(2.0, 0.1)
-    20.0
-    """
+    """Return the scale Δ/ε of the Laplace noise that makes a release ε-DP."""
     return validate_noise_scale(validate_sensitivity(sensitivity) / validate_epsilon(epsilon))
 
 
 def laplace_guarantee(
     sensitivity: float, noise_scale: float, relation: Neighbouring = Neighbouring.REPLACE_ONE
 ) -> Guarantee:
-    """Return the (Δ/b)-DP guarantee of a release with Laplace noise of scale b.
-
-    Parameters
-    ----------
-    sensitivity : float
-        Sensitivity Δ of the released statistic, finite and > 0.
-    noise_scale : float
-        Scale b of the noise, finite and > 0, in units of the statistic.
-    relation : Neighbouring
-        Neighbouring relation for which Δ is the sensitivity.
-
-    Returns
-    -------
-    Guarantee
-
-    Raises
-    ------
-    ValueError
-        If an argument is not a finite number > 0.
-
-    Examples
-    --------
-    >>> print(laplace_guarantee(2.0, noise_scale=20.0))
-    0.1-DP
-    """
+    """Return the (Δ/b)-DP guarantee of a release with Laplace noise of scale b."""
     return Guarantee(validate_sensitivity(sensitivity) / validate_noise_scale(noise_scale), relation=relation)
 
 
@@ -125,25 +79,5 @@ def release_statistics(
 
 
 def validate_noise_scale(noise_scale: float) -> float:
-    """Return the scale of Laplace noise as a float, after checking that it is finite and > 0.
-
-    Parameters
-    ----------
-    noise_scale : float
-        Scale b of the noise.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If `noise_scale` is not a finite number > 0.
-
-    Examples
-    --------
-    >>> validate_noise_scale(3)
-    3.0
-    """
+    """Return the scale of Laplace noise as a float, after checking that it is finite and > 0."""
     return validate_positive("noise_scale", noise_scale, "pass sensitivity / epsilon")

@@ -66,24 +66,12 @@ _TOLERANCE = 1e-14
 
 @dataclass(frozen=True)
 class OnePosteriorSampling:
-    """OPS mechanism for data sets of n records; build it with `one_posterior_sampling`.
+    """OPS mechanism for data sets of n records; build it with `one_posterior_sampling`."""
 
-    Parameters
-    ----------
-    prior : tuple of float
-        Beta parameters (alpha, beta) of the prior.
-    n : int
-        Number of records.
-    power : float
-        Power ρ in (0, 1].
-    tempers_prior : bool
-        True if the prior is also raised to the power ρ.
-    """
-
-    prior: tuple[float, float]
+    prior: tuple[float, float]  # Beta parameters (alpha, beta)
     n: int
-    power: float
-    tempers_prior: bool
+    power: float  # ρ in (0, 1]
+    tempers_prior: bool  # True if the prior is also raised to the power ρ
 
     @property
     def guarantee(self) -> Guarantee:
@@ -99,22 +87,7 @@ class OnePosteriorSampling:
         return N_DRAWS * (self.power * _LOG_ODDS + float(np.abs(moves).max()))
 
     def beta_parameters(self, counts: ArrayLike) -> Floats:
-        """Return the parameters a and b of the Beta distribution from which θ is drawn, truncated to [a₀, 1 − a₀].
-
-        Parameters
-        ----------
-        counts : array_like, shape (trials,) or ()
-            Counts s, integers in [0, n].
-
-        Returns
-        -------
-        ndarray of float64, shape (trials, 2)
-
-        Raises
-        ------
-        ValueError
-            If a count is invalid.
-        """
+        """Return the parameters a and b of the Beta distribution of θ, shape (trials, 2), truncated to [a₀, 1 − a₀]."""
         s = np.atleast_1d(real_array("counts", counts))
         if s.ndim != 1 or not np.all((s >= 0) & (s <= self.n) & (s == np.floor(s))):
             raise ValueError(
@@ -131,29 +104,12 @@ class OnePosteriorSampling:
         return TemperedDraws(self, count, float(a), float(b))
 
     def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
-        """Draw the released values of θ by inverting the distribution function.
-
-        Parameters
-        ----------
-        uniforms : array_like, shape (trials, N_DRAWS)
-            Independent uniforms in [0, 1).
-        counts : array_like, shape (trials,) or ()
-            Counts s, integers in [0, n].
-
-        Returns
-        -------
-        ndarray of float64, shape (trials, N_DRAWS)
-            Draws in [a₀, 1 − a₀].
+        """Draw the released values of θ, shape (trials, N_DRAWS), by inverting the distribution function.
 
         Privacy
         -------
         The draws of a trial have `guarantee`, under replace-one with n public, if they are exact. These draws are exact
         up to the rounding of doubles.
-
-        Raises
-        ------
-        ValueError
-            If an argument is invalid.
 
         Notes
         -----
@@ -179,13 +135,7 @@ class OnePosteriorSampling:
 class TemperedDraws(OutputDistribution):
     """Joint distribution of the `N_DRAWS` draws for one data set; build it with `OnePosteriorSampling.at`.
 
-    Attributes
-    ----------
-    mechanism : OnePosteriorSampling
-    count : int
-        Private count s.
-    a, b : float
-        Private parameters of the truncated Beta distribution.
+    `count`, and the parameters `a` and `b` of the truncated Beta distribution, are private.
     """
 
     mechanism: OnePosteriorSampling
@@ -221,45 +171,18 @@ def one_posterior_sampling(
 ) -> OnePosteriorSampling:
     """Return the mechanism that releases `N_DRAWS` posterior draws with a total privacy loss of at most `epsilon`.
 
-    Parameters
-    ----------
-    method : {"ops", "ops-likelihood"} or InferenceMethod
-        Name of the method, or the entry of `INFERENCE_METHODS` with this name. `ops` tempers prior and likelihood,
-        `ops-likelihood` the likelihood alone.
-    prior : array_like, shape (2,)
-        Beta parameters (alpha, beta), finite and > 0.
-    n : int
-        Number of records, ≥ 1, public.
-    epsilon : float
-        Privacy loss of all draws in nats, finite and > 0. For ε ≥ 200·ln 9 = 439 the posterior is not tempered.
-
-    Returns
-    -------
-    OnePosteriorSampling
+    ``ops`` tempers prior and likelihood, ``ops-likelihood`` the likelihood alone. `epsilon` is the privacy loss of all
+    draws in nats; for ε ≥ 200·ln 9 = 439 the posterior is not tempered.
 
     Privacy
     -------
     Pure ε-DP under replace-one with n public; see the module docstring for the proof.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
 
     Notes
     -----
     `ops` is the form of P4. It tempers the prior as well as the likelihood: as the power ρ → 0, its draws become
     uniform on [a₀, 1 − a₀], which the paper calls "over-dispersed". The draws of `ops-likelihood` tend to the prior,
     truncated to this interval.
-
-    Examples
-    --------
-    >>> mechanism = one_posterior_sampling("ops", (10, 10), n=1000, epsilon=1.0)
-    >>> print(mechanism.guarantee, round(mechanism.loss(), 4))
-    1-DP 0.704
-    >>> draws = mechanism.at(400).sample(np.random.default_rng(1), size=1)
-    >>> quantile_among(draws, [0.5])
-    array([0.55])
     """
     tempers_prior = find_entry(_TEMPERS_PRIOR, method if isinstance(method, str) else method.name, "method")
     alpha, beta = FAMILIES["binomial"].validate_prior(prior)
@@ -270,28 +193,9 @@ def one_posterior_sampling(
 def quantile_among(draws: ArrayLike, theta: ArrayLike) -> Floats:
     """Return the empirical PIT value of each trial: the fraction of its draws that are below θ.
 
-    Parameters
-    ----------
-    draws : array_like, shape (trials, m, ...)
-        Draws from a posterior, m ≥ 1.
-    theta : array_like, shape (trials, ...)
-        One value per trial, or per trial and component.
-
-    Returns
-    -------
-    ndarray of float64, shape (trials, ...)
-        Multiples of 1/m in [0, 1]. For a calibrated method they are uniform over these m + 1 values. This discrete
-        distribution has a Kolmogorov–Smirnov distance of 1/(m + 1) to the continuous uniform distribution.
-
-    Raises
-    ------
-    ValueError
-        If the shapes are incompatible.
-
-    Examples
-    --------
-    >>> quantile_among([[0.1, 0.2, 0.3, 0.4]], [0.35])
-    array([0.75])
+    Draws have shape (trials, m, ...). The values are multiples of 1/m in [0, 1]; for a calibrated method they are
+    uniform over these m + 1 values. This discrete distribution has a Kolmogorov–Smirnov distance of 1/(m + 1) to the
+    continuous uniform distribution.
     """
     values, cuts = np.asarray(draws, dtype=np.float64), np.asarray(theta, dtype=np.float64)
     if values.ndim < 2 or values.shape[1] < 1 or (values.shape[0], *values.shape[2:]) != cuts.shape:

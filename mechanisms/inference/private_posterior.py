@@ -11,9 +11,18 @@ binomial                  Beta(alpha, beta)                 probability of a one
 multinomial               Dir(alpha₁, …, alphaₖ)            probabilities of k categories
 exponential               Gamma(shape, rate)                rate
 poisson                   Gamma(shape, rate)                mean
-normal                    N(mean, variance)                 mean; the variance of a record is 1
+normal                    N(mean, variance)                 mean; pass the known variance of a record
 normal-unknown-variance   mean, strength, shape, scale      mean and variance of a record
 ========================  ================================  ==========================================
+
+If records of unknown variance are clamped, the posterior is that of the mean and the variance of a clamped record. They
+are what the release measures: the share of the records that the normal distribution places outside the bounds is
+an assumption, which is wrong for skewed records, and with it the mean before clamping.
+
+The family for amounts such as incomes is normal-unknown-variance: variance ~ InverseGamma(shape, scale), and the mean
+given the variance ~ N(mean, variance/strength). Only this family has a default prior. With m the midpoint of the bounds
+and h half of their width, it is (m, 1/3, 1, h²/10): the median of the standard deviation is 0.38·h, and the prior
+weighs as much as a third of a record for the mean and two records for the variance.
 
 `mechanisms.inference.families` describes the families, and `mechanisms.inference.publish` draws the releases.
 """
@@ -22,15 +31,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, Literal
+from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import real_array, validate_integer
-from mechanisms.inference.choice import choose_method, draw_posterior, resolve
+from mechanisms.inference.choice import choose_method, draw_posterior, rehearse, resolve
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import Family
+from mechanisms.inference.family import NORMAL, Family
 from mechanisms.inference.publish import publish_sums, validate_data
 from mechanisms.inference.records import Bounds, Floats
 from mechanisms.inference.release_model import ReleaseModel
@@ -38,20 +48,24 @@ from mechanisms.inference.release_posterior import ReleasePosterior, require_gen
 from mechanisms.metadata import find_entry
 from mechanisms.noise import NOISES, Noise, calibrated_noise
 from mechanisms.privacy import Guarantee
+from mechanisms.privacy_parameters import validate_epsilon
 from mechanisms.protocols import Posterior
 
 __all__ = ["posterior_from_release", "private_posterior"]
 
+_NEAR = 1e-6  # distance from an integer of the product of a proportion and the number of records
 _PURE = [name for name in NOISES if Noise(name, 1.0).is_pure]
 
 
 def posterior_from_release(
     y: ArrayLike,
     family: Family | str,
-    prior: ArrayLike,
+    prior: ArrayLike | None = None,
     *,
     n: int,
     epsilon: float,
+    proportion: bool = False,
+    variance: float | None = None,
     bounds: Bounds | None = None,
     noise: Literal["laplace", "geometric", "k-norm"] = "laplace",
     outside: Literal["drop", "clamp"] = "drop",
@@ -63,17 +77,23 @@ def posterior_from_release(
     Parameters
     ----------
     y : float, or array_like of shape (d,)
-        Release: k noisy counts for the multinomial, the noisy sums of the records and of their squares if the variance
-        is unknown, otherwise one number. It may lie outside the range of the statistic.
+        Release: k noisy counts for the multinomial, the noisy sums of the standardised records and of their squares if
+        the variance is unknown, see `ReleaseModel`, otherwise the noisy sum. It may lie outside the range of the
+        statistic.
     family : Family or str
         Family or its name; see the table in the module docstring.
     prior : array_like, shape (h,)
-        Hyperparameters; see the table in the module docstring and `Family.validate_prior`.
+        Hyperparameters; see the table in the module docstring and `Family.validate_prior`. None is the default prior of
+        the family normal-unknown-variance.
     n : int
         Number of records, public, ≥ 1.
     epsilon : float
         Privacy loss of the release in nats, > 0, if one record is replaced. The scale of the noise is Δ/ε, where Δ is
         `ReleaseModel.sensitivity`.
+    proportion : bool
+        True if `y` is a noisy proportion, or k noisy proportions, of n records, whose noise has the scale Δ/(n·ε).
+    variance : float, optional
+        Known variance of a record, > 0, which the family normal needs.
     bounds : tuple of float, optional
         Public bounds of the release; None for the binomial and multinomial.
     noise : {"laplace", "geometric", "k-norm"}
@@ -95,6 +115,11 @@ def posterior_from_release(
     ValueError
         If an argument is invalid, no exact method is affordable, or the method is a sampler and `rng` is None.
 
+    Warns
+    -----
+    UserWarning
+        If noisy counts of several records look like proportions, as they lie between 0 and 1.
+
     Examples
     --------
     >>> posterior = posterior_from_release(63.7, "binomial", (1, 1), n=100, epsilon=0.5)
@@ -103,22 +128,27 @@ def posterior_from_release(
     >>> low, high = posterior.interval(0.95)
     >>> print(f"{low:.2f} to {high:.2f}; Pr[θ > 0.5] = {1 - posterior.cdf(0.5):.2f}")
     0.52 to 0.74; Pr[θ > 0.5] = 0.99
+    >>> share = posterior_from_release(0.637, "binomial", (1, 1), n=100, epsilon=0.5, proportion=True)
+    >>> f"{share.mean():.4f}"
+    '0.6343'
     """
     if noise not in _PURE:
         raise ValueError(f"noise must be one of {', '.join(_PURE)}, got {noise!r}; use infer for other noise")
-    name = find_entry(MODELS, family, "family").name
-    unscaled = ReleaseModel(name, n, Noise(noise, 1.0), bounds, outside, parameter_range)
+    entry = find_entry(MODELS, family, "family")
+    unscaled = _unscaled(entry, n, noise, bounds, outside, parameter_range, variance)
     model = replace(unscaled, noise=calibrated_noise(noise, unscaled.sensitivity(), epsilon))
-    return _infer(model, prior, real_array("y", y), Guarantee(epsilon), rng)
+    release = _counts(entry, real_array("y", y), n, proportion, model.noise.is_integer)
+    return _infer(model, _prior(model, prior), release, Guarantee(epsilon), rng)
 
 
 def private_posterior(
     records: ArrayLike,
     family: Family | str,
-    prior: ArrayLike,
-    epsilon: float,
+    prior: ArrayLike | None = None,
+    epsilon: float | None = None,
     *,
     n: int | None = None,
+    variance: float | None = None,
     bounds: Bounds | None = None,
     outside: Literal["drop", "clamp"] = "drop",
     parameter_range: tuple[Any, Any] | None = None,
@@ -136,11 +166,13 @@ def private_posterior(
         Family or its name; see the table in the module docstring.
     prior : array_like, shape (h,)
         Hyperparameters; see the table in the module docstring and `Family.validate_prior`. They must not depend on the
-        records.
+        records. None is the default prior of the family normal-unknown-variance.
     epsilon : float
-        Privacy loss in nats, finite and > 0.
+        Privacy loss in nats, finite and > 0; required.
     n : int, optional
         Number of records, public, if `records` is the sum of binomial or multinomial records.
+    variance : float, optional
+        Known variance of a record, public, > 0, which the family normal needs.
     bounds : tuple of float, optional
         Public bounds [a, b] for unbounded records. They must not depend on the records; see `private_bounds`.
     outside : {"drop", "clamp"}
@@ -163,9 +195,8 @@ def private_posterior(
     Raises
     ------
     ValueError
-        If an argument is invalid or no exact method is affordable, before any noise is drawn.
-    ContradictionError
-        If records are dropped and the release contradicts the prior; the message contains the release.
+        If an argument is invalid, no exact method is affordable, or the chains of a sampler do not converge in a
+        rehearsal on public numbers, before any noise is drawn.
     ModuleNotFoundError
         If OpenDP is not installed.
 
@@ -182,29 +213,93 @@ def private_posterior(
     >>> print(posterior.guarantee, posterior.method, posterior.release.shape)
     1-DP exact (1,)
     >>> private_posterior(waiting_times, "exponential", (2, 2), epsilon=1.0, bounds=(0, 3), rehearsal_seed=1)
-    ReleasePosterior(exponential, n=10, mean=0.9043, std=0.5535, method=exact, guarantee=none (rehearsal))
+    ReleasePosterior(exponential, n=10, mean=0.9042, std=0.5532, method=exact, guarantee=none (rehearsal))
     >>> private_posterior([52, 31, 17], "multinomial", (1, 1, 1), epsilon=1.0, n=100).release.shape
     (3,)
+    >>> incomes = [21_000, 64_500, 38_200, 29_900, 47_300, 33_700]
+    >>> posterior = private_posterior(
+    ...     incomes, "normal-unknown-variance", epsilon=5.0, bounds=(0, 200_000), outside="clamp", rehearsal_seed=1
+    ... )
+    >>> low, high = posterior.interval()  # of the mean and of the variance
+    >>> bool(low[0] < 39_100 < high[0])
+    True
     """
     entry = find_entry(MODELS, family, "family")
     seed = None if rehearsal_seed is None else validate_integer("rehearsal_seed", rehearsal_seed, 0)
     data, size = validate_data(records, entry, n)
-    unscaled = ReleaseModel(entry.name, size, Noise("laplace", 1.0), bounds, outside, parameter_range)
+    epsilon = validate_epsilon(epsilon)  # type: ignore[arg-type]  # raises an error for None
+    unscaled = _unscaled(entry, size, "laplace", bounds, outside, parameter_range, variance)
     model = replace(unscaled, noise=calibrated_noise("laplace", unscaled.sensitivity(), epsilon))
-    choose_method(model, prior)  # raises an error before the budget is spent if no method is affordable
+    prior = _prior(model, prior)
     if entry.is_vector and data.shape[1] != np.size(prior):
         raise ValueError(
             f"prior must have as many numbers as there are categories, {data.shape[1]}, got {prior!r}; pass one per "
             "category"
         )
+    choice = choose_method(model, prior)
+    n_draws = 0 if choice.method == "exact" else rehearse(model, prior, choice)  # raises before the budget is spent
     rng = np.random.default_rng(None if seed is None else [seed, 1])
     released = publish_sums(entry, records, epsilon, bounds, rehearsal_seed=rehearsal_seed, outside=outside, n=n)
     model = replace(model, noise=Noise("laplace", released.noise_scale))
-    return _infer(model, prior, released.noisy, released.guarantee, rng)
+    return _infer(model, prior, released.noisy, released.guarantee, rng, n_draws)
+
+
+def _unscaled(
+    family: Family,
+    n: int,
+    noise: str,
+    bounds: Bounds | None,
+    outside: Literal["drop", "clamp"],
+    parameter_range: tuple[Any, Any] | None,
+    variance: float | None,
+) -> ReleaseModel:
+    """Return the model with noise of scale 1, after checking that the variance is given if it must be."""
+    if family.code == NORMAL and variance is None:
+        raise ValueError(
+            "variance must be the known variance of a record for the normal family, got None; pass variance=, or use "
+            "normal-unknown-variance"
+        )
+    known = 1.0 if variance is None else variance
+    return ReleaseModel(family.name, n, Noise(noise, 1.0), bounds, outside, parameter_range, known)
+
+
+def _prior(model: ReleaseModel, prior: ArrayLike | None) -> ArrayLike:
+    """Return the prior, or the default prior if it is None."""
+    if prior is not None:
+        return prior
+    if not model.entry.has_square:
+        names = ", ".join(model.entry.hyperparameters)
+        raise ValueError(f"prior ({names}) must be given for the {model.family} family, got None; pass its numbers")
+    middle, half_width = model.units()
+    return middle, 1.0 / 3.0, 1.0, 0.1 * half_width**2
+
+
+def _counts(family: Family, y: Floats, n: int, proportion: bool, is_integer: bool) -> Floats:
+    """Return released counts, given counts or proportions; warn if counts look like proportions."""
+    counts = not family.is_truncated
+    if proportion:
+        if not counts:
+            raise ValueError(
+                f"proportion must be False for the {family.name} family, got True; pass the noisy sum of the records"
+            )
+        # A proportion of integers is a multiple of 1/n up to rounding.
+        return np.where(np.abs(n * y - np.rint(n * y)) < _NEAR, np.rint(n * y), n * y) if is_integer else n * y
+    if counts and n > 1 and y.size and np.all(np.abs(y) < 1) and y.sum() > 0:
+        warn(
+            f"the release of {n:,} records lies between 0 and 1, and is read as a noisy count; pass proportion=True if "
+            "it is a noisy proportion",
+            stacklevel=3,
+        )
+    return y
 
 
 def _infer(
-    model: ReleaseModel, prior: ArrayLike, y: Floats, guarantee: Guarantee | None, rng: np.random.Generator | None
+    model: ReleaseModel,
+    prior: ArrayLike,
+    y: Floats,
+    guarantee: Guarantee | None,
+    rng: np.random.Generator | None,
+    n_draws: int = 5_000,
 ) -> ReleasePosterior:
     """Return the posterior given a release; `choose_method` selects the method that computes it."""
     hyperparameters, release = model.validate_release(prior, y)
@@ -215,5 +310,7 @@ def _infer(
         distribution = exact
     else:
         generator = require_generator(rng, f"the sampler {choice.method}")
-        distribution = DrawnPosterior(draw_posterior(generator, model, hyperparameters, release, choice))
+        draws = draw_posterior(generator, model, hyperparameters, release, choice, n_draws=n_draws)
+        is_clamped = model.entry.has_square and model.outside == "clamp"
+        distribution = DrawnPosterior(model.released_moments(draws) if is_clamped else draws)
     return ReleasePosterior(model, release, guarantee, choice, distribution)

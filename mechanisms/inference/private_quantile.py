@@ -48,24 +48,13 @@ class QuantileDistribution:
     """Distribution of the private quantile on a public grid; build it with `quantile_distribution`.
 
     Consecutive grid points with equal scores form a run, so that the memory does not grow with the size of the grid.
-
-    Attributes
-    ----------
-    low, half_step : float
-        Point i of the grid is low + 2i·half_step. Half a step is stored, because a full step may overflow.
-    starts : ndarray of float64, shape (s,)
-        Index of the first point of each run, ascending; private.
-    sizes : ndarray of float64, shape (s,)
-        Number of points of each run, ≥ 1; private.
-    log_masses : ndarray of float64, shape (s,)
-        Log probability of each point of a run; private.
     """
 
     low: float
-    half_step: float
-    starts: NDArray[np.float64] = field(repr=False)
-    sizes: NDArray[np.float64] = field(repr=False)
-    log_masses: NDArray[np.float64] = field(repr=False)
+    half_step: float  # point i of the grid is low + 2i·half_step; a full step may overflow
+    starts: NDArray[np.float64] = field(repr=False)  # index of the first point of each run, ascending; private
+    sizes: NDArray[np.float64] = field(repr=False)  # number of points of each run; private
+    log_masses: NDArray[np.float64] = field(repr=False)  # log probability of each point of a run; private
 
     def values(self, points: ArrayLike) -> NDArray[np.float64]:
         """Return the values of the grid points with the given indices."""
@@ -93,34 +82,9 @@ def quantile_distribution(
 ) -> QuantileDistribution:
     """Return the distribution of the private quantile of one data set.
 
-    Parameters
-    ----------
-    data : array_like, shape (n,)
-        Finite records, n ≥ 1; records outside the range are clipped.
-    quantile : float
-        Level q in [0, 1].
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-    data_range : tuple of float
-        Public range (lower, upper), finite, lower < upper.
-    granularity : float, optional
-        Public step of the grid, > 0, in the units of the records, such as 1 for integers or 0.01 for cents; by default
-        the range divided by `N_STEPS`. Records are rounded to the nearest grid point.
-
-    Returns
-    -------
-    QuantileDistribution
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> found = quantile_distribution([2, 2, 2, 9], quantile=0.5, epsilon=2.0, data_range=(0, 10), granularity=1.0)
-    >>> found.values(found.starts), found.sizes, np.exp(found.log_masses).round(3)
-    (array([ 0., 2., 3., 9., 10.]), array([2., 1., 6., 1., 1.]), array([0.034, 0.251, 0.092, 0.092, 0.034]))
+    Records outside the public range are clipped. They are rounded to the nearest point of a grid with the public step
+    `granularity`, in the units of the records, such as 1 for integers or 0.01 for cents; by default the range divided
+    by `N_STEPS`.
     """
     low, high = _validate_range(data_range)
     if not (is_real(quantile) and 0 <= quantile <= 1):
@@ -155,37 +119,13 @@ def private_quantile(
     data_range: tuple[float, float],
     granularity: float | None = None,
 ) -> float:
-    """Draw the private quantile of one data set.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    data, quantile, epsilon, data_range, granularity
-        See `quantile_distribution`.
-
-    Returns
-    -------
-    float
-        Point of the grid.
+    """Draw the private quantile of one data set, a point of the grid of `quantile_distribution`.
 
     Privacy
     -------
     ε-DP under replace-one with n public: replacing a record changes the score by at most 1 at every point, so weights
     and normaliser each change by a factor of at most e^(ε/2). The guarantee holds for draws in real arithmetic; use
     these draws for simulation.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(1)
-    >>> round(private_quantile(rng, rng.random(1000), quantile=0.5, epsilon=1.0, data_range=(0.0, 100.0)), 2)
-    0.49
-    >>> round(private_quantile(rng, np.full(1000, 3.0), quantile=0.5, epsilon=1.0, data_range=(0.0, 100.0)), 4)
-    3.0
     """
     return quantile_distribution(data, quantile, epsilon, data_range, granularity).draw(rng)
 

@@ -5,12 +5,14 @@ two. The sum and its sensitivity are then exact integers, and the noise is an in
 
     y = g·(Σ qᵢ + Z),   qᵢ = round(c(xᵢ)/g),   Pr[Z = z] ∝ exp(−|z|·g/b),   g ≤ 2⁻³²·min(b, Δ).
 
-If the variance of normal records is unknown, the sum of round(qᵢ²·g) is also released, with noise of the same scale.
+If the variance of normal records is unknown, c(xᵢ) is the standardised record zᵢ of `ReleaseModel`, in [−1, 1], and the
+sum of round(qᵢ²·g) is also released, with noise of the same scale. Both are pure numbers.
 
 **Assumption of inference.** Inference methods assume y = s + Lap(b), where b is the `noise_scale` of the release. As
 functions of s, this density and the probabilities on the grid are both ∝ exp(−|y − s|/b). For integer records s is a
 multiple of g, and the likelihood has no error. For other records rounding by at most g/2 changes the log likelihood by
-at most n·g/(2b) ≤ n·2⁻³³, which is 1e-4 at n = 10⁶.
+at most n·g/(2b) ≤ n·2⁻³³, which is 1e-4 at n = 10⁶. A square z² changes by at most 3g/2, and its log likelihood by at
+most three times as much.
 """
 
 from __future__ import annotations
@@ -79,8 +81,9 @@ def publish_sums(
     Parameters
     ----------
     family : Family or str
-        An entry of `MODELS` or its name. If the variance of normal records is unknown, the noisy sum of their squares
-        is also released.
+        An entry of `MODELS` or its name. If the variance of normal records is unknown, noisy sums of the standardised
+        records z and of their squares are released, where z is the distance of a record from the midpoint of the bounds
+        in units of half of their width; see `ReleaseModel`.
     data : array_like, shape (n,), or (n, k) for the multinomial
         Private records, one per row; see `Family.statistics`. With `n`, their sum, a scalar or of shape (k,). Error
         messages contain neither.
@@ -89,8 +92,8 @@ def publish_sums(
     bounds : tuple of float, optional
         Public bounds for unbounded records; see `Family.validate_bounds`.
     relation : Neighbouring
-        Neighbouring relation. Under addition and removal of a record the number of records is private, but the
-        inference methods assume that it is public.
+        Neighbouring relation. Under addition and removal of a record the number of records is private, and the data may
+        be empty, with shape (0, k) for the multinomial; the inference methods assume that the number is public.
     rehearsal_seed : int, optional
         Seed of a rehearsal, which draws in double precision and is not private.
     outside : {"drop", "clamp"}
@@ -105,7 +108,9 @@ def publish_sums(
     Privacy
     -------
     ε-DP (proved) under `relation`, as the draws are exact and use fresh entropy of the operating system. Every call is
-    a separate release. A rehearsal has no guarantee.
+    a separate release. A rehearsal has no guarantee. The guarantee does not cover errors: an error about `data` reveals
+    that a record is outside the support of the family, and the index of its row. Check the records before a release,
+    and do not publish such an error.
 
     Raises
     ------
@@ -122,16 +127,14 @@ def publish_sums(
     (1,) 4.0 0.5-DP
     """
     family = find_entry(MODELS, family, "family")
-    records, n = validate_data(data, family, n)
-    model = ReleaseModel(family.name, n, Noise("laplace", 1.0), bounds, outside)
+    # If the number of records is private, an error for empty data would reveal it.
+    records, n = validate_data(data, family, n, int(validate_relation(relation) is Neighbouring.REPLACE_ONE))
+    model = ReleaseModel(family.name, max(n, 1), Noise("laplace", 1.0), bounds, outside)
     sensitivity = _sensitivity(model, relation)
     scale = laplace_scale(sensitivity, epsilon)
     if rehearsal_seed is not None:
-        c = model.contributions(records)
-        sums = np.array([c.sum(), (c**2).sum()]) if family.has_square else np.atleast_1d(c.sum(axis=0))
-        noisy = release_statistics(
-            np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0)), sums, sensitivity, epsilon
-        )
+        rng = np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0))
+        noisy = release_statistics(rng, model.statistic(records), sensitivity, epsilon)
         return PublishedSums(noisy, scale, 0.0, guarantee=None, rehearsal=True)
     require_opendp()
     unit = math.ldexp(1.0, math.frexp(min(scale, sensitivity))[1] - 1 - _BITS)
@@ -143,34 +146,12 @@ def publish_sums(
     return PublishedSums(np.array(values), unit * drawn, unit, guarantee=stated, rehearsal=False)
 
 
-def validate_data(data: ArrayLike, family: Family, n: int | None) -> tuple[Floats, int]:
-    """Return the records, or one row with their sum if `n` is given, and the number of records.
-
-    Parameters
-    ----------
-    data, n
-        See `publish_sums`.
-    family : Family
-
-    Returns
-    -------
-    records : ndarray of float64
-    n : int
-
-    Raises
-    ------
-    ValueError
-        See `require_records` and `as_statistic`.
-
-    Examples
-    --------
-    >>> validate_data(2, MODELS["binomial"], 3)
-    (array([2.]), 3)
-    """
+def validate_data(data: ArrayLike, family: Family, n: int | None, least: int = 1) -> tuple[Floats, int]:
+    """Return the records, or one row with their sum if `n` is given, and the number of records, at least `least`."""
     if n is not None:
-        return as_statistic(data, family.name, n, family.record_range, family.is_vector), int(n)
+        return as_statistic(data, family.name, n, family.record_range, family.is_vector, least), int(n)
     records = as_records(data)
-    require_records(records, family.name, family.record_range, family.integer_records, family.is_vector)
+    require_records(records, family.name, family.record_range, family.integer_records, family.is_vector, least)
     return records, len(records)
 
 
@@ -178,10 +159,7 @@ def _sensitivity(model: ReleaseModel, relation: Neighbouring) -> float:
     """Return the ℓ₁ sensitivity of the sums in real arithmetic."""
     if validate_relation(relation) is Neighbouring.REPLACE_ONE:
         return model.sensitivity()
-    if model.bounds is None:
-        return model.entry.sensitivity(None, relation)
-    largest = max(map(abs, model.bounds))
-    return largest + largest**2 if model.entry.has_square else largest
+    return model.entry.sensitivity(model.bounds, relation)
 
 
 def _integer_sums(model: ReleaseModel, records: Floats, relation: Neighbouring, unit: float) -> tuple[list[int], int]:
@@ -195,12 +173,13 @@ def _integer_sums(model: ReleaseModel, records: Floats, relation: Neighbouring, 
         totals = [int(total) * one for total in np.atleast_1d(records.sum(axis=0)).tolist()]
         return totals, one * int(_sensitivity(model, relation))
     quotients = [int(q) for q in np.rint(model.contributions(records) / unit).tolist()]
-    low, high = (int(np.rint(end / unit)) for end in model.bounds)
+    ends = (-1.0, 1.0) if model.entry.has_square else model.bounds
+    low, high = (int(np.rint(end / unit)) for end in ends)
     extremes = [Fraction(low), Fraction(high), *([Fraction(0)] if model.outside == "drop" else [])]
     if not model.entry.has_square:
         return [sum(quotients)], int(_largest_change(extremes, relation))
     g = Fraction(unit)
-    extremes += [vertex for vertex in (-1 / (2 * g), 1 / (2 * g)) if low <= vertex <= high]
+    extremes += [-1 / (2 * g), 1 / (2 * g)]
     changes = [_largest_change([q + sign * q * q * g for q in extremes], relation) for sign in (-1, 1)]
     return [sum(quotients), sum(round(q * q * g) for q in quotients)], math.ceil(max(changes)) + 1
 

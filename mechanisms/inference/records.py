@@ -19,27 +19,7 @@ _RECORDS_AT_ONCE = 1 << 16
 
 
 def as_records(data: ArrayLike) -> Floats:
-    """Return private records as an array of float64, in which Booleans are 0 and 1.
-
-    Parameters
-    ----------
-    data : array_like
-        Records: a list, or a NumPy, pandas or xarray object.
-
-    Returns
-    -------
-    ndarray of float64
-
-    Raises
-    ------
-    ValueError
-        If an entry is not a real number. The message does not contain the entry.
-
-    Examples
-    --------
-    >>> as_records([True, False])
-    array([1., 0.])
-    """
+    """Return private records as an array of float64, in which Booleans are 0 and 1."""
     if np.ma.is_masked(data):
         return real_array("data", data)  # raises an error
     try:
@@ -50,35 +30,21 @@ def as_records(data: ArrayLike) -> Floats:
 
 
 def require_records(
-    records: Floats, family: str, record_range: tuple[float, float], integer_records: bool, is_vector: bool = False
+    records: Floats,
+    family: str,
+    record_range: tuple[float, float],
+    integer_records: bool,
+    is_vector: bool = False,
+    least: int = 1,
 ) -> None:
     """Check that the records of a data set are in the support of a family.
 
-    Parameters
-    ----------
-    records : ndarray of float64, shape (n,), or (n, k) for the multinomial
-    family : str
-        Name of the family.
-    record_range : tuple of float
-        Closed interval for the entries of a record.
-    integer_records : bool
-        True if records are integers.
-    is_vector : bool
-        True if records are one-hot rows.
-
-    Raises
-    ------
-    ValueError
-        If there is no record, or a record is outside the support.
-
-    Examples
-    --------
-    >>> require_records(np.array([0.0, 7.0]), "poisson", (0.0, np.inf), integer_records=True)
+    `least` is the smallest number of records: 0 if their number is private, and 1 otherwise.
     """
     n_axes = 2 if is_vector else 1
-    if records.ndim != n_axes or 0 in records.shape:
+    if records.ndim != n_axes or 0 in records.shape[1:] or len(records) < least:
         shape = "(n, k)" if n_axes == 2 else "(n,)"
-        raise ValueError(f"data must have shape {shape}, n >= 1, got {records.shape}; pass one record per row")
+        raise ValueError(f"data must have shape {shape}, n >= {least}, got {records.shape}; pass one record per row")
     low, high = record_range
     allowed = np.isfinite(records) & (records >= low) & (records <= high)
     if integer_records:
@@ -94,43 +60,19 @@ def require_records(
         raise ValueError("data must have one-hot rows, got a row whose sum is not 1; encode one category per record")
 
 
-def as_statistic(data: ArrayLike, family: str, n: int, record_range: tuple[float, float], is_vector: bool) -> Floats:
+def as_statistic(
+    data: ArrayLike, family: str, n: int, record_range: tuple[float, float], is_vector: bool, least: int = 1
+) -> Floats:
     """Return the sum of n binomial or multinomial records as one row, of which it is the sum.
 
-    Parameters
-    ----------
-    data : array_like of int, scalar, or of shape (k,) for the multinomial
-        Number of ones, or one count per category.
-    family : str
-        Name of the family.
-    n : int
-        Number of records, ≥ 1.
-    record_range : tuple of float
-        Closed interval for the entries of a record.
-    is_vector : bool
-        True if records are one-hot rows.
-
-    Returns
-    -------
-    ndarray of float64, shape (1,), or (1, k)
-
-    Raises
-    ------
-    ValueError
-        If the records of the family have no bounds, or the sum is not one of n records. The message does not contain
-        the sum.
-
-    Examples
-    --------
-    >>> as_statistic([2, 0, 1], "multinomial", 3, (0.0, 1.0), is_vector=True)
-    array([[2., 0., 1.]])
+    `data` is the number of ones, or one count per category.
     """
     if record_range != (0.0, 1.0):
         raise ValueError(
             f"n is for sums of binomial and multinomial records, got n={n} for the {family} family; "
             f"pass the records, as the bounds apply to each of them"
         )
-    n, statistic = validate_size(n), as_records(data)
+    n, statistic = validate_size(n, least), as_records(data)
     if statistic.ndim != int(is_vector) or 0 in statistic.shape:
         allowed = "one count per category" if is_vector else "one number"
         raise ValueError(
@@ -152,26 +94,8 @@ def draw_sums(
 ) -> tuple[Floats, Floats]:
     """Draw the records of each trial in batches of at most 2¹⁶ and return their sums.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    draw : callable
-        Function of (rng, theta, n) that returns records, shape (trials, n).
-    theta : ndarray of float64, shape (trials, 1)
-    n : int
-        Number of records per trial.
-    bounds : tuple of float
-        See `sum_records`.
-
-    Returns
-    -------
-    s, truncated : ndarray of float64, shape (trials, 1)
-        Sums of all records, and sums of the records within bounds.
-
-    Examples
-    --------
-    >>> draw_sums(np.random.default_rng(1), lambda rng, theta, n: theta + np.arange(n), np.ones((1, 1)), 3, (1, 2))
-    (array([[6.]]), array([[3.]]))
+    `draw` is a function of (rng, theta, n) that returns records, shape (trials, n). Both sums, of all records and of
+    the records within bounds, have the shape (trials, 1) of `theta`.
     """
     s, truncated = np.zeros(theta.shape), np.zeros(theta.shape)
     trials_at_once = max(1, _RECORDS_AT_ONCE // n)
@@ -186,24 +110,7 @@ def draw_sums(
 
 
 def sum_records(records: NDArray, bounds: Bounds) -> tuple[Floats, Floats]:
-    """Return the sums of all records and of the records within bounds, over the last axis.
-
-    Parameters
-    ----------
-    records : ndarray, shape (..., n)
-    bounds : tuple of float
-        Bounds [a, b]; the second sum omits records outside the bounds.
-
-    Returns
-    -------
-    s, truncated : ndarray of float64, shape (...,)
-        Sum of all records, and sum of the records within bounds.
-
-    Examples
-    --------
-    >>> sum_records(np.array([[0.5, 1.0, 7.0]]), (0.0, 2.0))
-    (array([8.5]), array([1.5]))
-    """
+    """Return the sums of all records and of the records within bounds, over the last axis."""
     within = (records >= bounds[0]) & (records <= bounds[1])
     # sum(where=within) is slower, as NumPy does not vectorise it.
     return records.sum(axis=-1, dtype=np.float64), (records * within).sum(axis=-1, dtype=np.float64)

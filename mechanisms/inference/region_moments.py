@@ -54,14 +54,7 @@ def _tilted_unit_interval(t: Floats) -> tuple[Floats, Floats]:
 
 
 def exponential_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return the probability of each region, and the mean and variance of an Exp(rate θ) record in the region.
-
-    Examples
-    --------
-    >>> q, mean, variance = exponential_regions(np.array(1.0), 0.0, np.log(2))
-    >>> q.round(3), mean.round(3)
-    (array([0. , 0.5, 0.5]), array([0.   , 0.307, 1.693]))
-    """
+    """Return the probability of each region, and the mean and variance of an Exp(rate θ) record in the region."""
     below_mean, below_variance = _tilted_unit_interval(theta * a)
     between_mean, between_variance = _tilted_unit_interval(theta * (b - a))
     q = [-np.expm1(-theta * a), np.exp(-theta * a) * -np.expm1(-theta * (b - a)), np.exp(-theta * b)]
@@ -95,28 +88,14 @@ def _normal_interval(theta: Floats, low: float, high: float) -> Moments:
 
 
 def normal_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return the probability of each region, and the mean and variance of an N(θ, 1) record in the region.
-
-    Examples
-    --------
-    >>> q, mean, variance = normal_regions(np.array(0.0), -1.0, 1.0)
-    >>> print(q.round(4), mean.round(4) + 0.0)
-    [0.1587 0.6827 0.1587] [-1.5251  0.      1.5251]
-    """
+    """Return the probability of each region, and the mean and variance of an N(θ, 1) record in the region."""
     parts = [_normal_interval(theta, low, high) for low, high in ((-np.inf, a), (a, b), (b, np.inf))]
     q, mean, variance = (np.stack(moment, axis=-1) for moment in zip(*parts, strict=True))
     return q, mean, variance
 
 
 def poisson_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return the probability of each region, and the mean and variance of a Poisson(θ) record in the region.
-
-    Examples
-    --------
-    >>> q, mean, variance = poisson_regions(np.array(2.0), 1.0, 2.0)
-    >>> print(q.round(4), mean.round(4))
-    [0.1353 0.5413 0.3233] [0.     1.5    3.6743]
-    """
+    """Return the probability of each region, and the mean and variance of a Poisson(θ) record in the region."""
     moments = np.zeros((3, theta.size, 3))
     _fill_poisson_regions(np.ravel(theta), np.array([0.0, a, b + 1.0, np.inf]), moments)
     q, mean, variance = moments.reshape(3, *theta.shape, 3)
@@ -155,29 +134,16 @@ class Regions:
     """Moments of one record in the regions outside and within bounds, as functions of a coordinate u of θ.
 
     The moments vary over distances of about one in u.
-
-    Attributes
-    ----------
-    moments : callable
-        Maps θ and the bounds to `Moments`.
-    interval : callable
-        Maps the bounds to the range of u outside which all records lie in one region.
-    step : float
-        Distance of tabulated values of u.
-    parameter : callable
-        Maps u to θ.
-    mean_unit, variance_unit : callable
-        Map u to the units in which a mean and a variance are tabulated.
-    starts_inside : bool
-        True if chains must not start below the smallest tabulated u, where the variance of a record overflows.
     """
 
-    moments: Callable[[Floats, float, float], Moments]
+    moments: Callable[[Floats, float, float], Moments]  # maps θ and the bounds to `Moments`
+    # maps the bounds to the range of u outside which all records lie in one region
     interval: Callable[[float, float], tuple[float, float]]
-    step: float
-    parameter: Callable[[Floats], Floats]
-    mean_unit: Callable[[Floats], Floats]
-    variance_unit: Callable[[Floats], Floats]
+    step: float  # distance of tabulated values of u
+    parameter: Callable[[Floats], Floats]  # maps u to θ
+    mean_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated mean
+    variance_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated variance
+    # True if chains must not start below the smallest tabulated u, where the variance of a record overflows
     starts_inside: bool = False
 
 

@@ -3,8 +3,12 @@
     y = s + Z,  s = Σ c(xᵢ),
 
 where a record outside the public bounds [a, b] contributes 0 (``drop``) or the nearest bound (``clamp``). Bounded
-records contribute themselves. If the variance of normal records is unknown, each record contributes (c, c²). The
-samplers and the exact posteriors of this package take a `ReleaseModel`.
+records contribute themselves. The samplers and the exact posteriors of this package take a `ReleaseModel`.
+
+If the variance of normal records is unknown, each record contributes (z, z²), where z = (x − m)/h is its distance from
+the midpoint m of the bounds in units of half of their width, h; it lies in [−1, 1], and is clamped to ±1 or dropped as
+0 outside the bounds. Both components of y, and the scale of their noise, are pure numbers. Weights of z² other
+than 1 give intervals of the mean that are at most 1.2 % narrower, at ε = 0.5, 1 and 5 for 200 lognormal records.
 
 References
 ----------
@@ -17,14 +21,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from mechanisms.arguments import real_array
+from mechanisms.arguments import real_array, validate_positive
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import Family
 from mechanisms.inference.family_distributions import prior_distribution
@@ -37,6 +41,7 @@ from mechanisms.privacy_parameters import validate_size
 __all__ = ["ReleaseModel"]
 
 _RECORDS_AT_ONCE = 1 << 20
+_WIDEST, _BEYOND = 1e4, 40.0  # largest σ in half-widths of the bounds; standard normal values without mass beyond
 _SURPRISE = 1e-6
 _LEAST_PROBABILITY = 1e-3  # smallest prior probability of a parameter range
 _BATCHES, _LEVELS = 100_000, 1_000  # largest number of batches of prior draws; quantiles of the variance in a sum
@@ -61,6 +66,8 @@ class ReleaseModel:
     parameter_range : tuple, optional
         Lower and upper limit of θ, to which the prior is restricted: two numbers, or two pairs (mean, variance) if the
         variance is unknown. None for bounded records, and for an unrestricted prior.
+    variance : float
+        Known variance of a record of the normal family, > 0; 1 for other families.
 
     Raises
     ------
@@ -80,6 +87,7 @@ class ReleaseModel:
     bounds: Bounds | None = None
     outside: Literal["drop", "clamp"] = "drop"
     parameter_range: tuple[Any, Any] | None = None
+    variance: float = 1.0
 
     def __post_init__(self) -> None:
         name = self.family.name if isinstance(self.family, Family) else self.family
@@ -98,6 +106,8 @@ class ReleaseModel:
             )
         if self.noise.sums_to_zero and not family.is_vector:
             raise ValueError(f"family must be multinomial for k-norm noise, got {self.family}; use geometric noise")
+        if validate_positive("variance", self.variance, "pass the variance of a record") != 1.0 and name != "normal":
+            raise ValueError(f"variance must be 1 for the {name} family, got {self.variance}; use the normal family")
         if self.parameter_range is not None:
             self._validate_range()
 
@@ -130,27 +140,27 @@ class ReleaseModel:
         return self.entry.n_components(prior)
 
     def contribution_range(self) -> tuple[float, float]:
-        """Return the smallest and the largest contribution c of a record."""
+        """Return the smallest and the largest contribution of a record, without its square."""
         if self.bounds is None:
             return self.entry.record_range
+        if self.entry.has_square:
+            return -1.0, 1.0
         a, b = self.bounds
         return (a, b) if self.outside == "clamp" else (min(a, 0.0), max(b, 0.0))
 
     def statistic_range(self) -> tuple[Floats, Floats]:
         """Return the smallest and the largest value of each component of s, shape (d,), or (1,) for counts."""
         low, high = self.contribution_range()
-        least, most = [low], [high]
-        if self.entry.has_square:
-            least.append(0.0 if low <= 0.0 <= high else min(low * low, high * high))
-            most.append(max(low * low, high * high))
+        least, most = ([low, 0.0], [high, 1.0]) if self.entry.has_square else ([low], [high])
         return self.n * np.array(least), self.n * np.array(most)
 
     def sensitivity(self) -> float:
         """Return the sensitivity Δ of the sum to replacement of one record, in ℓ₁, or in ℓ₂ for Gaussian noise.
 
         A scalar sum changes by at most the width of `contribution_range`. For the multinomial, one count increases by 1
-        and another decreases by 1, so that Δ is 2 in ℓ₁ and √2 in ℓ₂. For (c, c²), |c − c'| + |c² − c'²| is the larger
-        of |(c + c²) − (c' + c'²)| and |(c − c²) − (c' − c'²)|, and the ranges of both components bound Δ in ℓ₂.
+        and another decreases by 1, so that Δ is 2 in ℓ₁ and √2 in ℓ₂. For (z, z²), Δ is 9/4 in ℓ₁, see
+        `Family.sensitivity`, and 2 in ℓ₂, as the largest squared change at |z − z'| = d, which is d² + d²(2 − d)²,
+        increases with d.
         """
         is_gaussian = not self.noise.is_pure
         if self.entry.is_vector:
@@ -158,25 +168,84 @@ class ReleaseModel:
         low, high = self.contribution_range()
         if not self.entry.has_square:
             return high - low
-        assert self.bounds is not None
-        a, b = self.bounds
-        vertices = [v for v in (-0.5, 0.0, 0.5) if a <= v <= b]
-        c = np.array([a, b, *vertices, *([0.0] if self.outside == "drop" else [])])
-        if is_gaussian:
-            return math.hypot(high - low, np.ptp(c**2))
-        return float(max(np.ptp(c + c**2), np.ptp(c - c**2)))
+        return 2.0 if is_gaussian else self.entry.sensitivity(self.bounds)
 
     def guarantee(self) -> Guarantee | Callable[[float], RenyiGuarantee]:
         """Return the guarantee of the release under replace-one with n public; see `Noise.guarantee`."""
         return self.noise.guarantee(self.sensitivity())
 
     def contributions(self, records: ArrayLike) -> Floats:
-        """Return the contribution of each record, with the shape of `records`."""
+        """Return the contribution of each record, without its square, with the shape of `records`."""
         x = np.asarray(records, dtype=np.float64)
         if self.bounds is None:
             return x
         a, b = self.bounds
-        return np.clip(x, a, b) if self.outside == "clamp" else np.where((x >= a) & (x <= b), x, 0.0)
+        kept = np.clip(x, a, b)
+        if self.entry.has_square:
+            kept = ((kept - a) - (b - kept)) / (b - a)  # ±1 at the bounds, without rounding
+        return kept if self.outside == "clamp" else np.where((x >= a) & (x <= b), kept, 0.0)
+
+    def statistic(self, records: ArrayLike) -> Floats:
+        """Return s of one data set, shape (d,).
+
+        Examples
+        --------
+        >>> model = ReleaseModel("normal-unknown-variance", 3, Noise("laplace", 1.0), (0, 10), "clamp")
+        >>> model.statistic([2.5, 7.5, 70.0])
+        array([1. , 1.5])
+        """
+        c = self.contributions(records)
+        return np.array([c.sum(), (c**2).sum()]) if self.entry.has_square else np.atleast_1d(c.sum(axis=0))
+
+    def units(self) -> tuple[float, float]:
+        """Return location and scale of the units of computations: (m, h) if the variance is unknown, or (0, σ)."""
+        if not self.entry.has_square:
+            return 0.0, math.sqrt(self.variance)
+        assert self.bounds is not None
+        half_a, half_b = 0.5 * self.bounds[0], 0.5 * self.bounds[1]
+        return half_a + half_b, half_b - half_a
+
+    def standardised(self, prior: ArrayLike, noisy_statistics: ArrayLike) -> tuple[ReleaseModel, Floats, Floats]:
+        """Return the model, the prior and the release in the units of `units`, in which σ = 1 or the bounds are ±1.
+
+        Parameters
+        ----------
+        prior : array_like, shape (h,)
+            See `Family.validate_prior`.
+        noisy_statistics : array_like, shape (d,)
+
+        Returns
+        -------
+        model : ReleaseModel
+            Model of θ' = (θ − location)/scale, or of μ' and σ²/scale²; a standardised model is returned unchanged.
+        prior, noisy_statistics : ndarray of float64
+
+        Examples
+        --------
+        >>> model = ReleaseModel("normal", 10, Noise("laplace", 6.0), bounds=(0, 8), variance=4.0)
+        >>> unit, prior, y = model.standardised((2, 9), [44.0])
+        >>> unit.bounds, unit.noise.scale, unit.variance, prior, y
+        ((0.0, 4.0), 3.0, 1.0, array([1.  , 2.25]), array([22.]))
+        """
+        hyperparameters, y = np.array(prior, dtype=np.float64), np.asarray(noisy_statistics, dtype=np.float64)
+        location, scale = self.units()
+        if (location, scale) == (0.0, 1.0):
+            return self, hyperparameters, y
+        assert self.bounds is not None
+        hyperparameters[0] = (hyperparameters[0] - location) / scale
+        hyperparameters[-1] /= scale**2  # the variance of the mean, or the scale of the variance
+        limits = None
+        if self.parameter_range is not None:
+            p = 1 + self.entry.has_square
+            origin, unit = np.array([location, 0.0])[:p], np.array([scale, scale**2])[:p]
+            lower, upper = ((limit - origin) / unit for limit in self.parameter_limits())
+            limits = tuple(lower), tuple(upper)
+        if self.entry.has_square:
+            return replace(self, bounds=(-1.0, 1.0), parameter_range=limits), hyperparameters, y
+        a, b = self.bounds
+        noise = replace(self.noise, scale=self.noise.scale / scale)
+        model = replace(self, bounds=(a / scale, b / scale), noise=noise, parameter_range=limits, variance=1.0)
+        return model, hyperparameters, y / scale
 
     def parameter_limits(self) -> tuple[Floats, Floats]:
         """Return the lower and the upper limits of the components of θ, shape (1,), or (2,) if the variance is unknown.
@@ -194,6 +263,41 @@ class ReleaseModel:
             return np.full(p, -np.inf), np.full(p, np.inf)
         lower, upper = np.array(self.parameter_range, dtype=np.float64).reshape(2, p)
         return lower, upper
+
+    def released_moments(self, theta: ArrayLike) -> Floats:
+        """Return mean and variance of a clamped record given θ, in the units of the records.
+
+        Parameters
+        ----------
+        theta : array_like, shape (..., 2)
+            Mean and variance of a record, in a model with unknown variance that clamps records.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., 2)
+            Of z in [−1, 1], E[z] = Φ(−β) − Φ(α) + μ·P + σ·(φ(α) − φ(β)) and E[z²] = Φ(−β) + Φ(α) + (μ² + σ²)·P +
+            2μσ·(φ(α) − φ(β)) + σ²·(αφ(α) − βφ(β)), where z = ±1 at β and α in units of σ, and P = Φ(β) − Φ(α).
+
+        Examples
+        --------
+        >>> model = ReleaseModel("normal-unknown-variance", 10, Noise("laplace", 1.0), (0, 10), "clamp")
+        >>> model.released_moments([[5.0, 1e-2], [0.0, 4.0]]).round(3)
+        array([[5.   , 0.01 ],
+               [0.798, 1.363]])
+        """
+        (location, scale), values = self.units(), np.asarray(theta, dtype=np.float64)
+        mu, sigma = (values[..., 0] - location) / scale, np.sqrt(values[..., 1]) / scale
+        shrink = np.maximum(sigma / _WIDEST, 1.0)  # beyond, nearly all records are clamped, and their shares are kept
+        sigma = np.maximum(sigma / shrink, np.finfo(np.float64).tiny)
+        mu = np.clip(mu / shrink, -1.0 - _BEYOND * sigma, 1.0 + _BEYOND * sigma)
+        alpha, beta = (((end - mu) / sigma).clip(-_BEYOND, _BEYOND) for end in (-1.0, 1.0))
+        below, above, inside = special.ndtr(alpha), special.ndtr(-beta), special.ndtr(beta) - special.ndtr(alpha)
+        f_alpha, f_beta = (np.exp(-0.5 * end * end) / math.sqrt(2.0 * math.pi) for end in (alpha, beta))
+        mean = above - below + mu * inside + sigma * (f_alpha - f_beta)
+        second = above + below + (mu**2 + sigma**2) * inside + 2.0 * mu * sigma * (f_alpha - f_beta)
+        second += sigma**2 * (alpha * f_alpha - beta * f_beta)
+        variance = np.maximum(second - mean**2, 0.0)
+        return np.stack([location + scale * mean.clip(-1.0, 1.0), scale**2 * variance], axis=-1)
 
     def draw_parameters(self, rng: np.random.Generator, prior: ArrayLike, size: int) -> Floats:
         """Draw θ from the prior, restricted by rejection to `parameter_range`.
@@ -285,12 +389,13 @@ class ReleaseModel:
         values = self.entry.validate_parameters(theta)
         if self.bounds is None:
             return self.entry.draw_statistics(rng, values, self.n)[0]
+        std = math.sqrt(self.variance)
         sums = np.zeros((len(values), 1 + self.entry.has_square))
         rows = max(1, _RECORDS_AT_ONCE // self.n)
         for start in range(0, len(values), rows):
             some = slice(start, start + rows)
             for done in range(0, self.n, _RECORDS_AT_ONCE):
-                records = self.entry.draw(rng, values[some], min(self.n - done, _RECORDS_AT_ONCE))
+                records = std * self.entry.draw(rng, values[some] / std, min(self.n - done, _RECORDS_AT_ONCE))
                 c = self.contributions(records)
                 sums[some, 0] += c.sum(axis=1)
                 if self.entry.has_square:
@@ -349,7 +454,7 @@ class ReleaseModel:
         -------
         bool
             True if noise large enough to explain the distance of y, or of one of its components, from the possible
-            values has a probability below 1e-6. Possible counts sum to n, and possible sums s of records and s₂ of
+            values has a probability below 1e-6. Possible counts sum to n, and possible sums s of z and s₂ of
             their squares satisfy s² ≤ n·s₂.
 
         Examples

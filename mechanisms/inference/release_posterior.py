@@ -81,6 +81,23 @@ class ReleasePosterior(Posterior):
             return self.distribution.mcse()
         return 0.0 * self.distribution.mean()
 
+    def diagnostics(self) -> dict[str, Floats]:
+        """Return R-hat and effective sample sizes of chains; empty for an exact posterior.
+
+        Returns
+        -------
+        dict of str to ndarray of float64, shape (p,)
+            ``rhat``, rank-normalised split R-hat; ``ess_bulk`` and ``ess_tail``, effective sample sizes. Chains have
+            converged if R-hat is at most 1.01 and both sizes are at least 400.
+
+        Examples
+        --------
+        >>> from mechanisms import posterior_from_release
+        >>> posterior_from_release(63.7, "binomial", (1, 1), n=100, epsilon=0.5).diagnostics()
+        {}
+        """
+        return self.distribution.diagnostics() if isinstance(self.distribution, DrawnPosterior) else {}
+
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of values ≤ θ, for each component along the last axis if θ is a vector.
 
@@ -204,12 +221,14 @@ class ReleasePosterior(Posterior):
         return "none (rehearsal)" if self.guarantee is None else str(self.guarantee)
 
     def __repr__(self) -> str:
-        mean = _brief(self.mean())
+        mean, chains = _brief(self.mean()), ""
         if isinstance(self.distribution, DrawnPosterior):
+            found = self.diagnostics()
             mean += f" ± {_brief(self.mcse(), 1)} (mcse)"
+            chains = f", rhat={found['rhat'].max():.3f}, ess={min(map(np.min, list(found.values())[1:])):.0f}"
         return (
             f"ReleasePosterior({self.model.family}, n={self.model.n}, mean={mean}, std={_brief(self.std())}, "
-            f"method={self.method}, guarantee={self._stated()})"
+            f"method={self.method}{chains}, guarantee={self._stated()})"
         )
 
 

@@ -41,19 +41,13 @@ _MAX_CELLS = 1 << 17
 class RegionTable:
     """Moments for Algorithm 2 as piecewise cubic polynomials in a function u of θ; build it with `tabulate_regions`.
 
-    Parameters
-    ----------
-    family : str
-        Name of a truncated family.
-    bounds : tuple of float
-        Public bounds [a, b].
-    origin, steps_per_unit : float
-        Interval i begins at u = origin + i/steps_per_unit, where u = ln θ (exponential), √θ (Poisson) or θ (normal).
-        Outside the table the end values are used, because all records then lie in one region.
-    coefficients : ndarray of float64, shape (intervals, 3, 4)
-        Coefficients of powers 0 to 3 of the relative position in the interval, in [0, 1], for three functions: the mean
-        of x·1[a ≤ x ≤ b], in units of the mean of a record (1 for the normal); its variance, in units of the variance
-        of a record; and q_l·μ_l·q_u·μ_u for the lower and the upper region, in units of the variance of a record.
+    Interval i begins at u = origin + i/steps_per_unit, where u = ln θ (exponential), √θ (Poisson) or θ (normal).
+    Outside the table the end values are used, because all records then lie in one region.
+
+    The coefficients, shape (intervals, 3, 4), are those of powers 0 to 3 of the relative position in the interval, in
+    [0, 1], for three functions: the mean of x·1[a ≤ x ≤ b], in units of the mean of a record (1 for the normal); its
+    variance, in units of the variance of a record; and q_l·μ_l·q_u·μ_u for the lower and the upper region, in units of
+    the variance of a record.
     """
 
     family: str
@@ -66,29 +60,8 @@ class RegionTable:
 def tabulate_regions(family: Family | str, bounds: tuple[float, float]) -> RegionTable:
     """Tabulate the moments of records truncated at public bounds; the table can be used for many trials.
 
-    Parameters
-    ----------
-    family : Family or {"exponential", "poisson", "normal"}
-        A key of `FAMILIES` with unbounded records.
-    bounds : tuple of float
-        Public bounds [a, b]; see `Family.validate_bounds`.
-
-    Returns
-    -------
-    RegionTable
-        Cubic spline interpolants. Errors of means are below 1e-7 of the mean of a record (of the larger bound for the
-        normal), and errors of variances below 1e-7 of the larger of the variances with and without truncation.
-
-    Raises
-    ------
-    ValueError
-        If the family has no bounds, the bounds are invalid, or the table would have more than 2¹⁷ intervals.
-
-    Examples
-    --------
-    >>> table = tabulate_regions("exponential", (0.00633, 0.9222))
-    >>> table.coefficients.shape
-    (2341, 3, 4)
+    Errors of means are below 1e-7 of the mean of a record (of the larger bound for the normal), and errors of variances
+    below 1e-7 of the larger of the variances with and without truncation.
     """
     tabulated = {name: one for name, one in FAMILIES.items() if one.regions is not None}
     name = family if isinstance(family, str) else family.name
@@ -142,35 +115,9 @@ def sample_truncated_gibbs(
     ``gibbs-published``  Algorithm 2 as printed.
     ===================  ============================================================================================
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Random generator, which the chains use one after the other.
-    table : RegionTable
-        Table from `tabulate_regions`, which determines the family and the bounds.
-    prior : array_like, shape (2,)
-        See `Family.validate_prior`.
-    n : int
-        Number of records, public, ≥ 1, including those outside the bounds.
-    noisy_statistics : array_like, shape (1,)
-        Release y, finite, of any size and sign.
-    noise_scale : float
-        Scale of the Laplace noise, Δ/ε > 0, in the units of the sum.
-    method : InferenceMethod or str
-        An entry of `INFERENCE_METHODS` in the table above, or its name.
-    n_chains, n_burn_in, n_draws : int
-        Number of chains, each of which starts from a draw of the prior; numbers of discarded (≥ 0) and of returned
-        (≥ 1) iterations per chain.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_chains, n_draws)
-        Draws of θ, the rate of exponential records, or the mean of Poisson or normal records.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or no draw was accepted within the maximum number of attempts.
+    `n` includes the records outside the bounds, and y may have any size and sign. Each chain starts from a draw of the
+    prior. Draws of θ, the rate of exponential records, or the mean of Poisson or normal records, have shape (n_chains,
+    n_draws).
 
     Notes
     -----
@@ -197,13 +144,6 @@ def sample_truncated_gibbs(
     compares θ and θ' by p(y | θ) with all other variables integrated out (Normal ∗ Laplace, in closed form), so the
     modes have the correct weights. It is a Metropolis–Hastings step on (θ, ŝ, r, σ²) for the target given by the prior
     and the normal approximation.
-
-    Examples
-    --------
-    >>> table = tabulate_regions("exponential", (0.0, 3.0))
-    >>> draws = sample_truncated_gibbs(np.random.default_rng(1), table, (8, 2), 1000, [250.0], noise_scale=30.0)
-    >>> draws.shape, round(float(draws.mean()), 1)
-    ((4, 5000), 4.1)
     """
     run = find_entry(_RUNS, method if isinstance(method, str) else method.name, "method")
     family = FAMILIES[table.family]

@@ -69,34 +69,10 @@ def adversarial_posteriors(
 ) -> CoefficientPosterior:
     """Return posteriors of coefficient k for two data sets that differ in one row, which decreases or increases β_k.
 
-    Parameters
-    ----------
-    x, y, partition
-        Rows of a model with an intercept, as for `partition_statistics`.
-    k, prior, error_variance, power
-        As for `coefficient_posterior`.
-    row : int
-        Index of the row to replace; its partition is unchanged.
-    leverage, slope : float
-        L and s. For a slope, the column is set to L and the outcome to ∓sL, so that the slope is ∓s with a standard
-        deviation of about s/L. For the intercept, the columns are set to 0 and the outcome to ∓L², which has the
-        same effect if the error variance is known.
-
-    Returns
-    -------
-    CoefficientPosterior
-        Posteriors of shape (2, M): first decreased, then increased.
-
-    Examples
-    --------
-    The slope of partition 0 is almost surely below 2 given the first data set, and above 2 given the second:
-
-    >>> from mechanisms.regression.prior import ZellnerPrior
-    >>> rng = np.random.default_rng(1)
-    >>> x, labels = rng.standard_normal((40, 1)), np.repeat(range(4), 10)
-    >>> found = adversarial_posteriors(x, 1 + 2 * x[:, 0], labels, 1, ZellnerPrior(g=40), error_variance=1.0)
-    >>> found.cdf([2.0])[:, 0, 0]
-    array([1., 0.])
+    The model has an intercept, and the partition of row `row` is unchanged. With L = `leverage` and s = `slope`, for a
+    slope, the column is set to L and the outcome to ∓sL, so that the slope is ∓s with a standard deviation of about
+    s/L. For the intercept, the columns are set to 0 and the outcome to ∓L², which has the same effect if the error
+    variance is known. The posteriors have shape (2, M): first decreased, then increased.
     """
     columns, outcome = np.array(x, dtype=np.float64), np.array(y, dtype=np.float64)
     found = []
@@ -113,33 +89,9 @@ def probability_distributions(
 ) -> OutputDistributions:
     """Return the output distributions of the probability released at one cutoff, as bin probabilities.
 
-    Parameters
-    ----------
-    mechanism : PartitionProbability
-        Mechanism to audit; it must add noise.
-    probabilities : array_like, shape (D, M)
-        Posterior probability p_j of each partition in each data set.
-    pairs : array_like of int, shape (P, 2)
-        Indices of neighbouring data sets.
-
-    Returns
-    -------
-    OutputDistributions
-        The outputs are the released values at the centres of the bins.
-
-    Examples
-    --------
-    P2 divides the sensitivity of a sum by the number of partitions M, which multiplies the privacy loss by M:
-
-    >>> from mechanisms.audit import audit_distributions
-    >>> from mechanisms.regression.partition_probability import partition_probability
-    >>> p = [[0.0] * 1000, [1.0] + [0.0] * 999]
-    >>> for name in ("normality", "fisher", "fisher-published"):
-    ...     distributions = probability_distributions(partition_probability(name, 1000, epsilon=0.25), p, [[0, 1]])
-    ...     print(name, round(audit_distributions(distributions).epsilon, 9))
-    normality 0.25
-    fisher 0.25
-    fisher-published 250.0
+    The probabilities p_j of M partitions in D data sets have shape (D, M), and `pairs` are indices of neighbouring data
+    sets, shape (P, 2). The outputs are the released values at the centres of the bins. P2 divides the sensitivity of a
+    sum by the number of partitions M, which multiplies the privacy loss by M.
     """
     if not mechanism.noise_scale:
         raise ValueError(f"mechanism must have noise, got {mechanism.name}; audit the variant with noise")
@@ -157,25 +109,9 @@ def probability_distributions(
 def search_distributions(search: SparseVector) -> OutputDistributions:
     """Return the distributions of the stopping index of a search for all possible data sets.
 
-    Parameters
-    ----------
-    search : SparseVector
-        Search with few values and few doublings.
-
-    Returns
-    -------
-    OutputDistributions
-        A data set is described by the number of values in the first interval, the number in the region that each
-        doubling except the last adds, and the number of all other values. The outputs are t = 0 … T.
-
-    Examples
-    --------
-    The published search with ε = 1 adds more noise than necessary; its exact loss is 0.5865:
-
-    >>> from mechanisms.audit import audit_distributions
-    >>> found = audit_distributions(search_distributions(SparseVector(n_values=8, epsilon=1.0, share=0.5, doublings=4)))
-    >>> print(round(found.epsilon, 4), found.witness)
-    0.5865 [7, 0, 0, 1, 0] against [8, 0, 0, 0, 0], output 3
+    A data set is described by the number of values in the first interval, the number in the region that each doubling
+    except the last adds, and the number of all other values. The outputs are t = 0 … T. The published search with ε = 1
+    adds more noise than necessary: with 8 values, θ = ½ and 4 doublings, its exact loss is 0.5865.
     """
     rings = enumerate_candidates(search.n_values, search.doublings + 1)
     datasets, pairs = neighbouring_pairs(np.arange(1.0, search.doublings + 2), rings)
@@ -187,17 +123,7 @@ def search_distributions(search: SparseVector) -> OutputDistributions:
 def window_distributions(distributions: Sequence[WindowDistribution], pairs: ArrayLike) -> OutputDistributions:
     """Return the output distributions of a released log scale or centre for several data sets, as bin probabilities.
 
-    Parameters
-    ----------
-    distributions : sequence of WindowDistribution
-        One per data set, all with the same range and unit.
-    pairs : array_like of int, shape (P, 2)
-        Indices of neighbouring data sets.
-
-    Returns
-    -------
-    OutputDistributions
-        The outputs are the lower edges of the bins.
+    Each data set has one distribution, all with the same range and unit. The outputs are the lower edges of the bins.
     """
     edges = np.unique(np.concatenate([distribution.edges for distribution in distributions]))
     unit = distributions[0].unit
@@ -220,28 +146,8 @@ def window_distributions(distributions: Sequence[WindowDistribution], pairs: Arr
 def quantile_distributions(mechanism: PartitionQuantile, values: ArrayLike, pairs: ArrayLike) -> OutputDistributions:
     """Return the joint output distributions of the bounds around 0 and the quantile, as bin probabilities.
 
-    Parameters
-    ----------
-    mechanism : PartitionQuantile
-        Method ``quantile`` or ``quantile-exact`` with few doublings.
-    values : array_like, shape (D, M)
-        Quantile q_j of each partition in each data set.
-    pairs : array_like of int, shape (P, 2)
-        Indices of neighbouring data sets.
-
-    Returns
-    -------
-    OutputDistributions
-        Each output is a pair: t, which determines the bounds, and the centre of a bin.
-
-    Examples
-    --------
-    >>> from mechanisms.audit import audit_distributions
-    >>> from mechanisms.regression.partition_quantile import partition_quantile
-    >>> method = partition_quantile("quantile", 4, epsilon=1.0, split=(0.5, 0.5), doublings=2)
-    >>> q = [[0.0, 0.0, 0.0, 9.0], [0.0, 0.0, 0.0, -9.0]]  # the same |q_j|: only the step with ε₂ = 0.5 has a loss
-    >>> print(round(audit_distributions(quantile_distributions(method, q, [[0, 1]])).epsilon, 9))
-    0.5
+    The method is ``quantile`` or ``quantile-exact`` with few doublings, and the quantiles q_j of M partitions in D data
+    sets have shape (D, M). Each output is a pair: t, which determines the bounds, and the centre of a bin.
     """
     if mechanism.method.is_centred or not mechanism.method.has_noise:
         raise ValueError(
@@ -278,30 +184,9 @@ def centred_losses(
 ) -> tuple[float, float, float]:
     """Return the privacy losses of the three steps of ``quantile-centred`` for a change in one partition.
 
-    Parameters
-    ----------
-    mechanism : PartitionQuantile
-        Method ``quantile-centred``.
-    values, spreads : array_like, shape (M,)
-        Quantile q_j and posterior standard deviation s_j of each partition.
-    moved : (int, float, float)
-        Index of the changed partition, its new q and its new s.
-    scales : array_like
-        Possible released scales, over which the losses of centre and mean are maximised.
-
-    Returns
-    -------
-    (float, float, float)
-        Losses of the scale, of the centre given a scale, and of the mean given both, in nats. Their sum bounds the loss
-        of the release.
-
-    Examples
-    --------
-    >>> from mechanisms.regression.partition_quantile import partition_quantile
-    >>> method = partition_quantile("quantile-centred", 6, epsilon=1.0, split=(0.2, 0.3, 0.5))  # bounds on the losses
-    >>> losses = centred_losses(method, [0.0] * 6, [1.0] * 6, (0, 1e9, 1e9), scales=[1.0])
-    >>> [f"{loss:.4f}" for loss in losses]
-    ['0.1020', '0.1712', '0.2500']
+    `moved` is the index of the changed partition, its new q_j and its new s_j; `scales` are possible released scales,
+    over which the losses of centre and mean are maximised. Return the losses of the scale, of the centre given a scale,
+    and of the mean given both, in nats. Their sum bounds the loss of the release.
     """
     q, s = np.asarray(values, float), np.asarray(spreads, float)
     other_q, other_s = q.copy(), s.copy()

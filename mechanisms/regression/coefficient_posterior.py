@@ -24,19 +24,13 @@ _ROOT_HALF, _DENSITY = math.sqrt(0.5), 1.0 / math.sqrt(2.0 * math.pi)
 class CoefficientPosterior(Posterior):
     """Posterior of a coefficient in each partition: a mixture of q normal distributions, or one t distribution.
 
-    Attributes
-    ----------
-    weights, locations, scales : ndarray of float64, shape (..., q)
-        Mixture weights, means and standard deviations of the components; for a t distribution, q = 1, and the last two
-        are its location and scale.
-    degrees : ndarray of float64, shape (...)
-        Degrees of freedom; inf for normal distributions.
+    Weights, locations (means) and scales (standard deviations) have shape (..., q); for a t distribution, q = 1.
     """
 
     weights: Floats = field(repr=False)
     locations: Floats = field(repr=False)
     scales: Floats = field(repr=False)
-    degrees: Floats = field(repr=False)
+    degrees: Floats = field(repr=False)  # degrees of freedom, shape (...); inf for normal distributions
 
     def mean(self) -> Floats:
         """Return the mean, shape (...), or the location if a t distribution has no mean."""
@@ -63,19 +57,7 @@ class CoefficientPosterior(Posterior):
     def cdf(self, cutoffs: ArrayLike) -> Floats:
         """Return Pr[β_k ≤ b] for each cutoff b.
 
-        Parameters
-        ----------
-        cutoffs : array_like, shape (..., c) or ()
-            Cutoffs b, not NaN; leading axes broadcast with those of the posterior.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., c), or (...) for a single number
-
-        Raises
-        ------
-        ValueError
-            If a cutoff is NaN.
+        Cutoffs have shape (..., c) or (); their leading axes broadcast with those of the posterior.
         """
         b = np.asarray(cutoffs, dtype=np.float64)
         if np.any(np.isnan(b)):
@@ -93,19 +75,7 @@ class CoefficientPosterior(Posterior):
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return the quantile b with Pr[β_k ≤ b] = p for each probability p.
 
-        Parameters
-        ----------
-        probabilities : array_like, shape (c,) or ()
-            Probabilities p in (0, 1).
-
-        Returns
-        -------
-        ndarray of float64, shape (..., c), or (...) for a single number
-
-        Raises
-        ------
-        ValueError
-            If a probability is not in (0, 1).
+        Probabilities have shape (c,) or (), quantiles (..., c) or (...).
         """
         p = validate_probabilities(probabilities)
         z = special.ndtri(p)
@@ -130,14 +100,6 @@ class CoefficientPosterior(Posterior):
 
 def add_in_order(values: Floats) -> Floats:
     """Return sums over the last axis, added from first to last, so that zeros at the end do not change the rounding.
-
-    Parameters
-    ----------
-    values : ndarray of float64, shape (..., q)
-
-    Returns
-    -------
-    ndarray of float64, shape (...)
 
     Examples
     --------

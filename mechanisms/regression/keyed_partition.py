@@ -48,21 +48,11 @@ _BATCH = 512  # number of rows per batch; a batch fits in the L1 cache
 
 @dataclass(frozen=True, eq=False)
 class KeyedPartition:
-    """Assignment of rows to partitions; draw one with `keyed_partition`.
-
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows n.
-    n_partitions : int
-        Number of partitions M.
-    keys : ndarray of uint32, shape (rounds,)
-        One key per round; the number of rounds is even.
-    """
+    """Assignment of rows to partitions; draw one with `keyed_partition`."""
 
     n_rows: int
     n_partitions: int
-    keys: NDArray[np.uint32] = field(repr=False)
+    keys: NDArray[np.uint32] = field(repr=False)  # one per round; the number of rounds is even
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -71,29 +61,7 @@ class KeyedPartition:
         return size + (np.arange(self.n_partitions) < n_larger)
 
     def labels(self, first: int, count: int) -> NDArray[np.int32]:
-        """Return the partition labels of consecutive rows.
-
-        Parameters
-        ----------
-        first, count : int
-            Index of the first row, and number of rows; all rows must be in {0, …, n − 1}.
-
-        Returns
-        -------
-        ndarray of int32, shape (count,)
-            Labels from 0 to M − 1.
-
-        Raises
-        ------
-        ValueError
-            If a row is outside {0, …, n − 1}.
-
-        Examples
-        --------
-        >>> partition = keyed_partition(np.random.default_rng(1), n_rows=7, n_partitions=3)
-        >>> partition.labels(0, 7), partition.labels(4, 2), partition.sizes
-        (array([2, 0, 1, 0, 1, 0, 2], dtype=int32), array([1, 0], dtype=int32), array([3, 2, 2]))
-        """
+        """Return the partition labels, from 0 to M − 1, of consecutive rows."""
         if not 0 <= first <= first + count <= self.n_rows:
             raise ValueError(
                 f"rows must be between 0 and {self.n_rows - 1}, got {count} rows from row {first}; stay in this range"
@@ -106,35 +74,12 @@ class KeyedPartition:
 
 
 def keyed_partition(rng: np.random.Generator, n_rows: int, n_partitions: int) -> KeyedPartition:
-    """Draw a partition of n rows into M parts of almost equal size.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Generator used only to draw the key.
-    n_rows : int
-        Number of rows n, from 1 to `MOST_ROWS`.
-    n_partitions : int
-        Number of partitions M, 1 ≤ M ≤ n.
-
-    Returns
-    -------
-    KeyedPartition
+    """Draw a partition of n rows into M parts of almost equal size; `rng` draws its key only.
 
     Privacy
     -------
     The partition does not depend on the data, and for every key, replacing a row changes only one part. Guarantees
     that hold for every fixed partition therefore hold for this one, and the key may be public.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> keyed_partition(np.random.default_rng(1), n_rows=100_000_003, n_partitions=1000).labels(10**8, 3)
-    array([451, 636, 486], dtype=int32)
     """
     n_rows, n_partitions = validate_integer("n_rows", n_rows), validate_integer("n_partitions", n_partitions)
     if n_rows > MOST_ROWS:

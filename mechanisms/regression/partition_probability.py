@@ -69,55 +69,21 @@ WITHOUT_NOISE = "Not private: without noise."
 
 @dataclass(frozen=True)
 class ProbabilityMethod(Entry):
-    """Aggregation of the probabilities p_j, and post-processing of the noisy aggregate.
+    """Aggregation of the probabilities p_j, and post-processing of the noisy aggregate."""
 
-    Attributes
-    ----------
-    name, note, origin, paper, variant, style
-        See `Entry`.
-    base : str
-        Name of the corresponding method with noise.
-    has_noise : bool
-        False for variants without noise, which isolate the error due to partitioning.
-    is_private : bool
-        True if the release is ε-DP per cutoff.
-    is_mean : bool
-        True if the aggregate is a mean, in [0, 1]; False if it is a sum, in [0, ∞).
-    divides_noise : bool
-        True if the noise is too small by the factor M, as published.
-    aggregate : callable
-        Maps (p, p*) to the aggregate.
-    postprocess : callable
-        Maps (noisy aggregate, M, p*) to probabilities.
-    """
-
-    base: str = field(kw_only=True)
-    has_noise: bool = field(default=True, kw_only=True)
-    is_private: bool = field(default=True, kw_only=True)
-    is_mean: bool = field(kw_only=True)
-    divides_noise: bool = field(default=False, kw_only=True)
-    aggregate: Callable[[Floats, float], Floats] = field(kw_only=True, repr=False)
+    base: str = field(kw_only=True)  # name of the corresponding method with noise
+    has_noise: bool = field(default=True, kw_only=True)  # False for variants that isolate the error due to partitioning
+    is_private: bool = field(default=True, kw_only=True)  # the release is ε-DP per cutoff
+    is_mean: bool = field(kw_only=True)  # the aggregate is a mean, in [0, 1], not a sum, in [0, ∞)
+    divides_noise: bool = field(default=False, kw_only=True)  # the noise is too small by the factor M, as published
+    aggregate: Callable[[Floats, float], Floats] = field(kw_only=True, repr=False)  # (p, p*) -> aggregate
+    # (noisy aggregate, M, p*) -> probabilities
     postprocess: Callable[[Floats, int, float], Floats] = field(kw_only=True, repr=False)
 
 
 @lru_cache(maxsize=64)
 def score_slope(least_probability: float) -> float:
-    """Return κ, the change of the normal score of Fisher's sum per unit change of the posterior normal score.
-
-    Parameters
-    ----------
-    least_probability : float
-        Clipping threshold p* in [0, 1).
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> print(round(score_slope(0.0), 6), round(score_slope(0.001), 6))
-    0.903197 0.89957
-    """
+    """Return κ, the change of the normal score of Fisher's sum per unit change of the posterior normal score."""
 
     def integrand(u: float) -> float:
         return math.exp(-u * u - math.log(2.0 * math.pi) - float(special.log_ndtr(u)))
@@ -253,35 +219,14 @@ class PartitionProbability:
         return self.sensitivity / self.noise_scale if self.noise_scale else math.inf
 
     def guarantee(self, n_cutoffs: int = 1) -> Guarantee | None:
-        """Return the joint guarantee of releases at `n_cutoffs` cutoffs, by basic composition; None if not private.
-
-        Examples
-        --------
-        >>> print(partition_probability("normality", 1000, epsilon=0.25).guarantee(7))
-        1.75-DP
-        >>> published = partition_probability("fisher-published", 1000, epsilon=0.25)
-        >>> print(published.guarantee(), round(published.loss, 9))
-        None 250.0
-        """
+        """Return the joint guarantee of releases at `n_cutoffs` cutoffs, by basic composition; None if not private."""
         n_cutoffs = validate_integer("n_cutoffs", n_cutoffs)
         return Guarantee(n_cutoffs * self.epsilon) if self.method.is_private else None
 
     def aggregate(self, probabilities: ArrayLike) -> Floats:
         """Return the aggregate before noise is added.
 
-        Parameters
-        ----------
-        probabilities : array_like, shape (..., M, c)
-            Probability p_j of each partition at c cutoffs, in [0, 1].
-
-        Returns
-        -------
-        ndarray of float64, shape (..., c)
-
-        Raises
-        ------
-        ValueError
-            If the number of partitions is not M, or a probability is not in [0, 1].
+        The probabilities p_j of M partitions at c cutoffs have shape (..., M, c), the aggregate (..., c).
         """
         p = np.asarray(probabilities, dtype=np.float64)
         if p.ndim < 2 or p.shape[-2] != self.n_partitions:
@@ -303,17 +248,8 @@ class PartitionProbability:
     def release(self, rng: np.random.Generator | None, probabilities: ArrayLike) -> Floats:
         """Release the posterior probability at each cutoff.
 
-        Parameters
-        ----------
-        rng : numpy.random.Generator or None
-            May be None for variants without noise.
-        probabilities : array_like, shape (..., M, c)
-            Probability p_j of each partition at c cutoffs, in [0, 1].
-
-        Returns
-        -------
-        ndarray of float64, shape (..., c)
-            Probabilities in [0, 1]; 0 or 1 if the noisy aggregate is out of range.
+        The probabilities p_j of M partitions at c cutoffs have shape (..., M, c), the released ones (..., c), in
+        [0, 1]; they are 0 or 1 if the noisy aggregate is out of range. `rng` may be None for variants without noise.
 
         Privacy
         -------
@@ -322,21 +258,6 @@ class PartitionProbability:
         P2 divides the sensitivity of a sum by M. The guarantee holds for noise in real arithmetic; use these draws for
         simulation. The computation of the p_j must not reject rows because of their values, because a rejection reveals
         information about them.
-
-        Raises
-        ------
-        ValueError
-            As `aggregate`, or if `rng` is None and the method has noise.
-
-        Examples
-        --------
-        With and without noise, at cutoffs where the probability in each partition is 0.4 and 0.6:
-
-        >>> p = np.full((100, 2), [0.4, 0.6])
-        >>> partition_probability("normality", 100, epsilon=1.0).release(np.random.default_rng(1), p).round(3)
-        array([0.006, 0.999])
-        >>> partition_probability("normality-noiseless", 100, epsilon=1.0).release(np.random.default_rng(1), p).round(3)
-        array([0.006, 0.994])
         """
         found = self.aggregate(probabilities)
         if self.noise_scale:
@@ -388,13 +309,7 @@ def partition_probability(
 
 
 def require_generator(rng: np.random.Generator | None, name: str) -> np.random.Generator:
-    """Return `rng` after checking that it is not None, because a method with noise requires a generator.
-
-    Raises
-    ------
-    ValueError
-        If `rng` is None.
-    """
+    """Return `rng` after checking that it is not None, because a method with noise requires a generator."""
     if rng is None:
         raise ValueError(f"{name} must have a generator for its noise, got None; pass a numpy.random.Generator")
     return rng

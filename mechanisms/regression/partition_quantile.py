@@ -71,22 +71,12 @@ _NEAR = 8.0  # largest expected distance of a value from the centre, in scales
 
 @dataclass(frozen=True)
 class ReleasedQuantiles:
-    """Released quantiles of one data set at c probabilities.
-
-    Attributes
-    ----------
-    values : ndarray of float64, shape (c,)
-        Quantiles.
-    centres, half_widths : ndarray of float64, shape (c,)
-        Intervals to which the quantiles of the partitions were clipped.
-    capped : ndarray of bool, shape (c,)
-        True if the search reached its last interval without finding an interval that contains enough values.
-    """
+    """Released quantiles of one data set at c probabilities."""
 
     values: Floats
-    centres: Floats
+    centres: Floats  # centres and half-widths of the intervals to which partition quantiles were clipped
     half_widths: Floats
-    capped: NDArray[np.bool_]
+    capped: NDArray[np.bool_]  # the search reached its last interval without finding enough values
 
     @classmethod
     def from_columns(cls, columns: Sequence[tuple[float, float, float, bool]]) -> ReleasedQuantiles:
@@ -130,15 +120,7 @@ class PartitionQuantile:
         return self.split[0] if self.method.is_centred else 0.0
 
     def guarantee(self, n_quantiles: int = 1) -> Guarantee | None:
-        """Return the joint guarantee of releasing `n_quantiles` quantiles, by basic composition; None without noise.
-
-        Examples
-        --------
-        >>> print(partition_quantile("quantile", 100, epsilon=0.9, split=(0.45, 0.45)).guarantee(7))
-        6.3-DP
-        >>> print(partition_quantile("quantile-centred", 100, epsilon=0.9, split=(0.2, 0.25, 0.45)).guarantee(7))
-        5.1-DP
-        """
+        """Return the joint guarantee of releasing `n_quantiles` quantiles, by basic composition; None without noise."""
         n_quantiles = validate_integer("n_quantiles", n_quantiles)
         if not self.method.is_private:
             return None
@@ -149,30 +131,9 @@ class PartitionQuantile:
 
         For ``quantile-centred``, an interval is a miss if the scale is wrong by a factor above √2, or the centre by
         more than two scales; the q_j are assumed to be normal with mean D and standard deviation w. For the other
-        methods, it is a miss if the search reaches its last interval although all |q_j| ≤ μ2ᵗ, t = T/2. The
-        probability is 0 for methods without noise.
-
-        Parameters
-        ----------
-        n_quantiles : int
-            Number of released quantiles.
-        ratio : float
-            |D|/w ≥ 0. The default is a large public bound, for planning. After a release, use the ratio of the released
-            centre and scale.
-
-        Returns
-        -------
-        float
-            Probability in [0, 1], which depends only on the arguments and on public parameters.
-
-        Examples
-        --------
-        With 20 partitions, a miss is almost certain:
-
-        >>> large = partition_quantile("quantile-centred", 100, epsilon=0.9, split=(0.2, 0.25, 0.45))
-        >>> small = partition_quantile("quantile-centred", 20, epsilon=0.9, split=(0.18, 0.27, 0.45))
-        >>> round(large.miss_probability(ratio=7.0), 3), round(small.miss_probability(), 3)
-        (0.006, 1.0)
+        methods, it is a miss if the search reaches its last interval although all |q_j| ≤ μ2ᵗ, t = T/2. The probability
+        is 0 for methods without noise. `ratio` is |D|/w. The default is a large public bound, for planning. After a
+        release, use the ratio of the released centre and scale. With 20 partitions, a miss is almost certain.
         """
         if not self.method.has_noise:
             return 0.0
@@ -198,19 +159,9 @@ class PartitionQuantile:
     def release(self, rng: np.random.Generator | None, quantiles: ArrayLike, spreads: ArrayLike) -> ReleasedQuantiles:
         """Release the posterior quantiles of one data set.
 
-        Parameters
-        ----------
-        rng : numpy.random.Generator or None
-            May be None for variants without noise.
-        quantiles : array_like, shape (M, c)
-            Quantile q_j of each partition at c probabilities, not NaN, from posteriors with the likelihood raised to
-            the power M.
-        spreads : array_like, shape (M,)
-            Standard deviations s_j > 0 of these posteriors, inf if undefined; ``quantile`` does not use them.
-
-        Returns
-        -------
-        ReleasedQuantiles
+        The quantiles q_j of M partitions at c probabilities, shape (M, c), are from posteriors with the likelihood
+        raised to the power M, and `spreads` are the standard deviations s_j > 0 of these posteriors, inf if undefined;
+        ``quantile`` does not use them. `rng` may be None for variants without noise.
 
         Privacy
         -------
@@ -220,24 +171,6 @@ class PartitionQuantile:
         guarantee holds for noise in real arithmetic; use these draws for simulation, and `publish_quantiles` for real
         data. The computation of the q_j must not reject rows because of their values, because a rejection reveals
         information about them.
-
-        Raises
-        ------
-        ValueError
-            If shapes are incompatible, or a value is invalid.
-
-        Examples
-        --------
-        The interval around 0 is wider than the one around a released centre, and the noise has a larger scale:
-
-        >>> rng = np.random.default_rng(1)
-        >>> q = 2.0 + 0.3 * rng.standard_normal((100, 1))
-        >>> s = np.full(100, 0.03)
-        >>> for name, split in (("quantile", (0.45, 0.45)), ("quantile-centred", (0.2, 0.25, 0.45))):
-        ...     found = partition_quantile(name, 100, epsilon=0.9, split=split).release(rng, q, s)
-        ...     print(name, found.values.round(2), found.centres.round(2), found.half_widths.round(2))
-        quantile [2.49] [0.] [4.]
-        quantile-centred [2.04] [2.12] [0.73]
         """
         q, s = self.validate(quantiles, spreads)
         noise = require_generator(rng, self.name) if self.method.has_noise else None

@@ -70,39 +70,15 @@ def coefficient_posterior(
 ) -> CoefficientPosterior:
     """Return the posterior of coefficient k in each partition.
 
-    Parameters
-    ----------
-    statistics : RegressionStatistics
-        Statistics of shape (...).
-    k : int
-        Coefficient, 0 ≤ k < d; 0 is the intercept if there is one.
-    prior : Prior
-        Prior that is used in every partition.
-    error_variance : float, optional
-        σ² if it is known; unknown by default.
-    power : array_like, shape () or (...)
-        Power M > 0 of the likelihood.
-    substitute : tuple of float, optional
-        Public mean and standard deviation of a normal distribution, which replaces the posterior of each partition
-        whose rows determine no posterior. By default, such a partition raises an error.
-
-    Returns
-    -------
-    CoefficientPosterior
-        Posterior of shape (...).
+    Statistics and posterior have shape (...). Coefficient 0 is the intercept if there is one, the error variance σ² is
+    unknown by default, and `power` is the power M of the likelihood. `substitute` is the public mean and standard
+    deviation of a normal distribution, which replaces the posterior of each partition whose rows determine no
+    posterior. By default, such a partition raises an error.
 
     Privacy
     -------
     The posterior of a partition depends only on its own rows, to the last bit. With `substitute`, no error depends on
     the rows, so a release that is computed from the posteriors requires no condition on the rows.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or a partition has too few rows for an unknown error variance. Without `substitute`,
-        also if the rows of a partition determine no posterior: collinear columns under a flat or Zellner prior, an
-        exact fit with unknown error variance, or rows that conflict with a semi-conjugate prior. The message names the
-        first such partition.
 
     Examples
     --------

@@ -30,10 +30,7 @@ class FlatPrior:
 class ZellnerPrior:
     """Zellner's g-prior: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), and p(σ²) ∝ 1/σ² if σ² is unknown.
 
-    Parameters
-    ----------
-    g : float
-        g > 0; the posterior mean is the least squares estimate times g/(g + 1).
+    The posterior mean is the least squares estimate times g/(g + 1).
     """
 
     g: float
@@ -46,14 +43,8 @@ class ZellnerPrior:
 class ConjugatePrior:
     """Conjugate prior: β | σ² ~ N(mean, σ²·precision⁻¹), σ² ~ IG(shape, rate).
 
-    Parameters
-    ----------
-    mean : float or array_like, shape (d,)
-        μ; a scalar applies to all coefficients.
-    precision : float or array_like, shape (d, d)
-        Λ, positive definite; a scalar is multiplied by the identity matrix.
-    shape, rate : float
-        Parameters > 0 of the inverse gamma distribution of σ², ∝ (σ²)^(−shape−1)·exp(−rate/σ²).
+    A scalar mean μ applies to all coefficients, and a scalar precision Λ is multiplied by the identity matrix. IG has
+    the density ∝ (σ²)^(−shape−1)·exp(−rate/σ²).
     """
 
     mean: ArrayLike = 0.0
@@ -77,13 +68,7 @@ class ConjugatePrior:
             )
 
     def arrays(self, d: int) -> tuple[Floats, Floats]:
-        """Return μ, shape (d,), and the Cholesky factor L of Λ, shape (d, d), for d coefficients.
-
-        Raises
-        ------
-        ValueError
-            If the prior was declared for a different number of coefficients.
-        """
+        """Return μ, shape (d,), and the Cholesky factor L of Λ, shape (d, d), for d coefficients."""
         mean, precision = (np.asarray(each, dtype=np.float64) for each in (self.mean, self.precision))
         if mean.shape not in ((), (d,)) or precision.shape not in ((), (d, d)):
             raise ValueError(

@@ -42,35 +42,10 @@ _DIGITS = 50
 def publish_probabilities(mechanism: PartitionProbability, probabilities: ArrayLike) -> Floats:
     """Release the posterior probability at each cutoff of real data.
 
-    Parameters
-    ----------
-    mechanism : PartitionProbability
-        A private method.
-    probabilities : array_like, shape (M, c)
-        Probability p_j of each partition at c cutoffs, in [0, 1].
-
-    Returns
-    -------
-    ndarray of float64, shape (c,)
-
     Privacy
     -------
     As for `PartitionProbability.release`, but with exact draws. The aggregate differs from the one with continuous
     noise by at most 2⁻³³·M times the range of a contribution.
-
-    Raises
-    ------
-    ValueError
-        As `PartitionProbability.aggregate`, or if the method is not private.
-    ModuleNotFoundError
-        If OpenDP is not installed.
-
-    Examples
-    --------
-    >>> from mechanisms.regression.partition_probability import partition_probability
-    >>> released = publish_probabilities(partition_probability("normality", 100, epsilon=1.0), np.full((100, 1), 0.9))
-    >>> print(released.round(3))
-    [1.]
     """
     if not mechanism.method.is_private:
         raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
@@ -87,35 +62,9 @@ def publish_probabilities(mechanism: PartitionProbability, probabilities: ArrayL
 def publish_quantiles(mechanism: PartitionQuantile, quantiles: ArrayLike, spreads: ArrayLike) -> ReleasedQuantiles:
     """Release the posterior quantiles of real data.
 
-    Parameters
-    ----------
-    mechanism : PartitionQuantile
-        A private method.
-    quantiles, spreads : array_like, shapes (M, c) and (M,)
-        As for `PartitionQuantile.release`.
-
-    Returns
-    -------
-    ReleasedQuantiles
-
     Privacy
     -------
     As for `PartitionQuantile.release`, but with exact draws.
-
-    Raises
-    ------
-    ValueError
-        As `PartitionQuantile.release`, or if the method is not private.
-    ModuleNotFoundError
-        If OpenDP is not installed.
-
-    Examples
-    --------
-    >>> from mechanisms.regression.partition_quantile import partition_quantile
-    >>> method = partition_quantile("quantile-centred", 1000, epsilon=30.0, split=(10.0, 10.0, 10.0))
-    >>> released = publish_quantiles(method, np.full((1000, 1), 2.0), np.full(1000, 0.01))
-    >>> print(released.values.round(1))
-    [2.]
     """
     if not mechanism.method.is_private:
         raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
@@ -137,22 +86,8 @@ def publish_quantiles(mechanism: PartitionQuantile, quantiles: ArrayLike, spread
 def draw_window(values: Sequence[int], half_window: int, epsilon: float, reach: int, level: int | None = None) -> int:
     """Draw an integer x, |x| ≤ reach, with probability ∝ b(x)·exp((ε/2)·#{j : |v_j − x| ≤ h}).
 
-    Parameters
-    ----------
-    values : sequence of int
-        Private values v_j.
-    half_window : int
-        Half-width h ≥ 1 of the window.
-    epsilon : float
-        Privacy loss in nats.
-    reach : int
-        Largest |x|, which is public.
-    level : int, optional
-        The base weight b(x) is 1 for |x| < 2^level, and then halves whenever |x| doubles. By default b(x) = 1.
-
-    Returns
-    -------
-    int
+    Values v_j and half-width h = `half_window` are integers. The base weight b(x) is 1 for |x| < 2^level, and then
+    halves whenever |x| doubles; without a level, b(x) = 1.
 
     Privacy
     -------
@@ -170,14 +105,7 @@ def draw_window(values: Sequence[int], half_window: int, epsilon: float, reach: 
 def window_weights(
     values: Sequence[int], half_window: int, epsilon: float, reach: int, level: int | None = None
 ) -> list[tuple[int, int, int]]:
-    """Return the steps of the distribution of `draw_window`, each as (start, stop, total weight of its integers).
-
-    Examples
-    --------
-    >>> steps = window_weights([0], half_window=1, epsilon=2.0, reach=3)
-    >>> print([(start, stop, round(weight / steps[0][2], 6)) for start, stop, weight in steps])
-    [(-3, -1, 1.0), (-1, 2, 4.077423), (2, 4, 1.0)]
-    """
+    """Return the steps of the distribution of `draw_window`, each as (start, stop, total weight of its integers)."""
     v = [min(max(value, -reach), reach) for value in values]
     starts, ends = sorted(value - half_window for value in v), sorted(value + half_window + 1 for value in v)
     levels = [] if level is None else [2**power for power in range(level, reach.bit_length() + 1)]

@@ -12,26 +12,13 @@ __all__ = ["QUANTILE_METHODS", "QuantileMethod"]
 
 @dataclass(frozen=True)
 class QuantileMethod(Entry):
-    """Method of choosing the clipping interval.
+    """Method of choosing the clipping interval."""
 
-    Attributes
-    ----------
-    name, note, origin, paper, variant, style
-        See `Entry`.
-    base : str
-        Name of the corresponding method with noise.
-    is_exact : bool
-        True if the noise of the search is calibrated to the exact privacy loss of the search.
-    has_noise : bool
-        False for variants without noise.
-    is_centred : bool
-        True if the centre of the interval is released; False if it is 0.
-    """
-
-    base: str = field(kw_only=True)
+    base: str = field(kw_only=True)  # name of the corresponding method with noise
+    # the noise of the search is calibrated to its exact privacy loss
     is_exact: bool = field(default=False, kw_only=True)
     has_noise: bool = field(default=True, kw_only=True)
-    is_centred: bool = field(kw_only=True)
+    is_centred: bool = field(kw_only=True)  # the centre of the interval is released instead of being 0
 
     @property
     def is_private(self) -> bool:

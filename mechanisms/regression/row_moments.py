@@ -30,31 +30,9 @@ def row_moments(
 ) -> tuple[NDArray[np.int64], Floats, Floats]:
     """Return counts, means and scatter of each partition.
 
-    Parameters
-    ----------
-    x : ndarray, shape (n, p)
-        Numeric columns.
-    y : ndarray, shape (n,)
-        Outcome.
-    labels : ndarray of int, shape (n,)
-        Partition label of each row, in 0 … M − 1.
-    n_partitions : int
-        Number of partitions M.
-
-    Returns
-    -------
-    n_rows : ndarray of int64, shape (M,)
-    means : ndarray of float64, shape (M, p + 1)
-        Means; 0 for a partition without rows, and not finite if a value is not finite or a square overflows.
-    scatter : ndarray of float64, shape (M, p + 1, p + 1)
-        Σ (z − z̄)(z − z̄)ᵀ; 0 or not finite in the same cases.
-
-    Examples
-    --------
-    >>> x, y = np.array([[1.0], [2.0], [4.0]]), np.array([1.0, 0.0, 2.0])
-    >>> n_rows, means, scatter = row_moments(x, y, np.array([1, 0, 1]), n_partitions=3)
-    >>> n_rows.tolist(), means[1].tolist(), scatter[1].tolist()
-    ([1, 2, 0], [2.5, 1.5], [[4.5, 1.5], [1.5, 0.5]])
+    Return, for M partitions, counts (M,), means (M, p + 1) and scatter Σ (z − z̄)(z − z̄)ᵀ, shape (M, p + 1, p + 1), of
+    z = (x, y). Means and scatter are 0 for a partition without rows, and not finite if a value is not finite or a
+    square overflows.
     """
     width = x.shape[1] + 1
     lower = np.tril_indices(width + 1)

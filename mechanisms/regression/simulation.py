@@ -20,36 +20,12 @@ def simulate_statistics(
 ) -> RegressionStatistics:
     """Draw rows of y = β₀ + x·β + e, x ~ N(0, I), e ~ N(0, σ²), and return their statistics.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    sizes : array_like of int, shape (M,)
-        Number of rows per partition, ≥ 1.
-    coefficients : array_like, shape (p + 1,)
-        Intercept β₀ and slopes β; p ≥ 1.
-    error_std : float
-        Standard deviation σ of e, finite and > 0.
-
-    Returns
-    -------
-    RegressionStatistics
-        Statistics of shape (M,), with an intercept.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
+    `sizes` are the numbers of rows in M partitions, and `coefficients` are β₀ and p ≥ 1 slopes.
 
     Notes
     -----
     The sums are accumulated over (x, e), whose expected means are 0, so centring causes no cancellation. The
     statistics of y are computed from them.
-
-    Examples
-    --------
-    >>> statistics = simulate_statistics(np.random.default_rng(1), [500, 500], [1.0, 2.0], error_std=0.01)
-    >>> (statistics.scatter[:, 0, 1] / statistics.scatter[:, 0, 0]).round(2)
-    array([2., 2.])
     """
     n_rows, b = np.asarray(sizes), np.asarray(coefficients, dtype=np.float64)
     if n_rows.ndim != 1 or n_rows.dtype.kind not in "iu" or not n_rows.size or n_rows.min() < 1:

@@ -36,37 +36,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RegressionStatistics:
-    """Sufficient statistics of the rows of each partition.
+    """Sufficient statistics of the rows of each partition."""
 
-    Attributes
-    ----------
-    n_rows : ndarray of int64, shape (...)
-        Number of rows per partition, ≥ 0.
-    means : ndarray of float64, shape (..., p + 1)
-        Means of the p columns and, last, of the outcome y; 0 for a partition without rows.
-    scatter : ndarray of float64, shape (..., p + 1, p + 1)
-        Σ (z − z̄)(z − z̄)ᵀ of z = (x, y).
-    intercept : bool
-        True if the model has an intercept, which is coefficient 0; x has no column of ones.
-
-    Raises
-    ------
-    ValueError
-        If shapes are incompatible, a value is not finite, or there are neither columns nor an intercept.
-
-    Examples
-    --------
-    >>> statistics = partition_statistics([[0.0], [1.0], [2.0], [3.0]], [1.0, 3.0, 5.0, 7.0], [0, 0, 1, 1])
-    >>> statistics.means.tolist(), statistics.scatter[0].tolist()
-    ([[0.5, 2.0], [2.5, 6.0]], [[0.5, 1.0], [1.0, 2.0]])
-    >>> statistics.pool().XtX.tolist()
-    [[4.0, 6.0], [6.0, 14.0]]
-    """
-
-    n_rows: NDArray[np.int64] = field(repr=False)
-    means: Floats = field(repr=False)
-    scatter: Floats = field(repr=False)
-    intercept: bool = True
+    n_rows: NDArray[np.int64] = field(repr=False)  # shape (...)
+    means: Floats = field(repr=False)  # of p columns and, last, of the outcome, shape (..., p + 1); 0 without rows
+    scatter: Floats = field(repr=False)  # Σ (z − z̄)(z − z̄)ᵀ of z = (x, y), shape (..., p + 1, p + 1)
+    intercept: bool = True  # the model has an intercept, coefficient 0; x has no column of ones
 
     def __post_init__(self) -> None:
         n_rows = np.asarray(self.n_rows)
@@ -104,13 +79,7 @@ class RegressionStatistics:
 
     @staticmethod
     def stack(parts: Sequence[RegressionStatistics]) -> RegressionStatistics:
-        """Stack statistics of equal shape along a new first axis; ``pool(0)`` then combines chunks of one table.
-
-        Raises
-        ------
-        ValueError
-            If there are no parts, or their shapes or intercepts differ.
-        """
+        """Stack statistics of equal shape along a new first axis; ``pool(0)`` then combines chunks of one table."""
         kinds = sorted({(part.means.shape, part.intercept) for part in parts})
         if len(kinds) != 1:
             raise ValueError(
@@ -126,26 +95,7 @@ class RegressionStatistics:
         )
 
     def pool(self, axis: int = -1) -> RegressionStatistics:
-        """Return the statistics of the union of the partitions along an axis.
-
-        Parameters
-        ----------
-        axis : int
-            Axis of `n_rows` to sum over; the last by default.
-
-        Returns
-        -------
-        RegressionStatistics
-
-        Examples
-        --------
-        >>> rng = np.random.default_rng(1)
-        >>> x, y = rng.standard_normal((90, 2)) + 1e6, rng.standard_normal(90)
-        >>> whole = partition_statistics(x, y, np.zeros(90, int))[0]
-        >>> parts = partition_statistics(x, y, np.arange(90) % 3).pool()
-        >>> bool(np.allclose(whole.scatter, parts.scatter, rtol=1e-8, atol=1e-8))
-        True
-        """
+        """Return the statistics of the union of the partitions along an axis."""
         axis = axis % self.n_rows.ndim
         n = self.n_rows.sum(axis)
         share = self.n_rows / np.maximum(np.expand_dims(n, axis), 1)
@@ -157,13 +107,7 @@ class RegressionStatistics:
         return RegressionStatistics(n, means, np.sum(self.scatter + between, axis), self.intercept)
 
     def add_to_outcome(self, coefficients: ArrayLike) -> RegressionStatistics:
-        """Return the statistics of the same rows with y replaced by y + β₀ + x·β.
-
-        Parameters
-        ----------
-        coefficients : array_like, shape (d,)
-            β₀ first if there is an intercept, then one coefficient per column.
-        """
+        """Return the statistics of the same rows with y replaced by y + β₀ + x·β; `coefficients` start with any β₀."""
         b = np.asarray(coefficients, dtype=np.float64)
         slopes = b[bool(self.intercept) :]
         step = np.eye(self.means.shape[-1])
@@ -202,27 +146,6 @@ def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
     """Return the sizes of ⌊n/size⌋ partitions of n rows.
 
     Sizes are at least `size` and differ by at most one; the first partitions are the larger ones.
-
-    Parameters
-    ----------
-    n : int
-        Number of rows.
-    size : int
-        Smallest number of rows per partition, 1 ≤ size ≤ n.
-
-    Returns
-    -------
-    ndarray of int64, shape (M,)
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> partition_sizes(11, 3)
-    array([4, 4, 3])
     """
     n, size = validate_size(n), validate_integer("size", size, advice="pass the rows per partition")
     if size > n:
@@ -234,28 +157,12 @@ def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
 
 
 def draw_partition(rng: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
-    """Divide n rows at random into partitions with the sizes of `partition_sizes`.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    n, size : int
-        As in `partition_sizes`.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-        Partition label of each row, from 0.
+    """Divide n rows at random into partitions, labelled from 0, with the sizes of `partition_sizes`.
 
     Privacy
     -------
     The partition does not depend on the data. Replacing a row changes one partition, and guarantees hold for every
     fixed partition.
-
-    Examples
-    --------
-    >>> draw_partition(np.random.default_rng(1), 7, 3)
-    array([1, 0, 0, 1, 0, 1, 0])
     """
     sizes = partition_sizes(n, size)
     return rng.permutation(np.repeat(np.arange(sizes.size), sizes))
@@ -266,35 +173,9 @@ def partition_statistics(
 ) -> RegressionStatistics:
     """Return the statistics of each partition in a table or in a chunk of a table.
 
-    Parameters
-    ----------
-    x : array_like, shape (n, p)
-        Finite columns, without a column of ones if there is an intercept.
-    y : array_like, shape (n,)
-        Finite outcome.
-    partition : array_like of int, shape (n,)
-        Partition label of each row, from 0.
-    n_partitions : int, optional
-        Number of partitions M; the largest label plus one by default. A chunk need not contain rows of every partition.
-    intercept : bool
-        True if the model has an intercept.
-
-    Returns
-    -------
-    RegressionStatistics
-        Statistics of shape (M,). ``RegressionStatistics.stack(chunks).pool(0)`` combines chunks.
-
-    Raises
-    ------
-    ValueError
-        If shapes are incompatible, a row has a value that is not finite (the message states the first such row), or a
-        partition label is invalid.
-
-    Examples
-    --------
-    >>> statistics = partition_statistics([[1.0], [2.0], [4.0]], [1.0, 0.0, 2.0], [1, 0, 1], n_partitions=3)
-    >>> statistics.n_rows.tolist(), statistics.means[1].tolist()
-    ([1, 2, 0], [2.5, 1.5])
+    Columns x have shape (n, p), without a column of ones if there is an intercept; labels are from 0. The number of
+    partitions is the largest label plus one by default. A chunk need not contain rows of every partition, and
+    ``RegressionStatistics.stack(chunks).pool(0)`` combines chunks.
     """
     columns, outcome, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), np.asarray(partition)
     n = len(outcome) if outcome.ndim == 1 else -1

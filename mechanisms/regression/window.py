@@ -22,23 +22,12 @@ class WindowDistribution(OutputDistribution):
     """Output distribution of the exponential mechanism whose score is the number of values in a window.
 
     The density is piecewise constant, up to the factor 1/√(x² + μ²).
-
-    Attributes
-    ----------
-    edges : ndarray of float64, shape (s + 1,)
-        Ends of the steps of the density, ascending.
-    log_masses : ndarray of float64, shape (s,)
-        Log probability of each step; −inf for steps of length zero.
-    unit : float
-        μ of the density 1/√(x² + μ²) within a step; inf for a uniform density.
-    epsilon : float
-        Privacy loss of one draw, in nats.
     """
 
-    edges: Floats = field(repr=False)
-    log_masses: Floats = field(repr=False)
-    unit: float
-    epsilon: float
+    edges: Floats = field(repr=False)  # ends of the s steps of the density, ascending
+    log_masses: Floats = field(repr=False)  # log probability of each step, shape (s,); −inf for steps of length zero
+    unit: float  # μ of the density 1/√(x² + μ²) within a step; inf for a uniform density
+    epsilon: float  # of one draw, in nats
 
     @property
     def guarantee(self) -> Guarantee:
@@ -78,33 +67,13 @@ def window_distribution(
 ) -> WindowDistribution:
     """Return the distribution ∝ exp((ε/2)·#{j : |v_j − x| ≤ h})/√(x² + μ²) over a public range.
 
-    Parameters
-    ----------
-    values : array_like, shape (M,)
-        Values v_j, not NaN.
-    half_window : float
-        Half-width h > 0 of the window, which may be the result of an earlier release.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-    reach : tuple of float
-        Finite lower and upper ends of the range, which are public.
-    unit : float
-        μ > 0; by default the base distribution is uniform.
-
-    Returns
-    -------
-    WindowDistribution
+    The values are v_j, and the half-width h, which may be the result of an earlier release, is > 0. The finite range
+    `reach` is public. μ = `unit` > 0; by default the base distribution is uniform.
 
     Privacy
     -------
     A draw is ε-DP: replacing one value changes every count by at most 1, and the normaliser by a factor of at most
     e^(ε/2). Values outside the range are clipped to it, so that windows at its ends contain them.
-
-    Examples
-    --------
-    >>> distribution = window_distribution([0.2, 0.3], half_window=0.25, epsilon=2.0, reach=(0.0, 1.0))
-    >>> distribution.edges.round(2), np.exp(distribution.log_masses).round(3)
-    (array([0.  , 0.  , 0.05, 0.45, 0.55, 1.  ]), array([0.   , 0.036, 0.775, 0.071, 0.118]))
     """
     v = np.asarray(values, dtype=np.float64)
     low, high = reach

@@ -35,30 +35,7 @@ _NEGLIGIBLE = 1e-18
 
 
 def concentrated_delta(rho: float, epsilon: ArrayLike) -> Floats:
-    """Return the smallest δ for which ρ-zCDP implies (ε, δ)-DP by corollary 13 of Canonne, Kamath & Steinke (2020).
-
-    Parameters
-    ----------
-    rho : float
-        ρ in nats, finite and > 0.
-    epsilon : array_like
-        ε ≥ 0 in nats, any shape.
-
-    Returns
-    -------
-    ndarray of float64, shape of `epsilon`
-        δ in [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> print(f"{concentrated_delta(0.1, 2.0):.3e}")
-    4.325e-06
-    """
+    """Return the smallest δ for which ρ-zCDP implies (ε, δ)-DP by corollary 13 of Canonne, Kamath & Steinke (2020)."""
     rho = ConcentratedGuarantee(rho).rho
     losses = np.asarray(epsilon, dtype=np.float64)
     if not np.all(losses >= 0):
@@ -69,30 +46,7 @@ def concentrated_delta(rho: float, epsilon: ArrayLike) -> Floats:
 def concentrated_epsilon(rho: float, delta: float) -> float:
     """Return the smallest ε for which ρ-zCDP implies (ε, δ)-DP by corollary 13 of Canonne, Kamath & Steinke (2020).
 
-    Parameters
-    ----------
-    rho : float
-        ρ in nats, finite and > 0.
-    delta : float
-        δ in (0, 1).
-
-    Returns
-    -------
-    float
-        ε ≥ 0 in nats, at most ρ + 2·√(ρ·ln(1/δ)), the result of Bun & Steinke's conversion.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    The result, and that of Bun & Steinke's conversion:
-
-    >>> rho, delta = 0.1, 1e-6
-    >>> print(round(concentrated_epsilon(rho, delta), 4), round(rho + 2 * math.sqrt(rho * math.log(1 / delta)), 4))
-    2.1419 2.4508
+    It is at most ρ + 2·√(ρ·ln(1/δ)), the result of Bun & Steinke's conversion.
     """
     rho, delta = ConcentratedGuarantee(rho).rho, validate_delta(delta)
     low, high = 0.0, rho + 2.0 * math.sqrt(-rho * math.log(delta))
@@ -109,25 +63,12 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
 def concentrated_profile(guarantee: ConcentratedGuarantee) -> PrivacyProfile:
     """Return an upper bound on the privacy profiles of all mechanisms with a zero-concentrated guarantee.
 
-    Parameters
-    ----------
-    guarantee : ConcentratedGuarantee
-
-    Returns
-    -------
-    PrivacyProfile
-        Profile with the neighbouring relation and the status of the guarantee.
+    The profile has the neighbouring relation and the status of the guarantee.
 
     Notes
     -----
     Profiles are convex in e^ε, but the bound of corollary 13 is not. The function returns the lower convex hull of the
     bound at the points of a grid: every convex profile that satisfies the bound at these points lies below the hull.
-
-    Examples
-    --------
-    >>> profile = concentrated_profile(ConcentratedGuarantee(0.1))
-    >>> print(f"{profile.delta(2.0):.3e}", round(profile.epsilon(1e-6), 4))
-    4.325e-06 2.1419
     """
     end = min(concentrated_epsilon(guarantee.rho, _NEGLIGIBLE), LARGEST_LOSS)
     epsilons = np.arange(1 + math.ceil(end / STEP)) * STEP

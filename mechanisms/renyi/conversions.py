@@ -90,29 +90,6 @@ def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: flo
     """Return the smallest δ for which a Rényi curve implies (ε, δ)-DP by the best known conversion.
 
     The conversion is applied at each of the given orders, and the smallest δ is returned.
-
-    Parameters
-    ----------
-    orders, renyi_epsilons
-        As in `approximate_epsilon`.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-
-    Returns
-    -------
-    float
-        δ in [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> orders = np.arange(2, 200)
-    >>> print(f"{approximate_delta(orders, orders / 200, 0.43):.2e}")
-    9.98e-07
     """
     lam, curve = _curve(orders, renyi_epsilons)
     epsilon = validate_epsilon(epsilon)
@@ -126,32 +103,6 @@ def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float
     """Return ε′ = ε + ln(1/δ)/(λ − 1): by Mironov (2017), proposition 3, (λ, ε)-RDP implies (ε′, δ)-DP.
 
     The result of `approximate_epsilon` is never larger.
-
-    Parameters
-    ----------
-    order : float
-        Order λ > 1, finite.
-    renyi_epsilon : float
-        Bound ε on the Rényi divergence in nats, finite and > 0.
-    delta : float
-        δ in (0, 1).
-
-    Returns
-    -------
-    float
-        ε′ in nats.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    The classical and the best known conversion at one order:
-
-    >>> print(round(classical_epsilon(54, 54 / 200, 1e-6), 4), round(approximate_epsilon([54], [54 / 200], 1e-6), 4))
-    0.5307 0.4367
     """
     order, renyi_epsilon, delta = validate_order(order), validate_epsilon(renyi_epsilon), validate_delta(delta)
     if order == 1:
@@ -162,34 +113,13 @@ def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float
 def pure_renyi(epsilon: float, order: float) -> float:
     """Return the largest Rényi divergence of order λ that a pure ε-DP mechanism can have.
 
-    Parameters
-    ----------
-    epsilon : float
-        Pure privacy loss in nats, finite and > 0.
-    order : float
-        Order λ ≥ 1; 1 is the Kullback–Leibler divergence, inf the pure loss.
-
-    Returns
-    -------
-    float
-        Divergence in nats, in (0, min(ε, λε²/2)], with full relative precision.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
+    λ = 1 is the Kullback–Leibler divergence, inf the pure loss. The divergence is in (0, min(ε, λε²/2)], with full
+    relative precision.
 
     Notes
     -----
     With x = (λ−1)ε, the mean of exp((λ−1)Z) under randomised response is p·e^x + (1−p)·e^(−x), which equals
     1 + tanh(ε/2)·sinh(x) + 2·sinh²(x/2), a sum of positive terms. At λ = 1 the divergence is ε·tanh(ε/2).
-
-    Examples
-    --------
-    The divergence of order 10, its upper bound λε²/2, and the divergence of infinite order:
-
-    >>> print(round(pure_renyi(0.1, 10), 6), round(10 * 0.1**2 / 2, 6), pure_renyi(0.1, math.inf))
-    0.043888 0.05 0.1
     """
     epsilon = validate_epsilon(epsilon)
     if order == math.inf:
@@ -206,27 +136,7 @@ def pure_renyi(epsilon: float, order: float) -> float:
 def pure_epsilon_for(order: float, renyi_epsilon: float) -> float:
     """Return the largest ε for which pure ε-DP implies a Rényi divergence of at most `renyi_epsilon`.
 
-    Parameters
-    ----------
-    order : float
-        Order λ ≥ 1, or inf.
-    renyi_epsilon : float
-        Bound on the Rényi divergence in nats, finite and > 0.
-
-    Returns
-    -------
-    float
-        ε, at least max(renyi_epsilon, √(2·renyi_epsilon/λ)), with ``pure_renyi(ε, order) <= renyi_epsilon``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> print(round(pure_epsilon_for(10, 0.05), 6), pure_epsilon_for(math.inf, 0.05))
-    0.10769 0.05
+    λ may be inf; ε ≥ max(renyi_epsilon, √(2·renyi_epsilon/λ)), with ``pure_renyi(ε, order) <= renyi_epsilon``.
     """
     target = validate_epsilon(renyi_epsilon)
     if order == math.inf:

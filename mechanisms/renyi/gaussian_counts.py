@@ -60,17 +60,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GaussianMethod(Entry):
-    """Rule that sets the noise variance of the Gaussian mechanism.
+    """Rule that sets the noise variance of the Gaussian mechanism."""
 
-    Attributes
-    ----------
-    name, note, origin, paper, variant, style
-        See `Entry`.
-    variance : float
-        Ratio of the noise variance to the smallest variance for which the mechanism is (λ, ε)-RDP.
-    """
-
-    variance: float = field(kw_only=True)
+    variance: float = field(kw_only=True)  # ratio to the smallest variance for which the mechanism is (λ, ε)-RDP
 
 
 GAUSSIAN_MECHANISMS: dict[str, GaussianMethod] = {
@@ -135,17 +127,7 @@ class GaussianCounts:
     def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
         """Return projected noisy counts.
 
-        Parameters
-        ----------
-        uniforms : array_like, shape (..., k)
-            Independent uniforms in (0, 1), from which the noise is computed by inversion.
-        counts : array_like, shape (..., k)
-            Counts c; the shapes broadcast.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., k)
-            Real numbers ≥ 0 with sum n.
+        Uniforms in (0, 1), from which the noise is computed by inversion, and counts have shape (..., k) and broadcast.
 
         Privacy
         -------
@@ -164,29 +146,9 @@ class GaussianCounts:
     def successes_distribution(self, successes: int) -> tuple[Floats, Floats]:
         """Return quadrature nodes and probabilities for the released number of successes, for k = 2.
 
-        Parameters
-        ----------
-        successes : int
-            Count c₁ of the first category, in [0, n].
-
-        Returns
-        -------
-        values : ndarray of float64, shape (m,)
-            The atoms 0 and n as first and last entries, and the quadrature nodes of the density between them.
-        probabilities : ndarray of float64, shape (m,)
-            Probabilities with sum 1. The sum of probability·f(value) equals E[f] to about 1e-13 for functions f as
-            smooth as 1/B(α + c̃).
-
-        Raises
-        ------
-        ValueError
-            If there are more than two categories, or `successes` is invalid.
-
-        Examples
-        --------
-        >>> values, probabilities = gaussian_mechanism("gaussian", [6, 12], 100, 2, 1e-6).successes_distribution(38)
-        >>> print(round(probabilities[0], 3), round(probabilities[-1], 3), round(values @ probabilities, 2))
-        0.489 0.483 49.66
+        `successes` is the count c₁ of the first category. The values are the atoms 0 and n as first and last entries,
+        and the quadrature nodes of the density between them. The sum of probability·f(value) equals E[f] to about 1e-13
+        for functions f as smooth as 1/B(α + c̃).
         """
         self._require_two_cells()
         if not (is_real(successes) and 0 <= successes <= self.n and successes == int(successes)):
@@ -206,27 +168,7 @@ class GaussianCounts:
     def posterior_kl(self, successes: int) -> float:
         """Return the Kullback–Leibler divergence of the true posterior from the distribution of θ, for k = 2.
 
-        Parameters
-        ----------
-        successes : int
-            Count c₁ of the first category, in [0, n].
-
-        Returns
-        -------
-        float
-            Divergence in nats, computed by quadrature with a relative error below 1e-9.
-
-        Raises
-        ------
-        ValueError
-            See `successes_distribution`.
-
-        Examples
-        --------
-        >>> for name in GAUSSIAN_MECHANISMS:
-        ...     print(name, round(gaussian_mechanism(name, [6, 12], 100, 2, 0.1).posterior_kl(38), 6))
-        gaussian 0.064244
-        gaussian-tight 0.022277
+        `successes` is the count c₁ of the first category. The quadrature has a relative error below 1e-9.
         """
         values, probabilities = self.successes_distribution(successes)
         alpha, beta = self.prior
@@ -243,14 +185,7 @@ class GaussianCounts:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianDraw(OutputDistribution):
-    """Distribution of a draw θ for one data set; build it with `GaussianCounts.at`.
-
-    Attributes
-    ----------
-    mechanism : GaussianCounts
-    counts : ndarray of int64, shape (k,)
-        Private counts c.
-    """
+    """Distribution of a draw θ for one data set; build it with `GaussianCounts.at`."""
 
     mechanism: GaussianCounts
     counts: NDArray[np.int64]
@@ -333,22 +268,7 @@ def gaussian_mechanism(
 def project_counts(noisy: ArrayLike, n: float) -> Floats:
     """Project noisy counts to the nearest points, in Euclidean distance, with entries ≥ 0 and sum n.
 
-    Parameters
-    ----------
-    noisy : array_like, shape (..., k)
-        Points to project, finite.
-    n : float
-        Required sum, > 0.
-
-    Returns
-    -------
-    ndarray of float64, shape (..., k)
-        max(noisy − t, 0), with t such that the sum is n.
-
-    Examples
-    --------
-    >>> project_counts([[3.0, 5.0], [-4.0, 12.0], [5.0, 7.0]], 10)
-    array([[ 4., 6.], [ 0., 10.], [ 4., 6.]])
+    The result is max(noisy − t, 0), with t such that the sum over the last axis is n.
     """
     y = np.asarray(noisy, dtype=np.float64)
     descending = -np.sort(-y, axis=-1)

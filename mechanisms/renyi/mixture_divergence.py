@@ -17,6 +17,7 @@ from scipy import special
 
 from mechanisms.jit import kernel
 from mechanisms.renyi.divergence import cell_renyi
+from mechanisms.sums import weighted_sum
 
 __all__ = ["mixture_kl"]
 
@@ -33,26 +34,8 @@ def mixture_kl(
 ) -> float:
     """Return the Kullback–Leibler divergence of Beta(a, b) from a mixture of Beta(a + d, b − d).
 
-    Parameters
-    ----------
-    posterior : tuple of float
-        a and b, > 0.
-    components : tuple of ndarray, each of shape (m,)
-        a + d and b − d, > 0.
-    moved : ndarray of float64, shape (m,)
-        d, computed without the rounding of a + d.
-    probabilities : ndarray of float64, shape (m,)
-        Weights of the components, with sum 1.
-
-    Returns
-    -------
-    float
-        Divergence in nats, computed by quadrature with a relative error below 1e-9.
-
-    Raises
-    ------
-    ArithmeticError
-        If the quadrature does not converge.
+    `posterior` is (a, b), `components` are a + d and b − d, each of shape (m,), and `moved` is d, computed without the
+    rounding of a + d. The quadrature has a relative error below 1e-9.
 
     Examples
     --------
@@ -79,14 +62,16 @@ def mixture_kl(
         gaps = np.empty(away.size)
         _fill_gaps(away + (mode - mean), moved, exponents, probabilities, gaps)
         terms = np.exp(log_peak + _log_relative_density(away, a, b)) * gaps
-        inside = float(half * (terms.reshape(n_pieces, -1) @ _WEIGHTS).sum())
+        inside = float(half * weighted_sum(terms.reshape(n_pieces, -1), _WEIGHTS).sum())
         if abs(inside - previous) <= _TOLERANCE * inside:
             break
         previous, n_pieces = inside, 2 * n_pieces
     else:
         raise ArithmeticError(f"no convergence with {n_pieces} pieces and {moved.size} components")
     low, high = special.expit(np.array([mode - reach[0], -mode - reach[1]]))
-    return inside + float(probabilities @ (special.betainc(first, second, low) + special.betainc(second, first, high)))
+    return inside + float(
+        weighted_sum(probabilities, special.betainc(first, second, low) + special.betainc(second, first, high))
+    )
 
 
 def _log_relative_density(away: Floats, a: float, b: float) -> Floats:

@@ -7,28 +7,8 @@ def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, n
     """Cast values, and mark the values that the dtype cannot represent.
 
     For a floating dtype, values are rounded, including integers above 2**53, but a finite value must not become
-    infinite. For an integer or boolean dtype, the cast must be exact.
-
-    Parameters
-    ----------
-    name : str
-        Name of the measure, for the error message.
-    given : ndarray
-        Booleans, integers or floating-point numbers of any shape.
-    dtype : str
-        A boolean, integer or floating dtype.
-
-    Returns
-    -------
-    array : ndarray of `dtype`
-        Converted copy, undefined where the dtype cannot represent a value.
-    wrong : ndarray of bool
-        Mask of the values that the dtype cannot represent.
-
-    Raises
-    ------
-    ValueError
-        If the values are not real numbers.
+    infinite. For an integer or boolean dtype, the cast must be exact. Return a converted copy, undefined at wrong
+    values, and the mask of wrong values.
 
     Examples
     --------

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,13 +36,15 @@ class Status(IntEnum):
     NOT_ASKED_FOR = 6  # beyond the trials that a run until a precision asked for; never stored
 
 
-FAILURES = (Status.FAILED, Status.TIMED_OUT, Status.KILLED)
+ENDED = (Status.TIMED_OUT, Status.KILLED)
+FAILURES = (Status.FAILED, *ENDED)
 STATUS_MESSAGES = {
-    Status.KILLED: "the worker process died while it computed this trial",
+    Status.KILLED: "the process that computed this trial terminated",
     Status.TIMED_OUT: "this trial took longer than the time limit",
 }
 _KINDS = ((Status.OK,), FAILURES, (Status.PENDING,))
 BUDGET = 100  # number of failed trials of a setting in a block after which the others are skipped, if none was ok
+ENDED_COST = 10  # number of failed trials that a killed or timed-out trial counts for
 
 
 def total_by_kind(counts: Collection[Mapping[Status, int]]) -> tuple[int, int, int]:
@@ -54,40 +55,20 @@ def total_by_kind(counts: Collection[Mapping[Status, int]]) -> tuple[int, int, i
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive trials of one cell.
-
-    Attributes
-    ----------
-    panel : str
-        Name of the panel.
-    cell : int
-        Index of the cell in `Panel.cells`.
-    trials : range
-        The trials; ``range(0, 1)`` in a deterministic panel.
-    """
+    """Consecutive trials of one cell."""
 
     panel: str
-    cell: int
-    trials: range
+    cell: int  # index in `Panel.cells`
+    trials: range  # ``range(0, 1)`` in a deterministic panel
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one setting on one block.
+    """Result of one setting on one block."""
 
-    Attributes
-    ----------
-    values : dict of str to ndarray
-        Values by measure, of shape ``(trial, *dims)``, or ``dims`` for a per-cell measure.
-    status : ndarray of int8, shape (trial,)
-        `Status` of each trial; pending trials were skipped because of a budget.
-    error : ndarray of str, shape (trial,)
-        Traceback or reported error of each failed trial, without secrets; empty for other trials.
-    """
-
-    values: dict[str, np.ndarray]
-    status: np.ndarray
-    error: np.ndarray
+    values: dict[str, np.ndarray]  # by measure, shape ``(trial, *dims)``, or ``dims`` for a per-cell measure
+    status: np.ndarray  # `Status` of each trial, shape (trial,); pending: skipped because of a budget
+    error: np.ndarray  # traceback or reported error of each failed trial, without secrets; or empty
 
     @property
     def n_untried(self) -> int:
@@ -106,25 +87,9 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
 
     If the simulation or a method raises, the trials are halved repeatedly until each failing trial is isolated and
     fails with its own traceback. The results of other trials do not change, since they do not depend on the grouping of
-    trials.
-
-    Parameters
-    ----------
-    study : Study
-        The configured study.
-    block : Block
-        Cell and trials.
-    settings : sequence of Setting
-        Settings to evaluate.
-    budget : int, optional
-        Number of failed trials, counted per setting from the first trial of the block, after which the other trials are
-        skipped if none was ok. By default every trial is tried. A budget does not change the results of tried trials;
-        `Outcome.n_untried` trials remain pending, and `Outcome.cause` is the first error.
-
-    Returns
-    -------
-    list of Outcome
-        One per setting.
+    trials. `budget` is the number of failed trials, counted per setting from the first trial of the block, after which
+    the other trials are skipped if none was ok. By default every trial is tried. A budget does not change the results
+    of tried trials; `Outcome.n_untried` trials remain pending, and `Outcome.cause` is the first error.
     """
     panel = study.panel(block.panel)
     cell = panel.cells()[block.cell]
@@ -134,44 +99,12 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
         with suppress(Exception, SystemExit):
             computed = _compute(study, panel, cell, block.trials, applicable)
     if not computed:
-        computed = [
-            join(panel, _evaluate_runs(study, panel, cell, [block.trials], setting, budget)) for setting in applicable
-        ]
+        computed = [_evaluate_parts(study, panel, cell, block.trials, setting, budget) for setting in applicable]
     outcomes = iter(computed)
     return [
         next(outcomes) if setting in applicable else unevaluated(panel, len(block.trials), Status.NOT_APPLICABLE, "")
         for setting in settings
     ]
-
-
-def evaluate_around(
-    study: Study, block: Block, setting: Setting, given: Mapping[int, Status], budget: int | None = None
-) -> Outcome:
-    """Evaluate one setting on a block, except on trials whose status is given.
-
-    Parameters
-    ----------
-    study, block, setting, budget
-        See `evaluate_block`. The budget counts all trials computed by this call.
-    given : mapping of int to Status
-        Status of the trials that are not computed: killed or timed out for trials that terminate their worker, pending
-        for skipped trials.
-
-    Returns
-    -------
-    Outcome
-        Outcome of all trials of the block.
-    """
-    panel = study.panel(block.panel)
-    cell = panel.cells()[block.cell]
-    ends = [block.trials.start - 1, *sorted(given), block.trials.stop]
-    runs = [range(before + 1, after) for before, after in pairwise(ends) if after > before + 1]
-    if panel.applies(cell, setting):
-        found = _evaluate_runs(study, panel, cell, runs, setting, budget)
-    else:
-        found = {run.start: unevaluated(panel, len(run), Status.NOT_APPLICABLE, "") for run in runs}
-    apart = {trial: unevaluated(panel, 1, status, STATUS_MESSAGES.get(status, "")) for trial, status in given.items()}
-    return join(panel, found | apart)
 
 
 def simulate_block(study: Study, block: Block) -> None:
@@ -231,29 +164,25 @@ def _attempt(study: Study, panel: Panel, cell: Mapping[str, Value], trials: rang
     except (Exception, SystemExit) as error:
         if len(trials) > 1:
             return None
-        return unevaluated(panel, 1, Status.FAILED, redact_text("".join(traceback.format_exception(error)).rstrip()))
+        return unevaluated(panel, 1, Status.FAILED, redact_text(_describe(error)))
 
 
-def _evaluate_runs(
-    study: Study,
-    panel: Panel,
-    cell: Mapping[str, Value],
-    runs: Sequence[range],
-    setting: Setting,
-    budget: int | None,
-) -> dict[int, Outcome]:
-    """Evaluate one setting on runs of consecutive trials, in ascending order, and isolate failing trials.
+def _describe(error: BaseException) -> str:
+    """Return the traceback without its lines of markers below code, which options of Python and versions change."""
+    lines = "".join(traceback.format_exception(error)).rstrip().splitlines(keepends=True)
+    return "".join(line for line in lines if line.strip(" ~^|\n") or not line.strip())
 
-    A run that raises is halved, down to single trials. After a failure, trials are tried one by one until one succeeds,
-    since every longer run would raise if the setting fails for all trials.
 
-    Returns
-    -------
-    dict of int to Outcome
-        Outcomes of consecutive trials, keyed by the first trial.
+def _evaluate_parts(
+    study: Study, panel: Panel, cell: Mapping[str, Value], whole: range, setting: Setting, budget: int | None
+) -> Outcome:
+    """Evaluate one setting on consecutive trials, in ascending order, and isolate failing trials.
+
+    Trials that raise together are halved, down to single trials. After a failure, trials are tried one by one until one
+    succeeds, since every longer part would raise if the setting fails for all trials.
     """
     found: dict[int, Outcome] = {}
-    waiting = list(reversed(runs))
+    waiting = [whole]
     n_failed, any_ok = 0, False
     while waiting:
         trials = waiting.pop()
@@ -271,7 +200,7 @@ def _evaluate_runs(
         found[trials.start] = outcome
         n_failed += int((outcome.status == Status.FAILED).sum())
         any_ok |= bool((outcome.status == Status.OK).any())
-    return found
+    return join(panel, found)
 
 
 def join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
@@ -289,6 +218,21 @@ def join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
             values[measure.name] = (computed or arrays)[0]
     return Outcome(
         values, np.concatenate([part.status for part in parts]), np.concatenate([part.error for part in parts])
+    )
+
+
+def keep_ok(panel: Panel, stored: Outcome, computed: Outcome) -> Outcome:
+    """Return a computed outcome with the stored values of those trials that are ok in a stored outcome."""
+    is_ok = stored.status == Status.OK
+    if not is_ok.any():
+        return computed
+    values = {}
+    for measure in panel.measures:
+        before, now = stored.values[measure.name], computed.values[measure.name]
+        by_trial = measure.per_trial and panel.trials is not None
+        values[measure.name] = np.where(is_ok.reshape(-1, *[1] * (now.ndim - 1)), before, now) if by_trial else before
+    return Outcome(
+        values, np.where(is_ok, stored.status, computed.status), np.where(is_ok, "", computed.error).astype(object)
     )
 
 

@@ -14,11 +14,6 @@ def freeze_arrays(data: Any) -> None:
     any depth. Arrays inside other objects, such as a `pandas.DataFrame` or a sparse matrix, and the base arrays of
     views remain writable.
 
-    Parameters
-    ----------
-    data : object
-        Data returned by a simulation.
-
     Examples
     --------
     >>> data = {"x": np.zeros(3)}

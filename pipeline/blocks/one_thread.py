@@ -65,14 +65,6 @@ def one_thread() -> Iterator[None]:
 
     The limit applies per process or per thread, depending on the library. Several threads of a process may be in the
     context; the limits remain active until the last thread leaves it.
-
-    Examples
-    --------
-    >>> import numpy
-    >>> from threadpoolctl import threadpool_info
-    >>> with one_thread():
-    ...     {pool["num_threads"] for pool in threadpool_info()}
-    {1}
     """
     controller = _controller(len(sys.modules))
     _LIMITS.enter(controller)

@@ -30,39 +30,17 @@ _OF_PYTHON = re.compile("python ")
 
 @dataclass(frozen=True)
 class WorkerCheck:
-    """Result of the checks of one worker.
-
-    Attributes
-    ----------
-    address : str
-        Address of the worker.
-    faults : tuple of str
-        Failed checks, empty if all passed.
-    """
+    """Result of the checks of one worker."""
 
     address: str
-    faults: tuple[str, ...]
+    faults: tuple[str, ...]  # failed checks
 
 
 def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]:
     """Compare every worker with this process.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        Client from `pipeline.clusters.cluster.reach`; workers may lack this project's packages.
-    store : str, optional
-        Path or URL of a store, which need not exist. This process and each worker exchange temporary files there.
-
-    Returns
-    -------
-    list of WorkerCheck
-        One check per worker, sorted by address.
-
-    Raises
-    ------
-    BadInputError
-        If this process cannot write to the store.
+    The client is from `pipeline.clusters.cluster.reach`; workers may lack this project's packages. If a store is given,
+    which need not exist, this process and each worker exchange temporary files there. Checks are sorted by address.
     """
     faults = _version_faults(client)
     # code objects cannot be unpickled by another version of Python
@@ -111,13 +89,7 @@ def _source_faults(client: Client, workers: list[str]) -> dict[str, list[str]]:
 
 
 def hash_sources(packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the SHA-256 of the names and contents of each package's Python files, or "" for a missing package.
-
-    Examples
-    --------
-    >>> [len(value) for value in hash_sources(("pipeline", "no_such_package")).values()]
-    [64, 0]
-    """
+    """Return the SHA-256 of the names and contents of each package's Python files, or "" for a missing package."""
     hashes = {}
     for package in packages:
         spec = importlib.util.find_spec(package)

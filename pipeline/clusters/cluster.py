@@ -27,7 +27,6 @@ __all__ = [
     "available_cores",
     "connect",
     "dashboard_address",
-    "has_nannies",
     "load_profile",
     "reach",
     "reach_scheduler",
@@ -75,14 +74,7 @@ class Environment(WorkerPlugin):
 
 @contextmanager
 def connect(profile: Profile) -> Iterator[Client]:
-    """Start the cluster of a profile, or connect to it, and prepare its workers; stop a started cluster at the end.
-
-    Raises
-    ------
-    BadInputError
-        If the cluster class does not exist or does not start, no scheduler responds, no worker joins, or a worker
-        cannot import this package.
-    """
+    """Start the cluster of a profile, or connect to it, and prepare its workers; stop a started cluster at the end."""
     plugin_env = make_launch(profile).plugin_env if profile.address is None else {}
     with reach(profile) as client:
         try:
@@ -99,18 +91,14 @@ def connect(profile: Profile) -> Iterator[Client]:
 
 @contextmanager
 def reach(profile: Profile) -> Iterator[Client]:
-    """Connect as in `connect`, but do not prepare the workers, which may have different code or none.
-
-    Raises
-    ------
-    BadInputError
-        See `connect`.
-    """
+    """Connect as in `connect`, but do not prepare the workers, which may have different code or none."""
     settings: dict[str, Any] = {
         "distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s",
         "distributed.admin.low-level-log-length": 10,  # log entries kept per worker; Dask's default is 1,000
         # seconds of queued work per thread that an adaptive cluster aims at; tasks take about a second
         "distributed.adaptive.target-duration": "1s",
+        # a task that terminates its worker fails immediately; pipeline.execution isolates its trials
+        "distributed.scheduler.allowed-failures": 0,
     }
     if profile.class_name == "LocalCluster":  # nannies restart lost workers
         settings["distributed.deploy.lost-worker-timeout"] = "1000d"
@@ -135,13 +123,7 @@ def reach(profile: Profile) -> Iterator[Client]:
 
 @contextmanager
 def reach_scheduler(profile: Profile) -> Iterator[Client]:
-    """Connect to the scheduler at the address of a profile, with or without workers, to query its tasks.
-
-    Raises
-    ------
-    UnreachableSchedulerError
-        If no scheduler responds.
-    """
+    """Connect to the scheduler at the address of a profile, with or without workers, to query its tasks."""
     timeout = {"distributed.comm.timeouts.connect": f"{_ASK_SECONDS}s"}
     with dask.config.set(timeout), filtered_logs():
         client = _reach_address(profile, _ASK_SECONDS)
@@ -149,12 +131,6 @@ def reach_scheduler(profile: Profile) -> Iterator[Client]:
             yield client
         finally:
             client.close()
-
-
-def has_nannies(client: Client) -> bool:
-    """Return True if every worker runs under a nanny that restarts it; time limits require nannies."""
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    return bool(workers) and all(worker["nanny"] for worker in workers)
 
 
 def dashboard_address(client: Client) -> str:

@@ -88,42 +88,17 @@ _KUBERNETES_RULES = {
 
 @dataclass(frozen=True)
 class Launch:
-    """Call that starts a cluster: class and arguments of a profile, with defaults.
-
-    Attributes
-    ----------
-    factory : callable
-        Class of the cluster.
-    kind : {"local", "ssh", "batch", "kubernetes", "other"}
-        Kind of cluster; ``batch`` is any class of dask-jobqueue.
-    args, kwargs : tuple, dict
-        Arguments of the class.
-    plugin_env : dict
-        Environment variables that a plugin sets in the workers, for classes that have no argument for them.
-    """
+    """Call that starts a cluster: class and arguments of a profile, with defaults."""
 
     factory: Any
-    kind: str
+    kind: str  # "local", "ssh", "batch" (any class of dask-jobqueue), "kubernetes" or "other"
     args: tuple[Any, ...] = field(repr=False)
     kwargs: dict[str, Any] = field(repr=False)
-    plugin_env: dict[str, str] = field(repr=False)
+    plugin_env: dict[str, str] = field(repr=False)  # set in workers by a plugin, for classes without an argument
 
 
 def make_launch(profile: Profile) -> Launch:
-    """Return the call that starts the cluster of a profile, without executing it.
-
-    Raises
-    ------
-    BadInputError
-        If the class is not an installed cluster class, or does not accept an argument or a value.
-
-    Examples
-    --------
-    >>> from pipeline.clusters.profiles import THREADS
-    >>> launch = make_launch(THREADS)
-    >>> launch.kind, launch.kwargs["processes"], launch.kwargs["dashboard_address"]
-    ('local', False, '127.0.0.1:0')
-    """
+    """Return the call that starts the cluster of a profile, without executing it."""
     where = f"profile {profile.name}"
     factory = _find_class(profile)
     kwargs = copy.deepcopy(dict(profile.kwargs))
@@ -231,8 +206,6 @@ def _local_launch(profile: Profile, kwargs: dict[str, Any], env: Mapping[str, st
     kwargs["env"] = {**env, **kwargs.get("env", {})}
     if not {"protocol", "security"} & kwargs.keys() and "://" not in kwargs.get("host", ""):
         kwargs["security"] = True
-    # a task that kills its worker fails immediately; pipeline.execution isolates the trial
-    kwargs.setdefault("scheduler_kwargs", {})["allowed_failures"] = 0
     return Launch(LocalCluster, "local", profile.args, kwargs, {})
 
 

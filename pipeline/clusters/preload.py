@@ -1,16 +1,19 @@
 """Preload module of local worker processes, imported by Dask when a worker starts."""
 
+import os
 import signal
 from contextlib import ExitStack
 
 from distributed import Worker
 
+from pipeline.clusters.lifetime import end_with
 from pipeline.clusters.logs import filtered_logs
 
 _LIFE = ExitStack()
 
 
 def dask_setup(worker: Worker) -> None:
-    """Ignore interrupts, which a terminal sends to both workers and driver, and filter log messages."""
+    """End with the driver, ignore interrupts, which a terminal sends to workers and driver, and filter log messages."""
+    end_with(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _LIFE.enter_context(filtered_logs())

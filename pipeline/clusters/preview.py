@@ -16,24 +16,7 @@ from pipeline.redact import format_error, redact, redact_text
 
 
 def describe_launch(profile: Profile) -> dict[str, str]:
-    """Return a description of the cluster of a profile as labelled lines, without secrets.
-
-    Parameters
-    ----------
-    profile : Profile
-        Cluster profile.
-
-    Raises
-    ------
-    BadInputError
-        If the cluster class is not installed or does not accept the arguments.
-
-    Examples
-    --------
-    >>> from pipeline.clusters.profiles import THREADS
-    >>> describe_launch(THREADS)["workers"]
-    'n_workers: 1'
-    """
+    """Return a description of the cluster of a profile as labelled lines, without secrets."""
     if profile.address is not None:
         security = {"security": _listed(redact(profile.security))} if profile.security else {}
         return {"reaches": redact_text(profile.address), **security}
@@ -63,13 +46,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def launch_document(profile: Profile) -> str:
-    """Return the job script or Kubernetes resource of a profile without secrets, or "" for other clusters.
-
-    Raises
-    ------
-    BadInputError
-        If the class is not installed or does not accept the arguments.
-    """
+    """Return the job script or Kubernetes resource of a profile without secrets, or "" for other clusters."""
     if profile.address is not None:
         return ""
     launch = make_launch(replace(profile, env=redact(profile.env)))
@@ -105,14 +82,7 @@ def _cluster_resource(launch: Launch, profile: Profile) -> Any:
 
 
 def obstacle(profile: Profile) -> str:
-    """Return the reason why a cluster cannot be started from this machine, or "" if it can.
-
-    Examples
-    --------
-    >>> from pipeline.clusters.profiles import THREADS
-    >>> obstacle(THREADS)
-    ''
-    """
+    """Return the reason why a cluster cannot be started from this machine, or "" if it can."""
     if profile.address is not None:
         return ""
     launch = make_launch(profile)

@@ -60,41 +60,20 @@ _ADAPT_RULES = {
 
 @dataclass(frozen=True)
 class Profile:
-    """Cluster to be started from a class, or address of a running scheduler.
-
-    Attributes
-    ----------
-    name : str
-        Name of the profile.
-    module, class_name : str
-        Class of the cluster, such as ``LocalCluster`` in ``distributed``.
-    args, kwargs : tuple, dict
-        Arguments of the class.
-    address : str or None
-        Address of a running scheduler, in which case no cluster is started.
-    security : dict
-        Arguments of `distributed.Security`, for an address with TLS.
-    scale : int or None
-        Number of requested workers.
-    adapt : dict
-        Arguments of the ``adapt`` method of the cluster.
-    env : dict
-        Environment variables of workers.
-    wait : float
-        Maximum time in seconds to wait for the first worker.
-    """
+    """Cluster to be started from a class, or address of a running scheduler."""
 
     name: str
     module: str = "distributed"
-    class_name: str = "LocalCluster"
+    class_name: str = "LocalCluster"  # of the cluster in `module`
     args: tuple[Any, ...] = field(default=(), repr=False)
     kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    address: str | None = None
+    address: str | None = None  # of a running scheduler; no cluster is started
+    # arguments of `distributed.Security`, for TLS
     security: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    scale: int | None = None
-    adapt: Mapping[str, Any] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    wait: float = 60
+    scale: int | None = None  # requested workers
+    adapt: Mapping[str, Any] = field(default_factory=dict)  # arguments of the ``adapt`` method of the cluster
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # of workers
+    wait: float = 60  # maximum time in seconds to wait for the first worker
 
     @property
     def outlives_client(self) -> bool:
@@ -108,22 +87,9 @@ THREADS = Profile("threads", kwargs={"processes": False, "n_workers": 1})
 def load_profile(choice: str | None) -> Profile:
     """Return the profile for a ``--cluster`` option.
 
-    Parameters
-    ----------
-    choice : str or None
-        ``FILE``, ``FILE:PROFILE``, or the name of a profile in ``./cluster.yaml`` or in the cluster file of this
-        package; None for the built-in `THREADS`. ``FILE`` selects its only profile, or the profile named by its key
-        ``default``.
-
-    Raises
-    ------
-    BadInputError
-        If the file cannot be read, or has an unknown key or an invalid value.
-
-    Examples
-    --------
-    >>> load_profile(None).name, load_profile("slurm").class_name
-    ('threads', 'SLURMCluster')
+    The choice is ``FILE``, ``FILE:PROFILE``, or the name of a profile in ``./cluster.yaml`` or in the cluster file of
+    this package; None for the built-in `THREADS`. ``FILE`` selects its only profile, or the profile named by its key
+    ``default``.
     """
     if choice is None:
         return THREADS
@@ -143,11 +109,6 @@ def profile_files() -> dict[str, str]:
     """Return the cluster file of each profile that can be chosen by name.
 
     ``./cluster.yaml`` adds profiles to those of this package, or replaces them.
-
-    Examples
-    --------
-    >>> sorted(profile_files())[:3]
-    ['address', 'address-tls', 'kubernetes']
     """
     files = [str(_shipped_file()), *([_LOCAL_FILE] if Path(_LOCAL_FILE).exists() else [])]
     return {name: file for file in files for name in _read_profiles(file)[0]}

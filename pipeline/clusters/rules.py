@@ -17,17 +17,9 @@ _MOST_NAMES = 15  # largest number of names in a message
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule for the values of a key.
+    """Rule for the values of a key."""
 
-    Attributes
-    ----------
-    allowed : str
-        Description of the allowed values, as in "must be a number > 0".
-    accepts : callable
-        Predicate for allowed values.
-    """
-
-    allowed: str
+    allowed: str  # as in "must be a number > 0"
     accepts: Callable[[Any], bool]
 
 
@@ -82,11 +74,6 @@ MEMORY_LIMIT = Rule("a size per worker such as 2GB, a fraction <= 1 of the machi
 def check_values(where: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
     """Raise `BadInputError` for values that violate their rules; keys without a rule are not checked.
 
-    Raises
-    ------
-    BadInputError
-        For the first invalid value.
-
     Examples
     --------
     >>> check_values("c.yaml: profile a", {"scale": 0}, {"scale": POSITIVE})
@@ -100,11 +87,6 @@ def check_values(where: str, given: Mapping[str, Any], rules: Mapping[str, Rule]
 
 def check_names(where: str, what: str, given: Mapping[Any, Any], allowed: Collection[str]) -> None:
     """Raise `BadInputError` for unknown names; the message lists the nearest allowed names, or all if there are few.
-
-    Raises
-    ------
-    BadInputError
-        For the first unknown name.
 
     Examples
     --------

@@ -24,13 +24,7 @@ _RULES = {
 
 
 def make_security(profile: Profile) -> Security | None:
-    """Return the TLS credentials of a profile, or None if the profile has none.
-
-    Raises
-    ------
-    BadInputError
-        If a key is unknown or its value is invalid. The message is one line and contains no content of files.
-    """
+    """Return the TLS credentials of a profile, or None if the profile has none."""
     if not profile.security:
         return None
     where = f"profile {profile.name}: security"

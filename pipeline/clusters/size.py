@@ -7,15 +7,7 @@ from pipeline.clusters.profiles import Profile
 
 
 def requested_workers(profile: Profile, client: Client) -> int:
-    """Return the number of requested workers of a cluster, at least 1; it is 1 for a scheduler at an address.
-
-    Examples
-    --------
-    >>> from pipeline.clusters.cluster import THREADS, connect
-    >>> with connect(THREADS) as client:
-    ...     requested_workers(THREADS, client)
-    1
-    """
+    """Return the number of requested workers of a cluster, at least 1; it is 1 for a scheduler at an address."""
     # clusters on Kubernetes have no attribute `plan`
     return max(1, profile.scale or 0, len(getattr(client.cluster, "plan", ())))
 
@@ -25,21 +17,6 @@ def most_threads(profile: Profile, client: Client) -> int:
 
     An adaptive cluster starts workers only for queued tasks, so the queue must contain enough tasks for all threads.
     All workers are assumed to have the same number of threads. A scheduler at an address is assumed not to grow.
-
-    Parameters
-    ----------
-    profile : Profile
-        The profile from which the cluster was started.
-    client : distributed.Client
-        A client of the cluster, from `pipeline.clusters.cluster.connect`.
-
-    Examples
-    --------
-    >>> from pipeline.clusters.cluster import connect
-    >>> profile = Profile("p", kwargs={"processes": False, "threads_per_worker": 2}, adapt={"minimum": 1, "maximum": 4})
-    >>> with connect(profile) as client:
-    ...     most_threads(profile, client)
-    8
     """
     threads = list(client.nthreads().values())
     workers = max(requested_workers(profile, client), profile.adapt.get("maximum", 0))

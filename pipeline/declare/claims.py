@@ -188,11 +188,6 @@ def level_share(look: int) -> float:
     """Return the share of a claim's error level that may be spent at a look, numbered from 1: 6 / (π² look²).
 
     The shares of all looks sum to 1. By the union bound, the error over any number of looks is at most the level.
-
-    Examples
-    --------
-    >>> [round(level_share(look), 3) for look in (1, 2, 3)]
-    [0.608, 0.152, 0.068]
     """
     return 6 / (math.pi * look) ** 2
 

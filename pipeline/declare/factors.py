@@ -6,21 +6,27 @@ of the key of the random streams (`pipeline.declare.streams`).
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
 from pipeline.errors import BadInputError
+from pipeline.redact import short_repr
 
+MAX_VALUES = 10**6
+_NAME = re.compile(r"(?!zarr\.json$)\w[\w.-]{0,99}")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 Kind = Literal["int", "float", "str", "vector"]
 Value = int | float | str | tuple[float, ...]
 
 _EXPECTED = {
     "int": "an integer",
     "float": "a finite number",
-    "str": "a non-empty string",
+    "str": "a non-empty string without control characters",
     "vector": "finite numbers separated by ':', such as 1:1",
 }
 
@@ -28,9 +34,7 @@ _EXPECTED = {
 def _cast(kind: Kind, value: Any) -> Value:
     """Return the canonical form of `value`, or raise ValueError or TypeError."""
     if kind == "str":
-        if not isinstance(value, str) or not value:
-            raise ValueError
-        return value
+        return require_text("text", value)
     if kind == "vector":
         entries = value.split(":") if isinstance(value, str) else value
         entries = entries if isinstance(entries, Iterable) else [entries]
@@ -53,7 +57,7 @@ def _cast(kind: Kind, value: Any) -> Value:
 
 def require_integer(name: str, value: Any, least: int, most: int) -> int:
     """Return an integer in [least, most] as an int; raise BadInputError for other values."""
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    if isinstance(value, bool | type) or not isinstance(value, SupportsIndex):
         raise BadInputError(f"{name} must be an integer, got {value!r}")
     whole = operator.index(value)
     if whole < least:
@@ -63,14 +67,55 @@ def require_integer(name: str, value: Any, least: int, most: int) -> int:
     return whole
 
 
-def format_value(value: Value) -> str:
-    """Format a value as on the command line.
+def require_types(declared: Any, **expected: Any) -> None:
+    """Raise BadInputError for a field of a declaration that has not its type; ``[Kind]`` is a tuple of such objects.
 
     Examples
     --------
-    >>> format_value((1.0, 0.5)), format_value(1e-8), format_value(300)
-    ('1:0.5', '1e-08', '300')
+    >>> Method("a", print, uses="epsilon")
+    Traceback (most recent call last):
+    ...
+    pipeline.errors.BadInputError: uses of a Method must be a tuple of str objects, got 'epsilon'
     """
+    for name, kind in expected.items():
+        value = getattr(declared, name)
+        if isinstance(kind, list):
+            is_valid = isinstance(value, tuple | list) and all(isinstance(one, kind[0]) for one in value)
+            words = f"a tuple of {kind[0].__name__} objects"
+        else:
+            is_valid = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+            words = f"of type {getattr(kind, '__name__', kind)}"
+        if not is_valid:
+            raise BadInputError(f"{name} of a {type(declared).__name__} must be {words}, got {short_repr(value)}")
+
+
+def require_name(what: str, name: Any) -> str:
+    """Return a name that is used in paths and options; raise BadInputError for other values.
+
+    Examples
+    --------
+    >>> require_name("the name of a panel", "../x")
+    Traceback (most recent call last):
+    ...
+    pipeline.errors.BadInputError: the name of a panel must consist of 1 to 100 letters, digits, ..., got '../x'
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadInputError(
+            f"{what} must consist of 1 to 100 letters, digits, '_', '.' and '-', begin with a letter, digit or '_', "
+            f"and differ from 'zarr.json', got {short_repr(name)}"
+        )
+    return name
+
+
+def require_text(what: str, text: Any) -> str:
+    """Return a label; raise BadInputError for an empty string, control characters or another type."""
+    if not isinstance(text, str) or not text or _CONTROL.search(text):
+        raise BadInputError(f"{what} must be a non-empty string without control characters, got {short_repr(text)}")
+    return text
+
+
+def format_value(value: Value) -> str:
+    """Format a value as on the command line."""
     if isinstance(value, tuple):
         return ":".join(format_value(entry) for entry in value)
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
@@ -112,8 +157,14 @@ class Factor:
     stream_key: str | None = None
 
     def __post_init__(self) -> None:
+        require_name("the name of a factor", self.name)
+        require_types(self, meaning=str, unit=str, stream_key=str | None, values=Sequence)
+        if self.kind not in (*_EXPECTED,):
+            raise BadInputError(f"kind of {self.name} must be {', '.join(_EXPECTED)}, got {short_repr(self.kind)}")
         if not self.values:
             raise BadInputError(f"{self.name} must have at least one value, got none")
+        if len(self.values) > MAX_VALUES:
+            raise BadInputError(f"{self.name} must have at most {MAX_VALUES:,} values, got more")
         canonical = tuple(self.cast(value) for value in self.values)
         if len(set(canonical)) < len(canonical):
             raise BadInputError(f"{self.name} must have distinct values, got {', '.join(map(format_value, canonical))}")
@@ -128,7 +179,7 @@ class Factor:
 
     def with_values(self, values: Iterable[Any]) -> "Factor":
         """Return the same factor with other values."""
-        return replace(self, values=tuple(values))
+        return replace(self, values=tuple(islice(values, MAX_VALUES + 1)))
 
     @property
     def value(self) -> Value:
@@ -164,6 +215,8 @@ class Measure:
     ragged: bool = False
 
     def __post_init__(self) -> None:
+        require_name("the name of a measure", self.name)
+        require_types(self, meaning=str, unit=str, dims=[str])
         if not _is_stored(self.dtype):
             raise BadInputError(
                 f"measure {self.name} must have the name of a boolean, integer or floating dtype of at most 8 bytes, "
@@ -175,7 +228,7 @@ def _is_stored(dtype: object) -> bool:
     """Return True if a dtype is given by its name, as specs require, and Zarr supports it."""
     try:
         found = np.dtype(dtype)  # type: ignore[call-overload]
-    except TypeError:
+    except (TypeError, ValueError):
         return False
     if not isinstance(dtype, str) or found.kind not in "biuf" or found.itemsize > 8:
         return False
@@ -226,6 +279,10 @@ class Method:
         Note for readers of the results.
     is_private : bool
         False for a method that figures mark as not private. Not part of the spec.
+    audit : callable, optional
+        ``(panel) -> dict`` of JSON values: the result of an audit of the method at the values of a panel. It is called
+        once, before a store is created or gains the method, and the store contains the result as text in the
+        attribute ``audits`` of the dimension of the methods. Not part of the spec.
     stream_key : str, optional
         Name of the method in the keys of random streams, by default `name`. A renamed method keeps its earlier
         name here, so that its numbers do not change.
@@ -237,4 +294,9 @@ class Method:
     version: int = 1
     note: str = ""
     is_private: bool = True
+    audit: Callable[[Any], Mapping[str, Any]] | None = field(default=None, repr=False)
     stream_key: str | None = None
+
+    def __post_init__(self) -> None:
+        require_text("the name of a method", self.name)
+        require_types(self, uses=[str], version=int, note=str, stream_key=str | None)

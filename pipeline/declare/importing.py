@@ -73,13 +73,6 @@ def module_file(name: str) -> str | None:
     """Return the file that an import of a module would execute, without importing it or its packages.
 
     The search includes the current folder. Return None if there is no such module or it has no file.
-
-    Examples
-    --------
-    >>> Path(module_file("pipeline.declare.importing")).name
-    'importing.py'
-    >>> module_file("no_such_module.of_mine") is module_file("sys") is None
-    True
     """
     first, *others = name.split(".")
     spec = _find_top(first)

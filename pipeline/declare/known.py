@@ -15,15 +15,7 @@ _NAME = "study-files.txt"  # format of sha256sum: a hash, two spaces, a path
 
 
 def remember(sha256: str, path: str) -> None:
-    """Add a study file to the list; do nothing if the list cannot be written.
-
-    Parameters
-    ----------
-    sha256 : str
-        Hash of the content.
-    path : str
-        Absolute path.
-    """
+    """Add a study file, by its absolute path and hash, to the list; do nothing if the list cannot be written."""
     if "\n" in path or is_known(sha256, path):
         return
     line = f"{sha256}  {path}\n".encode(errors="backslashreplace")

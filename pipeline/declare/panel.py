@@ -4,21 +4,45 @@ A Panel is stored as one group of a store, which opens as an `xarray.Dataset`. I
 data factor values. Its *settings* are the methods, each with values of the method factors that it uses.
 """
 
-import re
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
 
-from pipeline.declare.factors import Factor, Measure, Method, Statistic, Value, format_value, require_integer
+import numpy as np
+
+from pipeline.declare.factors import (
+    Factor,
+    Measure,
+    Method,
+    Statistic,
+    Value,
+    format_value,
+    require_integer,
+    require_name,
+    require_types,
+)
 from pipeline.declare.streams import Streams
 from pipeline.errors import BadInputError, unknown
 
 Cell = Mapping[str, Value]
 MAX_TRIALS = 10**9
+MAX_BLOCK_BYTES = 2**29
+_STATUS_BYTES = 32  # status, and text without an error
 SEL_PARAMETERS = frozenset({"self", "indexers", "method", "tolerance", "drop"})
 """Parameters of `xarray.Dataset.sel`, which would not select along a dimension of the same name."""
+
+
+def require_block_size(panel: str, block_trials: int, measures: Iterable[Measure], sizes: Mapping[str, int]) -> None:
+    """Raise BadInputError if the arrays of one block and setting take more memory than `MAX_BLOCK_BYTES`."""
+    n_bytes = [np.dtype(one.dtype).itemsize * math.prod(sizes[dim] for dim in one.dims) for one in measures]
+    if (total := block_trials * (_STATUS_BYTES + sum(n_bytes))) > MAX_BLOCK_BYTES:
+        raise BadInputError(
+            f"a block of panel {panel} must take at most {MAX_BLOCK_BYTES:,} bytes per method, got {total:,} for "
+            f"block_trials = {block_trials:,} trials with {sum(n_bytes):,} bytes of measures each; choose fewer"
+        )
 
 
 @dataclass(frozen=True)
@@ -117,16 +141,17 @@ class Panel:
     )
 
     def __post_init__(self) -> None:
+        require_name("the name of a panel", self.name)
+        require_types(self, meaning=str, version=int, methods=[Method], measures=[Measure], statistics=[Statistic])
+        require_types(self, factors=[Factor], method_factors=[Factor], outputs=[Factor], constants=[Factor])
+        if self.method_dim is not None:
+            require_name(f"method_dim of panel {self.name}", self.method_dim)
         axes = [f.name for f in (*self.factors, *self.method_factors, *self.outputs, *self.constants)]
         methods_axis = [] if self.method_dim is None else [self.method_dim]
         names = [*axes, *methods_axis, "trial", "status", "error", *(m.name for m in self.measures)]
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise BadInputError(f"names must be unique within panel {self.name}, got duplicates: {', '.join(twice)}")
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", self.name):
-            raise BadInputError(
-                f"the name of a panel must consist of letters, digits, '_', '.' and '-', got {self.name!r}"
-            )
         for name in (*axes, *methods_axis):
             if name in SEL_PARAMETERS:
                 raise BadInputError(
@@ -172,8 +197,9 @@ class Panel:
                     raise BadInputError(f"panel {self.name}: {unknown(what, name, [axis.name for axis in known])}")
         if self.trials is not None:
             require_integer("trials", self.trials, 1, MAX_TRIALS)
-        if self.block_trials < 1:
-            raise BadInputError(f"block_trials must be >= 1, got {self.block_trials}")
+        require_integer("block_trials", self.block_trials, 1, MAX_TRIALS)
+        sizes = {axis.name: len(axis.values) for axis in self.outputs}
+        require_block_size(self.name, self.block_trials, self.measures, sizes)
 
     @property
     def fixed_values(self) -> dict[str, Any]:

@@ -14,13 +14,7 @@ _BUILT_IN = "studies"  # a string: this package must not import it
 
 
 def is_registered(reference: str) -> bool:
-    """Return True if ``module:object`` is a built-in study or is registered by an installed package.
-
-    Examples
-    --------
-    >>> is_registered("studies.inference.gibbs_traces:STUDY"), is_registered("os:system")
-    (True, False)
-    """
+    """Return True if ``module:object`` is a built-in study or is registered by an installed package."""
     module, _, name = reference.partition(":")
     if module.split(".")[0] == _BUILT_IN:
         file, folder = module_file(module), Path(__file__).parents[2] / _BUILT_IN
@@ -32,14 +26,8 @@ class Plugins(Mapping[str, str]):
     """Mapping of names to ``module:object``: built-in names, then entry points of a group.
 
     The entry points are read from package metadata, without importing a package, when all names or a name that is not
-    built in are requested.
-
-    Attributes
-    ----------
-    group : str
-        Group of the entry points, such as ``"dpstudies.studies"``.
-    built_in : mapping of str to str
-        Built-in names, which packages must not register, and their ``module:object``.
+    built in are requested. `group` is the group of the entry points, such as ``"dpstudies.studies"``, and packages must
+    not register the names of `built_in`.
 
     Examples
     --------

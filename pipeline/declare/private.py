@@ -13,18 +13,8 @@ _HOME = "DPSTUDIES_HOME"
 def private_folder(kind: Literal["cache", "state"]) -> Path:
     """Return a folder that only the user can change; create it if necessary.
 
-    Parameters
-    ----------
-    kind : {"cache", "state"}
-        The user's cache or state folder on this platform, or the folder of this name in ``$DPSTUDIES_HOME`` if the
-        variable is set.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be created.
-    PermissionError
-        If the folder is a link or a file, belongs to another user, or can be changed or replaced by other users.
+    This is the folder of ``$DPSTUDIES_HOME`` with the name of its kind, or by default the user's cache or state folder
+    on this platform.
     """
     home = os.environ.get(_HOME)
     if home:

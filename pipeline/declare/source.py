@@ -32,22 +32,12 @@ from pipeline.errors import BadInputError, unknown
 
 @dataclass(frozen=True)
 class StudySource:
-    """Source from which another process can load a study.
+    """Source from which another process can load a study."""
 
-    Attributes
-    ----------
-    reference : str or None
-        ``module:object``, or the absolute path of a ``.py`` file that defines ``STUDY``; None for a study that exists
-        only in memory, such as one declared in a notebook.
-    content : str or None
-        Content of the file.
-    pickled : bytes or None
-        Pickled study, sent to workers but never stored.
-    """
-
+    # ``module:object``, or absolute path of a file that defines ``STUDY``; None if only in memory
     reference: str | None
     content: str | None = None
-    pickled: bytes | None = None
+    pickled: bytes | None = None  # study, sent to workers but never stored
 
     def load(self) -> Study:
         """Return the study as declared in its code, which is imported once per process."""
@@ -95,17 +85,7 @@ class StudySource:
 def find_study(target: str, named: Mapping[str, str]) -> StudySource:
     """Return the source of a study that the user named.
 
-    Parameters
-    ----------
-    target : str
-        A name, a ``.py`` file, or ``module:object``.
-    named : mapping of str to str
-        Known names and their ``module:object``.
-
-    Raises
-    ------
-    BadInputError
-        If there is no such study, or its file cannot be read.
+    The target is a name, a ``.py`` file, or ``module:object``; `named` are known names and their ``module:object``.
     """
     if target in named:
         return StudySource(named[target])
@@ -161,13 +141,7 @@ def _functions(study: Study) -> Iterator[Any]:
 
 
 def load_object(target: str) -> Any:
-    """Return the object that the user named by ``module:object`` or ``file.py:object``.
-
-    Raises
-    ------
-    BadInputError
-        If the file cannot be read, its import fails, or it has no object of that name.
-    """
+    """Return the object that the user named by ``module:object`` or ``file.py:object``."""
     module_name, _, name = target.rpartition(":")
     if module_name.endswith(".py"):
         path = os.path.abspath(module_name)

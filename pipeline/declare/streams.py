@@ -16,13 +16,7 @@ from pipeline.declare.factors import Value
 
 
 def canonical_json(value: object) -> str:
-    """Return a value as JSON in the canonical form of keys and hashes.
-
-    Examples
-    --------
-    >>> canonical_json({"b": (1.0, 2), "a": "x"})
-    '{"a":"x","b":[1.0,2]}'
-    """
+    """Return a value as JSON in the canonical form of keys and hashes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
 

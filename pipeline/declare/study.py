@@ -6,10 +6,11 @@ A trial is defined by values alone. `pipeline.blocks` and `pipeline.execution` d
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from pipeline.declare.claims import Claim, Erratum
-from pipeline.declare.factors import require_integer
+from pipeline.declare.factors import MAX_VALUES, require_integer, require_types
 from pipeline.declare.panel import MAX_TRIALS, Panel
 from pipeline.errors import BadInputError, unknown
 
@@ -125,6 +126,8 @@ class Study:
     audits: tuple[Callable[[Mapping[str, Any]], Iterable[Any]], ...] = ()
 
     def __post_init__(self) -> None:
+        require_types(self, name=str, title=str, aim=str, version=int, papers=[str])
+        require_types(self, panels=[Panel], claims=[Claim], figures=[Figure])
         names = [panel.name for panel in self.panels]
         if not names or len(set(names)) < len(names):
             raise BadInputError(
@@ -306,13 +309,7 @@ class Study:
 
 
 def differences(stored: Any, current: Any, path: str = "") -> list[str]:
-    """List the differences of two specs as ``path: stored X, now Y``.
-
-    Examples
-    --------
-    >>> differences({"seed": 1, "panels": {"k2": {"trials": 10}}}, {"seed": 2, "panels": {}})
-    ['panels.k2: stored, now absent', 'seed: stored 1, now 2']
-    """
+    """List the differences of two specs as ``path: stored X, now Y``."""
     if isinstance(stored, Mapping) and isinstance(current, Mapping):
         found = []
         for key in sorted({*stored, *current}):
@@ -341,4 +338,6 @@ def _check_size(panel: Panel) -> None:
 
 def _several(values: Any) -> tuple[Any, ...]:
     """Return values as a tuple; a single string or number becomes a tuple with one entry."""
-    return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        return (values,)
+    return tuple(islice(values, MAX_VALUES + 1))  # more are rejected

@@ -3,13 +3,11 @@
 from collections import Counter
 from collections.abc import Collection
 
-from pipeline.blocks.evaluate import BUDGET, Block
+from pipeline.blocks.evaluate import BUDGET, ENDED_COST, Block
 from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError
-from pipeline.execution.tasks import DATA
 from pipeline.execution.work import Receipt, Work
 
-_MOST_ENDS = 10  # trials of a setting that terminate their worker before a run stops, if no trial has returned
 _FEWEST_TRIALS = 10  # minimum length of a block whose failure stops the run; a shorter block may fail by chance
 _MOST_FAILED_TASKS = 10  # number of consecutive tasks that exhaust their retries before a run stops
 
@@ -19,21 +17,14 @@ class BudgetError(ExecutionError):
 
 
 class Budget:
-    """Counts of failures in this run, and limits for settings under which no trial has succeeded.
-
-    Parameters
-    ----------
-    study : Study
-        The configured study.
-    lifted : bool
-        True to compute every trial, regardless of failures.
-    """
+    """Counts of failures in this run, and limits for settings under which no trial has succeeded."""
 
     def __init__(self, study: Study, lifted: bool = False) -> None:
         self._study, self._lifted = study, lifted
         self._succeeded: set[tuple[str, int]] = set()
+        self._any_succeeded: set[str] = set()
         self._n_failed: Counter[tuple[str, int]] = Counter()
-        self._n_ends: Counter[tuple[str, int]] = Counter()
+        self._spent: Counter[tuple[str, int]] = Counter()
         self._failed: dict[Block, set[int]] = {}
 
     @property
@@ -42,30 +33,24 @@ class Budget:
         return None if self._lifted else BUDGET
 
     def note_receipt(self, receipt: Receipt) -> tuple[int, ...]:
-        """Record the trials of a receipt; return the settings to recompute without a budget.
-
-        Raises
-        ------
-        BudgetError
-            If a setting has used up its budget and no trial was ok, or if a block has at least 10 trials and all of
-            them failed under every setting before any trial of the panel was ok.
-        """
+        """Record the trials of a receipt; return the settings to recompute without a budget."""
         panel, again = receipt.work.block.panel, []
         for k, tally in zip(receipt.work.settings, receipt.tallies, strict=True):
             place = panel, k
             if tally.n_ok:
                 self._succeeded.add(place)
-                self._succeeded.add((panel, DATA))
+                self._any_succeeded.add(panel)
             self._n_failed[place] += tally.n_failed
+            self._spent[place] += tally.n_failed + (ENDED_COST - 1) * tally.n_ended
             if self._lifted:
                 continue
             if place in self._succeeded:
                 again += [k] if tally.n_pending else []
-            elif self._n_failed[place] >= BUDGET:
+            elif self._spent[place] >= BUDGET:
                 cause = f" ({tally.cause})" if tally.cause else ""
                 self._stop(place, f"failed on all {self._n_failed[place]:,} computed trials{cause}")
         is_long = len(receipt.work.block.trials) >= _FEWEST_TRIALS
-        if is_long and not self._lifted and (panel, DATA) not in self._succeeded:
+        if is_long and not self._lifted and panel not in self._any_succeeded:
             self._note_failed_block(receipt)
         return tuple(again)
 
@@ -81,29 +66,12 @@ class Budget:
                 "the study, or compute every trial with --allow-failures"
             )
 
-    def note_survival(self, panel: str, setting: int) -> None:
-        """Record that a trial of a setting, or of the simulation, did not terminate its worker."""
-        self._succeeded.add((panel, setting))
-
-    def note_end(self, panel: str, setting: int) -> None:
-        """Record that a trial terminated its worker or exceeded the time limit.
-
-        Raises
-        ------
-        BudgetError
-            If no trial of the setting has succeeded, and the number of recorded trials reaches its limit.
-        """
-        place = panel, setting
-        self._n_ends[place] += 1
-        if self._n_ends[place] >= _MOST_ENDS and place not in self._succeeded and not self._lifted:
-            self._stop(place, f"terminated its worker or exceeded the time limit on all {_MOST_ENDS} computed trials")
-
     def _stop(self, place: tuple[str, int], text: str) -> None:
         name, k = place
-        what = "the simulation" if k == DATA else f"method {self._study.panel(name).settings()[k].label}"
+        label = self._study.panel(name).settings()[k].label
         raise BudgetError(
-            f"{what} of panel {name} {text}: the run stops; correct or omit it, or compute every trial "
-            "with --allow-failures"
+            f"method {label} of panel {name} {text}: the run stops; correct or omit it, or compute every trial with "
+            "--allow-failures"
         )
 
 
@@ -119,13 +87,7 @@ class UnfinishedWork:
         self._n_blocks[reason] += len(works)
 
     def note_task(self, transient: str) -> None:
-        """Record the transient error of a task; an empty string means no error.
-
-        Raises
-        ------
-        ExecutionError
-            If many consecutive tasks failed transiently, which indicates that the store is unavailable.
-        """
+        """Record the transient error of a task; an empty string means no error."""
         self._n_in_a_row = self._n_in_a_row + 1 if transient else 0
         if self._n_in_a_row >= _MOST_FAILED_TASKS:
             raise ExecutionError(

@@ -3,9 +3,10 @@
 The driver keeps a bounded window of tasks in flight and batches small blocks into tasks (`batch_size`). Workers write
 to the store and return receipts, never arrays, so committed work survives the driver.
 
-Tasks that terminated their worker or exceeded the time limit are isolated while the remaining work continues; see
-`pipeline.execution.isolate`. Dask retries tasks that failed transiently. If the retries fail, the blocks of the task
-are computed one per task, and blocks that fail again remain pending.
+After a worker was lost, the blocks of its tasks and all blocks submitted later are suspect: workers compute them in
+child processes, which isolate failing trials; see `pipeline.execution.isolate`. Dask retries tasks that failed
+transiently. If the retries fail, the blocks of the task are computed one per task, and blocks that fail again remain
+pending.
 """
 
 import math
@@ -16,11 +17,9 @@ from itertools import islice
 
 from distributed import Client
 
-from pipeline.blocks.evaluate import Status
 from pipeline.clusters.profiles import THREADS, Profile
-from pipeline.execution.budget import Budget, BudgetError, UnfinishedWork
+from pipeline.execution.budget import Budget, UnfinishedWork
 from pipeline.execution.in_flight import TaskResult, TasksInFlight, translating_losses
-from pipeline.execution.isolate import Isolation
 from pipeline.execution.naming import Namer
 from pipeline.execution.tasks import compute
 from pipeline.execution.window import Window
@@ -29,6 +28,7 @@ from pipeline.execution.work import STOPPED, PendingWork, Receipt, Task, Work, p
 _TASK_SECONDS = 1.0
 _TASKS_PER_SECOND = 100  # of all threads; a task takes 3 to 9 ms of processor time of the scheduler and the driver
 _LARGEST_BATCH = 1000  # blocks
+_MOST_LOST_WORKERS = 10  # number of workers that are lost with a suspect block before it remains pending
 _MOST_RUNS = 60  # largest number of runs of consecutive blocks per task
 
 
@@ -37,56 +37,28 @@ def execute(
     task: Task,
     works: PendingWork,
     on_receipt: Callable[[Receipt], None],
-    time_limit: float | None = None,
     *,
     profile: Profile = THREADS,
     allow_failures: bool = False,
 ) -> None:
-    """Compute work until all of it is committed.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Client of the cluster.
-    task : Task
-        Parameters of the run, registered on the workers; see `pipeline.execution.shipping.shipped`.
-    works : PendingWork
-        Pending work, in order.
-    on_receipt : callable
-        Function called in this thread with the receipt of each committed work item.
-    time_limit : float, optional
-        Maximum time per work item, in seconds; requires worker processes with nannies, and a task that announces its
-        work items.
-    profile : Profile
-        Profile of the cluster, which limits the growth of an adaptive cluster.
-    allow_failures : bool
-        True to continue if a method fails on all trials.
-
-    Raises
-    ------
-    ExecutionError
-        If a worker cannot load the study or write to the store, a method fails on all trials, or work remains pending.
-    KeyboardInterrupt
-        After an interrupt; running tasks finish their current block.
-    """
-    driver = _Driver(client, task, works, on_receipt, time_limit, profile, allow_failures)
+    """Compute work until all of it is committed."""
+    driver = _Driver(client, task, works, on_receipt, profile, allow_failures)
     try:
         driver.run()
-    except BaseException as error:
+    except BaseException:
         STOPPED.add(task.run)  # running tasks finish after their current block
         driver.in_flight.cancel()
-        if isinstance(error, BudgetError):
-            driver.isolation.record()
         raise
     driver.unfinished.raise_if_any()
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Payload of a task that computes several work items; if `lifted`, failing trials are not limited."""
+    """Payload of a task that computes several work items."""
 
     works: list[Work]
-    lifted: bool = False
+    lifted: bool = False  # True if failing trials are not limited
+    n_lost: int = 0  # number of workers that were lost with these work items
 
 
 class _Driver:
@@ -98,38 +70,33 @@ class _Driver:
         task: Task,
         works: PendingWork,
         on_receipt: Callable[[Receipt], None],
-        time_limit: float | None,
         profile: Profile,
         allow_failures: bool,
     ) -> None:
         study = works.study
         self._task, self._study, self._on_receipt = task, study, on_receipt
-        self.in_flight = TasksInFlight(client, task.run, time_limit)
+        self.in_flight = TasksInFlight(client)
         self.unfinished = UnfinishedWork()
         self._budget = Budget(study, allow_failures)
-        self.isolation = Isolation(self.in_flight, task, study, self._budget, self.unfinished)
         self._window = Window(client, profile)
         self._namer = Namer(study, task.run)
         self._rest, self._n_left = iter(works), len(works)
         self._queue: deque[Work] = deque()
         self._apart: deque[_Batch] = deque()  # batches of one work item, which are not merged
         self._seconds: dict[str, float] = {}
+        self._has_lost_worker = False
 
     def run(self) -> None:
         """Compute the pending work until none is left."""
-        while self._n_left or self._apart or len(self.isolation) or len(self.in_flight):
+        while self._n_left or self._apart or len(self.in_flight):
             with translating_losses():
                 self._window.update()
             self._fill()
             for result in self.in_flight.wait():
-                if isinstance(result.payload, _Batch):
-                    self._collect(result, result.payload)
-                else:
-                    self._take(self.isolation.take(result, self._window.n_threads))
+                self._collect(result, result.payload)
 
     def _fill(self) -> None:
-        """Submit tasks until the window is full; steps of the isolation come first."""
-        self.isolation.submit(self._window.n_tasks - len(self.in_flight))
+        """Submit tasks until the window is full; work that is computed again comes first."""
         while (self._apart or self._n_left) and len(self.in_flight) < self._window.n_tasks:
             if self._apart:
                 batch = self._apart.popleft()
@@ -140,7 +107,8 @@ class _Driver:
             budget = None if batch.lifted else self._budget.of_block
             runs = pack(self._study, batch.works)
             key = self._namer.name(batch.works)
-            self.in_flight.submit(batch, compute, self._task.run, self._task.session, runs, budget, key=key)
+            arguments = self._task.run, self._task.session, runs, budget, self._has_lost_worker
+            self.in_flight.submit(batch, compute, *arguments, key=key, priority=min(batch.n_lost, 1))
 
     def _next_works(self) -> list[Work]:
         """Return the work items of the next task, which belong to one panel."""
@@ -160,15 +128,11 @@ class _Driver:
                 self._apart.extend(replace(batch, works=[work]) for work in batch.works)
             else:
                 self.unfinished.add(batch.works, result.transient)
-        elif result.status == Status.KILLED:
-            self.isolation.suspect(batch.works)
-        elif result.status == Status.TIMED_OUT:
-            assert result.position is not None
-            (at,) = result.position
-            self.isolation.suspect([batch.works[at]])
-            others = batch.works[:at] + batch.works[at + 1 :]
-            self._queue.extendleft(reversed(others))
-            self._n_left += len(others)
+        elif result.is_lost and batch.n_lost < _MOST_LOST_WORKERS:
+            self._has_lost_worker = True
+            self._apart.extend(replace(batch, works=[work], n_lost=batch.n_lost + 1) for work in batch.works)
+        elif result.is_lost:
+            self.unfinished.add(batch.works, f"{batch.n_lost + 1} workers terminated while they had the block")
         else:
             self._window.note_task(sum(receipt.seconds for receipt in result.value))
             self._take(result.value)
@@ -194,15 +158,6 @@ def batch_size(seconds: float | None, n_left: int, n_threads: int) -> int:
 
     Tasks last about a second, or longer on more than 100 threads, so that the scheduler has at most 100 tasks per
     second. They become smaller near the end of a run, to balance the load.
-
-    Parameters
-    ----------
-    seconds : float or None
-        Mean duration of a work item; None before the first result.
-    n_left : int
-        Number of work items that are not submitted yet.
-    n_threads : int
-        Number of threads of the cluster.
 
     Examples
     --------

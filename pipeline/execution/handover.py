@@ -35,23 +35,8 @@ def hand_over(
     """Submit work to a scheduler that continues without the client; return the number of tasks.
 
     The call returns when the scheduler has received all tasks. Work that terminates its worker more often than the
-    scheduler allows, or that cannot be committed, remains pending.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Client of the cluster, on whose workers the run is registered.
-    task : Task
-        Parameters of the run.
-    works : PendingWork
-        Pending work, in order.
-    detach : callable
-        Function that detaches the session from this process, called when the scheduler has received all tasks except
-        the closing task.
-    close : callable
-        Module-level function, called with the task on a worker after all other tasks of the run.
-    allow_failures : bool
-        True to compute every trial, even if a method fails on all of them.
+    scheduler allows, or that cannot be committed, remains pending. `detach` is called when the scheduler has all tasks
+    but the last one, which calls the module-level function `close` on a worker after all others.
     """
     each = max(1, math.ceil(len(works) / _MOST_SUBMITTED))
     rest, namer = iter(works), Namer(works.study, task.run)

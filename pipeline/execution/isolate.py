@@ -1,245 +1,289 @@
-"""Isolation of trials that terminate their worker, while the remaining work continues.
+"""Isolation of trials: blocks are computed in child processes of a worker, whose exit code and duration are certain.
 
-The work items of a batch that terminated its worker are computed one by one, each alone on a worker that announces
-every step to the driver (`settle`). If the worker terminates again, the announced setting is computed trial by trial
-(`probe`). The trial that causes the third termination gets the status killed; all other trials of the block are then
-computed and committed. Such a trial terminates two more workers after the first, for any block size, and no step is
-repeated.
-
-The same steps find trials that exceed the time limit. A single trial under a single setting times out when it
-first exceeds the limit.
+A block whose child process terminates or exceeds the time limit is computed setting by setting, and then trial by
+trial. A trial that terminates two processes by itself gets the status killed, and a trial that exceeds the limit by
+itself the status timed out, so that the status of a trial depends on this trial only. Causes on the side of the machine
+are repeated, and then leave the block pending.
 """
 
-import math
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
 
-from pipeline.blocks.evaluate import Block, Status
+import psutil
+from dask.utils import format_bytes
+from distributed import get_worker
+
+from pipeline.blocks.evaluate import ENDED_COST, STATUS_MESSAGES, Block, Outcome, Status, join, unevaluated
+from pipeline.clusters.launch import ONE_THREAD
+from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
-from pipeline.execution.budget import Budget, UnfinishedWork
-from pipeline.execution.in_flight import TaskResult, TasksInFlight
-from pipeline.execution.naming import Namer
-from pipeline.execution.tasks import DATA, WHOLE, probe, settle
-from pipeline.execution.work import Receipt, Task, Work
+from pipeline.execution.child import Step
+from pipeline.execution.in_flight import TransientError
+from pipeline.execution.work import Task, Work
 
-_MOST_LOST_WORKERS = 10  # number of workers that terminate before a step begins, after which the step is abandoned
-_MOST_JOINT_ENDS = 2  # number of worker terminations at a trial that returned when it was computed alone
-_PRIORITY = 1  # priority of isolation tasks, above that of the remaining work
-
-
-@dataclass
-class Suspect:
-    """Work item that terminated its worker or exceeded the time limit.
-
-    Attributes
-    ----------
-    work : Work
-        The work item.
-    singly : set of int
-        Settings to compute trial by trial.
-    excluded : dict of (int, int) to Status
-        Trials to store without computation, by setting and trial.
-    n_probes : int
-        Number of probes that have not returned.
-    n_joint_ends : int
-        Number of worker terminations at a trial that returned when computed alone.
-    unfinished_reason : str
-        Reason why the work remains pending, or an empty string.
-    """
-
-    work: Work
-    singly: set[int] = field(default_factory=set)
-    excluded: dict[tuple[int, int], Status] = field(default_factory=dict)
-    n_probes: int = 0
-    n_joint_ends: int = 0
-    unfinished_reason: str = ""
+_POLL_SECONDS = 0.05
+_START_SECONDS = 300.0
+_EXIT_SECONDS = 5.0
+_MOST_ATTEMPTS = 3  # attempts of a step whose process terminates for a reason other than its trials
+_MEMORY_FRACTION = 0.95  # of the memory limit of a worker, as for the worker itself in Dask
 
 
 @dataclass(frozen=True)
-class Step:
-    """Single task of an isolation.
+class End:
+    """End of a child process during a step: the status of the trial that causes it, if it does, and the reason."""
 
-    Attributes
-    ----------
-    suspect : Suspect
-        Work item to isolate.
-    setting : int or None
-        Setting of the trials to probe, or `DATA` for their simulation; None for a `settle` task.
-    trials : range
-        The trials to probe.
-    n_lost_workers : int
-        Number of workers that terminated before the step began.
+    status: Status
+    reason: str
+    by_trial: bool = True
+    """False for a cause on the side of the machine."""
+    at_share: bool = False
+    """True if the process exceeded only its share of the memory of the worker."""
+
+
+# computes a step, in a new process if the second argument is True
+Compute = Callable[[Step, bool], list[Outcome] | End]
+
+
+def evaluate_apart(task: Task, study: Study, work: Work, budget: int | None) -> list[Outcome]:
+    """Compute the settings of a work item in child processes of this worker."""
+    return isolate(_children_of(task, study), study.panel(work.block.panel), work, budget)
+
+
+def isolate(compute: Compute, panel: Panel, work: Work, budget: int | None) -> list[Outcome]:
+    """Return the outcomes of the settings of a work item, with a status of its own for each trial."""
+    block, settings = work.block, work.settings
+    ends: dict[Step, End] = {}
+
+    def attempt(step: Step) -> list[Outcome] | End:
+        found = compute(step, False)
+        if isinstance(found, End):
+            ends[step] = found
+        return found
+
+    def alone(step: Step) -> list[Outcome] | End:
+        """Compute the step of a single trial, which terminates two processes if it is killed."""
+        if step not in ends:
+            found = attempt(step)
+            if not isinstance(found, End):
+                return found
+        return ends[step] if ends[step].status == Status.TIMED_OUT else compute(step, True)
+
+    whole = attempt(Step(block, settings, budget if len(block.trials) > 1 else None))
+    if not isinstance(whole, End):
+        return whole
+    ends_in_data = isinstance(attempt(Step(block)), End)
+    found: dict[int, Outcome | None] = dict.fromkeys(settings)
+    for k in settings if len(settings) > 1 else ():
+        if not (ends_in_data and panel.applies(panel.cells()[block.cell], panel.settings()[k])):
+            one = attempt(Step(block, (k,), budget if len(block.trials) > 1 else None))
+            found[k] = None if isinstance(one, End) else one[0]
+    singly = [k for k in settings if found[k] is None]
+    parts: dict[int, dict[int, Outcome]] = {k: {} for k in singly}
+    spent, any_ok = Counter[int](), set[int]()
+    for trial in block.trials:
+        single = Block(block.panel, block.cell, range(trial, trial + 1))
+        tried = [k for k in singly if budget is None or k in any_ok or spent[k] < budget]
+        data = alone(Step(single)) if tried and ends_in_data else []
+        for k in singly:
+            if k not in tried:
+                parts[k][trial] = unevaluated(panel, 1, Status.PENDING, "")
+                continue
+            one = data if isinstance(data, End) else alone(Step(single, (k,)))
+            outcome = unevaluated(panel, 1, one.status, one.reason) if isinstance(one, End) else one[0]
+            parts[k][trial] = outcome
+            spent[k] += ENDED_COST if isinstance(one, End) else int(outcome.status[0] == Status.FAILED)
+            any_ok |= {k} if outcome.status[0] == Status.OK else set()
+    return [found[k] or join(panel, parts[k]) for k in settings]
+
+
+class Children:
+    """Child processes of a worker process for one run, each of which computes one step at a time.
+
+    `memory` is the number of bytes that the worker may use, 0 for no limit. It is divided among `n_threads` threads; a
+    step that needs more than its share is repeated with all of the memory, while no other step is.
     """
 
-    suspect: Suspect
-    setting: int | None = None
-    trials: range = range(0)
-    n_lost_workers: int = 0
+    def __init__(self, task: Task, study: Study, memory: int, n_threads: int) -> None:
+        self._task, self._spec = task, study.spec()
+        self._memory, self._share, self._n_threads = memory, memory // n_threads, n_threads
+        self._idle: list[Child] = []
+        self._all: set[Child] = set()
+        self._lock, self._large = threading.Lock(), threading.Lock()
+        self._is_closed = False
+
+    def __call__(self, step: Step, is_new: bool = False) -> list[Outcome] | End:
+        """Compute a step in a child process, or in a new one; return its outcomes, or the end of the process."""
+        reason = ""
+        for _ in range(_MOST_ATTEMPTS):
+            found = self._attempt(step, self._share, is_new)
+            if isinstance(found, End) and found.at_share:
+                with self._large:
+                    found = self._attempt(step, self._memory, is_new=True)
+            if not isinstance(found, End) or found.by_trial:
+                return found
+            reason = found.reason
+            if self._is_closed:
+                break
+        raise TransientError(reason)
+
+    def close(self) -> None:
+        """End all child processes."""
+        self._is_closed = True
+        for child in list(self._all):
+            child.end()
+
+    def _attempt(self, step: Step, memory: int, is_new: bool) -> list[Outcome] | End:
+        with self._lock:
+            child = self._idle.pop() if self._idle and not is_new else None
+        if child is None:
+            child = Child()
+            self._all.add(child)
+            problem = child.load(self._task, self._spec)
+            if problem:
+                self._remove(child)
+                return End(Status.PENDING, problem, by_trial=False)
+        try:
+            found = child.compute(step, self._task.time_limit, memory, self._memory)
+        except BaseException:
+            self._remove(child)
+            raise
+        with self._lock:
+            is_kept = not isinstance(found, End) and len(self._idle) < self._n_threads and not self._is_closed
+            self._idle += [child] if is_kept else []
+        if not is_kept:
+            self._remove(child)
+        if self._is_closed and isinstance(found, End):
+            return End(Status.PENDING, "the run was stopped", by_trial=False)
+        return found
+
+    def _remove(self, child: "Child") -> None:
+        child.end()
+        self._all.discard(child)
 
 
-class Isolation:
-    """Isolation of the suspects of a run, step by step.
+class Child:
+    """Child process with a fresh interpreter and one-thread libraries; see `pipeline.execution.child`."""
 
-    Parameters
-    ----------
-    in_flight : TasksInFlight
-        Tasks in flight.
-    task : Task
-        Parameters of the run.
-    study : Study
-        The configured study.
-    budget : Budget
-        Counts of failures in the run.
-    unfinished : UnfinishedWork
-        Collection of the work items that remain pending.
-    """
+    def __init__(self) -> None:
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from pipeline.execution.child import serve; serve({os.getpid()})"
+        )
+        theirs, requests = os.pipe()
+        replies, other = os.pipe()
+        # a child process ends with the thread that started it, so this thread must be none of Dask's
+        self._process = _starter.submit(
+            subprocess.Popen,
+            [sys.executable, "-c", code],
+            stdin=theirs,
+            stdout=other,
+            env={**os.environ, **ONE_THREAD},
+            start_new_session=True,
+        ).result()
+        os.close(theirs)
+        os.close(other)
+        self._requests, self._replies = Connection(requests, readable=False), Connection(replies, writable=False)
 
-    def __init__(
-        self, in_flight: TasksInFlight, task: Task, study: Study, budget: Budget, unfinished: UnfinishedWork
-    ) -> None:
-        self._in_flight, self._task, self._study = in_flight, task, study
-        self._budget, self._unfinished = budget, unfinished
-        self._namer = Namer(study, task.run)
-        self._steps: deque[Step] = deque()
-        self._excluded: dict[int, Suspect] = {}  # suspects with uncommitted excluded trials
+    def load(self, task: Task, spec: object) -> str:
+        """Load the study; return a one-line error message, or an empty string on success."""
+        try:
+            self._requests.send((task.source, spec))
+            if self._replies.poll(_START_SECONDS):
+                problem = self._replies.recv()
+                return f"a child process of a worker cannot load the study: {problem}" if problem else ""
+            return f"a child process of a worker did not load the study within {_START_SECONDS:g} s"
+        except (EOFError, OSError):
+            return f"a child process of a worker terminated while it loaded the study: {self._describe_exit()}"
 
-    def __len__(self) -> int:
-        """Return the number of steps that have not been submitted."""
-        return len(self._steps)
+    def compute(self, step: Step, limit: float | None, memory: int, all_memory: int) -> list[Outcome] | End:
+        """Compute a step; the process is of no further use after an `End`.
 
-    def suspect(self, works: Iterable[Work]) -> None:
-        """Add work items that terminated their worker or exceeded the time limit."""
-        self._steps.extend(Step(Suspect(work)) for work in works)
-
-    def submit(self, n_tasks: int) -> None:
-        """Submit at most `n_tasks` steps."""
-        for _ in range(min(n_tasks, len(self._steps))):
-            step = self._steps.popleft()
-            suspect, work = step.suspect, step.suspect.work
-            options = {"key": self._namer.name([work], step.trials or None), "priority": _PRIORITY}
-            if step.setting is None:
-                arguments = work, tuple(sorted(suspect.singly)), dict(suspect.excluded), self._budget.of_block
-                self._in_flight.submit(step, settle, self._task.run, self._task.session, *arguments, **options)
-            else:
-                block = Block(work.block.panel, work.block.cell, step.trials)
-                self._in_flight.submit(step, probe, self._task.run, self._task.session, block, step.setting, **options)
-
-    def take(self, result: TaskResult, n_threads: int) -> list[Receipt]:
-        """Process the result of a step; return the receipts of committed work.
-
-        Parameters
-        ----------
-        result : TaskResult
-            Result of the step.
-        n_threads : int
-            Number of threads of the cluster, among which the probes of a block are divided.
-
-        Raises
-        ------
-        ExecutionError
-            If every computed trial of a setting terminated its worker.
+        `limit` is in seconds, without the time for which this process was suspended. The child may use `memory` bytes,
+        and the worker `all_memory`; 0 for no limit.
         """
-        step: Step = result.payload
-        if result.status is not None and result.position is None:  # the worker terminated before it started the step
-            self._repeat(step)
-            return []
-        if step.setting is not None:
-            self._take_probe(step, result)
-            return []
-        if result.transient:
-            self._unfinished.add([step.suspect.work], result.transient)
-        elif result.status is None:
-            self._excluded.pop(id(step.suspect), None)
-        elif result.position is not None:
-            self._take_end(step.suspect, result.status, result.position, n_threads)
-        return result.value or []
+        n_kills, waited, before = _count_kernel_kills(), 0.0, time.monotonic()
+        try:
+            self._requests.send(step)
+            while not self._replies.poll(_POLL_SECONDS):
+                now = time.monotonic()
+                waited, before = waited + min(now - before, 10 * _POLL_SECONDS), now
+                used = self._used_memory()
+                if memory and used > memory * _MEMORY_FRACTION:
+                    reason = f"this trial exceeded the memory limit of its worker, {format_bytes(all_memory)}"
+                    return End(Status.KILLED, reason, at_share=memory < all_memory)
+                if limit is not None and waited > limit and not self._replies.poll():
+                    return End(Status.TIMED_OUT, STATUS_MESSAGES[Status.TIMED_OUT])
+                if self._process.poll() is not None and not self._replies.poll():
+                    raise EOFError
+            found: list[Outcome] = self._replies.recv()
+            return found
+        except (EOFError, OSError):
+            reason = self._describe_exit()
+        if self._process.returncode == -signal.SIGKILL and _count_kernel_kills() != n_kills:
+            return End(Status.PENDING, "the memory of a machine of the cluster is full", by_trial=False)
+        return End(Status.KILLED, f"{STATUS_MESSAGES[Status.KILLED]}: {reason}")
 
-    def record(self) -> None:
-        """Commit the statuses of the excluded trials, without computing the trials, when a run stops."""
-        for suspect in self._excluded.values():
-            block = suspect.work.block
-            settings = tuple(sorted({k for k, _ in suspect.excluded}))
-            excluded = {
-                (k, trial): suspect.excluded.get((k, trial), Status.PENDING) for k in settings for trial in block.trials
-            }
-            arguments = Work(block, settings, settings), settings, excluded
-            key = self._namer.name([suspect.work])
-            self._in_flight.submit(
-                None, settle, self._task.run, self._task.session, *arguments, key=key, priority=_PRIORITY
-            )
-        n_left = len(self._excluded)
-        self._excluded = {}
-        while n_left:
-            n_left -= sum(result.payload is None for result in self._in_flight.wait())
-
-    def _repeat(self, step: Step) -> None:
-        if step.n_lost_workers < _MOST_LOST_WORKERS:
-            self._steps.append(Step(step.suspect, step.setting, step.trials, step.n_lost_workers + 1))
+    def end(self) -> None:
+        """Terminate the process and the processes that it started."""
+        if self._requests.closed:  # another process may have its identifier
             return
-        step.suspect.unfinished_reason = f"{_MOST_LOST_WORKERS} workers terminated before starting the work item"
-        if step.setting is None:
-            self._unfinished.add([step.suspect.work], step.suspect.unfinished_reason)
-        else:
-            self._finish_probe(step)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_SECONDS)
+        self._requests.close()
+        self._replies.close()
 
-    def _take_end(self, suspect: Suspect, status: Status, position: tuple[int, ...], n_threads: int) -> None:
-        """Add the steps that follow a `settle` task whose worker terminated."""
-        setting, trial = position
-        trials = suspect.work.block.trials
-        if trial == WHOLE and (len(trials) > 1 or status == Status.KILLED or setting == DATA):
-            size = math.ceil(len(trials) / n_threads)
-            parts = [trials[start : start + size] for start in range(0, len(trials), size)]
-        elif status == Status.TIMED_OUT:
-            self._exclude(suspect, setting, trials[0] if trial == WHOLE else trial, status)
-            suspect.singly.add(setting)
-            parts = []
-        elif suspect.n_joint_ends < _MOST_JOINT_ENDS:
-            suspect.n_joint_ends += 1
-            parts = [range(trial, trial + 1)]
-        else:
-            self._unfinished.add(
-                [suspect.work],
-                "trials that return when computed one by one terminate their worker when computed together",
-            )
-            return
-        suspect.n_probes = len(parts)
-        self._steps.extend(Step(suspect, setting, part) for part in parts)
-        if not parts:
-            self._steps.append(Step(suspect))
+    def _used_memory(self) -> int:
+        try:
+            return int(psutil.Process(self._process.pid).memory_info().rss)
+        except psutil.Error:
+            return 0
 
-    def _take_probe(self, step: Step, result: TaskResult) -> None:
-        suspect, setting = step.suspect, step.setting
-        assert setting is not None
-        if result.transient:
-            suspect.unfinished_reason = result.transient
-        elif result.status is not None and result.position is not None:
-            trial = result.position[0]
-            if trial > step.trials.start:
-                self._budget.note_survival(suspect.work.block.panel, setting)
-            self._exclude(suspect, setting, trial, result.status)
-            rest = range(trial + 1, step.trials.stop)
-            if rest:
-                self._steps.append(Step(suspect, setting, rest))
-                return
-        else:
-            self._budget.note_survival(suspect.work.block.panel, setting)
-        self._finish_probe(step)
+    def _describe_exit(self) -> str:
+        try:
+            code = self._process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "its output was closed"
+        with suppress(ValueError):
+            return f"signal {signal.Signals(-code).name}"
+        return f"exit code {code}"
 
-    def _finish_probe(self, step: Step) -> None:
-        suspect, setting = step.suspect, step.setting
-        suspect.n_probes -= 1
-        if suspect.n_probes:
-            return
-        if suspect.unfinished_reason:
-            self._unfinished.add([suspect.work], suspect.unfinished_reason)
-            return
-        assert setting is not None
-        suspect.singly.update(suspect.work.settings if setting == DATA else (setting,))
-        self._steps.append(Step(suspect))
 
-    def _exclude(self, suspect: Suspect, setting: int, trial: int, status: Status) -> None:
-        for k in suspect.work.settings if setting == DATA else (setting,):
-            suspect.excluded[k, trial] = status
-        self._excluded[id(suspect)] = suspect
-        self._budget.note_end(suspect.work.block.panel, setting)
+_starter = ThreadPoolExecutor(1, thread_name_prefix="dpstudies-children")
+_children: dict[str, Children] = {}
+_lock = threading.Lock()
+
+
+def close_children(run: str) -> None:
+    """End the child processes of a run in this worker process."""
+    with _lock:
+        children = _children.pop(run, None)
+    if children is not None:
+        children.close()
+
+
+def _children_of(task: Task, study: Study) -> Children:
+    with _lock:
+        if task.run not in _children:
+            worker = get_worker()
+            memory = worker.memory_manager.memory_limit or 0
+            _children[task.run] = Children(task, study, memory, worker.state.nthreads)
+        return _children[task.run]
+
+
+def _count_kernel_kills() -> int:
+    """Return the number of processes that the kernel of this machine has killed for lack of memory, or 0 if unknown."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/vmstat").read_text().partition("oom_kill ")[2].split()[0])
+    return 0

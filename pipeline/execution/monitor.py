@@ -1,30 +1,27 @@
-"""Warnings about clusters that return no results: no workers are left, or all workers are paused for lack of memory."""
+"""Warnings about clusters whose workers cannot compute: none is left, all are paused, or one does not respond."""
 
 import time
 import warnings
 from typing import Any
 
+import psutil
 from dask.utils import format_bytes
 from distributed import Client
 
 _SILENT_SECONDS = 10.0
+_LOOK_SECONDS = 5.0
+_MOST_LOOKS = 4  # number of looks without a heartbeat after which a worker does not respond
 
 
 class Monitor:
-    """Monitor that warns, once per cause, if no task returns because no worker can compute.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Client of the cluster.
-    silent_seconds : float
-        Time without a result after which the workers are checked.
-    """
+    """Monitor that warns, once per cause, if workers cannot compute, and that ends suspended workers."""
 
     def __init__(self, client: Client, silent_seconds: float = _SILENT_SECONDS) -> None:
         self._client, self._silent = client, silent_seconds
-        self._since = time.monotonic()
+        self._since = self._looked = time.monotonic()
         self._warned = ""
+        self._last_seen: dict[str, float] = {}
+        self._n_looks: dict[str, int] = {}
 
     def note_result(self) -> None:
         """Record that a task returned."""
@@ -32,32 +29,59 @@ class Monitor:
         self._warned = ""
 
     def check(self) -> None:
-        """Check the workers if no task has returned for `silent_seconds`, and warn if none can compute."""
-        if time.monotonic() - self._since < self._silent:
+        """Check the heartbeats of the workers, and, if no task has returned for `silent_seconds`, their states."""
+        now = time.monotonic()
+        is_silent, is_due = now - self._since >= self._silent, now - self._looked >= _LOOK_SECONDS
+        if not is_silent and not is_due:
             return
-        problem = find_problem(self._client.scheduler_info(n_workers=-1)["workers"])
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        if is_due:
+            self._looked = now
+            self._check_heartbeats(workers)
+        if not is_silent:
+            return
+        problem = find_problem(workers)
         cause = problem.partition(" ")[0]  # the rest of the message contains varying numbers
         if problem and cause != self._warned:
             warnings.warn(problem, stacklevel=2)
         self._warned = cause
-        self._since = time.monotonic()
+        self._since = now
+
+    def _check_heartbeats(self, workers: dict[str, dict[str, Any]]) -> None:
+        """Warn about workers that do not respond; looks are counted, since this process may be suspended itself."""
+        before, self._last_seen = self._last_seen, {name: one.get("last_seen", 0) for name, one in workers.items()}
+        same = [name for name, seen in self._last_seen.items() if before.get(name) == seen]
+        self._n_looks = {name: self._n_looks.get(name, 0) + 1 for name in same}
+        silent = [name for name, n_looks in self._n_looks.items() if n_looks >= _MOST_LOOKS]
+        for name in silent:
+            if self._n_looks[name] > _MOST_LOOKS:
+                continue
+            state = ""
+            if workers[name].get("nanny"):
+                state = self._client.run(end_suspended, workers=[name], nanny=True, on_error="return").get(name)
+            if state == psutil.STATUS_RUNNING:  # its trials hold the GIL
+                continue
+            if state == psutil.STATUS_STOPPED:
+                action = "its process was suspended, and is restarted"
+            elif len(silent) < len(workers):
+                action = "other workers continue, and compute its blocks when the scheduler removes it"
+            else:
+                action = "no other worker responds either, and the run is waiting"
+            seconds = _MOST_LOOKS * _LOOK_SECONDS
+            warnings.warn(f"worker {name} has not responded for {seconds:g} s: {action}", stacklevel=2)
+
+
+def end_suspended(dask_worker: Any) -> str:
+    """Kill the worker process of a nanny if it is suspended, so that the nanny restarts it; return its state."""
+    process = psutil.Process(dask_worker.pid)
+    state: str = process.status()
+    if state == psutil.STATUS_STOPPED:
+        process.kill()
+    return state
 
 
 def find_problem(workers: dict[str, dict[str, Any]]) -> str:
-    """Return a one-line message if no worker can compute, or an empty string.
-
-    Parameters
-    ----------
-    workers : dict
-        Workers by address, from `distributed.Client.scheduler_info`.
-
-    Examples
-    --------
-    >>> find_problem({})
-    'no worker is left; the run is waiting: start a worker, or end the run with Ctrl-C and resume it later'
-    >>> find_problem({"tcp://127.0.0.1:1": {"status": "running", "memory_limit": 100, "metrics": {"memory": 90}}})
-    ''
-    """
+    """Return a one-line message if no worker can compute, or an empty string."""
     if not workers:
         return "no worker is left; the run is waiting: start a worker, or end the run with Ctrl-C and resume it later"
     if any(worker.get("status") != "paused" for worker in workers.values()):

@@ -16,16 +16,6 @@ class Namer:
     The dashboard groups tasks by the part of the key before the first hyphen-separated word that does not consist of
     letters, that is, by study and panel. There are no groups per cell, because Dask queues tasks for future workers
     only in large groups, and because the scheduler stores the name of every group.
-
-    Examples
-    --------
-    >>> from dask.utils import key_split
-    >>> from pipeline.blocks.evaluate import Block
-    >>> from studies import STUDIES
-    >>> namer = Namer(STUDIES["hellinger-accuracy"].configure(), "0f3a")
-    >>> name = namer.name([Work(Block("k2", 0, range(10)), (0,))])
-    >>> name, key_split(name)
-    ('hellinger_accuracy/k2-(n=100)-0..9-0f3a-0', 'hellinger_accuracy/k2')
     """
 
     def __init__(self, study: Study, run: str) -> None:

@@ -22,24 +22,7 @@ from pipeline.redact import format_error, redact_text
 
 
 def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Mapping[str, Any]) -> None:
-    """Raise `BadInputError` if a worker cannot load a study or lacks a module that its functions import.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Client of the cluster.
-    run : str
-        Identifier of the run, which is registered on the workers.
-    source : StudySource
-        Code of the study.
-    spec : mapping
-        Spec of the configured study.
-
-    Raises
-    ------
-    BadInputError
-        If a worker cannot load the study, lacks a module that this process has, or has another version of the code.
-    """
+    """Raise `BadInputError` if a worker cannot load a study or lacks a module that its functions import."""
     modules = tuple(sorted(imported_modules(source)))
     problem = _find_problem(client, run, "loaded the study", load_study, run, dict(spec), modules)
     if problem:
@@ -47,13 +30,7 @@ def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Ma
 
 
 def refuse_workers_without_store(client: Client, task: Task) -> None:
-    """Raise `ExecutionError` if a worker cannot open the store of a task.
-
-    Raises
-    ------
-    ExecutionError
-        If a worker cannot open the store.
-    """
+    """Raise `ExecutionError` if a worker cannot open the store of a task."""
     problem = _find_problem(client, task.run, "opened the store", open_store, task.run, task.session)
     if problem:
         raise ExecutionError(problem)
@@ -61,7 +38,7 @@ def refuse_workers_without_store(client: Client, task: Task) -> None:
 
 def _find_problem(client: Client, run: str, action: str, function: Callable[..., str], *args: Any) -> str:
     """Run a function on each worker; return the first error message, or an empty string on success."""
-    in_flight = TasksInFlight(client, run)
+    in_flight = TasksInFlight(client)
     for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
         # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
         options = {"workers": [worker], "allow_other_workers": True} if worker else {}
@@ -70,7 +47,7 @@ def _find_problem(client: Client, run: str, action: str, function: Callable[...,
     while len(in_flight):
         for result in in_flight.wait():
             problem = result.value or result.transient
-            if result.status is not None:
+            if result.is_lost:
                 problem = (
                     f"worker {result.payload} terminated while it {action}; check its log, or use --cluster threads"
                 )

@@ -69,26 +69,7 @@ class Rerun:
 
 
 def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping[str, Any], trial: int) -> list[Rerun]:
-    """Recompute one trial from its key, under every setting except those under which it was killed or timed out.
-
-    Parameters
-    ----------
-    store : ResultStore
-        The store.
-    study : Study
-        The store's study, from `study_of`.
-    panel_name : str
-        Name of the panel.
-    cell : mapping
-        Value of every data factor.
-    trial : int
-        Zero-based index of the trial.
-
-    Raises
-    ------
-    BadInputError
-        If the panel, cell or trial does not exist.
-    """
+    """Recompute one trial from its key, under every setting except those under which it was killed or timed out."""
     panel = study.panel(panel_name)
     names = [factor.name for factor in panel.factors]
     if set(cell) != set(names):
@@ -120,25 +101,8 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
 
 
 def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: Study) -> None:
-    """Recompute one committed trial per panel and method; raise `BadInputError` if a number differs.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Client of the cluster that continues the store; a different kind of processor may give different bits.
-    run : str
-        Identifier of the run, which is registered on the workers.
-    store : ResultStore
-        The store.
-    study : Study
-        Study configured by the stored spec.
-
-    Raises
-    ------
-    BadInputError
-        If a recomputed trial differs from the stored one.
-    """
-    in_flight = TasksInFlight(client, run)
+    """Recompute one committed trial per panel and method; raise `BadInputError` if a number differs."""
+    in_flight = TasksInFlight(client)
     names: list[str] = []
     for panel in study.panels:
         for method in panel.methods:
@@ -155,7 +119,7 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
     while len(in_flight):
         for result in in_flight.wait():
             problem = result.value or result.transient
-            if result.status is not None:
+            if result.is_lost:
                 problem = f"{names[result.payload]} terminates its worker, but the store contains its results"
             if problem:
                 problems[result.payload] = problem

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
 
-from distributed import Client, SchedulerPlugin, Worker, WorkerPlugin
+from distributed import Client, Worker, WorkerPlugin
 
 from pipeline.errors import ExecutionError
+from pipeline.execution.isolate import close_children
 from pipeline.execution.work import STOPPED, Task
 
 _tasks: dict[str, Task] = {}
@@ -40,24 +40,7 @@ class ShippedTask(WorkerPlugin):
                 del _holders[run]
                 _tasks.pop(run, None)
                 STOPPED.add(run)
-
-
-class SingleAttempt(SchedulerPlugin):
-    """Scheduler plugin that makes tasks of a run fail at the first termination of their worker.
-
-    The driver isolates a trial that terminates its worker; each further attempt would terminate another worker.
-    Tasks of other runs have the scheduler's default number of allowed failures.
-    """
-
-    def __init__(self, run: str) -> None:
-        self.name = f"{plugin_name(run)}-deaths"
-        self._run = run
-
-    def update_graph(self, scheduler: Any, *, tasks: Any, **_: Any) -> None:
-        """Mark new tasks of the run as having used all but one of their allowed failures."""
-        for key in tasks:
-            if self._run in str(key) and key in scheduler.tasks:
-                scheduler.tasks[key].suspicious = scheduler.allowed_failures
+                close_children(run)
 
 
 def plugin_name(run: str) -> str:
@@ -66,13 +49,7 @@ def plugin_name(run: str) -> str:
 
 
 def shipped_task(run: str, session: str = "") -> Task:
-    """Return the task that is registered in this worker process for a run, with the identifier of a session.
-
-    Raises
-    ------
-    ExecutionError
-        If the run has ended or was cancelled.
-    """
+    """Return the task that is registered in this worker process for a run, with the identifier of a session."""
     try:
         return replace(_tasks[run], session=session)
     except KeyError:
@@ -81,28 +58,13 @@ def shipped_task(run: str, session: str = "") -> Task:
 
 @contextmanager
 def shipped(client: Client, task: Task, handed_over: bool = False) -> Iterator[None]:
-    """Register a task on all current and future workers of a cluster; remove it at the end.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Client of the cluster.
-    task : Task
-        The task.
-    handed_over : bool
-        True if the run continues without this client; the task then stays registered unless an error occurs.
-    """
+    """Register a task on all current and future workers of a cluster; remove it at the end unless it is handed over."""
     client.register_plugin(ShippedTask(task))
     stays = False
     try:
-        if not handed_over:
-            client.register_plugin(SingleAttempt(task.run))
         yield
         stays = handed_over
     finally:
-        if not handed_over and client.status == "running":
-            with suppress(Exception):
-                client.unregister_scheduler_plugin(f"{plugin_name(task.run)}-deaths")
         if not stays:
             unship(client, task.run)
 

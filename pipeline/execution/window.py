@@ -23,20 +23,7 @@ _SHORTEST_SECONDS = 0.05
 
 
 class Window:
-    """Number of tasks to keep in flight on a cluster.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Client of the cluster.
-    profile : Profile
-        Profile of the cluster.
-
-    Attributes
-    ----------
-    n_threads : int
-        Number of threads of the cluster, or of its maximum size if it is adaptive.
-    """
+    """Number of tasks to keep in flight on a cluster."""
 
     def __init__(self, client: Client, profile: Profile) -> None:
         self._client, self._profile = client, profile

@@ -3,25 +3,25 @@
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 from distributed import get_worker
-from distributed.utils import sync
 
-from pipeline.blocks.evaluate import BUDGET, FAILURES, Block, Outcome, Status, evaluate_block
+from pipeline.blocks.evaluate import BUDGET, ENDED, FAILURES, Block, Outcome, Status, evaluate_block, keep_ok
 from pipeline.blocks.plan import iterate_blocks, iterate_cell_blocks
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.errors import ExecutionError
+from pipeline.errors import ExecutionError, UnreadableStoreError
 from pipeline.stores.asked import Asked
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.regions import positions
 from pipeline.stores.sessions import last_number
-from pipeline.stores.store import ABSENT, STALE, ResultStore
+from pipeline.stores.store import STALE, UNWRITTEN, ResultStore
 
 # stopped runs: their tasks finish after the current block, since threads cannot be terminated
 STOPPED: set[str] = set()
@@ -29,62 +29,30 @@ STOPPED: set[str] = set()
 
 @dataclass(frozen=True)
 class Work:
-    """Work item: settings to compute on one block.
-
-    Attributes
-    ----------
-    block : Block
-        The block.
-    settings : tuple of int
-        Indices of settings in `Panel.settings`.
-    stale : tuple of int
-        Subset of the settings whose status chunk must be removed before they are recomputed.
-    """
+    """Work item: settings to compute on one block."""
 
     block: Block
-    settings: tuple[int, ...]
-    stale: tuple[int, ...] = ()
+    settings: tuple[int, ...]  # indices in `Panel.settings`
+    stale: tuple[int, ...] = ()  # subset of the settings whose status chunk exists and is replaced
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Numbers of trials of a block under one setting, by status.
-
-    Attributes
-    ----------
-    n_trials : int
-        Number of trials of the block.
-    n_ok, n_failed, n_pending : int
-        Numbers of trials that are ok, that failed, and that remain pending after the budget was used up; the others
-        are not applicable.
-    n_positions : int
-        Number of array positions of the setting: one per combination of values of the method factors that it does not
-        use.
-    cause : str
-        Last line of the error of the first failed trial; empty if none failed.
-    """
+    """Numbers of trials of a block under one setting, by status."""
 
     n_trials: int
     n_ok: int
     n_failed: int
-    n_pending: int
+    n_pending: int  # after the budget was used up; the trials that are not counted are not applicable
+    # array positions of the setting: one per combination of values of the method factors that it does not use
     n_positions: int
-    cause: str = ""
+    n_ended: int = 0  # failed trials that were killed or timed out
+    cause: str = ""  # last line of the error of the first failed trial; empty if none failed
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """Report of a worker on one committed work item.
-
-    Attributes
-    ----------
-    work : Work
-        The work item.
-    seconds : float
-        Duration of the computation.
-    tallies : tuple of Tally
-        One per setting.
-    """
+    """Report of a worker on one committed work item."""
 
     work: Work
     seconds: float
@@ -110,20 +78,9 @@ class Receipt:
 class PendingWork:
     """Iterable of the work items that are missing from a store or have to be recomputed.
 
-    Later panels and cells come first, unless an order is given. Repeated iteration yields the same work.
-
-    Parameters
-    ----------
-    study : Study
-        The configured study.
-    store : ResultStore or None
-        Store of the study; None for a new store, which is not read.
-    retry : collection of Status
-        Statuses of trials to recompute.
-    asked : mapping of str to Asked, optional
-        Numbers of trials to ask for by panel; by default the numbers that the store records.
-    first : sequence of (str, int)
-        Panels and cells whose work comes first, in this order.
+    Later panels and cells come first, unless an order is given. Repeated iteration yields the same work. `asked` has
+    the numbers of trials to ask for by panel, by default those that the store records, and `first` the panels and cells
+    whose work comes first. A new store (None) is not read.
     """
 
     def __init__(
@@ -231,33 +188,20 @@ def evaluate_work(study: Study, work: Work, budget: int | None = BUDGET) -> list
 def _all_absent(panel: Panel) -> np.ndarray:
     """Return the states of a panel without results, in the form of `ResultStore.scan`."""
     shape = len(panel.cells()), -(-panel.n_trials // panel.block_trials), len(panel.settings())
-    return np.full(shape, ABSENT, np.uint8)
+    return np.full(shape, UNWRITTEN, np.uint8)
 
 
 @dataclass(frozen=True)
 class Task:
-    """Parameters shared by all tasks of a run, with which a worker computes and commits work.
+    """Parameters shared by all tasks of a run, with which a worker computes and commits work."""
 
-    Attributes
-    ----------
-    source : StudySource
-        Code of the study.
-    url, spec_sha256 : str
-        URL of the store, and hash of the spec that the store must have.
-    session : str
-        Identifier of the writing session; empty before the session begins.
-    run : str
-        Identifier of the run.
-    announced : bool
-        True if workers announce each work item before they start it, as time limits require.
-    """
-
-    source: StudySource
+    source: StudySource  # code of the study
     url: str
-    spec_sha256: str
-    session: str = ""
+    spec_sha256: str  # hash of the spec that the store must have
+    session: str = ""  # identifier of the writing session; empty before the session begins
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
-    announced: bool = False
+    # seconds per block or trial, which is then computed in a child process of the worker
+    time_limit: float | None = None
 
     def opened(self) -> tuple[Study, ResultStore]:
         """Return the study and the store, cached per process; raise `ExecutionError` if their specs differ."""
@@ -272,24 +216,29 @@ class Task:
         """Compute a batch of work and commit it as a whole; return early if the run was stopped."""
         study, store = self.opened()
         receipts = []
+        stored = [_read_stale(study, store, work) for work in batch]  # the commit removes the statuses
         with store.commit([_planned(study, work) for work in batch]) as commit:
-            for k, work in enumerate(batch):
+            for work, before in zip(batch, stored, strict=True):
                 if self.run in STOPPED:
                     break
-                if self.announced:
-                    self.announce(k)
                 started = time.perf_counter()
-                outcomes = evaluate(study, work)
+                panel = study.panel(work.block.panel)
+                outcomes = [
+                    outcome if k not in before else keep_ok(panel, before[k], outcome)
+                    for k, outcome in zip(work.settings, evaluate(study, work), strict=True)
+                ]
                 _write(study, commit, work, outcomes)
                 receipts.append(_receipt(study, work, outcomes, time.perf_counter() - started))
         return receipts
 
-    def announce(self, *position: int) -> None:
-        """Announce the current position of this worker in the task."""
-        worker = get_worker()
-        message = {"key": worker.get_current_task(), "at": position, "worker": worker.address}
-        # wait for the reply, since code that holds the GIL would delay a queued message
-        sync(worker.loop, worker.scheduler.log_event, topic=self.run, msg=message)
+
+def _read_stale(study: Study, store: ResultStore, work: Work) -> dict[int, Outcome]:
+    """Return the stored outcomes of the stale settings of a work item, without damaged ones."""
+    found, panel = {}, study.panel(work.block.panel)
+    for k in work.stale:
+        with suppress(UnreadableStoreError):
+            found[k] = store.read(panel, work.block, panel.settings()[k])
+    return found
 
 
 def _planned(study: Study, work: Work) -> Planned:
@@ -314,6 +263,7 @@ def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: flo
             int(np.isin(outcome.status, FAILURES).sum()),
             outcome.n_untried,
             count_positions(panel, panel.settings()[k]),
+            int(np.isin(outcome.status, ENDED).sum()),
             (outcome.cause.splitlines() or [""])[-1],
         )
         for k, outcome in zip(work.settings, outcomes, strict=True)

@@ -18,55 +18,23 @@ from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolv
 
 @dataclass(frozen=True)
 class Forecast:
-    """Expected cost of a panel until a precision is reached.
-
-    Attributes
-    ----------
-    panel : str
-        Name of the panel.
-    n_piloted, n_cells : int
-        Number of piloted cells, and of all cells; the costs of other cells are interpolated.
-    evaluations : float
-        Expected number of trials, summed over cells and settings.
-    most : int
-        Expected number of trials of the cell and setting that needs the most, among the piloted ones.
-    widest : str
-        That cell and setting.
-    seconds : float
-        Expected time on one core.
-    """
+    """Expected cost of a panel until a precision is reached."""
 
     panel: str
-    n_piloted: int
+    n_piloted: int  # cells; the costs of other cells are interpolated
     n_cells: int
-    evaluations: float
-    most: int
-    widest: str
-    seconds: float
+    evaluations: float  # expected number of trials, summed over cells and settings
+    most: int  # expected number of trials of the piloted cell and setting that needs the most
+    widest: str  # that cell and setting
+    seconds: float  # expected time on one core
 
 
 def forecast(study: Study, until: str, pilot_seconds: float = 10.0) -> list[Forecast]:
     """Forecast the cost of a run until a precision, from `MIN_TRIALS` trials of some cells.
 
-    Parameters
-    ----------
-    study : Study
-        Study returned by `Study.configure`.
-    until : str
-        Target; see `pipeline.run`.
-    pilot_seconds : float
-        Time during which the pilot starts new cells, divided equally among the panels; at least one cell per panel is
-        computed.
-
-    Returns
-    -------
-    list of Forecast
-        One per panel with trials; other panels are exact.
-
-    Raises
-    ------
-    BadInputError
-        If the target is invalid, or is ``claims``, whose trials depend on the verdicts.
+    The study is configured, the target `until` is one of `pipeline.run`, and the pilot starts new cells for
+    `pilot_seconds`, divided equally among the panels; at least one cell per panel is computed. There is one forecast
+    per panel with trials; other panels are exact.
     """
     if until.strip() == CLAIMS:
         raise BadInputError(
@@ -128,7 +96,7 @@ def _pilot(study: Study, target: PanelTarget, cell: int, n_trials: int) -> tuple
         draws = [np.concatenate([part[k].values[target.measure.name] for part in blocks])[ok] for k in item]
         precision = target.assess(draws)
         if np.isfinite(precision.error):
-            wanted = whole_blocks(panel, required_trials(precision.n, precision.error, precision.bound))
+            wanted = whole_blocks(panel, required_trials(precision.n, precision.ratio))
             for k in item:
                 needed[k] = max(needed[k], min(int(wanted), MAX_TRIALS))
     return needed, duration

@@ -27,21 +27,11 @@ Trials = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Assessment:
-    """State of a panel with respect to a goal, as arrays of shape (cell, setting).
+    """State of a panel with respect to a goal, as arrays of shape (cell, setting)."""
 
-    Attributes
-    ----------
-    wanted : ndarray of int
-        Number of trials to ask for next; the present number where the goal is reached.
-    stopped : ndarray of int
-        `Stop` where the goal is reached; `Stop.NOT_YET` elsewhere.
-    ratios : ndarray of float
-        Order in which further trials are added: the largest first.
-    """
-
-    wanted: np.ndarray
-    stopped: np.ndarray
-    ratios: np.ndarray
+    wanted: np.ndarray  # number of trials to ask for next; the present number where the goal is reached
+    stopped: np.ndarray  # `Stop` where the goal is reached; `Stop.NOT_YET` elsewhere
+    ratios: np.ndarray  # order in which further trials are added: the largest first
 
 
 class Goal(Protocol):
@@ -127,11 +117,21 @@ class PrecisionGoal:
             return ""
         _, (name, cell, item), n, one = max(wide, key=lambda found: found[0])
         panel = study.panel(name)
-        needed = max(n + 1, required_trials(n, one.error, one.bound))
+        place = describe_place(panel, cell, item)
+        if not np.isfinite(one.ratio):
+            return (
+                f"{len(wide):,} of {len(self._reached):,} errors are unknown: the estimate of {place} is "
+                f"{one.estimate:g} after {n:,} trials, which do not determine its error"
+            )
+        needed = f"needs about {whole_blocks(panel, max(n + 1, required_trials(n, one.ratio))):,} trials"
+        if one.error <= one.bound:
+            return (
+                f"{len(wide):,} of {len(self._reached):,} errors are uncertain, since the trials are few for their "
+                f"skewness or contain few events: {place} has {n:,} and {needed}"
+            )
         return (
             f"{len(wide):,} of {len(self._reached):,} errors exceed the bound; the largest is {one.error:.2g} after "
-            f"{n:,} trials instead of {one.bound:.2g} ({describe_place(panel, cell, item)}), which needs about "
-            f"{whole_blocks(panel, needed):,} trials"
+            f"{n:,} trials instead of {one.bound:.2g} ({place}), which {needed}"
         )
 
 
@@ -144,7 +144,7 @@ def _next_step(precision: Precision, n: int) -> tuple[Stop, int]:
     if precision.is_reached:
         return Stop.REACHED, n
     per_ok = n / precision.n  # failed trials count as asked for
-    return Stop.NOT_YET, int(np.ceil(per_ok * next_trials(precision.n, precision.error, precision.bound)))
+    return Stop.NOT_YET, int(np.ceil(per_ok * next_trials(precision.n, precision.ratio)))
 
 
 class ClaimsGoal:
@@ -153,13 +153,7 @@ class ClaimsGoal:
     At each look, a claim that is not decided asks for twice the trials of all methods that it needs. Each look spends a
     share of the error level (`level_share`), so that the verdict is valid although the run stops when it is decided. A
     claim without an error level, or one that holds because it was not rejected, is decided by the whole budget only.
-
-    Parameters
-    ----------
-    study : Study
-        The configured study.
-    sessions : sequence of mapping
-        Records of earlier sessions, which may have spent shares of the error levels.
+    `sessions` are records of earlier sessions, which may have spent shares of the error levels.
     """
 
     def __init__(self, study: Study, sessions: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -264,9 +258,7 @@ def read_draws(
         stored = []
         for name, n_dims in (("status", 0), (measure.name, len(measure.dims))):
             region = region_of(panel, position, trials, n_dims)
-            with store.reading():
-                contents = store.reader.read_many(store.chunks.keys(panel.name, name, region))
-                whole = store.chunks.decode(panel.name, name, region, contents)
+            whole = store.values(panel.name, name, region)
             stored.append(whole.reshape(len(trials), *whole.shape[whole.ndim - n_dims :]))
         ok &= stored[0] == Status.OK
         values.append(stored[1])

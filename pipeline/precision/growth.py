@@ -48,18 +48,12 @@ _Grid = dict[str, np.ndarray]  # by panel, shape (cell, setting)
 class Until:
     """Goal and budget of a run that grows a store.
 
-    Attributes
-    ----------
-    text : str
-        Target, such as ``mcse(hellinger) <= 0.0005``, or ``claims``.
-    at_most : int or None
-        Maximum number of trials per cell, at least `MIN_TRIALS`; by default the number that the study declares, or the
-        stored number if it is larger, and no maximum if `within` is given.
-    within : float or None
-        Maximum time in seconds. Rounds are planned to end in time; the minimum number of trials is always computed.
+    The budget `at_most` is the maximum number of trials per cell, at least `MIN_TRIALS`; by default the number that the
+    study declares, or the stored number if it is larger, and no maximum if `within` is given. `within` is the maximum
+    time in seconds. Rounds are planned to end in time; the minimum number of trials is always computed.
     """
 
-    text: str
+    text: str  # target, such as ``mcse(hellinger) <= 0.0005``, or ``claims``
     at_most: int | None = None
     within: float | None = None
 
@@ -160,7 +154,7 @@ def _grow(
     others = {} if held is None else {name: one for name, one in held.asked.items() if name not in asked}
     recorded = RecordedGoal(until.text, until.at_most, until.within, tuple(panels), is_open=True, unmet="")
     growth = _Growth(recorded, goal, start, asked, limits, others, options)
-    options = replace(options, asked=growth.asked(), goal=growth.recorded)
+    options = replace(options, asked=growth.asked(), goal=growth.recorded).accepting(existing, source)
     with session_on(source, growth.study, path, existing, options) as (client, store, task, session):
         return growth.run(client, store, task, session, held is None)
 
@@ -310,7 +304,6 @@ class _Growth:
             task,
             works,
             on_receipt,
-            options.time_limit,
             profile=options.profile,
             allow_failures=options.allow_failures,
         )
@@ -327,10 +320,7 @@ class _Growth:
     def _ask(self, assessed: Mapping[str, Assessment]) -> list[tuple[str, int]]:
         """Ask for the trials of the next round, the widest first, as far as the budget allows.
 
-        Returns
-        -------
-        list of (str, int)
-            Panels and cells with further trials, in the order in which they are computed.
+        Return panels and cells with further trials, in the order in which they are computed.
         """
         entries: list[tuple[float, str, int, int, int]] = []
         for name, one in assessed.items():

@@ -1,5 +1,6 @@
 """Precision that a store has reached, against the target of its last run until a precision."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,25 +14,13 @@ from pipeline.stores.store import ResultStore
 
 @dataclass(frozen=True)
 class Reached:
-    """Precision of a panel.
-
-    Attributes
-    ----------
-    panel, widest : str
-        Panel, and its cell and setting with the largest ratio of error to bound.
-    precision : Precision
-        Precision of this cell and setting.
-    n_asked : int
-        Number of trials that were asked for, summed over cells and settings.
-    n_more : int
-        Number of further trials, summed over cells and settings, after which every error is at most half the bound.
-    """
+    """Precision of a panel."""
 
     panel: str
-    widest: str
-    precision: Precision
-    n_asked: int
-    n_more: int
+    widest: str  # cell and setting with the largest ratio of error to bound
+    precision: Precision  # of this cell and setting
+    n_asked: int  # trials that were asked for, summed over cells and settings
+    n_more: int  # further trials, summed likewise, after which every error is at most half the bound
 
     @property
     def half_width(self) -> float:
@@ -48,12 +37,7 @@ def last_target(store: ResultStore) -> str:
 def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
     """Return the precision of each panel in the target of the last run; an empty list if there was none.
 
-    Parameters
-    ----------
-    store : ResultStore
-        The store.
-    study : Study
-        Study configured by the stored spec.
+    The study is configured by the stored spec.
     """
     text = last_target(store)
     if not text:
@@ -75,7 +59,8 @@ def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
         (cell, item), (_, widest) = max(finite.items(), key=lambda one: one[1][1].ratio)
         more = np.zeros_like(asked)
         for (at, settings), (n, one) in finite.items():
-            extra = max(0, required_trials(n, one.error, one.bound / 2) - n) if one.error else 0
+            half = max(2 * one.error / one.bound, one.ratio) if one.bound else math.inf
+            extra = max(0, required_trials(n, half) - n)
             for k in settings:
                 more[at, k] = max(more[at, k], extra)
         where = describe_place(study.panel(name), cell, item)

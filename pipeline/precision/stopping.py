@@ -2,10 +2,17 @@
 
 A run until a precision estimates the standard error from the trials so far, so that it stops a little more often when
 the error is underestimated. As the bound decreases, the coverage of the final interval tends to the nominal one (Chow &
-Robbins 1965); a minimum number of trials limits the loss before that. The study `fixed-width-stopping` measures it.
+Robbins 1965); a minimum number of trials limits the loss before that. The spread of skewed draws is correlated with
+their mean, which gives the mean a bias of -G/√n standard errors, G being the skewness (Wald's identity), and the normal
+interval is accurate for n much larger than G² only (Cochran's rule is n > 25 G²). Therefore the minimum is also
+`SKEWED_TRIALS`·G², at which the bias is about a tenth of the standard error. For events, which are 0 or 1, this is a
+number of events and of non-events, as in inverse binomial sampling, whose relative error is one over its root. The
+study `fixed-width-stopping` measures coverage and bias.
 
 References
 ----------
+Cochran, "Sampling Techniques", 3rd ed., Wiley 1977, section 2.15. Mendo & Hernando, "A simple sequential stopping rule
+for Monte Carlo simulation", IEEE Transactions on Communications 2006.
 Chow & Robbins, "On the asymptotic theory of fixed-width sequential confidence intervals for the mean", Ann. Math.
 Statist. 1965. Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas, "Time-uniform central limit theory and asymptotic
 confidence sequences", Ann. Statist. 2024, arXiv:2103.06476.
@@ -18,34 +25,38 @@ from pipeline.declare.panel import MAX_TRIALS
 MIN_TRIALS = 100
 """Minimum number of trials of a cell and setting before its precision is assessed."""
 
+SKEWED_TRIALS = 100
+"""Ratio of the minimum number of trials to the squared skewness; about the minimum number of rare events."""
+
 _GROWTH = 2  # maximum ratio of the numbers of trials of two successive rounds
 
 
-def required_trials(n: int, error: float, bound: float) -> int:
-    """Return the number of trials at which a standard error reaches a bound, if the spread of the draws is unchanged.
+def required_trials(n: int, ratio: float) -> int:
+    """Return the number of trials at which a ratio of error to bound is 1, if the spread of the draws is unchanged.
 
     Examples
     --------
-    >>> required_trials(100, error=0.02, bound=0.01)
+    >>> required_trials(100, ratio=2.0)
     400
     """
-    ratio = min(error / bound, 1e9) if bound else 1e9
-    return min(math.ceil(n * ratio**2 * (1 - 1e-12)), MAX_TRIALS)  # at most rounding errors above an integer
+    return min(
+        math.ceil(n * min(ratio, 1e9) ** 2 * (1 - 1e-12)), MAX_TRIALS
+    )  # at most rounding errors above an integer
 
 
-def next_trials(n: int, error: float, bound: float) -> int:
-    """Return the number of trials after the next round: `n` if the bound is reached, and otherwise at most twice `n`.
+def next_trials(n: int, ratio: float) -> int:
+    """Return the number of trials after the next round: `n` if the ratio is at most 1, and otherwise at most twice `n`.
 
     A first estimate of the standard error is uncertain. The limit lets later rounds correct it.
 
     Examples
     --------
-    >>> next_trials(100, error=0.02, bound=0.01), next_trials(300, 0.011, 0.01), next_trials(400, 0.01, 0.01)
+    >>> next_trials(100, ratio=2.0), next_trials(300, 1.1), next_trials(400, 1.0)
     (200, 363, 400)
     """
-    if error <= bound:
+    if ratio <= 1:
         return n
-    return max(n + 1, min(_GROWTH * n, required_trials(n, error, bound)))
+    return max(n + 1, min(_GROWTH * n, required_trials(n, ratio)))
 
 
 def confidence_sequence(n: int, level: float = 0.05, n_tight: int = MIN_TRIALS) -> float:
@@ -53,21 +64,8 @@ def confidence_sequence(n: int, level: float = 0.05, n_tight: int = MIN_TRIALS) 
 
     With :math:`m = n\rho^2`, the half-width is :math:`\sqrt{2 (m + 1) / m \cdot \log(\sqrt{m + 1} / \alpha)}`, the
     asymptotic confidence sequence of Waudby-Smith et al. (equation 9). It holds under every stopping rule, also one
-    that depends on the mean, and applies to paired differences. A fixed-size interval has 1.96 standard errors.
-
-    Parameters
-    ----------
-    n : int
-        Number of trials, at least 1.
-    level : float
-        Error level α, in (0, 1), over all sizes.
-    n_tight : int
-        Number of trials at which the interval is narrowest relative to others; it determines ρ.
-
-    Examples
-    --------
-    >>> [round(confidence_sequence(n), 2) for n in (100, 1_000, 10_000)]
-    [3.04, 3.24, 3.56]
+    that depends on the mean, and applies to paired differences. A fixed-size interval has 1.96 standard errors. `level`
+    is α, over all sizes. The interval is narrowest relative to others at `n_tight` trials, which determines ρ.
     """
     twice = -2 * math.log(level)
     m = n * (twice + math.log(twice + 1)) / n_tight

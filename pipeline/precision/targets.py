@@ -12,6 +12,7 @@ from pipeline.declare.factors import Measure, Statistic
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, unknown
+from pipeline.precision.stopping import SKEWED_TRIALS
 
 CLAIMS = "claims"
 """Target of a run that ends when every claim of the study is decided."""
@@ -21,33 +22,19 @@ _DIFFERENCE = re.compile(r"(\w+)\[([^\[\]]+)\]\s*-\s*(\w+)\[([^\[\]]+)\]")
 _ALLOWED = "'mcse(NAME) <= BOUND', 'mcse(NAME[METHOD] - NAME[METHOD]) <= BOUND' or 'claims'"
 _N_GROUPS = 20  # groups of trials of the jackknife
 
-Estimate = tuple[np.ndarray, np.ndarray]
-"""Estimates and standard errors, one per position of the output dimensions."""
+Estimate = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Estimates, standard errors, and minimum numbers of draws for such an error, one per position of the outputs."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Bound on the Monte Carlo standard error of a mean, a quantile, a declared statistic, or a paired difference.
+    """Bound on the Monte Carlo standard error of a mean, a quantile, a declared statistic, or a paired difference."""
 
-    Attributes
-    ----------
-    text : str
-        The target as given.
-    name : str
-        Measure, or variable of the summary, such as ``hellinger_median`` or ``pit_tails``.
-    methods : tuple of str
-        The two methods of a paired difference; empty otherwise.
-    bound : float
-        Bound on the standard error, or its ratio to the absolute estimate.
-    is_relative : bool
-        True for a ratio, which is given in percent.
-    """
-
-    text: str
-    name: str
-    methods: tuple[str, ...]
-    bound: float
-    is_relative: bool
+    text: str  # as given
+    name: str  # measure, or variable of the summary, such as ``hellinger_median`` or ``pit_tails``
+    methods: tuple[str, ...]  # of a paired difference; empty otherwise
+    bound: float  # on the standard error, or on its ratio to the absolute estimate
+    is_relative: bool  # a ratio, given in percent
 
     def bound_at(self, estimate: np.ndarray) -> np.ndarray:
         """Return the bound on the standard error at the estimates."""
@@ -64,43 +51,29 @@ class Precision:
         Number of ok trials.
     estimate, error, bound : float
         Estimate, its Monte Carlo standard error, and the bound on the error.
+    ratio : float
+        Ratio of the error to the bound, or if larger, the square root of the ratio of the minimum number of trials to
+        `n`. It is infinite if the draws do not determine an error: for events of which none or all occurred, and for
+        relative bounds at an estimate of zero.
     is_constant : bool
-        True if all draws are equal.
+        True if all draws are equal and none of them is an event.
     """
 
-    n: int
+    n: int  # ok trials
     estimate: float
-    error: float
+    error: float  # Monte Carlo standard error of the estimate
     bound: float
-    is_constant: bool = False
+    ratio: float = math.inf
+    is_constant: bool = False  # all draws are equal
 
     @property
     def is_reached(self) -> bool:
-        """True if the error is at most the bound."""
-        return self.error <= self.bound
-
-    @property
-    def ratio(self) -> float:
-        """Ratio of the error to the bound."""
-        return self.error / self.bound if self.error and self.bound else math.inf if self.error else 0.0
+        """True if the error is at most the bound, from sufficiently many trials."""
+        return self.ratio <= 1
 
 
 def parse_target(text: str) -> Target:
-    """Parse a target.
-
-    Raises
-    ------
-    BadInputError
-        If the target is malformed or its bound is not positive.
-
-    Examples
-    --------
-    >>> parse_target("mcse(hellinger) <= 0.0005").bound
-    0.0005
-    >>> target = parse_target("mcse(hellinger[k-norm] - hellinger[laplace]) <= 1%")
-    >>> target.name, target.methods, target.bound, target.is_relative
-    ('hellinger', ('k-norm', 'laplace'), 0.01, True)
-    """
+    """Parse a target."""
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise BadInputError(f"the target of --until must be {_ALLOWED}, got {text!r}; quote it, since it contains '<'")
@@ -126,64 +99,40 @@ def parse_target(text: str) -> Target:
 
 @dataclass(frozen=True)
 class PanelTarget:
-    """Target in one panel.
-
-    Attributes
-    ----------
-    target : Target
-        The target.
-    panel : Panel
-        The panel, which has trials.
-    measure : Measure
-        Measure whose draws are needed.
-    items : tuple of tuple of int
-        Indices of settings: a single one, or the two of a paired difference.
-    """
+    """Target in one panel."""
 
     target: Target
     panel: Panel
-    measure: Measure
-    items: tuple[tuple[int, ...], ...]
+    measure: Measure  # whose draws are needed
+    items: tuple[tuple[int, ...], ...]  # indices of settings: a single one, or the two of a paired difference
     _estimate: Callable[[np.ndarray], Estimate]
 
     def assess(self, draws: Sequence[np.ndarray]) -> Precision:
         r"""Return the precision at the draws of an item.
 
-        Parameters
-        ----------
-        draws : sequence of ndarray, shape (trial, \*outputs)
-            Draws of each setting, at the trials that are ok in all of them.
-
-        Returns
-        -------
-        Precision
-            That of the output with the largest ratio of error to bound; the error is NaN for fewer than two draws, or
-            draws that are not finite.
+        Draws of each setting, shape (trial, \*outputs), are at the trials that are ok in all of them. The precision is
+        that of the output with the largest ratio of error to bound; the error is NaN for fewer than two draws, or draws
+        that are not finite.
         """
         first, *others = (np.asarray(one, float) for one in draws)
         values = first - others[0] if others else first
         if len(values) < 2:
             return Precision(len(values), math.nan, math.nan, self.target.bound)
-        estimates, errors = self._estimate(values.reshape(len(values), -1))
+        columns = values.reshape(len(values), -1)
+        estimates, errors, least = self._estimate(columns)
         bounds = self.target.bound_at(estimates)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.where(errors > 0, errors / bounds, np.where(errors == 0, 0.0, np.inf))
-        widest = int(np.argmax(ratios))
-        is_constant = bool((np.ptp(values, axis=0) == 0).all())
-        return Precision(
-            len(values), float(estimates[widest]), float(errors[widest]), float(bounds[widest]), is_constant
-        )
+            ratios = np.maximum(np.where(bounds > 0, errors / bounds, np.inf), np.sqrt(least / len(values)))
+        is_fixed = np.fmax.reduce(columns) == np.fmin.reduce(columns)  # NaN pads ragged rows
+        is_certain = is_fixed & (bounds > 0) & (self.measure.dtype != "bool")
+        ratios = np.where(is_certain, 0.0, np.where(is_fixed | np.isnan(ratios), np.inf, ratios))
+        at = int(np.argmax(ratios))
+        estimate, error, bound, ratio = (float(one[at]) for one in (estimates, errors, bounds, ratios))
+        return Precision(len(values), estimate, error, bound, ratio, bool(is_certain.all()))
 
 
 def resolve_target(target: Target, study: Study) -> dict[str, PanelTarget]:
-    """Return the target in each panel with trials; deterministic panels are exact and need none.
-
-    Raises
-    ------
-    BadInputError
-        If a panel lacks the measure or a method, the measure has no Monte Carlo error, or all panels are deterministic
-        and none has the measure.
-    """
+    """Return the target in each panel with trials; deterministic panels are exact and need none."""
     found = {panel.name: _in_panel(target, panel) for panel in study.panels if panel.trials is not None}
     measures = [measure.name for panel in study.panels for measure in panel.measures]
     if not found and target.name not in measures:
@@ -242,18 +191,23 @@ def _pairs(target: Target, panel: Panel) -> tuple[tuple[int, ...], ...]:
 
 
 def estimate_mean(draws: np.ndarray) -> Estimate:
-    """Return means and standard errors of columns; NaN, which pads ragged rows, is omitted.
+    """Return means and standard errors of columns, and minima by skewness; NaN, which pads ragged rows, is omitted.
 
     Examples
     --------
     >>> estimate_mean(np.array([[1.0], [3.0]]))
-    (array([2.]), array([1.]))
+    (array([2.]), array([1.]), array([0.]))
     """
     values = np.asarray(draws, float)
     n = np.count_nonzero(~np.isnan(values), axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.nansum(values, axis=0) / n
-        return mean, np.sqrt(np.nansum((values - mean) ** 2, axis=0) / (n - 1) / n)
+        deviations = values - mean
+        powers = deviations**2
+        squares = np.nansum(powers, axis=0)
+        powers *= deviations  # a power of 3 takes four times as long
+        skewness = np.nansum(powers, axis=0) * n**0.5 / squares**1.5
+        return mean, np.sqrt(squares / (n - 1) / n), SKEWED_TRIALS * skewness**2
 
 
 def _quantiles(probability: float) -> Callable[[np.ndarray], Estimate]:
@@ -271,6 +225,7 @@ def _quantiles(probability: float) -> Callable[[np.ndarray], Estimate]:
         return (
             np.array([np.quantile(column, probability) if column.size else np.nan for column in columns]),
             np.array([error_of(column) for column in columns]),
+            np.zeros(len(columns)),
         )
 
     return estimate
@@ -280,8 +235,9 @@ def _jackknife(statistic: Statistic) -> Callable[[np.ndarray], Estimate]:
     """Return the estimator of a declared statistic, with the standard error of a jackknife over groups of trials."""
 
     def estimate(draws: np.ndarray) -> Estimate:
-        estimates, errors = zip(*(_jackknife_column(statistic, column) for column in draws.T), strict=True)
-        return np.concatenate(estimates), np.concatenate(errors)
+        parts = zip(*(_jackknife_column(statistic, column) for column in draws.T), strict=True)
+        estimates, errors, least = (np.concatenate(one) for one in parts)
+        return estimates, errors, least
 
     return estimate
 
@@ -291,4 +247,5 @@ def _jackknife_column(statistic: Statistic, draws: np.ndarray) -> Estimate:
     n_groups = int(groups.max()) + 1
     without = np.stack([np.atleast_1d(statistic.function(draws[groups != group])) for group in range(n_groups)])
     spread = ((without - without.mean(axis=0)) ** 2).sum(axis=0)
-    return np.atleast_1d(statistic.function(draws.copy())), np.sqrt((n_groups - 1) / n_groups * spread)
+    error = np.sqrt((n_groups - 1) / n_groups * spread)
+    return np.atleast_1d(statistic.function(draws.copy())), error, np.where(error > 0, 0.0, np.inf)

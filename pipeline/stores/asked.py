@@ -52,19 +52,15 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Asked:
-    r"""Numbers of trials asked for in a panel.
+    """Numbers of trials asked for in a panel, by array position: data factors, method factors and methods."""
 
-    Attributes
-    ----------
-    trials : ndarray of int, shape (\*cells, \*settings)
-        Number of trials per array position: data factors, method factors and methods, in the order of the store. Each
-        is a multiple of `Panel.block_trials` or the whole trial axis.
-    stopped : ndarray of int, shape of `trials`
-        `Stop` per array position.
-    """
+    trials: np.ndarray  # multiples of `Panel.block_trials` or the whole trial axis, shape (*cells, *settings)
+    stopped: np.ndarray  # `Stop` per array position
 
-    trials: np.ndarray
-    stopped: np.ndarray
+    def __post_init__(self) -> None:
+        """Raise ValueError for negative numbers and unknown reasons."""
+        if (self.trials < 0).any() or not np.isin(self.stopped, list(Stop)).all():
+            raise ValueError("numbers of trials must be >= 0, and reasons those of Stop")
 
     @classmethod
     def of_settings(cls, panel: Panel, trials: np.ndarray, stopped: np.ndarray) -> "Asked":
@@ -139,30 +135,14 @@ def read_asked(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Asked]:
 
 @dataclass(frozen=True)
 class RecordedGoal:
-    """Goal and budget of the latest run until a target, as its session recorded them.
+    """Goal and budget of the latest run until a target, as its session recorded them."""
 
-    Attributes
-    ----------
-    until : str
-        Target as given.
-    at_most : int or None
-        Maximum number of trials per cell as given.
-    within : float or None
-        Maximum time in seconds as given.
-    panels : tuple of str
-        Panels of the goal; empty for all.
-    is_open : bool
-        True if the run was interrupted before the goal was reached or the budget was spent.
-    unmet : str
-        Missing part of the goal when the run ended; empty if the goal was reached.
-    """
-
-    until: str
-    at_most: int | None
-    within: float | None
-    panels: tuple[str, ...]
-    is_open: bool
-    unmet: str
+    until: str  # target as given
+    at_most: int | None  # maximum number of trials per cell
+    within: float | None  # maximum time in seconds
+    panels: tuple[str, ...]  # of the goal; empty for all
+    is_open: bool  # True if interrupted before the goal was reached or the budget spent
+    unmet: str  # missing part of the goal when the run ended; empty if reached
 
     def continuation(self, url: str) -> str:
         """Return the command that continues towards the target with a larger budget."""

@@ -1,5 +1,10 @@
-"""Encoding and decoding of chunks in memory, based on the array metadata of a verified root."""
+"""Encoding and decoding of chunks in memory, based on the array metadata of a verified root.
 
+Zarr is not used for chunks, since its event loop takes most of its 2 ms per chunk, and because a chunk of somebody else
+may declare any size: here, the size is compared with the metadata of the array before memory is allocated.
+"""
+
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -7,45 +12,48 @@ from typing import Any
 
 import numpy as np
 import zarr
-from numcodecs import Zstd
-from numcodecs.checksum32 import CRC32C
+from numcodecs import Blosc, VLenUTF8, Zstd
 from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
-from pipeline.errors import DamagedChunkError
+from pipeline.errors import BadInputError, DamagedChunkError
+from pipeline.stores.binding import add_checksum, remove_checksum
 from pipeline.stores.locations import ROOT
-from pipeline.stores.regions import fill_chunk, write_region
+from pipeline.stores.regions import fill_chunk
 
 Region = tuple[slice, ...]
+_TEXTS = VLenUTF8()
+_MOST_PER_TEXT, _MOST_OF_TEXTS = 2**20, 2**30  # bytes of one text, and of all texts of a chunk
+_ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 class Chunks:
-    """Encoder and decoder of the chunks of a store; each thread has separate arrays.
-
-    Parameters
-    ----------
-    root : bytes
-        Content of the root, with consolidated metadata.
-    """
+    """Encoder and decoder of the chunks of a store, from the content of its root; each thread has separate arrays."""
 
     def __init__(self, root: bytes) -> None:
         self._root = root
         self._local = threading.local()
 
     def array(self, panel: str, name: str) -> zarr.Array:
-        """Return this thread's in-memory array, with the metadata of the stored array."""
+        """Return this thread's array without chunks, with the metadata of the stored array."""
+        if (panel, name) not in getattr(self._local, "arrays", ()):
+            try:
+                self._open(panel, name)
+            except (TypeError, ValueError, KeyError, AttributeError, AssertionError, OverflowError) as error:
+                raise BadInputError(
+                    f"Zarr cannot open {panel}/{name} of the store, since its metadata are invalid "
+                    f"({type(error).__name__}); compute the store again, or obtain it again from its origin"
+                ) from error
+        return self._local.arrays[panel, name]
+
+    def _open(self, panel: str, name: str) -> None:
         if not hasattr(self._local, "arrays"):
-            self._local.contents = {ROOT: Buffer.from_bytes(self._root)}
-            self._local.group = zarr.open_group(MemoryStore(self._local.contents), mode="r+")
-            self._local.arrays = {}
-            self._local.codecs = {}
-        arrays = self._local.arrays
-        if (panel, name) not in arrays:
-            array = self._local.group[f"{panel}/{name}"]
-            assert isinstance(array, zarr.Array)
-            arrays[panel, name] = array.with_config({"write_empty_chunks": True})  # an absent chunk means damage
-            self._local.codecs[panel, name] = _Codecs.of(array)
-        return arrays[panel, name]
+            self._local.group = zarr.open_group(MemoryStore({ROOT: Buffer.from_bytes(self._root)}), mode="r")
+            self._local.arrays, self._local.codecs = {}, {}
+        array = self._local.group[f"{panel}/{name}"]
+        assert isinstance(array, zarr.Array)
+        codecs = _Codecs(array)
+        self._local.arrays[panel, name], self._local.codecs[panel, name] = array, codecs
 
     def keys(self, panel: str, name: str, region: Region) -> list[str]:
         """Return the keys of the chunks that a region covers, with the last dimension varying fastest."""
@@ -54,54 +62,34 @@ class Chunks:
         return list(map("".join, product([f"{array.path}/c"], *parts)))
 
     def encode(self, panel: str, name: str, regions: Sequence[Region], values: np.ndarray) -> dict[str, bytes]:
-        """Return the encoded chunks by key, for regions that cover whole chunks and contain the same values."""
+        """Return the encoded chunks by key, for regions that each cover one chunk and contain the same values."""
         if not regions:
             return {}
-        first, *others = [self.keys(panel, name, region) for region in regions]
-        array, codecs = self._local.arrays[panel, name], self._local.codecs[panel, name]
-        if codecs is not None and len(first) == 1:
-            contents = [codecs.encode(fill_chunk(array, regions[0], values))]
-        else:
-            write_region(array, regions[0], values)
-            contents = [self._local.contents.pop(key).to_bytes() for key in first]
-        return {key: content for keys in (first, *others) for key, content in zip(keys, contents, strict=True)}
+        array = self.array(panel, name)
+        content = self._local.codecs[panel, name].encode(fill_chunk(array, regions[0], values))
+        return {key: content for region in regions for key in self.keys(panel, name, region)}
 
     def encoded_size(self, panel: str, name: str, values: np.ndarray) -> int:
         """Return the size in bytes of values encoded as one chunk, of any shape; texts are counted uncompressed."""
         array = self.array(panel, name)
-        codecs = self._local.codecs[panel, name]
-        if codecs is None:
-            return sum(4 + len(str(value).encode()) for value in values.flat)  # Zarr stores the length of each
-        return len(codecs.encode(np.ascontiguousarray(values, array.dtype)))
+        if array.dtype.kind == "T":
+            return sum(4 + len(str(value).encode()) for value in values.flat)  # the length of each is stored
+        return len(self._local.codecs[panel, name].encode(np.ascontiguousarray(values, array.dtype)))
 
     def decode(self, panel: str, name: str, region: Region, contents: Mapping[str, bytes | None]) -> np.ndarray:
-        """Return the values of a region from its encoded chunks, with the fill value for absent chunks.
-
-        Raises
-        ------
-        DamagedChunkError
-            If a chunk fails its checksum or cannot be decoded.
-        """
+        """Return the values of a region from its encoded chunks, with the fill value for absent chunks."""
         array = self.array(panel, name)
-        keys = self.keys(panel, name, region)
-        codecs, held = self._local.codecs[panel, name], self._local.contents
-        found = {key: content for key in keys if (content := contents[key]) is not None}
+        codecs = self._local.codecs[panel, name]
+        found = [contents[key] for key in self.keys(panel, name, region)]
         try:
-            if codecs is None and found:
-                held.update({key: Buffer.from_bytes(content) for key, content in found.items()})
-                return np.asarray(array[region])
-            decoded = (
-                {content: codecs.decode(content, array.chunks) for content in set(found.values())} if codecs else {}
-            )
-        except MemoryError:
+            decoded: dict[bytes | None, np.ndarray] = {one: codecs.decode(one) for one in set(found) if one is not None}
+        except (MemoryError, DamagedChunkError):
             raise
         except Exception as error:  # no file is read here, so any other error of a codec means damage
             raise DamagedChunkError(" ".join(str(error).split()) or type(error).__name__) from error
-        finally:
-            for key in found:
-                held.pop(key, None)
-        absent = np.full(array.chunks, array.fill_value, array.dtype)
-        return _join(array, region, [decoded[found[key]] if key in found else absent for key in keys])
+        if None in found:
+            decoded[None] = np.full(array.chunks, array.fill_value, array.dtype)
+        return _join(array, region, [decoded[content] for content in found])
 
 
 def _spans(array: zarr.Array, region: Region) -> list[range]:
@@ -124,36 +112,46 @@ def _join(array: zarr.Array, region: Region, chunks: Sequence[np.ndarray]) -> np
 
 
 class _Codecs:
-    """Codecs of numeric arrays, applied without Zarr's event loop, which takes most of Zarr's 2 ms per chunk.
+    """Codecs of an array: ``bytes`` or ``vlen-utf8``, ``zstd`` or ``blosc``, and ``crc32c``."""
 
-    Parameters
-    ----------
-    configurations : sequence of mapping
-        Configurations of ``bytes``, ``zstd`` and ``crc32c``, from the metadata of an array.
-    dtype : dtype
-        Dtype of the array.
-    """
-
-    NAMES = ("bytes", "zstd", "crc32c")
-
-    def __init__(self, configurations: Sequence[Mapping[str, Any]], dtype: np.dtype[Any]) -> None:
-        layout, compression, _ = configurations
+    def __init__(self, array: zarr.Array) -> None:
+        documents: Any = array.metadata.to_dict()["codecs"]
+        layout, compression = (codec.get("configuration", {}) for codec in documents[:2])
         is_big = layout.get("endian") == "big"  # one-byte numbers have no byte order
-        self._dtype, self._stored = dtype, dtype.newbyteorder("big" if is_big else "little")
-        self._compressor, self._checksum = Zstd(**compression), CRC32C(location="end")
-
-    @classmethod
-    def of(cls, array: zarr.Array) -> "_Codecs | None":
-        """Return the codecs of an array, or None if the array has codecs that only Zarr supports."""
-        codecs: Any = array.metadata.to_dict()["codecs"]
-        if tuple(codec["name"] for codec in codecs) != cls.NAMES:
-            return None
-        return cls([codec.get("configuration", {}) for codec in codecs], array.dtype)
+        self._dtype, self._shape = array.dtype, array.chunks
+        self._is_text, self._n_values = array.dtype.kind == "T", math.prod(array.chunks)
+        self._is_blosc = documents[1]["name"] == "blosc"
+        self._compressor = Blosc() if self._is_blosc else Zstd(**compression)
+        if self._is_text:
+            self._sizes = range(4, min(4 + self._n_values * _MOST_PER_TEXT, _MOST_OF_TEXTS) + 1)
+        else:
+            self._stored = array.dtype.newbyteorder("big" if is_big else "little")
+            self._sizes = range(self._n_values * self._dtype.itemsize, self._n_values * self._dtype.itemsize + 1)
 
     def encode(self, chunk: np.ndarray) -> bytes:
-        return bytes(self._checksum.encode(self._compressor.encode(chunk.astype(self._stored, copy=False))))
+        raw = _TEXTS.encode(chunk.astype(object)) if self._is_text else chunk.astype(self._stored, copy=False)
+        return add_checksum(self._compressor.encode(raw))
 
-    def decode(self, content: bytes, shape: tuple[int, ...]) -> np.ndarray:
+    def decode(self, content: bytes) -> np.ndarray:
         """Return the chunk encoded in `content`; errors of numcodecs and NumPy are not caught."""
-        decoded = self._compressor.decode(self._checksum.decode(content))
-        return np.frombuffer(decoded, self._stored).reshape(shape).astype(self._dtype)
+        compressed = remove_checksum(content)
+        size = int.from_bytes(content[4:8], "little") if self._is_blosc else _frame_size(content)
+        if size not in self._sizes:
+            raise ValueError(f"a chunk must have {self._sizes.start:,} to {self._sizes.stop - 1:,} bytes, got {size:,}")
+        decoded = self._compressor.decode(compressed)
+        if not self._is_text:
+            return np.frombuffer(decoded, self._stored).reshape(self._shape).astype(self._dtype)
+        if int.from_bytes(decoded[:4], "little") != self._n_values:
+            raise ValueError(f"a chunk must have {self._n_values:,} texts")
+        return _TEXTS.decode(decoded).astype(self._dtype).reshape(self._shape)
+
+
+def _frame_size(frame: bytes) -> int:
+    """Return the size of the decompressed content in the header of a Zstandard frame (RFC 8878), or -1 without it."""
+    flags = frame[4]
+    is_single, of_size = flags >> 5 & 1, flags >> 6
+    start = 6 - is_single + (0, 1, 2, 4)[flags & 3]
+    length = (is_single, 2, 4, 8)[of_size]
+    if not length or frame[:4] != _ZSTD:
+        return -1
+    return int.from_bytes(frame[start : start + length], "little") + 256 * (length == 2)

@@ -1,7 +1,7 @@
 """Commits of blocks: values are written and made durable before the statuses that make them visible."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,32 +9,20 @@ import numpy as np
 from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.factors import format_value
 from pipeline.declare.panel import Panel, Setting
-from pipeline.errors import DamagedChunkError
-from pipeline.stores.chunks import Chunks, Region
+from pipeline.stores.binding import Binding, add_checksum, digest
+from pipeline.stores.chunks import Chunks
 from pipeline.stores.files import Files
 from pipeline.stores.regions import positions, region_of
 
 
 @dataclass(frozen=True)
 class Planned:
-    """Block, with the settings to compute on it.
-
-    Attributes
-    ----------
-    panel : Panel
-        Panel of the block.
-    block : Block
-        Cell and trials.
-    settings : sequence of Setting
-        Settings to compute.
-    stale : sequence of Setting
-        Those of the settings whose status chunk exists and must be removed before they are recomputed.
-    """
+    """Block, with the settings to compute on it."""
 
     panel: Panel
     block: Block
     settings: Sequence[Setting]
-    stale: Sequence[Setting] = ()
+    stale: Sequence[Setting] = ()  # those of the settings whose status chunk exists and is replaced
 
     @property
     def may_grow(self) -> bool:
@@ -50,32 +38,31 @@ class Planned:
 class Commit:
     """Commit of blocks, created before the blocks are computed; the blocks are durable and visible after `finish`.
 
-    Parameters
-    ----------
-    files : Files
-        Files of the store, opened for a session.
-    chunks : Chunks
-        Arrays of the store.
-    present : set of str
-        Keys of the durable per-cell chunks that this process has found or written.
-    planned : sequence of Planned
-        Blocks to commit.
+    `present` has the digests of the durable per-cell chunks that this process has found or written, by key.
 
     Notes
     -----
     `write` writes values; `finish` flushes them once for all blocks and then writes the statuses. If the process dies
-    before that, all blocks remain pending.
+    before that, all blocks remain pending. A block with a status is replaced in `finish`: first its status also binds
+    the new chunks, then these are written, then the new status; so it is committed at all times.
     """
 
-    def __init__(self, files: Files, chunks: Chunks, present: set[str], planned: Sequence[Planned]) -> None:
-        self._files, self._chunks, self._present = files, chunks, present
-        self._of_cells: set[str] = set()  # chunks that are not durable yet, so no other commit may rely on them
-        for name in ("status", "error"):  # status first: a committed block must keep its error texts
-            files.remove([key for one in planned for key in _keys(chunks, one, one.stale, {name: 0})])
+    def __init__(
+        self,
+        files: Files,
+        chunks: Chunks,
+        binding: Binding,
+        present: dict[str, bytes],
+        planned: Sequence[Planned],
+    ) -> None:
+        self._files, self._chunks, self._binding, self._present = files, chunks, binding, present
+        self._of_cells: dict[str, bytes] = {}  # chunks that are not durable yet, so no other commit may rely on them
+        self._absent: set[str] = set()  # per-cell chunks that did not exist
+        self._stale = {key for one in planned for key in _keys(chunks, one, one.stale, {"status": 0})}
+        self._replaced: list[_Written] = []
         growing = [one for one in planned if one.may_grow]
-        self._batch = files.batch(
-            files.versions([key for one in growing for key in _keys(chunks, one, one.settings, one.n_dims)])
-        )
+        keys = (key for one in growing for key in _keys(chunks, one, one.settings, one.n_dims))
+        self._batch = files.batch(files.versions(keys))
 
     def write(self, panel: Panel, block: Block, setting: Setting, outcome: Outcome) -> None:
         """Write the outcome of one setting on one block.
@@ -84,49 +71,95 @@ class Commit:
         """
         is_ok = bool((outcome.status == Status.OK).any())
         at = list(positions(panel, block.cell, setting))
-        for measure in panel.measures:
-            trials = block.trials if measure.per_trial else None
-            regions = [region_of(panel, position, trials, len(measure.dims)) for position in at]
-            if not measure.per_trial:
-                regions = [region for region in regions if is_ok and self._is_needed(panel.name, measure.name, region)]
-            self._put(panel.name, measure.name, regions, outcome.values[measure.name])
-        regions = [region_of(panel, position, block.trials, 0) for position in at]
         error = _with_rerun(panel, block, outcome.error).astype(np.dtypes.StringDType())
-        if (error != "").any():
-            self._put(panel.name, "error", regions, error)
+        values: dict[str, bytes] = {}
+        digests: dict[str, bytes] = {}
+
+        def add(name: str, n_dims: int, array: np.ndarray, per_trial: bool = True, exists: bool = True) -> None:
+            regions = [region_of(panel, position, block.trials if per_trial else None, n_dims) for position in at]
+            encoded = self._chunks.encode(panel.name, name, regions, array) if exists else {}
+            own = digests[name] = digest(next(iter(encoded.values()), None))
+            values.update(
+                (key, content) for key, content in encoded.items() if per_trial or self._is_needed(key, content, own)
+            )
+
+        add("error", 0, error, exists=bool((error != "").any()))
+        for measure in panel.measures:
+            array, is_stored = outcome.values[measure.name], measure.per_trial or is_ok
+            add(measure.name, len(measure.dims), array, measure.per_trial, is_stored)
+        regions = [region_of(panel, position, block.trials, 0) for position in at]
+        errors = {key for region in regions for key in self._chunks.keys(panel.name, "error", region)}
+        statuses = self._chunks.encode(panel.name, "status", regions, outcome.status)
+        joined = b"".join(digests[name] for name in self._binding.variables[panel.name])
+        written = _Written(values, errors - values.keys(), statuses, joined)
+        if self._stale.isdisjoint(statuses):
+            for key, content in values.items():
+                self._batch.put(key, content)
+            for key, content in statuses.items():
+                self._batch.put_last(key, self._binding.bind(key, content, joined))
+            self._files.remove_uncommitted(written.removed)
         else:
-            keys = [key for region in regions for key in self._chunks.keys(panel.name, "error", region)]
-            self._files.remove_uncommitted(keys)
-        for key, content in self._chunks.encode(panel.name, "status", regions, outcome.status).items():
-            self._batch.put_last(key, content)
+            self._replaced.append(written)
 
     def finish(self) -> None:
         """Make the values durable, then make the statuses visible."""
         self._batch.finish()
+        if self._replaced:
+            self._replace()
         self._present |= self._of_cells
 
     def discard(self) -> None:
         """Discard the prepared statuses; the blocks remain pending."""
         self._batch.discard()
 
-    def _put(self, panel: str, name: str, regions: Sequence[Region], values: np.ndarray) -> None:
-        for key, content in self._chunks.encode(panel, name, regions, values).items():
-            self._batch.put(key, content)
+    def _replace(self) -> None:
+        """Replace committed blocks; each status binds the old and the new chunks before any is replaced.
 
-    def _is_needed(self, panel: str, name: str, region: Region) -> bool:
-        """Return True if a per-cell chunk must be written, because it is missing or damaged."""
-        (key,) = self._chunks.keys(panel, name, region)
-        if key in self._present or key in self._of_cells:
+        Absent per-cell chunks are written first, because readers require such a chunk once a status binds it.
+        """
+        prepared: dict[str, bytes] = {}
+        values: dict[str, bytes] = {}
+        statuses: dict[str, bytes] = {}
+        for written in self._replaced:
+            values.update(written.values)
+            for key, content in self._files.read_many(written.statuses).items():
+                statuses[key] = self._binding.bind(key, written.statuses[key], written.digests)
+                if content is not None:
+                    inner, sets = self._binding.unbind(key, content)
+                    prepared[key] = self._binding.bind(key, add_checksum(inner), sets + written.digests)
+        self._write_durably({key: values.pop(key) for key in self._absent & values.keys()})
+        self._write_durably(prepared)
+        self._write_durably(values)
+        self._files.remove([key for written in self._replaced for key in written.removed])
+        self._write_durably(statuses)
+
+    def _write_durably(self, contents: Mapping[str, bytes]) -> None:
+        batch = self._files.batch(self._files.versions(contents))
+        for key, content in contents.items():
+            batch.put_last(key, content)
+        batch.finish()
+        self._files.flush(contents)
+
+    def _is_needed(self, key: str, content: bytes, own: bytes) -> bool:
+        """Return True if a per-cell chunk must be written, because it is missing, damaged or another one."""
+        if own in (self._present.get(key), self._of_cells.get(key)):
             return False
-        content = self._files.read(key)
-        try:
-            self._chunks.decode(panel, name, region, {key: content})
-        except DamagedChunkError:  # a power loss may leave an incomplete file
-            content = None
-        self._of_cells.add(key)
-        if content is not None:
-            self._batch.depend(key)
-        return content is None
+        self._of_cells[key] = own
+        if (stored := self._files.read(key)) != content:
+            self._absent |= {key} if stored is None else set()
+            return True
+        self._batch.depend(key)
+        return False
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Encoded outcome of one setting on one block: chunks by key, and keys of chunks that must not exist."""
+
+    values: Mapping[str, bytes]
+    removed: Collection[str]
+    statuses: Mapping[str, bytes]
+    digests: bytes
 
 
 def _keys(chunks: Chunks, planned: Planned, settings: Iterable[Setting], n_dims: Mapping[str, int]) -> Iterator[str]:

@@ -1,29 +1,29 @@
 """Compact copies of finished stores: the same encoded chunks in a hundredth of the files, or fewer."""
 
+import fcntl
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import fsspec
 import numpy as np
-from numcodecs.checksum32 import CRC32C
 
 from pipeline.blocks.evaluate import Status
-from pipeline.errors import BadInputError, DamagedChunkError, StoreAccessError, command
+from pipeline.errors import BadInputError, BusyStoreError, StoreAccessError, command
+from pipeline.stores.binding import remove_checksum
+from pipeline.stores.chunks import Region
 from pipeline.stores.complete import open_complete
 from pipeline.stores.files import Files, open_files
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import ROOT, SESSIONS, exists_remotely, is_local, normalise_location
 from pipeline.stores.provenance import now
 from pipeline.stores.root import COMPACT_FORMAT, COPY, Root, seal_root
-from pipeline.stores.sessions import require_idle
+from pipeline.stores.sessions import SESSION_COPIES, last_number, require_idle
 from pipeline.stores.shards import Sharding, metadata_files, pack_shard, shard_root, unshard_root
 from pipeline.stores.store import ResultStore
-
-_CHECKSUM = CRC32C(location="end")
 
 
 def compact(
@@ -51,8 +51,8 @@ def compact(
     Raises
     ------
     BadInputError
-        If the store is incomplete or compact, a session is writing to it, or the destination exists, is part of the
-        store, or cannot be written.
+        If the store is incomplete or compact, a session writes to it before the comparison has ended, or the
+        destination exists, is part of the store, or cannot be written.
     UnreadableStoreError
         If the store is damaged.
     StoreAccessError
@@ -62,7 +62,7 @@ def compact(
     -----
     A local copy is written to a hidden folder next to the destination, which is renamed after the comparison. In an
     object store, the root is written after the comparison; objects without a root are not a store. After an error, the
-    written files are removed.
+    written files are removed; those of a killed process are removed by the next local copy to the same destination.
 
     Examples
     --------
@@ -92,11 +92,19 @@ def compact(
     try:
         with _new_store(url, f"{number:06}-compact") as files:
             _write(source, files, root, shardings, count)
+            _require_unchanged(source, number)
             _compare(source, ResultStore(files, Root(root)), shardings, count)
+            _require_unchanged(source, number)
             files.put(ROOT, root)
     except OSError as error:
         raise BadInputError(f"cannot write to {url}: {error.strerror or error}; choose another path") from error
     return ResultStore.open(url)
+
+
+def _require_unchanged(source: ResultStore, number: int) -> None:
+    """Raise `BusyStoreError` if a session has begun after the one with a number."""
+    if last_number(source.files) != number:
+        raise BusyStoreError(f"another session began on the store {source.url} meanwhile; run compact again")
 
 
 def _refuse(source: ResultStore, url: str) -> None:
@@ -133,10 +141,16 @@ def _compact_root(source: ResultStore) -> bytes:
 @contextmanager
 def _new_store(url: str, session: str) -> Iterator[Files]:
     """Yield the files of a new store, which exists at `url` if the context succeeds; otherwise nothing remains."""
-    place = os.path.join(os.path.dirname(url), f".{uuid.uuid4().hex}.partial") if is_local(url) else url
+    place, lock = url, -1
+    if is_local(url):
+        folder, name = os.path.split(url)
+        _remove_leftovers(folder, f".{name}.")
+        place = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
     files = open_files(place, session)
     try:
         files.begin()
+        if is_local(url):
+            lock = _lock(place)
         yield files
         files.end()
         if place != url:
@@ -150,6 +164,31 @@ def _new_store(url: str, session: str) -> Iterator[Files]:
                 target, path = fsspec.url_to_fs(url, use_listings_cache=False)
                 target.rm(path, recursive=True)
         raise
+    finally:
+        if lock >= 0:
+            os.close(lock)
+
+
+def _remove_leftovers(folder: str, prefix: str) -> None:
+    """Remove the partial copies of killed processes; a running process has locked its folder."""
+    for name in os.listdir(folder):
+        if name.startswith(prefix) and name.endswith(".partial"):
+            path = os.path.join(folder, name)
+            with suppress(OSError):  # a link, or the folder of a running process
+                lock = _lock(path)
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock(folder: str) -> int:
+    """Lock a folder until the returned descriptor is closed; raise OSError if another process has locked it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _write(
@@ -162,20 +201,10 @@ def _write(
         files.put(key, content, durable=False)
         written.append(key)
 
-    committed: dict[str, np.ndarray] = {}  # by panel, True for each chunk of the status
-    for path in sorted(shardings, key=lambda path: not path.endswith("/status")):
-        panel, name = path.split("/")
-        if name == "status":
-            committed[panel] = np.zeros(shardings[path].grid, bool)
-        is_per_trial = "trial" in (source.array(panel, name).metadata.dimension_names or ())  # type: ignore[union-attr]
-        for shard, keys in shardings[path].shards():
-            contents = _read_intact(source, [key for key in keys if key is not None])
-            absent = [shardings[path].position(key) for key, content in contents.items() if content is None]
-            if name == "status":
-                _mark_committed(committed[panel], shardings[path], contents)
-            elif is_per_trial and name != "error":
-                _require_committed(source, path, committed[panel], absent)
-            if len(absent) < len(contents):
+    for sharding in shardings.values():
+        for shard, keys in sharding.shards():
+            contents = _read_committed(source, sharding, keys)
+            if any(content is not None for content in contents.values()):
                 put(shard, pack_shard([None if key is None else contents[key] for key in keys]))
             count()
     for key, content in _read_others(source, shardings).items():
@@ -186,44 +215,41 @@ def _write(
     files.flush(written)
 
 
-def _mark_committed(committed: np.ndarray, sharding: Sharding, statuses: Mapping[str, bytes | None]) -> None:
-    """Set the positions of existing status chunks to True."""
-    for key, content in statuses.items():
-        committed[sharding.position(key)] = content is not None
+def _read_committed(source: ResultStore, sharding: Sharding, keys: Sequence[str | None]) -> dict[str, bytes | None]:
+    """Read the encoded chunks of a shard as their blocks committed them, statuses with their digests."""
+    panel, name = sharding.path.split("/")
+    places = np.array([sharding.position(key) for key in keys if key is not None])
+    chunk = source.array(panel, name).chunks
+    first, last = places.min(axis=0) * chunk, (places.max(axis=0) + 1) * chunk
+    return _committed(source, panel, name, tuple(map(slice, first.tolist(), last.tolist())))
 
 
-def _require_committed(
-    source: ResultStore, path: str, committed: np.ndarray, absent: Iterable[tuple[int, ...]]
-) -> None:
-    """Raise `UnreadableStoreError` if an absent chunk of a measure belongs to a committed block."""
-    for position in absent:
-        if committed[position[: committed.ndim]]:
-            with source.reading():
-                raise DamagedChunkError(f"{path}/c/{'/'.join(map(str, position))} is missing")
-
-
-def _read_intact(source: ResultStore, keys: list[str]) -> dict[str, bytes | None]:
-    """Read encoded chunks; raise `UnreadableStoreError` if a checksum fails."""
+def _committed(source: ResultStore, panel: str, name: str, region: Region) -> dict[str, bytes | None]:
     with source.reading():
-        contents = source.files.read_many(keys)
-        for key, content in contents.items():
-            try:
-                if content is not None:
-                    _CHECKSUM.decode(content)
-            except (RuntimeError, ValueError) as error:
-                raise DamagedChunkError(f"{key} fails its checksum") from error
+        if name != "status":
+            return source.encoded(panel, name, region)
+        contents = source.files.read_many(source.chunks.keys(panel, name, region))
+        source.binding.statuses(contents)
     return contents
 
 
 def _read_others(source: ResultStore, shardings: Mapping[str, Sharding]) -> dict[str, bytes | None]:
     """Read the files to copy unchanged: records of sessions, coordinates, and arrays without dimensions."""
     records = [f"{SESSIONS}/{name}" for name in source.files.names(SESSIONS) if name.endswith(".json")]
-    keys = []
-    for path, document in json.loads(source.root_content)["consolidated_metadata"]["metadata"].items():
+    found = source.files.read_many([*records, SESSION_COPIES])
+    for path, document in source.metadata.items():
         if document["node_type"] == "array" and path not in shardings:
             panel, name = path.split("/")
-            keys += source.chunks.keys(panel, name, (slice(None),) * len(document["shape"]))
-    return {**_read_intact(source, keys), **source.files.read_many(records)}
+            region = (slice(None),) * len(document["shape"])
+            if name in ("status", *source.binding.variables[panel]):
+                found |= _committed(source, panel, name, region)
+                continue
+            contents = source.files.read_many(source.chunks.keys(panel, name, region))
+            with source.reading():
+                for key, content in contents.items():
+                    remove_checksum(content or b"", key)
+            found |= contents
+    return found
 
 
 def _compare(
@@ -240,8 +266,6 @@ def _compare(
 
     for sharding in shardings.values():
         for _, keys in sharding.shards():
-            with source.reading():
-                contents = source.files.read_many([key for key in keys if key is not None])
-            require_equal(contents)
+            require_equal(_read_committed(source, sharding, keys))
             count()
     require_equal(_read_others(source, shardings))

@@ -48,6 +48,9 @@ class Files(Protocol):
     def exists(self, key: str) -> bool:
         """Return True if the file exists."""
 
+    def refuse_links(self, folders: Iterable[str]) -> None:
+        """Raise `BadInputError` if a folder, or one of those that contain it in the store, is a symbolic link."""
+
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the files in a folder, or an empty list if the folder does not exist."""
 
@@ -83,13 +86,5 @@ class Files(Protocol):
 
 
 def open_files(url: str, session: str | None = None) -> Files:
-    """Return the files of a store, read-only or for a session.
-
-    Parameters
-    ----------
-    url : str
-        Folder, or URL of an object store.
-    session : str, optional
-        Identifier of the writing session.
-    """
+    """Return the files of a folder or of an object store, read-only or for the session with the given identifier."""
     return LocalFiles(url, session) if is_local(url) else ObjectFiles(url, session)

@@ -6,7 +6,6 @@ are raised.
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -15,11 +14,11 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import DamagedChunkError, command
 from pipeline.stores.access import accessing
-from pipeline.stores.asked import RECORD
 from pipeline.stores.commits import rerun_line
-from pipeline.stores.locations import ROOT, SESSIONS
+from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import positions, region_of
-from pipeline.stores.root import COPY, unseal
+from pipeline.stores.root import COPY
+from pipeline.stores.sessions import check_records
 from pipeline.stores.shards import metadata_files
 from pipeline.stores.store import ResultStore
 from pipeline.stores.template import make_template
@@ -30,19 +29,8 @@ def check_block(
 ) -> tuple[dict[str, str], Outcome | None]:
     """Check every chunk of one setting on one block, at every position at which the setting is stored.
 
-    Parameters
-    ----------
-    store : ResultStore
-        The store.
-    panel, block, setting
-        Panel, block and setting to check.
-
-    Returns
-    -------
-    problems : dict of str to str
-        Problem by variable: ``unreadable: ...``, ``missing`` or ``inconsistent: ...``.
-    outcome : Outcome or None
-        Stored outcome; None for a pending or damaged block.
+    Return the problem by variable, ``unreadable: ...``, ``missing`` or ``inconsistent: ...``, and the stored outcome,
+    None for a pending or damaged block.
     """
     problems: dict[str, str] = {}
     outcomes = [_read(store, panel, block, position, problems) for position in positions(panel, block.cell, setting)]
@@ -75,21 +63,10 @@ def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting,
 
 
 def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], str]:
-    """Check coordinates, metadata, the root and its copy, and the records of sessions.
+    """Check coordinates, metadata, and the root and its copy.
 
-    Parameters
-    ----------
-    store : ResultStore
-        The store, opened for a session if `repair` is True.
-    study : Study
-        Study configured by the stored spec.
-    repair : bool
-        True to rewrite files that differ.
-
-    Returns
-    -------
-    dict of (str, str) to str
-        Problem by panel (an empty string for the root) and variable.
+    With `repair`, for which the store is opened for a session, rewrite files that differ. `study` is configured by the
+    stored spec. Return the problem by panel (an empty string for the root) and variable.
     """
     problems: dict[tuple[str, str], str] = {}
     repaired: list[str] = []
@@ -113,30 +90,19 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
                 repaired.append(key)
     if repaired:
         store.files.flush(repaired)
-    names = sorted(name for name in store.files.names(SESSIONS) if name.endswith(".json"))
-    records = {name: unseal(store.files.read(f"{SESSIONS}/{name}")) for name in names}
-    damaged = [name for name, record in records.items() if record is None]
-    problems |= {("", f"session {name}"): _describe_lost(store.url, name, records) for name in damaged}
     return problems
 
 
-def _describe_lost(url: str, name: str, records: dict[str, dict[str, Any] | None]) -> str:
-    """Return the consequences of a damaged record of a session, given the intact records by name of the file."""
-    asking = [other for other, record in records.items() if record and RECORD in record]
-    if any(other > name for other in asking):
-        return "lost: the record is damaged; a later session has recorded the numbers of trials asked for"
-    goal = next((str(one["until"]) for one in reversed(records.values()) if one and "until" in one), None)
-    if goal is None or not asking:
-        return (
-            "lost: the record is damaged; no stored number depends on it, but if its run had a target, every trial of "
-            f"its panels now counts as asked for, until the target is recorded again with: {command('extend', url)} "
-            "--until TARGET"
-        )
-    return (
-        f"unrecorded: the record is damaged, and n_asked and stopped have the values of {asking[-1]}; if a run "
-        f"changed them, record them again with its target, or with the earlier one: "
-        f"{command('extend', url, '--until', goal)}"
+def check_sessions(store: ResultStore, *, repair: bool = False) -> dict[tuple[str, str], str]:
+    """Check the records of sessions and their copies; return the problems as `check_template` does."""
+    advice = (
+        "lost: the record and its copy are damaged or missing; if its run had a target, record the target again with: "
+        f"{command('extend', store.url, '--until', 'TARGET')}"
     )
+    return {
+        ("", f"session {name}" if name[0].isdigit() else name): advice if problem == "lost" else problem
+        for name, problem in check_records(store.files, repair=repair).items()
+    }
 
 
 def _expected_files(store: ResultStore, study: Study) -> dict[str, bytes]:
@@ -180,41 +146,32 @@ def _read(
     """Read one array position; return None if the block has no status at this position."""
     arrays: dict[str, np.ndarray] = {}
 
-    def stored(name: str, per_trial: bool, n_dims: int, required: bool) -> None:
+    def stored(name: str, per_trial: bool, n_dims: int) -> None:
         region = region_of(panel, position, block.trials if per_trial else None, n_dims)
-        (key,) = store.chunks.keys(panel.name, name, region)
-        for is_last in (False, True):
+        try:
             with accessing(store.url):
-                content = store.reader.read(key)
-            try:
-                if content is not None or not required:
-                    values = store.chunks.decode(panel.name, name, region, {key: content})
-                    head = (len(block.trials),) if per_trial and panel.trials is not None else ()
-                    arrays[name] = values.reshape(head + values.shape[values.ndim - n_dims :])
-                    return
-                problem = "missing"
-            except DamagedChunkError as error:
-                problem = f"unreadable: {error}"
-            if is_last:
-                problems[name] = problem
+                contents = store.encoded(panel.name, name, region, slice(block.trials.start, block.trials.stop))
+                values = store.chunks.decode(panel.name, name, region, contents)
+            head = (len(block.trials),) if per_trial and panel.trials is not None else ()
+            arrays[name] = values.reshape(head + values.shape[values.ndim - n_dims :])
+            if per_trial and None in contents.values() and any(map(store.reader.exists, contents)):
+                problems[name] = "inconsistent: no block has committed the chunk"
+        except DamagedChunkError as error:
+            problems[name] = "missing" if error.kind == "missing" else f"{error.kind}: {error}"
 
-    status_region = region_of(panel, position, block.trials, 0)
-    (key,) = store.chunks.keys(panel.name, "status", status_region)
+    (key,) = store.chunks.keys(panel.name, "status", region_of(panel, position, block.trials, 0))
     with accessing(store.url):
         if not store.reader.exists(key):
             if store.is_compact:  # no block was pending
                 problems["status"] = "missing"
             return None
-    stored("status", True, 0, required=True)
-    if "status" not in arrays:
+    stored("status", True, 0)
+    if problems:
         return None
     status = arrays["status"].reshape(-1)
-    is_written = bool((status != Status.PENDING).any())
-    stored("error", True, 0, required=bool(np.isin(status, FAILURES).any()))
-    for measure in panel.measures:
-        required = is_written if measure.per_trial else bool((status == Status.OK).any())
-        stored(measure.name, measure.per_trial, len(measure.dims), required)
-    if not {"error", *(measure.name for measure in panel.measures)} <= arrays.keys():
+    for name, per_trial, n_dims in [("error", True, 0), *((m.name, m.per_trial, len(m.dims)) for m in panel.measures)]:
+        stored(name, per_trial, n_dims)
+    if problems:
         return None
     values = {measure.name: arrays[measure.name] for measure in panel.measures}
     return Outcome(values, status, arrays["error"].astype(object).reshape(-1))

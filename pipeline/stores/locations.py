@@ -24,14 +24,7 @@ def is_local(url: str) -> bool:
 
 
 def normalise_location(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a folder, or the URL of an object store without a trailing slash.
-
-    Raises
-    ------
-    BadInputError
-        If the location is invalid: an empty or too long path, a URL with credentials, or a store in memory.
-        The message contains no credentials.
-    """
+    """Return the absolute path of a folder, or the URL of an object store without a trailing slash."""
     text = os.fsdecode(path)
     if not text.strip() or "\0" in text:
         got = "a null character" if "\0" in text else "an empty string"

@@ -69,6 +69,9 @@ class ObjectFiles:
         """Return True if the object exists."""
         return self._files.isfile(self._path(key))
 
+    def refuse_links(self, folders: Iterable[str]) -> None:
+        """Do nothing: an object store has no links."""
+
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder, or an empty list if the folder does not exist."""
         try:
@@ -79,7 +82,8 @@ class ObjectFiles:
 
     def create(self, key: str, content: bytes) -> bool:
         """Write a new object, which requires no session; return False if the object exists already."""
-        return self._put_if(key, content, None)
+        # if the response to a write is lost, its repetition finds the object
+        return retried(self._put_if, key, content, None) or self.read(key) == content
 
     def put(self, key: str, content: bytes, durable: bool = True) -> None:
         """Write an object; the write is always durable."""
@@ -92,15 +96,7 @@ class ObjectFiles:
         self._files.pipe({self._path(key): content for key, content in contents.items()})
 
     def replace(self, key: str, content: bytes, version: Any) -> None:
-        """Replace an object of a known version.
-
-        Raises
-        ------
-        SessionSupersededError
-            If another session has replaced the object.
-        OSError
-            If another attempt at the same task has replaced the object with different content.
-        """
+        """Replace an object of a known version."""
         if not self._put_if(key, content, version) and self.read(key) != content:
             self.require_session()
             raise OSError(errno.EAGAIN, "an object changed while its block was computed", self.url)

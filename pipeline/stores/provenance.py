@@ -19,41 +19,21 @@ PACKAGES = ("numpy", "scipy", "numba", "dask", "distributed", "xarray", "zarr")
 
 
 def now() -> str:
-    """Return the current UTC time, to the second, in ISO 8601 format.
-
-    Examples
-    --------
-    >>> len(now())
-    20
-    """
+    """Return the current UTC time, to the second, in ISO 8601 format."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of packages that results may depend on.
-
-    Examples
-    --------
-    >>> sorted(versions())[:3]
-    ['dask', 'distributed', 'dpstudies']
-    """
+    """Return the versions of packages that results may depend on."""
     packages = {name: version(name) for name in ("dpstudies", *PACKAGES)}
     return {**packages, "python": platform.python_version()}
 
 
 def describe(study_file: str | None) -> dict[str, Any]:
-    """Describe this process for the history of a store.
+    """Describe this process for the history of a store, as JSON values.
 
-    Parameters
-    ----------
-    study_file : str or None
-        File of the study, whose git commit is recorded.
-
-    Returns
-    -------
-    dict
-        Command without secrets, versions, host, processor features that BLAS and NumPy dispatch on, and git commit, as
-        JSON values.
+    These are the command without secrets, versions, host, processor features that BLAS and NumPy dispatch on, and the
+    git commit of the study file.
     """
     extensions = cast(dict[str, Any], np.show_config(mode="dicts"))["SIMD Extensions"]
     return {

@@ -38,61 +38,17 @@ def region_of(panel: Panel, position: tuple[int, ...], trials: range | None, n_d
     return grid + along + (slice(None),) * n_dims
 
 
-def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> None:
-    """Write values to a region that covers whole chunks of an array.
-
-    Parameters
-    ----------
-    array : zarr.Array
-        Array to write to.
-    region : tuple of slice
-        One slice per dimension, with start and stop.
-    values : ndarray
-        Values, which are reshaped to the region.
-
-    Raises
-    ------
-    ValueError
-        If the region begins or ends within a chunk: two writers of that chunk would overwrite each other.
-
-    Examples
-    --------
-    >>> array = zarr.create_array({}, shape=(10,), chunks=(4,), dtype="f8")
-    >>> write_region(array, (slice(8, 10),), np.ones(2))
-    >>> write_region(array, (slice(0, 6),), np.ones(6))
-    Traceback (most recent call last):
-    ...
-    ValueError: a write must cover whole chunks, got 0:6 in a dimension of 10 with chunks of 4; ...
-    """
-    whole, values = _whole_chunks(array, region, values)
-    array[whole] = values
-
-
 def fill_chunk(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> np.ndarray:
-    """Return the single chunk that a region covers, padded with the fill value beyond the end of the array.
-
-    Parameters
-    ----------
-    array, region, values
-        As in `write_region`.
-
-    Returns
-    -------
-    ndarray
-        Array with the shape of a chunk.
-
-    Raises
-    ------
-    ValueError
-        If the region begins or ends within a chunk.
-
-    Examples
-    --------
-    >>> array = zarr.create_array({}, shape=(10,), chunks=(4,), dtype="i8", fill_value=-1)
-    >>> fill_chunk(array, (slice(8, 10),), np.array([5, 6]))
-    array([ 5,  6, -1, -1])
-    """
-    _, values = _whole_chunks(array, region, values)
+    """Return the single chunk that a region covers, padded with the fill value beyond the end of the array."""
+    whole = [slice(*part.indices(size)[:2]) for part, size in zip(region, array.shape, strict=True)]
+    for part, size, length in zip(whole, array.chunks, array.shape, strict=True):
+        if part.start % size or part.stop != min(part.start + size, length):
+            raise ValueError(
+                f"a write must cover one whole chunk, got {part.start}:{part.stop} in a dimension of {length} with "
+                f"chunks of {size}; two writers of one chunk would overwrite each other: align the trials with "
+                "block_trials"
+            )
+    values = values.reshape([part.stop - part.start for part in whole])
     if values.shape == array.chunks:
         return np.ascontiguousarray(values, array.dtype)
     chunk = np.full(array.chunks, array.fill_value, array.dtype)
@@ -100,43 +56,10 @@ def fill_chunk(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray)
     return chunk
 
 
-def _whole_chunks(
-    array: zarr.Array, region: tuple[slice, ...], values: np.ndarray
-) -> tuple[tuple[slice, ...], np.ndarray]:
-    """Return a region with explicit ends, and reshaped values; raise ValueError if the region divides a chunk."""
-    whole = [slice(*part.indices(size)[:2]) for part, size in zip(region, array.shape, strict=True)]
-    for part, chunk, size in zip(whole, array.chunks, array.shape, strict=True):
-        if part.start % chunk or (part.stop % chunk and part.stop != size):
-            raise ValueError(
-                f"a write must cover whole chunks, got {part.start}:{part.stop} in a dimension of {size} with chunks "
-                f"of {chunk}; two writers of one chunk would overwrite each other: align the trials with block_trials"
-            )
-    return tuple(whole), values.reshape([part.stop - part.start for part in whole])
-
-
 def iterate_slabs(
     array: zarr.Array, within: tuple[slice, ...] | None = None
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Divide an array into slabs of whole chunks, each small enough for one read.
-
-    Parameters
-    ----------
-    array : zarr.Array
-        The array, with any number of chunks.
-    within : tuple of slice, optional
-        Part of the chunk grid to divide; by default the whole grid.
-
-    Yields
-    ------
-    chunks, region : tuple of slice
-        Slab as slices of the chunk grid and as slices of the array.
-
-    Examples
-    --------
-    >>> array = zarr.create_array({}, shape=(3, 2500), chunks=(1, 1), dtype="i1")
-    >>> [chunks for chunks, _ in iterate_slabs(array)][:3]
-    [(slice(0, 1, None), slice(0, 1000, None)), (slice(0, 1, None), slice(1000, 2000, None)), ...]
-    """
+    """Yield slabs of whole chunks, each small enough for one read, as slices of the chunk grid and of the array."""
     spans = [range(n)[part] for n, part in zip(array.cdata_shape, within or (slice(None),) * array.ndim, strict=True)]
     room = max(1, SLAB_BYTES // (math.prod(array.chunks) * array.dtype.itemsize))
     steps = chunk_steps([len(along) for along in spans], min(SLAB_CHUNKS, room))

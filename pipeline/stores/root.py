@@ -12,11 +12,12 @@ from typing import Any
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError
 from pipeline.stores.files import Files
+from pipeline.stores.layout import refuse_other_layout
 from pipeline.stores.locations import ROOT, STATE
 
-STORE_FORMAT = 3
+STORE_FORMAT = 5
 """Version of the layout, increased when earlier versions of this package would misread the store."""
-COMPACT_FORMAT = 4
+COMPACT_FORMAT = 6
 """Version of the layout with shards, which `pipeline.compact` writes; the store can only be read."""
 COPY = f"{STATE}/root.json"
 _SEAL = "content_sha256"
@@ -24,21 +25,11 @@ _SEAL = "content_sha256"
 
 @dataclass(frozen=True)
 class Root:
-    """Verified root of a store.
+    """Verified root of a store."""
 
-    Attributes
-    ----------
-    content : bytes
-        Content of the file, in the form that Zarr reads.
-    is_in_place : bool
-        False if only the copy exists: the store is being created, or its root was lost.
-    problem : str
-        Damage to the root or its copy; empty if both are intact.
-    """
-
-    content: bytes
-    is_in_place: bool = True
-    problem: str = ""
+    content: bytes  # in the form that Zarr reads
+    is_in_place: bool = True  # False if only the copy exists: the store is being created, or its root was lost
+    problem: str = ""  # damage to the root or its copy; empty if both are intact
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -47,22 +38,7 @@ class Root:
 
 
 def seal(document: Mapping[str, Any], key: str = "") -> bytes:
-    """Return a JSON document as bytes, with the SHA-256 of its content added.
-
-    Parameters
-    ----------
-    document : mapping
-        JSON values.
-    key : str
-        Key of the mapping in the document to which the checksum is added; by default the document itself.
-
-    Examples
-    --------
-    >>> unseal(seal({"a": 1}))
-    {'a': 1}
-    >>> unseal(seal({"a": 1}).replace(b"1", b"2")) is None
-    True
-    """
+    """Return a JSON document as bytes, with the SHA-256 of its content added to it or to its mapping `key`."""
     plain = _without_seal(document, key)
     digest = {_SEAL: sha256(canonical_json(plain))}
     sealed = {**plain, key: {**plain[key], **digest}} if key else {**plain, **digest}
@@ -92,35 +68,25 @@ def seal_root(content: bytes) -> bytes:
 
 
 def read_root(files: Files) -> Root | None:
-    """Read the root of a store and its copy.
-
-    Returns
-    -------
-    Root or None
-        None if there is no store yet.
-
-    Raises
-    ------
-    BadInputError
-        If the location contains other data, or a store of a different format.
-    OSError
-        If the root cannot be read.
-    """
+    """Read the root of a store and its copy; return None if there is no store yet."""
     stored, copy = files.read(ROOT), files.read(COPY)
-    is_intact, is_copied = unseal(stored, "attributes") is not None, unseal(copy, "attributes") is not None
+    intact, copied = unseal(stored, "attributes"), unseal(copy, "attributes")
     if stored is None and copy is None:
         return None
-    if is_intact:
+    if intact is not None:
         assert stored is not None
-        problem = "" if is_copied else f"the copy of the root, {COPY}, is {'damaged' if copy else 'missing'}"
+        problem = "" if copied is not None else f"the copy of the root, {COPY}, is {'damaged' if copy else 'missing'}"
         root = Root(stored, problem=problem)
-    elif is_copied:
+    elif copied is not None:
         assert copy is not None
         problem = "" if stored is None else f"the root, {ROOT}, is damaged; its copy is intact"
         root = Root(copy, is_in_place=stored is not None, problem=problem)
     else:
         raise BadInputError(_refuse(files.url, stored, copy))
-    _refuse_other_format(files.url, root.attributes.get("store_format"))
+    document = intact or copied
+    assert document is not None
+    _refuse_other_format(files.url, document["attributes"].get("store_format"))
+    files.refuse_links(refuse_other_layout(files.url, document))
     return root
 
 
@@ -144,7 +110,8 @@ def _refuse(url: str, stored: bytes | None, copy: bytes | None) -> str:
 def _refuse_other_format(url: str, found: Any) -> None:
     if found not in (STORE_FORMAT, COMPACT_FORMAT):
         advice = (
-            "read it with plain xarray, or use dpstudies 0.1 for it, or rerun the study with another --store path"
+            f"read it with plain xarray, or use dpstudies {'0.1' if found < 3 else '0.2'} for it, or rerun the study "
+            "with another --store path"
             if isinstance(found, int) and found < STORE_FORMAT
             else "install the version of dpstudies that wrote it, or a later one"
         )

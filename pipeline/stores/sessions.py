@@ -1,49 +1,53 @@
 """Sessions: exclusive write access to a store, and the records of past sessions.
 
-Sessions are numbered. Once the previous session is over, a process begins the next one by creating its record, which
-only one process can do. A session is over when its record states an end, when its process no longer exists (checked on
-the same machine), or when its heartbeat has not changed for `LEASE_SECONDS`. The clock of the waiting process measures
-this time; clocks of different machines are never compared. The new session then fences earlier sessions, so that a
-process suspended past its lease cannot write when it resumes.
+Sessions are numbered, and each record has a copy in one file. Once the previous session is over, a process begins the
+next one by creating its record, which only one process can do. A session is over when its record states an end, when
+its process no longer exists (checked on the same machine), or when its heartbeat has not changed for `LEASE_SECONDS`.
+The clock of the waiting process measures this time; clocks of different machines are never compared. The new session
+then fences earlier sessions, so that a process suspended past its lease cannot write when it resumes.
 """
 
 import json
+import logging
 import os
+import re
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, command
+from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, StoreAccessError, command
+from pipeline.faults import explain
 from pipeline.stores.files import Files, open_files
-from pipeline.stores.locations import SESSIONS
+from pipeline.stores.locations import SESSIONS, STATE
 from pipeline.stores.provenance import now
 from pipeline.stores.root import seal, unseal
 
 HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
+SESSION_COPIES = f"{STATE}/sessions.json"  # copies of all records by number
 _MOST_ATTEMPTS = 100
 _POLL_SECONDS = 0.5
+_IDENTIFIER = re.compile(r"[0-9]{6}-[0-9a-f]{12}")  # part of a path
+_NUMBER, _RECORD = re.compile("[1-9][0-9]{0,5}"), re.compile(r"[0-9]{6}\.json")  # other files are not records
+_TIME = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\dZ", re.ASCII)
+_TIMES = ("started", "ended", "finished", "cancelled")
+_TEXTS = ("profile", "command", "study_reference", "study_file_sha256", "until", "unmet")
+_NUMBERS = ("at_most", "within", "cpu_count")
+_LOG = logging.getLogger(__name__)
 _ENDED: set[str] = set()  # identifiers of sessions of this process that have ended
 
 
 class Session:
     """Exclusive write access to a store; call `begin` to acquire and `end` to release it.
 
-    Attributes
-    ----------
-    id : str
-        Identifier of the session, which workers require to write to the store.
-    files : Files
-        Files of the store that the session may write.
-    record : dict
-        Record of the session, as stored.
+    Workers require its `id` to write to the store; `record` is the record of the session, as stored.
     """
 
     def __init__(self, number: int, files: Files, record: Mapping[str, Any]) -> None:
@@ -56,22 +60,7 @@ class Session:
 
     @classmethod
     def begin(cls, url: str, record: Mapping[str, Any]) -> "Session":
-        """Begin the next session of a store.
-
-        Parameters
-        ----------
-        url : str
-            Location of the store, which need not exist yet.
-        record : mapping
-            JSON values to record.
-
-        Raises
-        ------
-        BusyStoreError
-            If another session is active.
-        BadInputError
-            If the location is not writable.
-        """
+        """Begin the next session of a store, which need not exist yet; `record` has JSON values to record."""
         reader = open_files(url)
         try:
             for _ in range(_MOST_ATTEMPTS):
@@ -82,8 +71,12 @@ class Session:
             else:
                 raise BusyStoreError(f"other sessions keep starting on the store {url}; try again later")
         except OSError as error:
-            raise BadInputError(f"cannot write to the store {url}: {error.strerror or error}") from error
-        begun.files.fence_others()
+            raise BadInputError(f"cannot write to the store {url}: {explain(error)}") from error
+        try:
+            begun.files.fence_others()
+        except OSError as error:
+            begun.end()
+            raise StoreAccessError(f"cannot remove files of an earlier session from {url}: {explain(error)}") from error
         begun._heart.start()
         return begun
 
@@ -91,16 +84,28 @@ class Session:
     def _attempt(cls, url: str, number: int, record: Mapping[str, Any]) -> "Session | None":
         identifier = f"{number:06}-{uuid.uuid4().hex[:12]}"
         files = open_files(url, identifier)
-        files.begin()
         complete = {"id": identifier, "started": now(), **record, "process": _this_process()}
-        if files.create(_key(number), seal(complete)):
-            return cls(number, files, complete)
-        files.end()
-        return None
+        is_created = False
+        try:
+            files.begin()
+            is_created = files.create(_key(number), seal(complete))
+        finally:
+            if not is_created:
+                files.end()
+        if not is_created:
+            return None
+        try:
+            _put_copies(files, {**_copies(files), number: complete})
+        except OSError:
+            files.remove([_key(number)])
+            files.end()
+            raise
+        return cls(number, files, complete)
 
     def update(self, fields: Mapping[str, Any]) -> None:
         """Add fields to the record."""
         self.record |= fields
+        _put_copies(self.files, {**_copies(self.files), self._number: self.record})
         self.files.put(_key(self._number), seal(self.record))
 
     def end(self, fields: Mapping[str, Any] | None = None) -> None:
@@ -148,29 +153,17 @@ class Session:
 
 
 def number_of(identifier: str) -> int:
-    """Return the number of a session.
-
-    Examples
-    --------
-    >>> number_of("000012-0a1b2c3d4e5f")
-    12
-    """
+    """Return the number of a session."""
     return int(identifier.partition("-")[0])
 
 
 def last_number(files: Files) -> int:
     """Return the number of the latest session of a store, or 0 if there is none."""
-    return max(_numbers(files), default=0)
+    return max([0, *_numbers(files), *_copies(files)])
 
 
 def require_idle(files: Files) -> int:
-    """Wait until the latest session of a store is over, and return its number, or 0 if there is none.
-
-    Raises
-    ------
-    BusyStoreError
-        If the session is active.
-    """
+    """Wait until the latest session of a store is over, and return its number, or 0 if there is none."""
     number = last_number(files)
     if number:
         _await_end(files, number)
@@ -178,17 +171,119 @@ def require_idle(files: Files) -> int:
 
 
 def sessions_of(files: Files) -> list[dict[str, Any]]:
-    """Return the records of a store's sessions in order; for a damaged record, only the key of its file."""
-    keys = [_key(number) for number in _numbers(files)]
-    contents = files.read_many(keys)
-    return [unseal(contents[key]) or {"damaged": key} for key in keys]
+    """Return the records of a store's sessions in order; for a lost record, only the key of its file."""
+    copies, present = _copies(files), _numbers(files)
+    contents = files.read_many(map(_key, present))
+    return [
+        _intact(number, contents.get(_key(number))) or copies.get(number) or {"damaged": _key(number)}
+        for number in range(1, max([0, *copies, *present]) + 1)
+    ]
+
+
+def has_copies(files: Files) -> bool:
+    """Return True if the file with the copies of the records, which every session writes, is intact."""
+    return unseal(files.read(SESSION_COPIES)) is not None
+
+
+def is_lost(record: Mapping[str, Any]) -> bool:
+    """Return True for a record that is damaged and has no copy, and that no repair has replaced."""
+    return "damaged" in record and "id" not in record
+
+
+def check_records(files: Files, *, repair: bool = False) -> dict[str, str]:
+    """Check the records of all sessions and their copies, and return the problems by name of the file.
+
+    With `repair`, damaged files are rewritten from the intact ones, and a lost record is replaced by a note.
+    """
+    problems, records, copies = {}, sessions_of(files), _copies(files)
+    of_copies = SESSION_COPIES.rpartition("/")[2]
+    if not records:
+        problems[of_copies] = "lost"
+    elif not has_copies(files):
+        problems[of_copies] = (
+            f"damaged: the copies of the records are lost, and those after session {len(records)} may be"
+        )
+    for number, record in enumerate(records, start=1):
+        content = files.read(_key(number))
+        if _intact(number, content) is None:
+            state = "missing" if content is None else "damaged"
+            problems[_name(number)] = (
+                "lost" if is_lost(record) else f"damaged: the record is {state}; its copy is intact"
+            )
+            if is_lost(record):
+                record |= {"id": _lost(number), "ended": now()}
+            if repair:
+                files.put(_key(number), seal(record))
+        if number not in copies and "ended" in record:  # a process that was killed may not have copied its record
+            problems.setdefault(of_copies, "damaged: records are missing in their copy")
+    if repair and problems:
+        _put_copies(files, dict(enumerate(records, start=1)))
+    return problems
+
+
+def _copies(files: Files) -> dict[int, dict[str, Any]]:
+    """Return the valid copies of the records by number; none if their file is damaged."""
+    found = {
+        int(name): record
+        for name, record in (unseal(files.read(SESSION_COPIES)) or {}).items()
+        if _NUMBER.fullmatch(name)
+    }
+    return {number: record for number, record in found.items() if _is_valid(number, record)}
+
+
+def _put_copies(files: Files, records: Mapping[int, Mapping[str, Any]]) -> None:
+    files.put(SESSION_COPIES, seal({str(number): record for number, record in records.items()}))
+
+
+def _lost(number: int) -> str:
+    return f"{number:06}-lost"
+
+
+def _intact(number: int, content: bytes | None) -> dict[str, Any] | None:
+    """Return a record, or None if its file is missing or damaged, or cannot be from this session and package."""
+    record = unseal(content)
+    return record if _is_valid(number, record) else None
+
+
+def _is_valid(number: int, record: Any) -> bool:
+    match record:
+        case {"id": str(identifier), "damaged": str(), "ended": str()}:
+            return identifier == _lost(number)
+        case {
+            "id": str(identifier),
+            "started": str(),
+            "detached": bool(),
+            "process": {"host": str(), "machine": str(), "pid": int(pid), "created": int() | float()},
+        }:
+            is_own = identifier.startswith(f"{number:06}-") and _IDENTIFIER.fullmatch(identifier) is not None
+            return is_own and 0 < pid < 2**31 and _has_types(record)
+    return False
+
+
+def _has_types(record: Mapping[str, Any]) -> bool:
+    """Return True if the fields of a record that this package reads have the types that it writes."""
+
+    def each(names: tuple[str, ...], is_right: Callable[[Any], Any]) -> bool:
+        return all(is_right(record[name]) for name in names if name in record)
+
+    return (
+        each(_TIMES, lambda one: isinstance(one, str) and _TIME.fullmatch(one))
+        and each(_TEXTS, lambda one: isinstance(one, str))
+        and each(_NUMBERS, lambda one: one is None or (isinstance(one, int | float) and abs(one) < 2**63))
+        and each(("panels",), lambda one: isinstance(one, list) and all(isinstance(name, str) for name in one))
+    )
+
+
+def _read(files: Files, number: int) -> dict[str, Any] | None:
+    """Return the record of a session, or its copy."""
+    return _intact(number, files.read(_key(number))) or _copies(files).get(number)
 
 
 def close_detached(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
     """End a detached session of a store, so that its later writes fail; return False if it was already over."""
     reader = open_files(url)
     number = last_number(reader)
-    record = unseal(reader.read(_key(number))) if number else None
+    record = _read(reader, number) if number else None
     if not record or record["id"] != identifier or not record.get("detached") or "ended" in record:
         return False
     files = open_files(url, record["id"])
@@ -197,12 +292,15 @@ def close_detached(url: str, identifier: str, fields: Mapping[str, Any]) -> bool
 
 
 def _numbers(files: Files) -> list[int]:
-    stems = (name.partition(".") for name in files.names(SESSIONS))
-    return [int(stem) for stem, _, ending in stems if ending == "json" and stem.isdigit()]
+    return [int(name[:6]) for name in files.names(SESSIONS) if _RECORD.fullmatch(name) and name[:6].strip("0")]
+
+
+def _name(number: int) -> str:
+    return f"{number:06}.json"
 
 
 def _key(number: int) -> str:
-    return f"{SESSIONS}/{number:06}.json"
+    return f"{SESSIONS}/{_name(number)}"
 
 
 def _beat_key(number: int) -> str:
@@ -211,9 +309,11 @@ def _beat_key(number: int) -> str:
 
 def _await_end(files: Files, number: int) -> None:
     """Wait until a session is over; raise BusyStoreError as soon as the session is known to be active."""
-    deadline, last = time.monotonic() + LEASE_SECONDS, files.read(_beat_key(number))
+    deadline, last, is_announced = time.monotonic() + LEASE_SECONDS, files.read(_beat_key(number)), False
     while True:
-        record = unseal(files.read(_key(number)))
+        record = _read(files, number)
+        if record is None and files.read(_key(number)) is None:  # a session that cannot write its record removes it
+            return
         state = _state(record)
         if state == "over":
             return
@@ -228,12 +328,15 @@ def _await_end(files: Files, number: int) -> None:
             )
         if time.monotonic() > deadline:
             return
+        if not is_announced:
+            _LOG.info("waiting up to %g s for a heartbeat of %s", LEASE_SECONDS, _describe(record))
+            is_announced = True
         time.sleep(_POLL_SECONDS)
 
 
 def _describe(record: Mapping[str, Any] | None) -> str:
     if record is None:
-        return "another session"
+        return "another session, whose record is damaged"
     process = record["process"]
     return f"another session ({process['host']}, process {process['pid']}, since {record['started']})"
 

@@ -54,15 +54,6 @@ class PartialReader(ChunkReader, Protocol):
 class Sharding:
     """Division of the chunks of one array into shards.
 
-    Attributes
-    ----------
-    path : str
-        Path of the array in the store.
-    grid : tuple of int
-        Number of chunks along each dimension of the array.
-    counts : tuple of int
-        Number of chunks per shard along each dimension.
-
     Examples
     --------
     >>> sharding = Sharding("p/x", (3, 10), (2, 4))
@@ -72,9 +63,9 @@ class Sharding:
     ['p/x/c/1/1', 'p/x/c/1/5', 'p/x/c/1/9', None, None, None]
     """
 
-    path: str
-    grid: tuple[int, ...]
-    counts: tuple[int, ...]
+    path: str  # of the array in the store
+    grid: tuple[int, ...]  # number of chunks along each dimension
+    counts: tuple[int, ...]  # number of chunks per shard along each dimension
 
     @property
     def n_chunks(self) -> int:
@@ -116,15 +107,7 @@ class Sharding:
 
 
 def shard_root(root: Mapping[str, Any], variables: Mapping[str, int]) -> dict[str, Any]:
-    """Return the document of a root in which some arrays are divided into shards.
-
-    Parameters
-    ----------
-    root : mapping
-        Document of a root with consolidated metadata.
-    variables : mapping of str to int
-        Bytes per value, by path of each array to divide.
-    """
+    """Return the document of a root in which the arrays at paths of `variables` (bytes per value) are sharded."""
     arrays = dict(root["consolidated_metadata"]["metadata"])
     for path, n_bytes in variables.items():
         document = arrays[path]
@@ -174,14 +157,7 @@ def metadata_files(root: bytes) -> dict[str, bytes]:
 
 
 def pack_shard(contents: Sequence[bytes | None]) -> bytes:
-    """Return a shard with the given encoded chunks, None for absent ones, and its index.
-
-    Examples
-    --------
-    >>> shard = pack_shard([b"one", None])
-    >>> len(shard) == len(b"one") + 2 * 16 + 4
-    True
-    """
+    """Return a shard with the given encoded chunks, None for absent ones, and its index."""
     index = np.full((len(contents), 2), _ABSENT, "<u8")
     offset = 0
     for k, content in enumerate(contents):
@@ -192,30 +168,7 @@ def pack_shard(contents: Sequence[bytes | None]) -> bytes:
 
 
 def read_index(content: bytes, n_chunks: int) -> np.ndarray:
-    """Return the offsets and lengths of the chunks of a shard, from its last bytes.
-
-    Parameters
-    ----------
-    content : bytes
-        A shard, or at least its index.
-    n_chunks : int
-        Number of chunks per shard.
-
-    Returns
-    -------
-    ndarray of uint64, shape (n_chunks, 2)
-        Offset and length of each chunk, 2⁶⁴ - 1 for absent chunks.
-
-    Raises
-    ------
-    DamagedChunkError
-        If the index fails its checksum.
-
-    Examples
-    --------
-    >>> read_index(pack_shard([b"one", b"three"]), 2).tolist()
-    [[0, 3], [3, 5]]
-    """
+    """Return offsets and lengths of the chunks of a shard, shape (n_chunks, 2), from its end; 2⁶⁴ - 1 if absent."""
     n_bytes = 16 * n_chunks + _CHECKSUM_BYTES
     try:
         return np.frombuffer(_CHECKSUM.decode(content[-n_bytes:]), "<u8").reshape(n_chunks, 2)
@@ -227,13 +180,6 @@ class ShardReader:
     """Reader of the chunks of a compact store, by their keys in the original store.
 
     Chunks of a shard whose index is damaged have no content, so that their checksums fail.
-
-    Parameters
-    ----------
-    files : PartialReader
-        Files of the store.
-    shardings : mapping of str to Sharding
-        Sharding by path of the array.
     """
 
     def __init__(self, files: PartialReader, shardings: Mapping[str, Sharding]) -> None:

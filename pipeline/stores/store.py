@@ -2,8 +2,9 @@
 
 * A chunk contains one block of one setting; all per-trial variables have the same chunks. Every block of a cell
   computes the per-cell values. The first block with an ok trial writes them, and no later block replaces them.
-* The chunk of ``status`` is written last, once all other chunks of the block are durable: it commits the block. A block
-  without a status chunk is pending. Before a block is recomputed, its status is removed.
+* The chunk of ``status`` is written last, once all other chunks of the block are durable: it commits the block and has
+  their digests (`pipeline.stores.binding`). Only chunks with these digests are read. A block without a status chunk is
+  pending. Before a block is replaced, its status also gets the digests of the new chunks.
 * Only one session writes at a time, and a superseded session cannot write (`pipeline.stores.sessions`). The root
   changes only when the store is created or extended: its copy is written first, then new files, then the root itself.
 * A store is a local folder, or the URL of an object store. Credentials and endpoint are read only from the environment.
@@ -27,19 +28,21 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, DamagedChunkError, UnreadableStoreError, command
 from pipeline.stores.access import accessing
-from pipeline.stores.asked import Asked, read_asked
-from pipeline.stores.chunks import Chunks
+from pipeline.stores.asked import RECORD, Asked, read_asked
+from pipeline.stores.binding import ABSENT, Binding, digest, remove_checksum
+from pipeline.stores.chunks import Chunks, Region
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.files import Files, open_files
 from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
-from pipeline.stores.regions import iterate_slabs, positions, region_of, setting_index
+from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
 from pipeline.stores.root import COMPACT_FORMAT, Root, read_root
-from pipeline.stores.sessions import Session, sessions_of
+from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
 from pipeline.stores.shards import ChunkReader, ShardReader, unshard_root
 from pipeline.stores.template import root_attributes, write_template
 
-COMMITTED, ABSENT, STALE = 0, 1, 2
-"""States of a block: committed, pending without a status chunk, or pending with one that must be removed first."""
+COMMITTED, UNWRITTEN, STALE = 0, 1, 2
+"""States of a block: committed, pending without a status chunk, or pending with one that is replaced."""
+_MOST_READS = 10  # number of reads of chunks that are being replaced
 
 
 class ResultStore:
@@ -57,12 +60,14 @@ class ResultStore:
         Encoded chunks by key, from the files or from the shards of a compact store.
     chunks : Chunks
         Arrays of the store.
+    binding : Binding
+        Digests in the chunks of the statuses.
     problem : str
         Damage to the root or its copy, detected on opening, or an empty string.
     """
 
-    def __init__(self, files: Files, root: Root) -> None:
-        self._root, self.files = root, files
+    def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
+        self._root, self.files, self._is_checked = root, files, damaged
         self.url, self.problem = files.url, root.problem
         self.reader: ChunkReader = files
         content = root.content
@@ -70,11 +75,17 @@ class ResultStore:
             content, shardings = unshard_root(content)
             self.reader = ShardReader(files, shardings)
         self.chunks = Chunks(content)
-        self._present: set[str] = set()
+        variables = {name: ("error", *panel["measures"]) for name, panel in self.spec["panels"].items()}
+        self.binding = Binding(f"{self.spec['study']}/{self.spec['seed']}", variables)
+        self._present: dict[str, bytes] = {}
 
     def __repr__(self) -> str:
         """Return the class name and the URL."""
         return f"ResultStore({self.url!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return a function and its argument, from which workers open the store."""
+        return ResultStore.open, (self.url,)
 
     def __fspath__(self) -> str:
         """Return the URL, so that functions which take the path of a store accept the store itself."""
@@ -103,7 +114,29 @@ class ResultStore:
     @cached_property
     def asked(self) -> dict[str, Asked]:
         """Numbers of trials asked for, by panel; a panel without an entry asks for all of its trials."""
-        return read_asked(self.sessions)
+        sessions = self.sessions
+        last: dict[str, Any] = next((one for one in reversed(sessions) if RECORD in one or is_lost(one)), {})
+        if not self._is_checked and (is_lost(last) or not has_copies(self.files)):
+            lost = (
+                f"the record {last['damaged']} and its copy"
+                if is_lost(last)
+                else f"the copies of records, {SESSION_COPIES},"
+            )
+            words = ("compact", "ORIGINAL", "NEW") if self.is_compact else ("verify", self.url, "--repair")
+            raise UnreadableStoreError(
+                f"{self.url}: {lost} are damaged, so the number of trials asked for is unknown; continue without them "
+                f"after: {command(*words)}"
+            )
+        try:
+            found = read_asked(sessions)
+            if any(one.trials.ndim != len(self.spec["panels"][panel]["dims"]) for panel, one in found.items()):
+                raise ValueError
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise BadInputError(
+                f"the store {self.url} cannot have been written by this package, since its record of the trials asked "
+                "for is invalid; compute it again, or obtain it again from its origin"
+            ) from error
+        return found
 
     @property
     def complete(self) -> bool:
@@ -121,13 +154,7 @@ class ResultStore:
 
     @classmethod
     def exists(cls, path: str | os.PathLike[str]) -> bool:
-        """Return True if a store exists at the path, complete or not.
-
-        Raises
-        ------
-        BadInputError
-            If the path contains other data, or a store cannot be created there.
-        """
+        """Return True if a store exists at the path, complete or not."""
         url = normalise_location(path)
         with accessing(url):
             files = open_files(url)
@@ -150,25 +177,9 @@ class ResultStore:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], session: str | None = None, *, damaged: bool = False) -> "ResultStore":
-        """Open an existing store.
+        """Open an existing store, read-only or for the session with the given identifier.
 
-        Parameters
-        ----------
-        path : path
-            Folder or URL of the store.
-        session : str, optional
-            Identifier of the session for which this process writes.
-        damaged : bool
-            If True and the root is damaged, use its intact copy, as verification does.
-
-        Raises
-        ------
-        BadInputError
-            If the path contains no store, other data, or a store of a different format.
-        UnreadableStoreError
-            If the root is damaged.
-        StoreAccessError
-            If the store cannot be read for a reason other than damage.
+        If `damaged`, as in verification, use the intact copy of a damaged root, and ignore lost records of sessions.
         """
         url = normalise_location(path)
         with accessing(url):
@@ -180,7 +191,7 @@ class ResultStore:
                 raise BadInputError(
                     f"no result store at {path}; run a study with --store {shlex.quote(str(path))} first"
                 )
-        opened = cls(files, root)
+        opened = cls(files, root, damaged=damaged)
         if root.problem and root.content != files.read(ROOT) and not damaged:
             words = ("compact", "ORIGINAL", "NEW") if opened.is_compact else ("verify", url, "--repair")
             raise UnreadableStoreError(f"{url}: {root.problem}; restore it with: {command(*words)}")
@@ -191,11 +202,6 @@ class ResultStore:
         """Write the template of a study: the copy of the root, the files of all arrays, and last the root.
 
         An interrupted creation is completed. No block is written before the root exists.
-
-        Raises
-        ------
-        BadInputError
-            If the path contains an unfinished store with a different spec.
         """
         files = session.files
         found = read_root(files)
@@ -207,37 +213,28 @@ class ResultStore:
             attributes = found.attributes  # attributes written by the session that began to create the store
         return cls(files, write_template(files, study, attributes))
 
-    def grow(self, session: Session, study: Study) -> "ResultStore":
+    def grow(self, session: Session, study: Study, attributes: Mapping[str, Any] | None = None) -> "ResultStore":
         """Extend the arrays to hold more trials and values; existing chunks do not move.
 
-        Parameters
-        ----------
-        session : Session
-            The writing session.
-        study : Study
-            The study of the store, with new values after the stored ones, or more trials.
-
-        Returns
-        -------
-        ResultStore
-            The extended store. Readers see the old store until the root is replaced atomically.
+        Readers see the old store until the root is replaced atomically.
         """
-        return type(self)(session.files, write_template(session.files, study, self.attributes))
+        return type(self)(
+            session.files, write_template(session.files, study, {**self.attributes, **(attributes or {})})
+        )
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """Metadata of all groups and arrays by path, from the root."""
+        return json.loads(self.root_content)["consolidated_metadata"]["metadata"]
 
     def array(self, panel: str, name: str) -> zarr.Array:
-        """Return a variable's array, which has only metadata; read its values with `read` or `open_results`."""
+        """Return a variable's array, which has only metadata; read its values with `values`."""
         return self.chunks.array(panel, name)
 
     @contextmanager
     def commit(self, planned: Sequence[Planned]) -> Iterator[Commit]:
-        """Yield a `Commit`; at the end of the context, commit the blocks written to it, or none if the context raises.
-
-        Parameters
-        ----------
-        planned : sequence of Planned
-            Blocks to commit. Their stale status chunks are removed immediately.
-        """
-        commit = Commit(self.files, self.chunks, self._present, planned)
+        """Yield a `Commit`; at the end, commit the blocks written to it, or none if the context raises."""
+        commit = Commit(self.files, self.chunks, self.binding, self._present, planned)
         try:
             yield commit
         except BaseException:
@@ -249,19 +246,13 @@ class ResultStore:
         """Read the stored outcome of one setting on some trials, which need not be a whole block.
 
         Per-cell measures have the fill value until a trial of the setting is ok.
-
-        Raises
-        ------
-        UnreadableStoreError
-            If a chunk is damaged.
         """
         position = next(positions(panel, block.cell, setting))
+        trials = slice(block.trials.start, block.trials.stop)
 
         def stored(name: str, per_trial: bool, n_dims: int) -> np.ndarray:
             region = region_of(panel, position, block.trials if per_trial else None, n_dims)
-            with self.reading():
-                contents = self.reader.read_many(self.chunks.keys(panel.name, name, region))
-                values = self.chunks.decode(panel.name, name, region, contents)
+            values = self.values(panel.name, name, region, trials)
             head = (len(block.trials),) if per_trial and panel.trials is not None else ()
             return values.reshape(head + values.shape[values.ndim - n_dims :])
 
@@ -269,18 +260,53 @@ class ResultStore:
         status, error = stored("status", True, 0), stored("error", True, 0).astype(object)
         return Outcome(values, status.reshape(-1), error.reshape(-1))
 
-    def values(self, panel: str, name: str) -> np.ndarray:
-        """Return all values of a variable, with the fill value for absent chunks.
+    def values(self, panel: str, name: str, region: Region | None = None, trials: slice = slice(None)) -> np.ndarray:
+        """Return the committed values of a variable, with the fill value for absent chunks.
 
-        Raises
-        ------
-        UnreadableStoreError
-            If a chunk is damaged.
+        `trials` selects the trials whose blocks committed the values of a per-cell variable.
         """
-        region = tuple(slice(0, size) for size in self.array(panel, name).shape)
+        region = region or tuple(slice(0, size) for size in self.array(panel, name).shape)
         with self.reading():
-            contents = self.reader.read_many(self.chunks.keys(panel, name, region))
-            return self.chunks.decode(panel, name, region, contents)
+            return self.chunks.decode(panel, name, region, self.encoded(panel, name, region, trials))
+
+    def encoded(self, panel: str, name: str, region: Region, trials: slice = slice(None)) -> dict[str, bytes | None]:
+        """Return the chunks of a region by key, None if no block has committed one; see `values`.
+
+        Chunks of statuses are returned without their digests.
+        """
+        keys, status = self.chunks.keys(panel, name, region), self.array(panel, "status")
+        if name == "status":
+            return self.binding.statuses(self.reader.read_many(keys))
+        has_trials = ["trial" in (one.metadata.dimension_names or ()) for one in (status, self.array(panel, name))]  # type: ignore[union-attr]
+        owners = region[: status.ndim] if has_trials[0] == has_trials[1] else (*region[: status.ndim - 1], trials)
+        for _ in range(_MOST_READS):
+            allowed = self._digests(panel, name, owners, len(keys))
+            wanted = [key for key, digests in zip(keys, allowed, strict=True) if digests - {ABSENT}]
+            found = dict.fromkeys(keys) | self.reader.read_many(wanted)
+            damaged = [key for key, digests in zip(keys, allowed, strict=True) if digest(found[key]) not in digests]
+            if not damaged or allowed == self._digests(panel, name, owners, len(keys)):
+                break  # otherwise, a block was replaced meanwhile
+        for key in damaged:
+            content = found[key]
+            if content is None and key not in wanted:
+                continue  # no block has committed the chunk
+            if content is None:
+                raise DamagedChunkError(f"{key} is missing", "missing")
+            remove_checksum(content, key)
+            raise DamagedChunkError(f"{key} is not the chunk that its block committed", "inconsistent")
+        return found
+
+    def _digests(self, panel: str, name: str, owners: Region, n_keys: int) -> list[set[bytes]]:
+        """Return the digests that the statuses of a region allow for each of the chunks which they commit."""
+        keys = self.chunks.keys(panel, "status", owners)
+        per_chunk = len(keys) // n_keys
+        found: list[set[bytes]] = [set() for _ in range(n_keys)]
+        for start in range(0, len(keys), SLAB_CHUNKS):
+            contents = self.reader.read_many(keys[start : start + SLAB_CHUNKS])
+            for k, key in enumerate(keys[start : start + SLAB_CHUNKS], start):
+                if (content := contents[key]) is not None:
+                    found[k // per_chunk].update(self.binding.digests(name, key, content))
+        return found if per_chunk == 1 else [one - {ABSENT} for one in found]
 
     def committed(self, panel: Panel, setting: Setting) -> Iterator[Block]:
         """Yield the ok trials of a setting as blocks of one trial, from the last cell to the first."""
@@ -299,29 +325,12 @@ class ResultStore:
     def scan(
         self, panel: Panel, retry: Collection[Status] = (), asked: Mapping[str, Asked] | None = None
     ) -> np.ndarray:
-        """Return the state of every block and setting.
+        """Return the state of every block and setting: `COMMITTED` (also if not asked for), `UNWRITTEN` or `STALE`.
 
-        Parameters
-        ----------
-        panel : Panel
-            The panel.
-        retry : collection of Status
-            Statuses of trials to recompute.
-        asked : mapping of str to Asked, optional
-            Numbers of trials to ask for by panel; by default the recorded numbers.
-
-        Returns
-        -------
-        ndarray of uint8, shape (cell, block, setting)
-            `COMMITTED` (also if not asked for), `ABSENT` or `STALE`, with the blocks of `Panel.block_trials` in order.
-
-        Raises
-        ------
-        UnreadableStoreError
-            If a status chunk is damaged.
+        The shape is (cell, block, setting). `asked` has the numbers of trials by panel, by default the recorded ones.
         """
         status = self.array(panel.name, "status")
-        states = np.full(status.cdata_shape, ABSENT, np.uint8)
+        states = np.full(status.cdata_shape, UNWRITTEN, np.uint8)
         for chunks, region in iterate_slabs(status):
             values = self._statuses(panel.name, region)
             if values is None:
@@ -331,14 +340,14 @@ class ResultStore:
                 starts = np.arange(0, is_pending.shape[-1], panel.block_trials)
                 is_pending = np.logical_or.reduceat(is_pending, starts, axis=-1)
                 is_written = np.logical_or.reduceat(is_written, starts, axis=-1)
-            states[chunks] = np.where(is_pending, np.where(is_written, STALE, ABSENT), COMMITTED)
+            states[chunks] = np.where(is_pending, np.where(is_written, STALE, UNWRITTEN), COMMITTED)
         axes, n_cells, n_blocks = len(panel.factors), len(panel.cells()), -(-panel.n_trials // panel.block_trials)
         states = states if panel.trials is not None else states[..., None]
         found = np.empty((n_cells, n_blocks, len(panel.settings())), np.uint8)
         for k, setting in enumerate(panel.settings()):
             of_setting = states[(slice(None),) * axes + setting_index(panel, setting)].reshape(n_cells, -1, n_blocks)
             # after a crash, some positions of a setting may be committed and others absent
-            is_mixed = (of_setting == ABSENT).any(axis=1) & (of_setting != ABSENT).any(axis=1)
+            is_mixed = (of_setting == UNWRITTEN).any(axis=1) & (of_setting != UNWRITTEN).any(axis=1)
             found[:, :, k] = np.where(is_mixed, STALE, of_setting.max(axis=1))
         if (wanted := (self.asked if asked is None else asked).get(panel.name)) is not None:
             found[wanted.beyond(panel)] = COMMITTED
@@ -348,11 +357,6 @@ class ResultStore:
         """Count the trials of a panel by status, over all its cells and settings.
 
         Regions without a status chunk count as pending and are not read.
-
-        Raises
-        ------
-        UnreadableStoreError
-            If a status chunk is damaged.
         """
         counts, status, asked = np.zeros(2**8, int), self.array(panel, "status"), self.asked.get(panel)
         limits = None if asked is None else asked.fitted(status.shape[:-1], status.shape[-1]).trials
@@ -375,7 +379,7 @@ class ResultStore:
     def _statuses(self, panel: str, region: tuple[slice, ...]) -> np.ndarray | None:
         """Return the statuses of a region, or None if the region has no status chunk."""
         with self.reading():
-            contents = self.reader.read_many(self.chunks.keys(panel, "status", region))
+            contents = self.encoded(panel, "status", region)
             if all(content is None for content in contents.values()):
                 return None
             return self.chunks.decode(panel, "status", region, contents)
@@ -387,8 +391,9 @@ class ResultStore:
             with accessing(self.url):
                 yield
         except DamagedChunkError as error:
+            words = ("find", "verify", self.url) if self.is_compact else ("repair", "verify", self.url, "--repair")
             raise UnreadableStoreError(
-                f"a chunk of the store {self.url} is damaged ({error}); find it with: {command('verify', self.url)}"
+                f"a chunk of the store {self.url} is damaged ({error}); {words[0]} it with: {command(*words[1:])}"
             ) from error
 
 

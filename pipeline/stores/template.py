@@ -27,6 +27,8 @@ _COORDINATE_CHUNK = 1024
 _TRIALS_CHUNK = 2**20
 UNSORTED = "in the order of declaration and extension, because stored blocks do not move; pipeline.open_results sorts"
 """Comment of a numeric coordinate that is not in ascending order."""
+AUDITS = "audits"
+"""Attribute of the root, and of the dimension of the methods, with results of audits as JSON."""
 
 
 def root_attributes(study: Study) -> dict[str, Any]:
@@ -42,6 +44,16 @@ def root_attributes(study: Study) -> dict[str, Any]:
         "spec": json.dumps(spec),
         "spec_sha256": sha256(canonical_json(spec)),
     }
+
+
+def audit_methods(study: Study, stored: Mapping[str, Any]) -> dict[str, str]:
+    """Return the root attribute with the results of `Method.audit` by panel and method; stored results are kept."""
+    found: dict[str, Any] = json.loads(stored.get(AUDITS, "{}"))
+    for panel in study.panels:
+        for method in panel.methods:
+            if method.audit is not None and method.name not in found.get(panel.name, {}):
+                found.setdefault(panel.name, {})[method.name] = dict(method.audit(panel))
+    return {AUDITS: json.dumps(found)} if found else {}
 
 
 def write_template(files: Files, study: Study, attributes: Mapping[str, Any]) -> Root:
@@ -63,32 +75,20 @@ def write_template(files: Files, study: Study, attributes: Mapping[str, Any]) ->
 
 
 def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return all files of an empty store.
-
-    Parameters
-    ----------
-    study : Study
-        The configured study.
-    attributes : mapping
-        Attributes of the root.
-
-    Returns
-    -------
-    dict of str to bytes
-        Content by key. The root, ``zarr.json``, contains the consolidated metadata.
-    """
+    """Return all files of an empty store by key; the root, ``zarr.json``, contains the consolidated metadata."""
     files: dict[str, Any] = {}
     store = MemoryStore(files)
     root = zarr.create_group(store, zarr_format=3, attributes=dict(attributes))
+    audits = json.loads(attributes.get(AUDITS, "{}"))
     for panel in study.panels:
-        _create_panel(root, panel)
+        _create_panel(root, panel, audits.get(panel.name, {}))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         zarr.consolidate_metadata(store)
     return {key: content.to_bytes() for key, content in files.items()}
 
 
-def _create_panel(root: zarr.Group, panel: Panel) -> None:
+def _create_panel(root: zarr.Group, panel: Panel, audits: Mapping[str, Any]) -> None:
     """Create the group of a panel with its coordinates and its empty arrays.
 
     The dimensions of a variable are the data factors, the method factors, the method, the trial and the outputs.
@@ -98,7 +98,7 @@ def _create_panel(root: zarr.Group, panel: Panel) -> None:
     group.attrs.update({"title": panel.meaning, **({"coordinates": constants} if constants else {})})
     grid = (*panel.factors, *panel.method_axes)
     for axis in (*grid, *panel.outputs, *panel.constants):
-        attributes = _describe_methods(panel) if axis.name == panel.method_dim else {}
+        attributes = _describe_methods(panel, audits) if axis.name == panel.method_dim else {}
         _create_coordinate(group, axis, axis in panel.constants, attributes)
     if panel.trials is not None:
         shape, chunks = (panel.trials,), (_TRIALS_CHUNK,)
@@ -137,12 +137,14 @@ def _create_panel(root: zarr.Group, panel: Panel) -> None:
     variable("status", True, (), dtype="int8", fill_value=0, attributes=flags)
 
 
-def _describe_methods(panel: Panel) -> dict[str, str]:
-    """Return the notes of the methods, and the names of non-private methods, as text for netCDF attributes."""
+def _describe_methods(panel: Panel, audits: Mapping[str, Any]) -> dict[str, str]:
+    """Return notes, names of non-private methods, and results of audits as text for netCDF attributes."""
     lines = {
         "notes": [f"{method.name}: {method.note}" for method in panel.methods if method.note],
         "not_private": [method.name for method in panel.methods if not method.is_private],
     }
+    if audits:
+        lines[AUDITS] = [json.dumps(audits)]
     return {name: "\n".join(found) for name, found in lines.items() if found}
 
 
@@ -174,4 +176,5 @@ def _create(
     codecs: tuple[Any, ...] = _CODECS,
     **rest: Any,
 ) -> zarr.Array:
+    rest["config"] = {"write_empty_chunks": True}  # an absent chunk of a coordinate means damage
     return group.create_array(name, shape=shape, chunks=chunks, dimension_names=dims, compressors=codecs, **rest)

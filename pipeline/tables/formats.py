@@ -45,19 +45,11 @@ _NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")  # prefixes o
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive rows that are read together.
+    """Consecutive rows that are read together."""
 
-    Attributes
-    ----------
-    first, n_rows : int
-        Index of the first row, from 0, and number of rows.
-    location : tuple
-        Location in the table, specific to the format.
-    """
-
-    first: int
+    first: int  # index of the first row, from 0
     n_rows: int
-    location: tuple[Any, ...]
+    location: tuple[Any, ...]  # specific to the format
 
 
 class TableSource(Protocol):
@@ -81,16 +73,7 @@ class TableSource(Protocol):
 def find_source(path: str) -> TableSource:
     """Open a table and read the names of its columns.
 
-    Parameters
-    ----------
-    path : str
-        Path or URL with suffix ``.zarr``, ``.parquet``, ``.csv`` or ``.csv.gz``.
-
-    Raises
-    ------
-    BadInputError
-        If the table does not exist or cannot be read, two columns have the same name, or a URL has credentials. The
-        message contains no credentials.
+    `path` is a path or URL with suffix ``.zarr``, ``.parquet``, ``.csv`` or ``.csv.gz``.
     """
     address = path.partition("://")[2]
     if "@" in address or "?" in address:
@@ -114,13 +97,7 @@ def find_source(path: str) -> TableSource:
 
 
 def find_parts(source: TableSource, path: str, columns: Sequence[str]) -> list[Part]:
-    """Divide the rows of a table into parts, in order, for reading the given columns.
-
-    Raises
-    ------
-    BadInputError
-        If the table cannot be read, or has no rows.
-    """
+    """Divide the rows of a table into parts, in order, for reading the given columns."""
     try:
         parts = source.parts(columns)
     except BadInputError:
@@ -133,13 +110,7 @@ def find_parts(source: TableSource, path: str, columns: Sequence[str]) -> list[P
 
 
 def read_part(source: TableSource, path: str, part: Part, columns: Sequence[str]) -> np.ndarray:
-    """Read columns of a part on a worker.
-
-    Raises
-    ------
-    BadInputError
-        If the part cannot be read, or its number of rows has changed.
-    """
+    """Read columns of a part on a worker."""
     where = f"data rows {part.first + 1:,} to {part.first + part.n_rows:,} of {path}"
     try:
         rows = source.read(part.location, columns)
@@ -159,15 +130,8 @@ def read_part(source: TableSource, path: str, part: Part, columns: Sequence[str]
 class ZarrSource:
     """Table in the arrays of a Zarr group, or in one array.
 
-    Attributes
-    ----------
-    path : str
-        Path or URL of the table.
-    columns, others : tuple of str
-        Names of the numeric columns and of the other columns.
-    arrays : tuple of (str, int or None, int, int)
-        For each numeric column, the array in the group ("" for a single array), the column index, the number of rows,
-        and the number of rows per chunk.
+    `columns` are numeric, `others` not. `arrays` contains, for each numeric column, the array in the group ("" for a
+    single array), the column index, the number of rows, and the number of rows per chunk.
     """
 
     path: str
@@ -232,12 +196,7 @@ def _open_zarr(path: str) -> ZarrSource:
 class ParquetSource:
     """Table in one or more Parquet files.
 
-    Attributes
-    ----------
-    columns, others : tuple of str
-        Names of the numeric columns and of the other columns, from the first file.
-    files : tuple of str
-        Paths of the files.
+    `columns` are numeric, `others` not, both as in the first file.
     """
 
     columns: tuple[str, ...]
@@ -302,23 +261,14 @@ def _import_parquet() -> Any:
 class CsvSource:
     """Table in a CSV file, which may be compressed by gzip.
 
-    Attributes
-    ----------
-    path : str
-        Path of the file.
-    columns, others : tuple of str
-        Names of the numeric columns and of the other columns.
-    names : tuple of str
-        Names of all fields of a line.
-    start : int
-        Byte offset of the second line, in the uncompressed text.
+    `columns` are numeric, `others` not, and `names` are the fields of a line.
     """
 
     path: str
     columns: tuple[str, ...]
     others: tuple[str, ...]
     names: tuple[str, ...]
-    start: int
+    start: int  # byte offset of the second line, in the uncompressed text
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
         """Divide the lines into parts, and count the lines of each part."""

@@ -28,40 +28,17 @@ _FAN_IN = 8  # number of results that are combined at once
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns of a table on disk.
-
-    Attributes
-    ----------
-    columns : tuple of str, length c
-        Names of the columns.
-    rows : dask.array.Array of float64, shape (n, c)
-        Lazy rows, with NaN for missing values.
-    """
+    """Columns of a table on disk."""
 
     columns: tuple[str, ...]
-    rows: da.Array
+    rows: da.Array  # lazy float64, shape (n, c), with NaN for missing values
 
 
 def open_table(path: str, target: str, features: Sequence[str] | None = None) -> Table:
     """Open columns of a table.
 
-    Parameters
-    ----------
-    path : str
-        Path or URL with suffix ``.zarr``, ``.parquet``, ``.csv`` or ``.csv.gz``; see `pipeline.tables.formats`.
-    target : str
-        Name of the column that becomes the last one of the result.
-    features : sequence of str, optional
-        Names of the columns before the target; by default all other columns, in order.
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    BadInputError
-        If the table or a column does not exist, or a column is named twice or not numeric.
+    The path or URL has a suffix of `pipeline.tables.formats.find_source`. The target becomes the last column, after the
+    features, which are by default all other columns, in order.
     """
     source = find_source(path)
     offered = (*source.columns, *source.others)
@@ -103,37 +80,11 @@ def reduce_rows(
 ) -> Result:
     """Map a function over all rows, block by block, and combine its results as a tree, in the order of the rows.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        Client of the cluster.
-    arrays : sequence of dask or numpy arrays, shapes (n,) or (n, c)
-        Arrays with equal numbers of rows. The row chunks of the first array are used for all; columns are not divided.
-        NumPy arrays are copied, in blocks of about `pipeline.tables.formats.PART_BYTES`.
-    map_rows : callable
-        ``map_rows(first, *blocks)`` receives the index of the first row of a block, from 0, and the block of each
-        array, of shape (rows, c), or (rows, 1) for 1-D arrays. It must be importable on the workers.
-    combine : callable
-        Function that combines a sequence of results, of `map_rows` or of `combine`, in the order of the rows.
-
-    Returns
-    -------
-    object
-        Result of `combine` for all blocks, or of `map_rows` for a single block.
-
-    Raises
-    ------
-    BadInputError
-        If the shapes of the arrays do not match, they have no rows, or their chunks have unknown sizes.
-    ExecutionError
-        If workers die, or the connection to the scheduler is lost.
-
-    Examples
-    --------
-    >>> from pipeline.clusters.cluster import THREADS, connect
-    >>> with connect(THREADS) as client:
-    ...     reduce_rows(client, [da.arange(10, chunks=3)], lambda first, block: (first, block.sum()), max)
-    (9, np.int64(9))
+    The row chunks of the first of the arrays of shape (n,) or (n, c) are used for all; columns are not divided. NumPy
+    arrays are copied, in blocks of about `pipeline.tables.formats.PART_BYTES`. ``map_rows(first, *blocks)`` receives
+    the index of the first row of a block, from 0, and the block of each array, of shape (rows, c), or (rows, 1) for 1-D
+    arrays; it must be importable on the workers. `combine` receives a sequence of results of `map_rows` or of
+    `combine`, in the order of the rows.
     """
     blocks = _aligned(arrays)
     mapped = da.map_blocks(

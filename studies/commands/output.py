@@ -22,11 +22,6 @@ def printable(text: str) -> str:
     r"""Return a text with control characters as Python escapes, and without credentials in URLs.
 
     Texts from stores and user code may contain control characters, which terminals interpret.
-
-    Examples
-    --------
-    >>> print(printable("\x1b[2J at s3://user:secret@bucket: ε = 1"))
-    \x1b[2J at s3://...@bucket: ε = 1
     """
     return _NOT_PLAIN.sub(_escape, _CREDENTIALS.sub("://...@", text))
 

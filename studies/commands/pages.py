@@ -12,11 +12,6 @@ def page_of_store(url: str) -> Path:
     """Return the default path of the page about a store: next to the store, with its name.
 
     The page about an object store is in the current folder.
-
-    Raises
-    ------
-    BadInputError
-        If a file of that name exists that is not the page of the store.
     """
     from pipeline.stores.locations import is_local
 
@@ -26,13 +21,7 @@ def page_of_store(url: str) -> Path:
 
 
 def page_of_folder(folder: str) -> Path:
-    """Return the default path of the page about a folder of stores: ``report.html`` in the folder.
-
-    Raises
-    ------
-    BadInputError
-        See `page_of_store`.
-    """
+    """Return the default path of the page about a folder of stores: ``report.html`` in the folder."""
     from pipeline.stores.locations import is_local, normalise_location
 
     url = normalise_location(folder)

@@ -5,6 +5,7 @@ Help texts and the state of a store need neither xarray nor Dask, so each comman
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from pipeline.errors import BadInputError, command
 from studies.commands.shared import (
     ERRORS,
     AcceptEdited,
+    Scheduler,
     StorePath,
     StudyOption,
     make_table,
@@ -42,11 +44,16 @@ def status(
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", help="Interval between counts, with --watch.")
     ] = 5.0,
+    cluster: Scheduler = None,
 ) -> None:
     """Count the trials of a store by status."""
     if not 0.1 <= every <= 86_400:
         raise BadInputError(f"--every must be in 0.1 ... 86400 seconds, got {every:g}")
-    counts = _watch(store, every) if watch else count_trials(store)
+    if cluster is not None:
+        from pipeline.clusters.profiles import load_profile
+
+        load_profile(cluster)
+    counts = _watch(store, every, cluster) if watch else count_trials(store)
     kinds = [kind for kind in Status if kind in (Status.OK, Status.PENDING) or any(c[kind] for c in counts.values())]
     table = make_table("panel", *(kind.name.lower().replace("_", " ") for kind in kinds))
     for name, by_kind in counts.items():
@@ -54,22 +61,25 @@ def status(
     print_table(table)
     code = conclude(store, counts)
     if code == 3:
-        _show_submission(store)
+        _show_submission(store, cluster)
     raise typer.Exit(code)
 
 
-def _show_submission(store: str) -> None:
+def _show_submission(store: str, cluster: str | None) -> None:
     """Print the state of a store's open submission, if any."""
     submission = _find_submission(store)
     if submission is None:
         return
-    n_tasks = submission.count_tasks()
+    if cluster is None:
+        say(f"{submission}: count its tasks with --cluster, or end it with: {command('cancel', store)}")
+        return
+    n_tasks = submission.count_tasks(cluster)
     if n_tasks is None:
         say(f"{submission}: its scheduler does not respond; resume computes the pending trials")
     elif n_tasks == 0:
         say(f"{submission}: its scheduler has no tasks left; resume computes the pending trials")
     else:
-        say(f"{submission}: {n_tasks:,} tasks left; cancel them with: dpstudies cancel {shlex.quote(store)}")
+        say(f"{submission}: {n_tasks:,} tasks left; cancel them with: {command('cancel', store, '--cluster', cluster)}")
 
 
 def _find_submission(store: str) -> Submission | None:
@@ -79,7 +89,7 @@ def _find_submission(store: str) -> Submission | None:
     return find_submission(ResultStore.open(store))
 
 
-def _watch(store: str, every: float) -> Counts:
+def _watch(store: str, every: float, cluster: str | None) -> Counts:
     """Print the progress of a store until it is complete."""
     counts = count_trials(store)
     total = sum(sum(by_kind.values()) - by_kind[Status.NOT_ASKED_FOR] for by_kind in counts.values())
@@ -95,15 +105,15 @@ def _watch(store: str, every: float) -> Counts:
                 ERRORS.print(text)
             time.sleep(every)
             counts = count_trials(store)
-            if _pending(counts) == pending and _is_abandoned(store):
+            if _pending(counts) == pending and cluster is not None and _is_abandoned(store, cluster):
                 break
     return counts
 
 
-def _is_abandoned(store: str) -> bool:
+def _is_abandoned(store: str, cluster: str) -> bool:
     """Return True if the scheduler of a store's open submission has no tasks left or does not respond."""
     submission = _find_submission(store)
-    return submission is not None and not submission.count_tasks()
+    return submission is not None and not submission.count_tasks(cluster)
 
 
 def _pending(counts: Counts) -> int:
@@ -185,7 +195,6 @@ def report(
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     from pipeline.resolve import study_of
-    from pipeline.stores.complete import classify_read_error
     from pipeline.stores.store import ResultStore
     from studies.commands.collection import report_all
     from studies.commands.pages import open_page, page_of_store
@@ -207,8 +216,6 @@ def report(
     try:
         findings = write_report(opened, configured, page, figures)
     except OSError as error:
-        if classify_read_error(error) is not None:
-            raise
         raise BadInputError(f"cannot write {error.filename or page}: {error.strerror}; choose another path") from error
     for claim, finding in findings:
         say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
@@ -226,12 +233,17 @@ def count_trials(store: str) -> Counts:
 
 
 def conclude(store: str, counts: Counts) -> int:
-    """Print the state of a store and the next command in one line, and return the exit code."""
+    """Print audits of added mechanisms, and the state of a store and the next command; return the exit code."""
     from pipeline.stores.asked import read_goal
     from pipeline.stores.store import ResultStore
 
     _, failed, pending = total_by_kind(counts.values())
     path, opened = shlex.quote(store), ResultStore.open(store)
+    for panel, audits in json.loads(opened.attributes.get("audits", "{}")).items():
+        from studies.styles import describe_audit  # slow import
+
+        for method, found in audits.items():
+            say(f"audit of {method} in panel {panel}: {describe_audit(found)}")
     if pending and opened.is_compact:  # a compact store is written complete
         say(
             f"damaged: {pending:,} trials of this compact store are missing; restore its files from a backup, or "

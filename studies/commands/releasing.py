@@ -86,7 +86,7 @@ def partition(
     cluster: Cluster = None,
     output: Annotated[Path | None, typer.Option("--output", help="File for the values, .csv or .json.")] = None,
 ) -> None:
-    """Release posterior probabilities or quantiles of a regression coefficient, and print the budget spent."""
+    """Release posterior probabilities or quantiles of a regression coefficient, and print the privacy loss."""
     from studies.regression.partition_table import (  # imported here, because no other command needs Dask arrays
         Request,
         release_table,
@@ -125,7 +125,8 @@ def partition(
         try:
             released.write(output)
         except OSError as error:
-            raise BadInputError(f"cannot write {output}: {error.strerror}; the values above are released") from error
+            done = "rehearsed" if released.rehearsal else "released"
+            raise BadInputError(f"cannot write {output}: {error.strerror}; the values above are {done}") from error
         say(f"values: {output}")
 
 

@@ -9,7 +9,7 @@ import typer
 import pipeline
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.source import find_study
-from pipeline.errors import BadInputError, ExecutionError, TargetNotReachedError
+from pipeline.errors import BadInputError, ExecutionError, TargetNotReachedError, command
 from studies import MODULES
 from studies.commands.reading import conclude, count_trials
 from studies.commands.shared import (
@@ -19,6 +19,7 @@ from studies.commands.shared import (
     Cluster,
     MostTrials,
     Panels,
+    Scheduler,
     Seed,
     StorePath,
     StudyName,
@@ -235,18 +236,25 @@ def submit(
     if submitted is None:
         raise typer.Exit(conclude(store, count_trials(store)))
     submission, n_tasks = submitted
-    path = shlex.quote(store)
+    words = (store, "--cluster", cluster)
     say(
-        f"{n_tasks:,} tasks submitted as {submission.id}; follow them with: dpstudies status --watch {path}, cancel "
-        f"them with: dpstudies cancel {path}"
+        f"{n_tasks:,} tasks submitted as {submission.id}; follow them with: {command('status', '--watch', *words)}, "
+        f"cancel them with: {command('cancel', *words)}"
     )
 
 
-def cancel(store: StorePath) -> None:
+def cancel(
+    store: StorePath,
+    cluster: Scheduler = None,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="Close the submission without its scheduler; its tasks cannot write.")
+    ] = False,
+) -> None:
     """Cancel the tasks of a submission on the scheduler, and release the store."""
-    cancelled = pipeline.cancel(store)
+    cancelled = pipeline.cancel(store, cluster=cluster, abandon=abandon)
     if cancelled.n_tasks is None:
-        say(f"closed {cancelled.submission}, whose scheduler does not respond")
+        reason = "without a connection to its scheduler" if abandon else "whose scheduler does not respond"
+        say(f"closed {cancelled.submission}, {reason}")
     else:
         say(f"cancelled {cancelled.submission}: {cancelled.n_tasks:,} tasks were left")
     raise typer.Exit(conclude(store, count_trials(store)))

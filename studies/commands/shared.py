@@ -55,9 +55,18 @@ Cluster = Annotated[
         autocompletion=complete_profile,
     ),
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="[FILE:]PROFILE",
+        help="Profile with the address of the scheduler of the submission; no other address is connected to.",
+        autocompletion=complete_profile,
+    ),
+]
 TimeLimit = Annotated[
     float | None,
-    typer.Option("--time-limit", metavar="SECONDS", help="Time limit per block; needs a cluster of worker processes."),
+    typer.Option("--time-limit", metavar="SECONDS", help="Time limit per block or trial."),
 ]
 Until = Annotated[
     str | None,
@@ -87,7 +96,10 @@ StudyOption = Annotated[
 ]
 AcceptEdited = Annotated[
     bool,
-    typer.Option("--accept-edited-study", help="Accept an edited study file; the session records its new hash."),
+    typer.Option(
+        "--accept-edited-study",
+        help="Accept an edited study file, and recompute the failed trials of its earlier versions.",
+    ),
 ]
 
 

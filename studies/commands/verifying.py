@@ -53,20 +53,20 @@ def verify(
     say(f"{checked}, {len(found.problems):,} problems")
     path = shlex.quote(store)
     kinds = {problem.kind for problem in found.problems}
-    if kinds - {"lost", "unrecorded"} and not repair:
+    if kinds and not repair:
         is_compact = ResultStore.open(store, damaged=True).is_compact
         remedy = (
             "compact the original store again" if is_compact else f"repair it with: dpstudies verify {path} --repair"
         )
         say(f"nothing was changed; {remedy}")
     if "damaged" in kinds and repair:
-        say("coordinates, metadata and the root were rewritten")
+        say("coordinates, metadata, root and records of sessions were rewritten")
     if "different" in kinds and repair:
         say("numbers that differed were replaced with recomputed ones")
     if kinds & _OF_BLOCKS and repair:
         say(f"damaged blocks are pending now; compute them with: dpstudies resume {path}")
     elif found.n_pending:
         say(f"incomplete: {found.n_pending:,} blocks are pending; compute them with: dpstudies resume {path}")
-    if kinds & _OF_BLOCKS or found.n_pending or "unrecorded" in kinds or (kinds & {"damaged"} and not repair):
+    if kinds & _OF_BLOCKS or found.n_pending or (kinds & {"damaged", "lost"} and not repair):
         raise typer.Exit(3)
     raise typer.Exit(1 if "different" in kinds and not repair else 0)

@@ -124,6 +124,7 @@ def _panel(k: int) -> Panel:
         ),
         method_dim="mechanism",
         validate=_validate,
+        version=2,  # sums have a fixed order
     )
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 from pipeline.declare.factors import format_value
 from studies.figures.plot import Axis, Plot, across, constants_of, label_of, rows_of, stack
-from studies.styles import INK, Look, Looks, complete_styles, label_method, look_up
+from studies.styles import INK, Look, Looks, complete_styles, label_method, look_up, stored_audits
 
 Drawing = list[Plot]
 """Plots of a figure, one above the other."""
@@ -17,7 +17,9 @@ Drawing = list[Plot]
 def looks_of(styles: Looks, by: str, parts: Iterable[xr.Dataset]) -> dict[str, Look]:
     """Return the looks by label of each method in the summaries; see `complete_styles` and `label_method`."""
     parts = list(parts)
-    styles = complete_styles(styles, (name for ds in parts for name in ds[by].values.tolist()))
+    names = [name for ds in parts for name in ds[by].values.tolist()]
+    audits = {name: found for ds in parts for name, found in stored_audits(ds, by).items() if name in names}
+    styles = complete_styles(styles, names, [name for name, found in audits.items() if found["verdict"] == "broken"])
     labels = {(label_method(ds, by, name), name) for ds in parts for name in ds[by].values.tolist()}
     return {label: look for name, look in styles.items() for label, labelled in sorted(labels) if labelled == name}
 

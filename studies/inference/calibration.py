@@ -117,6 +117,7 @@ def _panel(
         block_trials=200,
         statistics=_STATISTICS,
         validate=validate,
+        version=2,  # sums have a fixed order
     )
 
 

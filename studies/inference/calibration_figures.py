@@ -18,19 +18,9 @@ def draw_against_n(
 ) -> Drawing:
     """Draw a variable against the number of records, with one row per panel and one column per privacy loss.
 
-    Parameters
-    ----------
-    parts : mapping of str to xarray.Dataset
-        Mapping from the title of a row to a summary with the dimensions n, epsilon and method.
-    measure : str
-        Name of the variable, on a logarithmic axis. If ``{measure}_mean`` is stored, it is drawn with ± 2 Monte Carlo
-        standard errors. Values <= 0 are not shown.
-    ylabel : str
-        Label of the vertical axis.
-    styles : mapping
-        Look of each method by name.
-    limit : callable, optional
-        Function from a summary to the upper end of a grey band for sampling error.
+    Parts are titles of rows -> summaries with the dimensions n, epsilon and method. The vertical axis is logarithmic;
+    values <= 0 are not shown. If ``{measure}_mean`` is stored, it is drawn with ± 2 Monte Carlo standard errors.
+    `limit` maps a summary to the upper end of a grey band for sampling error.
     """
     losses = next(iter(parts.values()))["epsilon"].values.tolist()
     rows, bands = [], []
@@ -63,16 +53,8 @@ def draw_against_n(
 def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Looks) -> Drawing:
     """Draw empirical distribution functions of quantiles, one axes per panel, with a band for uniform quantiles.
 
-    The simultaneous 95 % bands are those of Dvoretzky, Kiefer & Wolfowitz.
-
-    Parameters
-    ----------
-    parts : mapping of str to xarray.Dataset
-        Mapping from the title of an axes to a summary with dimensions method and `level` and variable ``n_ok``.
-    ecdf, level : str
-        Names of the variable and its dimension.
-    styles : mapping
-        Look of each method by name.
+    The simultaneous 95 % bands are those of Dvoretzky, Kiefer & Wolfowitz. Parts are titles of axes -> summaries with
+    dimensions method and `level` and variable ``n_ok``.
     """
     rows = []
     for title, ds in parts.items():
@@ -99,14 +81,8 @@ def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Looks) -> Drawing:
 def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Looks) -> Drawing:
     """Draw rank histograms as lines, one axes per panel, with a pointwise band for uniform ranks.
 
-    Parameters
-    ----------
-    parts : mapping of str to xarray.Dataset
-        Mapping from the title of an axes to a summary with dimensions method and `bins` and variable ``n_ok``.
-    histogram, bins : str
-        Names of the histogram variable, whose values sum to 1, and of its bin dimension.
-    styles : mapping
-        Look of each method by name.
+    Parts are titles of axes -> summaries with dimensions method and `bins` and variable ``n_ok``. The values of the
+    histogram variable sum to 1.
     """
     rows = []
     for title, ds in parts.items():
@@ -130,14 +106,7 @@ def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Looks) -> Drawin
 def draw_traces(parts: Parts, trace: str, axis: str, ylabel: str) -> Drawing:
     """Draw the first iterations of a few chains, one axes per panel.
 
-    Parameters
-    ----------
-    parts : mapping of str to xarray.Dataset
-        Mapping from the title of an axes to a data set with dimensions start and `axis` and variable ``truth``.
-    trace, axis : str
-        Names of the variable and of the dimension of iterations.
-    ylabel : str
-        Label of the vertical axis.
+    Parts are titles of axes -> data sets with dimensions start and `axis`, that of iterations, and variable ``truth``.
     """
     names: dict[int, str] = {}
     rows = []

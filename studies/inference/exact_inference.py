@@ -76,6 +76,7 @@ def _panel(
     bounds: tuple[float, float] | None = None,
     noises: tuple[str, ...] = (),
     trials: int = 1_500,
+    version: int = 5,
 ) -> Panel:
     p = MODELS[family].n_components(priors[0])
     dims = ("component",) if p > 1 else ()
@@ -128,7 +129,7 @@ def _panel(
         block_trials=min(trials, 100),
         statistics=(*_STATISTICS, *(_JOINT_STATISTICS if p > 1 else ())),
         validate=validate,
-        version=3 if bounds is None else 4,
+        version=4 if bounds is None else version,
     )
 
 
@@ -214,6 +215,7 @@ PANELS = (
         (10, 100),
         (1.0,),
         (-2.0, 2.0),
+        version=6,  # in version 4, records and squares were released in their own units
     ),
 )
 

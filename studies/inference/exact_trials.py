@@ -1,8 +1,8 @@
 """Simulated releases, and the inference methods of the study `exact-inference`.
 
 Each block of releases is simulated once for all methods, together with exact posteriors. Posteriors that are finite
-mixtures are computed for all releases; others are computed for every 25th release, by Fourier transforms on a grid, in
-up to 0.2 seconds each. Chains that are too short are replaced by longer ones. All methods return the same measures of
+mixtures are computed for all releases; others are computed for every 25th release, by inverse transforms, in about 0.05
+seconds each. Chains that are too short are replaced by longer ones. All methods return the same measures of
 their draws.
 
 The joint distribution of several parameters is tested by the distances of the draws to a random reference point. If a
@@ -121,23 +121,9 @@ def _tabulate(rng: np.random.Generator, posterior: Any) -> tuple[Array, Array]:
 def joint_coverage(draws: Array, theta: Array, reference: Array) -> Array:
     """Return the fraction of draws that are nearer to the reference point than the true parameter.
 
-    Parameters
-    ----------
-    draws : ndarray of float64, shape (trials, draws, p)
-    theta, reference : ndarray of float64, shape (trials, p)
-        True parameters, and points that do not depend on them given the data. Distances are Euclidean in units of the
-        standard deviations of the draws.
-
-    Returns
-    -------
-    ndarray of float64, shape (trials,)
-        Uniform over trials if the draws are from the exact posterior.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(1)
-    >>> joint_coverage(rng.normal(size=(1, 1000, 2)), np.zeros((1, 2)), np.zeros((1, 2)))
-    array([0.])
+    Draws have shape (trials, draws, p). The reference points, shape (trials, p), do not depend on the parameters given
+    the data. Distances are Euclidean in units of the standard deviations of the draws. The fractions are uniform over
+    trials if the draws are from the exact posterior.
     """
     scale = draws.std(axis=1)
     distances = (((draws - reference[:, None]) / scale[:, None]) ** 2).sum(axis=-1)
@@ -199,17 +185,8 @@ def lengthen_chains(sample: Callable[..., Array], chains: Chains) -> Chains:
     """Return the given chains if they suffice, and otherwise new chains with more iterations.
 
     The number of iterations is what the effective sample size of the last chains requires (Talts et al. 2018, Algorithm
-    2), up to `LONGEST` times the number of the first chains. The chains of that length may not suffice either.
-
-    Parameters
-    ----------
-    sample : callable
-        Function of `n_chains`, `n_burn_in` and `n_draws` that returns draws, shape (chains, draws[, p]).
-    chains : Chains
-
-    Returns
-    -------
-    Chains
+    2), up to `LONGEST` times the number of the first chains. The chains of that length may not suffice either. `sample`
+    is a function of `n_chains`, `n_burn_in` and `n_draws` that returns draws, shape (chains, draws[, p]).
     """
     while not chains.suffice and chains.thinning < LONGEST:
         needed = math.ceil(_AIM * chains.thinning / max(chains.ess.min(), 1.0))

@@ -23,41 +23,8 @@ def divide_rows(
 ) -> RegressionStatistics:
     """Reduce a table to the sufficient statistics of each partition of its rows, in one pass.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        Client of the cluster that reads the table.
-    arrays : sequence of dask or numpy arrays
-        (x, y) of shapes (n, p) and (n,), or one array of shape (n, p + 1) with y last.
-    partition : KeyedPartition
-        Random partition of the n rows, generated from a key.
-    intercept : bool
-        Include an intercept in the model.
-
-    Returns
-    -------
-    RegressionStatistics
-        Statistics of shape (M,). The partition does not depend on the chunks of the arrays; the rounding of the
-        statistics does.
-
-    Raises
-    ------
-    BadInputError
-        If shapes do not match, or rows have missing or infinite values; the message names the first such row.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from mechanisms.regression.keyed_partition import keyed_partition
-    >>> from mechanisms.regression.posterior import coefficient_posterior
-    >>> from mechanisms.regression.prior import FlatPrior
-    >>> from pipeline.clusters.cluster import THREADS, connect
-    >>> x = da.random.default_rng(1).normal(size=(10_000, 2), chunks=(3_000, 1))
-    >>> y = 1 + x @ np.array([2.0, -1.0])
-    >>> with connect(THREADS) as client:
-    ...     statistics = divide_rows(client, [x, y], keyed_partition(np.random.default_rng(1), 10_000, 100))
-    >>> coefficient_posterior(statistics, 1, FlatPrior(), error_variance=1.0).mean()[:3]
-    array([2., 2., 2.])
+    The arrays are (x, y) of shapes (n, p) and (n,), or one array of shape (n, p + 1) with y last. The partition does
+    not depend on the chunks of the arrays; the rounding of the statistics does.
     """
     n, shapes = partition.n_rows, [array.shape for array in arrays]
     if [shape[:1] for shape in shapes] != [(n,)] * len(shapes) or [len(shape) for shape in shapes] not in ([2], [2, 1]):

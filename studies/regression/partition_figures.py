@@ -34,23 +34,8 @@ def draw_spreads(
 ) -> Drawing:
     """Draw the distribution of a measure at each value of an output, with one axes per method.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary of one panel.
-    x, measure : str
-        Names of the output, whose values are equally spaced, and of the measure, whose median, quartiles and 5 and 95 %
-        quantiles are drawn.
-    methods : sequence of str
-        Methods, row by row; methods that are not stored are omitted.
-    columns : int
-        Number of axes per row.
-    styles : mapping
-        Look of each method by name.
-    ylabel : str
-        Label of the vertical axis.
-    limits : tuple of float or None
-        Ends of the vertical axis.
+    The values of the output `x` are equally spaced. The median, quartiles and 5 and 95 % quantiles of the measure are
+    drawn, with `columns` axes per row; methods that are not stored are omitted.
     """
     shown = [name for name in methods if name in ds["algorithm"].values]
     titles = [_title(name) + " (repeated)" * (name in shown[:place]) for place, name in enumerate(shown)]
@@ -76,14 +61,7 @@ def draw_spreads(
 def draw_errors(ds: xr.Dataset, x: str, styles: Looks) -> Drawing:
     """Draw the bias and the root mean squared error of all methods against an output, without and with noise.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary of one panel with the measure ``difference`` and its statistic ``rmse``.
-    x : str
-        Name of the output.
-    styles : mapping
-        As in `draw_spreads`.
+    The summary has the measure ``difference`` and its statistic ``rmse``.
     """
     stored = ds["algorithm"].values.tolist()
     styles = complete_styles(styles, stored)

@@ -24,15 +24,18 @@ class Release:
     Attributes
     ----------
     values : pandas.DataFrame
-        One row per cutoff or probability, with its privacy loss in the column `epsilon`. Quantiles increase with p.
-        Additional columns for quantiles are the standard deviation of the noise (`noise`), the clipping interval, and
-        `capped`, which is True if the search reached the largest number of doublings. All columns are released.
+        One row per cutoff or probability; the column `epsilon` of a release is its privacy loss. Quantiles increase
+        with p. Additional columns for quantiles are the standard deviation of the noise (`noise`), the clipping
+        interval, and `capped`, which is True if the search reached the largest number of doublings. All columns are
+        released.
     method : str
         Name of the method.
     n_rows, n_partitions : int
         Numbers of rows and partitions.
+    each_epsilon : float
+        Privacy loss of each value of a release.
     guarantee : Guarantee or None
-        Joint guarantee of all values; None for methods that are not private.
+        Joint guarantee of all values of a release; None for methods that are not private.
     shared_epsilon : float
         Privacy loss of the scale, which is released once for all quantiles; 0 for other methods.
     failure : float
@@ -48,21 +51,23 @@ class Release:
     method: str
     n_rows: int
     n_partitions: int
-    guarantee: Guarantee | None
-    shared_epsilon: float = 0.0
+    each_epsilon: float
+    guarantee: Guarantee | None  # of all values jointly; None if not private
+    shared_epsilon: float = 0.0  # loss of the scale, released once for all quantiles; 0 for other methods
     failure: float = 0.0
-    allowed_failure: float = ALLOWED_FAILURE
-    rehearsal: bool = True
+    allowed_failure: float = ALLOWED_FAILURE  # largest value of `failure` without a warning
+    rehearsal: bool = True  # noise is generated from a seed; not private
 
     @property
     def budget(self) -> str:
-        """Privacy loss of the release, in one line."""
+        """Privacy loss of the release, in one line; a rehearsal spends nothing."""
         shared = f"{self.shared_epsilon:g} + " if self.shared_epsilon else ""
-        each = f"{shared}{len(self.values)} x {self.values['epsilon'].iloc[0]:g}"
+        each = f"{shared}{len(self.values)} x {self.each_epsilon:g}"
         if self.guarantee is None:
             return f"NOT PRIVATE: the privacy loss of {self.method} is {each} nats, more than the given epsilon"
         return (
-            f"budget spent: {each} nats, {self.guarantee} in total, for tables of numbers up to {LARGEST_NUMBER:g} "
+            f"{'no budget spent; a release would spend' if self.rehearsal else 'budget spent:'} {each} nats, "
+            f"{self.guarantee} in total, for tables of numbers up to {LARGEST_NUMBER:g} "
             f"({self.guarantee.relation.value})"
         )
 
@@ -77,10 +82,10 @@ class Release:
         ]
         capped = self.values["p"][self.values["capped"]] if "capped" in self.values else []
         if len(capped):
+            spent = "" if self.rehearsal else ", and the budget is spent"
             lines.append(
-                f"the search for bounds failed at p = {', '.join(f'{p:g}' for p in capped)}: the released values are "
-                "mostly noise, and the budget is spent; increase --mu, decrease --theta, or use --method "
-                "quantile-centred"
+                f"the search for bounds failed at p = {', '.join(f'{p:g}' for p in capped)}: the values are mostly "
+                f"noise{spent}; increase --mu, decrease --theta, or use --method quantile-centred"
             )
         if self.failure > self.allowed_failure:
             lines.append(
@@ -110,12 +115,12 @@ class Release:
         return rows
 
     def write(self, path: Path) -> None:
-        """Write the values and the privacy loss as CSV or JSON."""
+        """Write the values and, for a release, the privacy loss as CSV or JSON."""
         facts = {
             "method": self.method,
             "n_rows": self.n_rows,
             "n_partitions": self.n_partitions,
-            "total_epsilon": None if self.guarantee is None else self.guarantee.epsilon,
+            "total_epsilon": None if self.rehearsal or self.guarantee is None else self.guarantee.epsilon,
             "rehearsal": self.rehearsal,
         }
         if path.suffix == ".csv":
@@ -123,7 +128,8 @@ class Release:
         else:
             finite = np.isfinite(self.values.astype(np.float64))
             records = self.values.astype(object).where(finite, None).to_dict("records")  # JSON has no infinite numbers
-            path.write_text(json.dumps({**facts, "budget": self.budget, "values": records}, indent=2) + "\n")
+            budget = None if self.rehearsal else self.budget
+            path.write_text(json.dumps({**facts, "budget": budget, "values": records}, indent=2) + "\n")
 
 
 def _decimals(noise: float) -> int:

@@ -45,67 +45,34 @@ _SUBSTITUTE = (0.0, 1.0)  # public mean and standard deviation of partitions wit
 class Request:
     """Specification of a release from a table.
 
-    Attributes
-    ----------
-    target : str
-        Name of the column y.
-    coefficient : str
-        Name of a feature, or `INTERCEPT`.
-    n_partitions : int
-        Number of partitions, M.
-    epsilon : float
-        Privacy loss of one value, in nats. The losses of several values add up; ``quantile-centred`` releases its scale
-        only once.
-    cutoffs, probabilities : tuple of float
-        Cutoffs b of Pr[β ≤ b], or probabilities p in (0, 1) of quantiles of β. One of the two is empty.
-    method : str or None
-        Key of `PROBABILITY_METHODS` or `QUANTILE_METHODS`; by default ``normality-corrected`` or ``quantile-centred``.
-    features : tuple of str or None
-        Names of the columns x; by default all columns except y.
-    intercept : bool
-        Include an intercept in the model.
-    prior : str
-        Name from `PRIORS`, optionally with a number, such as ``zellner:1000``. By default Zellner's g is n and a
-        variance is 1000. Conjugate and semi-conjugate priors have σ² ~ IG(1, 1).
-    error_variance : float or None
-        Known σ², or None.
-    split : tuple of float
-        Parts of ε, one per step of the release of a quantile; by default half of ε is spent on noise for the mean.
-    start, share : float or None
-        μ and θ of the search for the bounds of a quantile; θ is 0.8 by default and not used by ``quantile-centred``.
-        By default μ follows from `ranges`, or is 1.
-    ranges : dict of str to (float, float)
-        Public ranges of the target and of the coefficient's column; μ is the ratio of their widths.
-    allowed_failure : float
-        Largest probability of a misplaced clipping interval, in [0, 1], at which quantiles are released; see
-        `mechanisms.regression.partition_quantile.PartitionQuantile.miss_probability`.
+    Cutoffs are those b of Pr[β ≤ b], and probabilities those of quantiles of β; one of the two is empty. `split`
+    contains parts of ε, one per step of the release of a quantile; by default half of ε is spent on noise for the mean.
+    `start` and `share` are μ and θ of the search for the bounds of a quantile; θ is 0.8 by default and not used by
+    ``quantile-centred``. By default μ follows from `ranges`, the public ranges of the target and of the coefficient's
+    column, as the ratio of their widths, or is 1. The prior is a name from `PRIORS`, optionally with a number, such as
+    ``zellner:1000``. By default Zellner's g is n and a variance is 1000. Conjugate and semi-conjugate priors have σ² ~
+    IG(1, 1).
     """
 
-    target: str
-    coefficient: str
+    target: str  # column y
+    coefficient: str  # feature, or `INTERCEPT`
     n_partitions: int
-    epsilon: float
+    epsilon: float  # loss of one value in nats; losses add up; ``quantile-centred`` releases its scale only once
     cutoffs: tuple[float, ...] = ()
     probabilities: tuple[float, ...] = ()
-    method: str | None = None
-    features: tuple[str, ...] | None = None
+    method: str | None = None  # by default ``normality-corrected`` or ``quantile-centred``
+    features: tuple[str, ...] | None = None  # columns x; by default all except y
     intercept: bool = True
     prior: str = "zellner"
-    error_variance: float | None = None
+    error_variance: float | None = None  # σ², if known
     split: tuple[float, ...] = ()
     start: float | None = None
     share: float | None = None
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
-    allowed_failure: float = ALLOWED_FAILURE
+    allowed_failure: float = ALLOWED_FAILURE  # largest `Release.failure`
 
     def mechanism(self) -> PartitionProbability | PartitionQuantile:
-        """Return the mechanism after validating its arguments; no table is needed.
-
-        Raises
-        ------
-        BadInputError
-            If an argument is invalid.
-        """
+        """Return the mechanism after validating its arguments; no table is needed."""
         if bool(self.cutoffs) == bool(self.probabilities):
             got = "both" if self.cutoffs else "neither"
             raise BadInputError(f"either --cutoffs or --probabilities must be given, got {got}; give exactly one")
@@ -172,21 +139,9 @@ class Request:
 def release_table(path: str, request: Request, seed: int | None = None, cluster: str | None = None) -> Release:
     """Release posterior probabilities or quantiles of one coefficient of a regression on a table.
 
-    Parameters
-    ----------
-    path : str
-        Path of the table, see `pipeline.tables.formats`.
-    request : Request
-        Specification of the release.
-    seed : int, optional
-        Seed of the partition and of the noise, which use separate streams, for a rehearsal without privacy. By default
-        the partition is random, and the noise is drawn exactly with fresh entropy of the operating system.
-    cluster : str, optional
-        ``FILE`` or ``FILE:PROFILE``; by default threads of this process.
-
-    Returns
-    -------
-    Release
+    `seed` is that of the partition and of the noise, which use separate streams, for a rehearsal without privacy. By
+    default the partition is random, and the noise is drawn exactly with fresh entropy of the operating system. The
+    cluster is ``FILE`` or ``FILE:PROFILE``; by default threads of this process.
 
     Privacy
     -------
@@ -194,13 +149,6 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
     partition; losses add up. Partitions without a posterior, as with collinear columns or an exact fit, have a public
     normal distribution instead. The guarantee holds over all tables of numbers up to 1e140 in size, none of which is
     rejected because of its values. Tables with missing or infinite values are rejected: impute them or drop their rows.
-
-    Raises
-    ------
-    BadInputError
-        If an argument is invalid, or the table cannot be used.
-    pipeline.execution.in_flight.ExecutionError
-        If workers terminate.
     """
     mechanism = request.mechanism()
     if seed is None:
@@ -231,10 +179,11 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{path}: {error}") from error
     return Release(
-        values,
+        values if seed is None else values.drop(columns="epsilon"),
         mechanism.name,
         n_rows,
         request.n_partitions,
+        float(values["epsilon"].iloc[0]),
         mechanism.guarantee(len(values)),
         mechanism.shared_loss if isinstance(mechanism, PartitionQuantile) and mechanism.method.is_private else 0.0,
         _failure(mechanism, values) if isinstance(mechanism, PartitionQuantile) else 0.0,
@@ -270,25 +219,7 @@ def _failure(mechanism: PartitionQuantile, values: pd.DataFrame) -> float:
 
 
 def find_prior(text: str, n_rows: int) -> Prior:
-    """Return the prior with the given name and optional number.
-
-    Parameters
-    ----------
-    text : str
-        See `Request.prior`.
-    n_rows : int
-        Default of Zellner's g.
-
-    Raises
-    ------
-    BadInputError
-        If the name or the number is invalid.
-
-    Examples
-    --------
-    >>> find_prior("zellner", 5000), find_prior("semi-conjugate:100", 5000)
-    (ZellnerPrior(g=5000.0), SemiConjugatePrior(mean=0.0, precision=0.01, shape=1.0, rate=1.0))
-    """
+    """Return the prior with the name and optional number of `Request.prior`; Zellner's g is `n_rows` by default."""
     name, colon, number = text.partition(":")
     if name not in PRIORS:
         raise BadInputError(unknown("prior", name, PRIORS))

@@ -37,24 +37,12 @@ ABALONE_COLUMNS = ("shell_weight", "shucked_weight")
 
 @dataclass(frozen=True)
 class Trials:
-    """Posterior summaries of a block at c cutoffs or probabilities.
+    """Posterior summaries of a block at c cutoffs or probabilities."""
 
-    Attributes
-    ----------
-    full : ndarray, shape (trials, c)
-        Summaries of the posterior given all rows.
-    parts : ndarray, shape (trials, M, c)
-        Summaries of the posterior given each partition.
-    spreads : ndarray, shape (trials, M)
-        Standard deviation of the posterior given each partition.
-    unit : float
-        Standard deviation of the posterior given all rows; the nominal value for simulated rows.
-    """
-
-    full: Array
-    parts: Array
-    spreads: Array
-    unit: float
+    full: Array  # given all rows, shape (trials, c)
+    parts: Array  # given each partition, shape (trials, M, c)
+    spreads: Array  # standard deviations given each partition, shape (trials, M)
+    unit: float  # standard deviation given all rows; nominal for simulated rows
 
 
 def full_method(evaluate: Callable[..., dict[str, Any]]) -> Method:
@@ -101,10 +89,7 @@ def _block(
 def simulate_probabilities(partition_g: str) -> Callable[[Cell, Streams], Trials]:
     """Return a function that simulates trials of P2, chapter 3: Zellner's prior, known variance, given cutoffs.
 
-    Parameters
-    ----------
-    partition_g : {"n", "partition_size"}
-        Constant used as Zellner's g in the partitions; with all rows, g is n.
+    `partition_g`, "n" or "partition_size", is Zellner's g in the partitions; with all rows, g is n.
     """
 
     def simulate(cell: Cell, streams: Streams) -> Trials:

@@ -47,22 +47,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Draws from one set of chains, with convergence diagnostics.
+    """Draws from one set of chains, with convergence diagnostics."""
 
-    Attributes
-    ----------
-    weights : ndarray, shape (draws, d)
-        Draws.
-    rhat, ess : float
-        Largest split R-hat and smallest bulk effective sample size over all monitored quantities.
-    n_steps : int
-        Number of steps per chain over which the diagnostics were computed.
-    """
-
-    weights: Array
-    rhat: float
-    ess: float
-    n_steps: int
+    weights: Array  # shape (draws, d)
+    rhat: float  # largest split R-hat over all monitored quantities
+    ess: float  # smallest bulk effective sample size over them
+    n_steps: int  # per chain, over which the diagnostics were computed
 
     @property
     def problem(self) -> str:
@@ -78,27 +68,8 @@ class Sampled:
 def draw_weights(rng: np.random.Generator, data: Classification, mechanism: GlmMechanism, n_draws: int) -> Sampled:
     """Run chains until they converge, and return widely spaced draws from the last run.
 
-    Each run is twice as long as the previous one, which is discarded as burn-in.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Generator used by these chains only.
-    data : Classification
-        Data; only the training records are used.
-    mechanism : GlmMechanism
-        Target distribution.
-    n_draws : int
-        Number of draws, taken from the chains in turn.
-
-    Returns
-    -------
-    Sampled
-
-    Raises
-    ------
-    ValueError
-        If the records are invalid for the mechanism, or the mode is not found.
+    Each run is twice as long as the previous one, which is discarded as burn-in. `rng` is used by these chains only.
+    Only the training records are used. Draws are taken from the chains in turn.
     """
     X, y = data.train_x, data.train_y.astype(np.float64)
     approximation = laplace_approximation(X, y, mechanism)
@@ -141,16 +112,7 @@ def group_trials(data: Classification, streams: Streams) -> list[Group]:
 def evaluate_draws(name: str, groups: list[Group], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     """Return the measures of one mechanism for the trials of `streams`.
 
-    Parameters
-    ----------
-    name : str
-        A key of `mechanisms.glm.mechanisms.GLM_MECHANISMS`.
-    groups : list of Group
-        Groups that contain the trials, in order.
-    setting : mapping
-        ``beta`` and, if used by the mechanism, ``order`` and ``epsilon``.
-    streams : Streams
-        Random streams of the mechanism.
+    The setting contains ``beta`` and, if used by the mechanism, ``order`` and ``epsilon``.
     """
     found: dict[str, list[Any]] = {"test_error": [], "test_nll": [], "rhat": [], "ess": [], "error": []}
     data = groups[0].data

@@ -14,10 +14,7 @@ _HIGHEST = 1e5
 def draw_tightness(ds: xr.Dataset) -> Drawing:
     """Draw ratios to the bound against β, with one row per dimension, one column per precision and one line per order.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary with ``share`` (dimension, precision, beta, order) and ``limiting_share``.
+    The summary has ``share`` (dimension, precision, beta, order) and ``limiting_share``.
     """
     ds = ds.sortby("beta").assign_coords(order=[f"λ = {order:g}" for order in ds["order"].values.tolist()])
     plots = []
@@ -45,10 +42,7 @@ def draw_tightness(ds: xr.Dataset) -> Drawing:
 def draw_links(ds: xr.Dataset) -> Drawing:
     """Draw divergences against the order and against the half width of an interval, one column per number of records.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary with ``renyi_epsilon`` and ``bound`` (n, link, order), ``divergence_on_box`` (n, link, order, reach).
+    The summary has ``renyi_epsilon`` and ``bound`` (n, link, order), ``divergence_on_box`` (n, link, order, reach).
     """
     order = float(ds["order"].max())
     low = 0.5 * float(ds["renyi_epsilon"].min())

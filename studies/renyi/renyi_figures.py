@@ -21,11 +21,7 @@ _VARIANTS = [name for name, method in GAUSSIAN_MECHANISMS.items() if method.vari
 def draw_renyi_curves(parts: Parts) -> Drawing:
     """Draw Rényi divergences and asymptotes against the order, with one axes per panel and one line per coefficient.
 
-    Parameters
-    ----------
-    parts : mapping of str to xarray.Dataset
-        Mapping from the title of an axes to a summary with ``renyi_epsilon`` (coefficient, order) and
-        ``critical_order``.
+    Parts are titles of axes -> summaries with ``renyi_epsilon`` (coefficient, order) and ``critical_order``.
     """
     first = next(iter(parts.values()))
     names = {
@@ -57,13 +53,7 @@ def draw_renyi_curves(parts: Parts) -> Drawing:
 def draw_divergences(ds: xr.Dataset, styles: Looks) -> Drawing:
     """Draw the divergence of the posterior from each mechanism against ε, with one axes per order.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary with ``kl`` and ``spent_epsilon`` (order, epsilon, mechanism), which are NaN where a mechanism does not
-        apply.
-    styles : mapping
-        Look of each mechanism by name.
+    The summary has ``kl`` and ``spent_epsilon`` (order, epsilon, mechanism), NaN where a mechanism does not apply.
     """
     looks = looks_of(styles, "mechanism", [ds])
     tunable = ds.sel(mechanism=[name for name in ds["mechanism"].values.tolist() if name not in _FIXED])
@@ -94,12 +84,7 @@ def draw_divergences(ds: xr.Dataset, styles: Looks) -> Drawing:
 def draw_losses(ds: xr.Dataset, styles: Looks) -> Drawing:
     """Draw exact and simulated log losses against ε, with one column per order; the second row is enlarged.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary with ``expected_nll``, ``heldout_nll_mean`` and ``heldout_nll_sd`` (order, epsilon, mechanism).
-    styles : mapping
-        Look of each mechanism by name.
+    The summary has ``expected_nll``, ``heldout_nll_mean`` and ``heldout_nll_sd`` (order, epsilon, mechanism).
     """
     looks = looks_of(styles, "mechanism", [ds])
     published = ~ds["mechanism"].isin(_VARIANTS).values

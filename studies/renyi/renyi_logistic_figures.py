@@ -12,16 +12,8 @@ from studies.styles import Looks
 def draw_orders(parts: Mapping[str, xr.Dataset], measure: str, ylabel: str, styles: Looks) -> Drawing:
     """Draw the mean of a measure against ε, with one row per order and one column per panel.
 
-    Parameters
-    ----------
-    parts : mapping of str to xarray.Dataset
-        Mapping from the title of a column to a summary with the dimensions order, epsilon and mechanism.
-    measure : str
-        Name of the measure; ``{measure}_mean`` is drawn with ± 2 ``{measure}_mcse``.
-    ylabel : str
-        Label of the vertical axis.
-    styles : mapping
-        Look of each mechanism by name.
+    Parts are titles of columns -> summaries with the dimensions order, epsilon and mechanism. ``{measure}_mean`` is
+    drawn with ± 2 ``{measure}_mcse``.
     """
     orders = next(iter(parts.values()))["order"].values.tolist()
     rows = [

@@ -26,6 +26,7 @@ from mechanisms.renyi.calibration import calibrate_renyi
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, renyi_sampler
+from mechanisms.sums import weighted_sum
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
 from studies.claims import Summaries
 from studies.renyi.page_tables import compare_utility
@@ -145,6 +146,7 @@ _KL = Panel(
     constants=(_PRIOR, _N, Factor("successes", (38,), "number of successes", "int")),
     method_dim="mechanism",
     validate=_validate,
+    version=2,  # sums have a fixed order
 )
 
 
@@ -203,14 +205,17 @@ def _sampled(name: str) -> Method:
             released = mechanism.from_uniforms(uniforms[:, :2], counts)
             distributions = [mechanism.successes_distribution(int(each)) for each in s]
             expected = np.array(
-                [masses @ _expected_log_loss(problem, alpha + c, beta + n - c) for c, masses in distributions]
+                [
+                    weighted_sum(masses, _expected_log_loss(problem, alpha + c, beta + n - c))
+                    for c, masses in distributions
+                ]
             )
             loss = _log_loss(trials, alpha + released[:, 0], beta + released[:, 1], uniforms[:, 2])
         else:
             first, second = mechanism.posterior(np.stack([trials.successes, n - trials.successes], axis=1)).T
             loss = _log_loss(trials, first, second, _open(streams.uniforms(1))[:, 0])
             expected = _expected_log_loss(problem, *mechanism.posterior(np.stack([s, n - s], axis=1)).T)
-        return {"heldout_nll": loss, "expected_nll": probabilities @ expected}
+        return {"heldout_nll": loss, "expected_nll": weighted_sum(probabilities, expected)}
 
     return Method(name, evaluate, uses=_USES, note=_NOTES[name])
 
@@ -222,7 +227,7 @@ def _true_posterior() -> Method:
         first, second = alpha + trials.successes, beta + n - trials.successes
         return {
             "heldout_nll": _log_loss(trials, first, second, _open(streams.uniforms(1))[:, 0]),
-            "expected_nll": probabilities @ _expected_log_loss(trials.problem, alpha + s, beta + n - s),
+            "expected_nll": weighted_sum(probabilities, _expected_log_loss(trials.problem, alpha + s, beta + n - s)),
         }
 
     return Method("true-posterior", evaluate, note="Not private: one draw of the true posterior.", is_private=False)
@@ -248,6 +253,7 @@ _LOGLIK = Panel(
     trials=10_000,
     block_trials=2_500,
     validate=_validate,
+    version=2,  # sums have a fixed order
 )
 
 # Figures

@@ -15,7 +15,7 @@ from studies.report.errata import list_errata
 from studies.report.page import N_FINDINGS, RenderedFigure, mark_of, render_figures, render_page, write_whole
 from studies.report.papers import OTHER, PAPERS, Paper
 from studies.report.provenance import describe_folder
-from studies.report.results import Results, StudyResults, load_results
+from studies.report.results import Results, StudyResults, list_comparisons, load_results
 from studies.tables import Table, duration, markdown_table
 
 _TRUE, _FALSE = zip(*VERDICTS.values(), strict=True)
@@ -196,12 +196,7 @@ def _count_verdicts(chapters: list[Chapter]) -> Table:
 def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
     """Return the verdicts on the papers' own conclusions as a Markdown table, with their origin.
 
-    Parameters
-    ----------
-    chapters : list of Chapter
-        One per paper.
-    results : mapping
-        Results by study; date and version are those of the latest session, and the commands those of all sessions.
+    Date and version are those of the latest session, and the commands those of all sessions.
     """
     sessions = [session for one in results.values() for session in one.sessions]
     if sessions:
@@ -217,12 +212,6 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
         for one in chapter.of_kind("conclusion")
     )
     return f"{origin}\n\n{markdown_table(('paper', 'conclusion', 'verdict'), rows)}\n"
-
-
-def list_comparisons(results: Results) -> list[Table]:
-    """Return the comparison tables of all studies, without empty ones."""
-    tables = [compare(one.summaries) for one in results.values() for compare in one.study.comparisons]
-    return [table for table in tables if table.rows]
 
 
 def tabulate_audits(results: Results) -> Table:

@@ -53,62 +53,21 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a store or a folder, as sent to the browser.
+    """Progress of a store or a folder, as sent to the browser."""
 
-    Attributes
-    ----------
-    page : int
-        Number of pages written so far; 0 before the first.
-    ok, failed, pending : int
-        Numbers of evaluations by status, at every array position.
-    problem : str
-        Reason why the last read or page failed; empty if it succeeded.
-    """
-
-    page: int = 0
-    ok: int = 0
+    page: int = 0  # pages written so far
+    ok: int = 0  # evaluations, at every array position
     failed: int = 0
     pending: int = 0
-    problem: str = ""
+    problem: str = ""  # reason why the last read or page failed
 
 
 class LivePage:
     """Page about a store or a folder of stores, written again when the stores have changed.
 
-    The stores are only read, and no session is held, so a study can run at the same time.
-
-    Parameters
-    ----------
-    location : path
-        A store, or a folder with one store per study; see `studies.folders`.
-    study : StudySource, optional
-        Study of the store; see `pipeline.resume`.
-
-    Attributes
-    ----------
-    content : bytes
-        The page; a placeholder before the first `update`.
-    progress : Progress
-        State of the stores when the page was last compared with them.
-
-    Raises
-    ------
-    BadInputError
-        If there is no store, or its study is not found or not trusted.
-    IncompleteStoreError
-        If the creation of the store was interrupted.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> import pipeline
-    >>> from studies import STUDIES
-    >>> with TemporaryDirectory() as folder:
-    ...     path = pipeline.run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"]).url
-    ...     page = LivePage(path)
-    ...     page.update()
-    ...     page.progress.page, page.progress.pending, b"Complete." in page.content
-    (1, 0, True)
+    The stores are only read, and no session is held, so a study can run at the same time. `content` is the page, a
+    placeholder before the first `update`, and `progress` the state of the stores when the page was last compared with
+    them.
     """
 
     def __init__(self, location: str | os.PathLike[str], study: StudySource | None = None) -> None:
@@ -209,13 +168,7 @@ def make_application(page: LivePage, token: str) -> Application:
 
 
 def listen(port: int | None) -> socket.socket:
-    """Return a socket that listens on the loopback interface, at a free port by default.
-
-    Raises
-    ------
-    BadInputError
-        If the port is not in 1 ... 65535, or cannot be used.
-    """
+    """Return a socket that listens on the loopback interface, at a free port by default."""
     if port is not None and not 1 <= port <= 65_535:
         raise BadInputError(f"--port must be in 1 ... 65535, got {port}")
     try:

@@ -36,26 +36,14 @@ Judged = tuple[Claim, Finding]
 
 @dataclass(frozen=True)
 class RenderedFigure:
-    """Figure of a page: a static image for readers without JavaScript, and the interactive figure.
+    """Figure of a page: a static image for readers without JavaScript, and the interactive figure."""
 
-    Attributes
-    ----------
-    id, title, caption : str
-        Target of links, heading, and text below the figure.
-    svg : Future of bytes
-        Static image.
-    data : str
-        Interactive figure as JSON that is safe in a ``script`` element.
-    judged : list of (Claim, Finding)
-        Decided claims that the figure illustrates.
-    """
-
-    id: str
+    id: str  # target of links
     title: str
-    caption: str
+    caption: str  # text below the figure
     svg: Future[bytes] = field(repr=False)
-    data: str = field(repr=False)
-    judged: list[Judged]
+    data: str = field(repr=False)  # interactive figure as JSON that is safe in a ``script`` element
+    judged: list[Judged]  # decided claims that the figure illustrates
 
     @property
     def uri(self) -> str:
@@ -163,27 +151,8 @@ def render_figures(
 ) -> tuple[list[RenderedFigure], list[Judged]]:
     """Draw the figures with results of at least one panel in the store.
 
-    Parameters
-    ----------
-    study : Study
-        Study that declares the figures.
-    summaries : mapping
-        Summaries by panel.
-    converter : Converter
-        Process that draws the static images.
-    judged : sequence of (Claim, Finding)
-        Claims with their verdicts.
-    figures_folder : path, optional
-        Folder for copies of the figures as SVG and PNG files.
-    prefix : str
-        Beginning of the targets of links, which are unique on a page.
-
-    Returns
-    -------
-    figures : list of RenderedFigure
-        Figures with their decided claims.
-    others : list of (Claim, Finding)
-        Decided claims without a figure.
+    Return them with their decided claims, and the decided claims without a figure. The targets of links, unique on a
+    page, begin with `prefix`. SVG and PNG copies are written to `figures_folder`.
     """
     from studies.figures import interactive, specify
 
@@ -209,18 +178,8 @@ def render_figures(
 def render_page(template: str, converter: Converter, mark: str, **shown: Any) -> str:
     """Return a page as HTML; all values are escaped.
 
-    The page loads nothing: the policy of a file (Content-Security-Policy) admits its own script only.
-
-    Parameters
-    ----------
-    template : str
-        File in the folder of templates.
-    converter : Converter
-        Process that draws the figures and compiles the script.
-    mark : str
-        Identifier of the store or folder; see `mark_of`. Empty for a page without a policy, whose server states one.
-    **shown
-        Variables of the template.
+    The page loads nothing: the policy of a file (Content-Security-Policy) admits its own script only. `mark` identifies
+    the store or folder, see `mark_of`; it is empty for a page without a policy, whose server states one.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -251,13 +210,7 @@ def mark_of(page: str | os.PathLike[str], location: str) -> str:
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file atomically; after a failure, such as a full disk, the file is unchanged.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written; the error names `path`.
-    """
+    """Write a file atomically; after a failure, such as a full disk, the file is unchanged."""
     if os.path.exists(path) and not os.path.isfile(path):
         Path(path).write_bytes(content)  # a pipe or a device, such as /dev/stdout
         return

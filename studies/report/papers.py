@@ -5,22 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Paper:
-    """Paper whose conclusions the studies check.
+    """Paper whose conclusions the studies check."""
 
-    Attributes
-    ----------
-    key : str
-        Key in studies, claims and errata.
-    title, authors : str
-        Title and authors as printed, with the venue.
-    url : str
-        Address of the text; empty if it is not published.
-    """
-
-    key: str
+    key: str  # in studies, claims and errata
     title: str
-    authors: str
-    url: str = ""
+    authors: str  # with the venue, as printed
+    url: str = ""  # of the text; empty if it is not published
 
 
 PAPERS = (

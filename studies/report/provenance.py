@@ -15,11 +15,14 @@ def describe_store(results: StudyResults) -> Rows:
     store, attributes = results.store, results.store.attributes
     return [
         ("Store", store.url),
-        ("Study", attributes["study_reference"]),
+        ("Study", str(attributes.get("study_reference", "unknown"))),
         ("Seed", str(attributes["seed"])),
         ("Spec (SHA-256)", attributes["spec_sha256"]),
-        ("Created", attributes["created"]),
-        ("Sessions", "; ".join(map(_describe_session, store.sessions)) or "their records were lost"),
+        ("Created", str(attributes.get("created", "unknown"))),
+        (
+            "Sessions",
+            "; ".join(map(_describe_session, store.sessions if results.sessions else ())) or "their records were lost",
+        ),
         *_describe_sessions(results.sessions),
     ]
 
@@ -40,13 +43,19 @@ def _describe_sessions(sessions: Sequence[Mapping[str, Any]]) -> Rows:
     """Return the distinct commands, versions, machines and revisions of the sessions."""
     if not sessions:
         return []
-    return [
-        ("Command", _distinct(one["command"] for one in sessions)),
-        ("Versions", _distinct(", ".join(f"{k} {v}" for k, v in one["versions"].items()) for one in sessions)),
-        ("Machine", _distinct(f"{one['platform']}, {one['cpu_count']} cores, host {one['host']}" for one in sessions)),
-        ("Linear algebra", _distinct(", ".join(one["blas"]) for one in sessions)),
-        ("Source revision", _distinct(map(_revision, sessions))),
-    ]
+    try:
+        return [
+            ("Command", _distinct(one["command"] for one in sessions)),
+            ("Versions", _distinct(", ".join(f"{k} {v}" for k, v in one["versions"].items()) for one in sessions)),
+            (
+                "Machine",
+                _distinct(f"{one['platform']}, {one['cpu_count']} cores, host {one['host']}" for one in sessions),
+            ),
+            ("Linear algebra", _distinct(", ".join(one["blas"]) for one in sessions)),
+            ("Source revision", _distinct(map(_revision, sessions))),
+        ]
+    except (KeyError, TypeError, AttributeError):  # the records of a store may come from somebody else
+        return [("Machine", "not in the records of the sessions")]
 
 
 def _distinct(texts: Iterable[str]) -> str:
@@ -61,4 +70,5 @@ def _revision(session: Mapping[str, Any]) -> str:
 def _describe_session(session: Mapping[str, Any]) -> str:
     if "damaged" in session:
         return f"the record {session['damaged']} is damaged"
-    return f"{session['started']} to {session.get('finished', 'interrupted')} ({session['profile']})"
+    profile = session.get("profile", "unknown profile")
+    return f"{session['started']} to {session.get('finished', 'interrupted')} ({profile})"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -17,36 +17,25 @@ from studies import MODULES, STUDIES
 from studies.claims import Summaries
 from studies.folders import store_path
 from studies.report.summaries import State, load_summaries, summarised_state
+from studies.styles import describe_audit, stored_audits
+from studies.tables import Table
 
 
 @dataclass(frozen=True)
 class StudyResults:
-    """A study with the results of its store.
+    """A study with the results of its store."""
 
-    Attributes
-    ----------
-    study : Study
-        Study configured by the stored spec.
-    store : ResultStore
-        The store.
-    summaries : dict of str to xarray.Dataset
-        Summaries by panel; see `pipeline.summarise`.
-    claims : list of (Claim, Finding)
-        Claims with their verdicts.
-    state : State
-        Numbers of evaluations that succeeded, failed, and are pending.
-    """
-
-    study: Study
+    study: Study  # configured by the stored spec
     store: ResultStore
-    summaries: Summaries
+    summaries: Summaries  # by panel; see `pipeline.summarise`
     claims: list[tuple[Claim, Finding]]
-    state: State
+    state: State  # numbers of evaluations that succeeded, failed, and are pending
 
     @cached_property
     def sessions(self) -> list[dict[str, Any]]:
-        """Intact session records of the store, in order; empty if all were lost."""
-        return [record for record in self.store.sessions if "damaged" not in record]
+        """Intact session records of the store, in order; empty if all but those of repairs were lost."""
+        found = [record for record in self.store.sessions if "damaged" not in record]
+        return found if any("repaired" not in record for record in found) else []
 
     @property
     def seconds(self) -> float:
@@ -63,38 +52,32 @@ Results = Mapping[str, StudyResults]
 
 
 def read_results(store: ResultStore, study: Study) -> StudyResults:
-    """Read a store, and judge the claims of its study.
-
-    Parameters
-    ----------
-    store : ResultStore
-        The store, which may be incomplete.
-    study : Study
-        Study configured by the stored spec.
-    """
+    """Read a store, which may be incomplete, and judge the claims of its study."""
     summaries = load_summaries(store.url, study=study)
-    return StudyResults(study, store, summaries, judge_store(study, store, summaries), summarised_state(summaries))
+    claims = [(claim, with_audits(study, claim, one, summaries)) for claim, one in judge_store(study, store, summaries)]
+    return StudyResults(study, store, summaries, claims, summarised_state(summaries))
+
+
+def with_audits(study: Study, claim: Claim, finding: Finding, summaries: Summaries) -> Finding:
+    """Return a finding whose evidence states the audits of the added mechanisms that the claim needs."""
+    found = {
+        name: describe_audit(audit)
+        for panel, needed in claim.needs.items()
+        if panel in summaries
+        for by in [study.panel(panel).method_dim or ""]
+        if by in summaries[panel].dims
+        for name, audit in stored_audits(summaries[panel], by).items()
+        if name in needed.get(by, ())
+    }
+    stated = "".join(f" Audit of {name}: {text}." for name, text in found.items())
+    return replace(finding, evidence=f"{finding.evidence}{stated}")
 
 
 def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults], dict[str, str]]:
     """Read the stores of a folder.
 
-    Parameters
-    ----------
-    folder : path
-        See `studies.folders`.
-
-    Returns
-    -------
-    results : dict of str to StudyResults
-        Results of the studies with a store in the folder, in the order of `studies.STUDIES`.
-    missing : dict of str to str
-        Reasons why the other studies are missing.
-
-    Raises
-    ------
-    BadInputError
-        If there is no store of any study.
+    Return the results of the studies with a store in the folder, in the order of `studies.STUDIES`, and the reasons why
+    other studies are missing.
     """
     results, missing = {}, {}
     for name in STUDIES:
@@ -107,3 +90,9 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
     if not results:
         raise BadInputError(f"{folder} contains no store of a study; run: {command('run', 'all', '--store', folder)}")
     return results, missing
+
+
+def list_comparisons(results: Results) -> list[Table]:
+    """Return the comparison tables of all studies, without empty ones."""
+    tables = [compare(one.summaries) for one in results.values() for compare in one.study.comparisons]
+    return [table for table in tables if table.rows]

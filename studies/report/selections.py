@@ -103,13 +103,7 @@ def _format(value: Any) -> str:
 def select(
     store: str, panels: Sequence[str], measures: Sequence[str], where: Mapping[str, Sequence[str]]
 ) -> list[Selection]:
-    """Return the selected part of each panel, without the panels that lack a selected measure, factor or value.
-
-    Raises
-    ------
-    BadInputError
-        If no panel matches the selection.
-    """
+    """Return the selected part of each panel, without the panels that lack a selected measure, factor or value."""
     declared = open_complete(store).spec["panels"]
     selected: list[Selection] = []
     reasons: list[BadInputError] = []

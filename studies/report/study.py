@@ -9,8 +9,9 @@ from studies.figures.conversion import Converter
 from studies.report.page import N_FINDINGS, mark_of, render_figures, render_page, write_whole
 from studies.report.precision import tabulate_precision
 from studies.report.provenance import describe_store
-from studies.report.results import read_results
+from studies.report.results import list_comparisons, read_results
 from studies.report.summaries import tabulate
+from studies.styles import describe_audit, stored_audits
 
 
 def write_report(
@@ -52,10 +53,19 @@ def store_page(store: ResultStore, study: Study) -> str:
 def _page(
     store: ResultStore, study: Study, converter: Converter, mark: str, figures_folder: str | os.PathLike[str] | None
 ) -> tuple[str, list[tuple[Claim, Finding]]]:
+    from studies.figures.shared import with_labels  # slow import
+
     results = read_results(store, study)
     tables = tabulate_precision(results)
+    notes = {method.name: method.note for panel in study.panels for method in panel.methods}
+    has_audits = False
     for name, summary in results.summaries.items():
-        heads, rows, n_names = tabulate(summary)
+        by = study.panel(name).method_dim or ""
+        is_labelled = by in summary.dims
+        for method, found in stored_audits(summary, by).items() if is_labelled else ():
+            notes[method] = f"{notes.get(method, '')} Panel {name}: {describe_audit(found)}.".strip()
+            has_audits = True
+        heads, rows, n_names = tabulate(with_labels(summary, by) if is_labelled else summary)
         tables.append(
             {"name": name, "meaning": summary.attrs["title"], "heads": heads, "rows": rows, "n_names": n_names}
         )
@@ -73,7 +83,8 @@ def _page(
         findings=[(f"claim-{claim.name}", claim, finding) for claim, finding in decided[:N_FINDINGS]],
         others=others,
         undecided=[one for one in results.claims if one[1].verdict == "undecided"],
-        notes={method.name: method.note for panel in study.panels for method in panel.methods},
+        notes=notes,
+        comparisons=list_comparisons({study.name: results}) if has_audits else [],
         tables=tables,
         provenance=describe_store(results),
         spec=json.dumps(store.spec, indent=2),

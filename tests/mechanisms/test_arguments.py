@@ -97,7 +97,7 @@ TAKE_AN_INTEGER = {
     ),
     "sample_glm, steps": lambda n: (
         sample_glm(
-            RNG, *RECORDS, GLM, APPROXIMATION, n if n != 3 else type(n)(STEPS_PER_PRODUCT), n_chains=1
+            RNG, *RECORDS, GLM, APPROXIMATION, n * (STEPS_PER_PRODUCT // 3) if is_real(n) and n == 3 else n, n_chains=1
         ).weights.shape
     ),
     "candidate_records": lambda n: candidate_records(1.0, 1, n),
@@ -128,7 +128,9 @@ TAKE_AN_INTEGER = {
     "RenyiDraw.sample": lambda n: renyi_sampler("direct", [1, 1], 3, 1).at([1, 2]).sample(RNG, n).shape,
     "calibrate_renyi": lambda n: calibrate_renyi("diffused", [1, 1], n, 2, 0.1).coefficient,
 }
-NOT_INTEGERS = (2.5, "3", "three", None, float("nan"), float("inf"), 3 + 0j, True, [3], np.array([3]), -1)
+NOT_INTEGERS = (
+    2.5, "3", "three", None, float("nan"), float("inf"), 3 + 0j, True, [3], np.array([3]), np.arange(99.0), -1
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TAKE_AN_INTEGER)
@@ -147,6 +149,7 @@ def test_other_values_than_integers_raise(name):
         with pytest.raises(ValueError, match=r"must be an integer >= \d, got") as caught:
             TAKE_AN_INTEGER[name](value)
         assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(
@@ -173,7 +176,7 @@ def test_other_values_than_integers_raise(name):
     ],
 )
 def test_other_values_than_real_numbers_raise(make):
-    for value in ("1.0", "0.5", 0.5 + 0j, True, None, [0.5], np.array([0.5]), float("nan")):
+    for value in ("1.0", "0.5", 0.5 + 0j, True, None, [0.5], np.array([0.5]), np.arange(0.5, 99), float("nan")):
         with pytest.raises(ValueError, match="must be") as caught:
             make(value)
         assert "\n" not in str(caught.value)

@@ -2,17 +2,21 @@
 
 import math
 import re
+from dataclasses import dataclass
 
 import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
 from mechanisms import audit as engine
 from mechanisms import output_distributions
 from mechanisms.audit import ROUNDING, Audit, Witness, audit_distributions
 from mechanisms.counts.audit import audit_counts
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.release import CountRelease
 from mechanisms.divergences import hockey_stick_bound, renyi_bound, renyi_divergence
 from mechanisms.output_distributions import OutputDistributions
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, RenyiGuarantee
@@ -335,9 +339,9 @@ def test_loss_of_1e_9_violates_a_guarantee_of_1e_12():
 
 
 def test_verdict_allows_for_the_error_of_log_probabilities():
-    table = [[0.5, 0.5 - 1e-5, 1e-5]] * 2
+    table = [[0.5, 0.5 - 1e-5, 1e-5], [0.5, 0.5 - 2e-5, 2e-5]]
     found = audit_distributions(OutputDistributions.from_table(table, [[0, 1]]))
-    assert found.epsilon == 0.0
+    assert found.epsilon == pytest.approx(math.log(2), rel=1e-12)
     assert 1e-15 < found.rounding < 2e-14
     for factor, holds in ((0.9, True), (1.1, False)):
         loss = 1e-10 * (1 + ROUNDING) + factor * found.rounding
@@ -537,3 +541,156 @@ def test_concentrated_guarantees_are_checked_at_the_audited_orders():
         audit_distributions(OutputDistributions.from_table(table, pairs), orders=(1.0,)).check(
             ConcentratedGuarantee(1.0)
         )
+
+
+def geometric_logs(n, epsilon):
+    """Return the log probabilities of the counts 0 … n with two-sided geometric noise, clipped, at all counts."""
+    r = np.arange(n + 1)
+    inner = np.where((r == 0) | (r == n), 0.0, math.log(-math.expm1(-epsilon)))
+    return inner - math.log1p(math.exp(-epsilon)) - epsilon * np.abs(r - r[:, None])
+
+
+def neighbours_of(logs):
+    """Return output distributions from log probabilities, with successive rows as neighbours."""
+    rows, columns = (np.arange(size) for size in logs.shape)
+    return OutputDistributions(rows, columns, np.stack([rows[:-1], rows[1:]], axis=1), logs.__getitem__)
+
+
+def leaking(logs, probability):
+    """Return log probabilities of a mechanism that publishes the count itself with the given probability."""
+    return np.logaddexp(math.log1p(-probability) + logs, np.where(np.eye(len(logs)), math.log(probability), -np.inf))
+
+
+def wrong_mechanism(defect, n=12):
+    """Return the log probabilities of a mechanism for one count that is stated to be 1-DP and is not."""
+    right, r = geometric_logs(n, 1.0), np.arange(n + 1)
+    table, away = np.exp(right), np.abs(r - r[:, None])
+    if defect == "noise 1 % too small":
+        return geometric_logs(n, 1.01)
+    if defect == "leak of 1e-9":  # the loss changes where it is 1 already
+        return leaking(right, 1e-9)
+    if defect == "support depends on the data":
+        table = np.where(away <= 5, table, 0.0)
+    elif defect == "tail of 1e-5 truncated":
+        table = np.where(away < n, table, 0.0)
+    elif defect == "projection uses the data":  # releases above the count are rounded to the nearest even count
+        for row in range(n + 1):
+            above = r > row
+            even = np.bincount(r[above] // 2 * 2, table[row, above], n + 1)
+            table[row] = np.where(above, 0.0, table[row]) + even
+    elif defect == "sentinel":
+        return np.concatenate([geometric_logs(n, 2.0), np.full((n + 1, 1), -1e16)], axis=1)
+    elif defect == "sentinel for an impossible output":
+        table = np.where(away <= 5, table, 0.0)
+        return np.where(table > 0, np.log(np.maximum(table, 1e-300) / table.sum(axis=1, keepdims=True)), -1e16)
+    with np.errstate(divide="ignore"):
+        return np.log(table / table.sum(axis=1, keepdims=True))
+
+
+DEFECTS = [
+    "noise 1 % too small",
+    "leak of 1e-9",
+    "support depends on the data",
+    "tail of 1e-5 truncated",
+    "projection uses the data",
+    "sentinel",
+    "sentinel for an impossible output",
+]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_audit_finds_each_defect_in_both_orders_of_neighbours(defect, reverse):
+    logs = wrong_mechanism(defect)
+    found = audit_distributions(neighbours_of(logs[::-1] if reverse else logs), orders=[1e6])
+    assert not found.check(Guarantee(1.0)).holds
+    if defect != "leak of 1e-9":  # the divergence tends to the pure loss, and differs from it by 1e-6
+        assert not found.check(RenyiGuarantee(1e6, 1.0)).holds
+    right = audit_distributions(neighbours_of(geometric_logs(12, 1.0)), orders=[1e6])
+    assert right.check(Guarantee(1.0)).holds
+    assert right.check(RenyiGuarantee(1e6, 1.0)).holds
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TableRelease(CountRelease):
+    """Released counts with k = 2 whose log probabilities are one row of a table."""
+
+    prior: np.ndarray
+    counts: np.ndarray
+    logs: np.ndarray
+
+    n_uniforms = 1
+
+    def from_uniforms(self, uniforms):
+        raise NotImplementedError
+
+    def expected_hellinger(self):
+        raise NotImplementedError
+
+    def log_pmf(self):
+        return self.logs
+
+
+def test_a_sentinel_of_another_output_does_not_excuse_a_loss_of_counts():
+    """A probability exp(−1e16) of one output leaves the loss ln 9 of the other outputs broken."""
+    table = np.log([[0.9, 0.1, 1.0], [0.1, 0.9, 1.0], [0.1, 0.9, 1.0]])
+    table[:, 2] = -1e16
+    mechanism = Mechanism(
+        "with-sentinel",
+        "A test.",
+        release=lambda prior, counts, epsilon, delta: TableRelease(prior, counts, table[counts[0]]),
+        guarantee=lambda epsilon, delta=None: Guarantee(epsilon),
+    )
+    found = audit_counts(mechanism, [1, 1], 2, epsilon=1.0, orders=(2.0,))
+    assert found.rounding < 1e-14
+    assert found.renyi_rounding[2.0] < 1e-14
+    assert found.check(Guarantee(1.0)).text.startswith("broken: stated 1-DP, loses 2.1972 at ")
+    assert not found.check(RenyiGuarantee(2.0, 2.0)).holds
+    assert found.check(Guarantee(math.log(9))).holds
+    losing = np.array([[math.log(0.9), math.log(0.1), -1e16], [math.log(0.9), math.log(0.1), -1e16 - 10.0]])
+    assert not audit_distributions(neighbours_of(losing)).check(Guarantee(1.0)).holds
+
+
+def random_right_mechanism(rng):
+    """Return log probabilities and a guarantee (ε, δ) that they satisfy with equality, or nearly so."""
+    epsilon, n = 10.0 ** rng.uniform(-7, 1.3), int(rng.integers(1, 30))
+    kind, delta = rng.integers(4), 0.0
+    if kind == 0:
+        logs = geometric_logs(n, epsilon)
+    elif kind == 1:  # exponential mechanism
+        scores = rng.uniform(0, 1, (2, n + 1)) * epsilon / 2
+        logs = scores - special.logsumexp(scores, axis=1, keepdims=True)
+    elif kind == 2:  # post-processed randomised response, with an impossible output
+        truth = special.log_expit(epsilon * np.array([[1.0, -1.0], [-1.0, 1.0]]))
+        maps = np.column_stack([rng.dirichlet(np.ones(n + 1), 2), np.zeros(2)])
+        with np.errstate(divide="ignore"):
+            logs = special.logsumexp(truth[:, :, None] + np.log(maps), axis=1)
+    else:  # a leak of probability δ
+        delta = 10.0 ** rng.uniform(-12, -1)
+        identity = np.where(np.eye(n + 1), math.log(delta), -np.inf)
+        logs = np.concatenate([math.log1p(-delta) + geometric_logs(n, epsilon), identity], axis=1)
+    return logs, Guarantee(epsilon, delta)
+
+
+def test_no_false_alarm_over_random_right_mechanisms():
+    rng = np.random.default_rng(28)
+    for _ in range(1000):
+        logs, guarantee = random_right_mechanism(rng)
+        found = audit_distributions(neighbours_of(logs), epsilons=[guarantee.epsilon])
+        verdict = found.check(guarantee)
+        assert verdict.holds, verdict.text
+        loss = found.epsilon if guarantee.is_pure else guarantee.epsilon / 0.99
+        assert not found.check(Guarantee(0.99 * loss, 0.99 * guarantee.delta)).holds
+
+
+@pytest.mark.parametrize("excess", [2e-9, 1e-7, 3e-5])
+def test_a_broken_verdict_has_enough_digits(excess):
+    """The loss in a text differs from the stated loss, however small the excess."""
+    lost = math.log1p(math.expm1(1.0 + excess))
+    table = [[1 / (1 + math.exp(-lost)), 1 / (1 + math.exp(lost))]]
+    found = audit_distributions(OutputDistributions.from_table([table[0], table[0][::-1]], [[0, 1]]), orders=[2.0])
+    shown = found.check(Guarantee(1.0)).text.split("loses ")[1].split(" ")[0]
+    assert float(shown) > 1.0
+    stated = found.renyi[2.0] * (1 - excess)
+    text = found.check(RenyiGuarantee(2.0, stated)).text
+    assert float(text.split("reaches ")[1].split(";")[0]) != float(text.split("(2, ")[1].split(")")[0])

@@ -137,3 +137,27 @@ def test_total_with_a_conjectured_guarantee_is_conjectured():
     conjecture = Guarantee(1.0, 1e-8, status=Status.CONJECTURED)
     ledger = Ledger().spend(Guarantee(0.5)).spend(conjecture, allow_conjectured=True).spend(Guarantee(0.5))
     assert ledger.guarantee(1e-6).status is Status.CONJECTURED
+
+
+@pytest.mark.parametrize(
+    ("rho", "delta"),
+    [(1e-8, 0.1), (0.3, 1e-6), *(pytest.param(rho, 1e-9, marks=pytest.mark.slow) for rho in (1e-8, 20.0, 1e4))],
+)
+def test_totals_of_small_and_large_rho_equal_their_conversion(rho, delta):
+    """Totals are at most the conversion of ρ, also beyond the largest loss of a profile, and attain it for large ρ."""
+    ledger = Ledger().spend(ConcentratedGuarantee(rho / 4), times=4)
+    exact = concentrated_epsilon(rho, delta)
+    assert ledger.epsilon(delta) == pytest.approx(exact, rel=1e-3, abs=1e-4)
+    assert ledger.guarantee(delta) == Guarantee(ledger.epsilon(delta), delta)
+    assert ledger.delta(max(exact, 1e-6)) <= delta * (1 + 1e-3)
+    mixed = ledger.spend(Guarantee(2.0, delta / 4)).spend(Guarantee(60.0))
+    assert mixed.epsilon(delta) <= 62.0 + concentrated_epsilon(rho, 0.75 * delta) + 1e-9
+    assert ledger.epsilon(0.0) == math.inf
+
+
+def test_known_totals_of_zero_concentrated_releases():
+    assert Ledger().spend(ConcentratedGuarantee(100)).epsilon(1e-6) == pytest.approx(172.2, abs=0.05)
+    assert str(Ledger().spend(ConcentratedGuarantee(1e-8)).guarantee(0.1)) == "(0, 0.1)-DP"
+    assert Ledger().spend(Guarantee(0.0, 1e-3), times=2).delta(1e-6) == pytest.approx(2e-3, rel=1e-2)
+    with pytest.raises(ValueError, match="epsilon must be a finite number > 0, got 0"):
+        Guarantee(0.0)

@@ -9,8 +9,10 @@ from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
 
 from mechanisms import (
     Guarantee,
+    Ledger,
     Neighbouring,
     OutputDistributions,
+    RenyiGuarantee,
     Status,
     audit_counts,
     audited_profile,
@@ -18,6 +20,7 @@ from mechanisms import (
 )
 from mechanisms.audit import audit_distributions
 from mechanisms.counts.audit import count_distributions
+from mechanisms.counts.discrete_gaussian import discrete_gaussian_counts
 from mechanisms.privacy_profile import LARGEST_LOSS, STEP, PrivacyProfile, guarantee_profile, losses_profile
 from mechanisms.renyi.conversions import pure_renyi
 
@@ -159,6 +162,60 @@ def test_profile_of_losses_equals_the_library():
     for epsilon in (0.0, 0.2, 0.9):
         assert found.delta(epsilon) == pytest.approx(library.get_delta_for_epsilon(epsilon), abs=1e-4)
         assert found.delta(epsilon) == pytest.approx(-math.expm1((epsilon - 1) / 2), abs=1e-4)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_profile_of_a_truncated_table_includes_the_omitted_mass(times):
+    """Omitted outputs have no pure guarantee, and their mass is a lower limit of δ at every ε, also if composed."""
+    whole = np.array([[0.5, 0.3, 0.2], [0.3, 0.5, 0.2]])
+    table = np.log(whole * (1 - 1e-6))
+    pairs = np.array([[0, 1]])
+    truncated = OutputDistributions(np.arange(2), np.arange(3), pairs, table.__getitem__, omitted=1e-6)
+    profile = audited_profile(truncated)
+    exact = audited_profile(OutputDistributions.from_table(whole, pairs))
+    for epsilon in (0.0, 0.3, 1.0, 60.0):
+        assert profile.delta(epsilon) == pytest.approx(exact.delta(epsilon) * (1 - 1e-6) + 1e-6, rel=1e-9)
+    assert (profile.epsilon(0.0), exact.epsilon(0.0) < 0.52) == (math.inf, True)
+    ledger = Ledger().spend(profile, times=times)
+    assert ledger.epsilon(0.0) == math.inf
+    assert ledger.delta(10.0) == pytest.approx(-math.expm1(times * math.log1p(-1e-6)), rel=1e-3)
+    with pytest.raises(ValueError, match="epsilon must be finite at delta = 0, got inf"):
+        ledger.guarantee(0)
+    found = audit_distributions(truncated, epsilons=[1.0], orders=[2.0])
+    assert not found.check(Guarantee(5.0)).holds
+    assert not found.check(RenyiGuarantee(2.0, 5.0)).holds
+    assert found.check(Guarantee(1.0, 1e-6)).holds
+    assert not found.check(Guarantee(1.0, 0.9e-6)).holds
+
+
+@pytest.mark.parametrize("smallest", [-100.0, -600.0, -745.0, -5e3, -1e9])
+def test_profile_of_an_underflowing_table_is_not_below_the_pure_loss(smallest):
+    """The loss of outputs whose probabilities underflow is part of the pure loss, and infinite beyond the grid."""
+    for loss in (1.0, 9.0, 49.0, 60.0):
+        low = np.array([[0.0, smallest], [0.0, smallest - loss]])
+        profile = audited_profile(OutputDistributions(np.arange(2), np.arange(2), np.array([[0, 1]]), low.__getitem__))
+        if loss > LARGEST_LOSS:
+            assert profile.epsilon(0.0) == math.inf
+        else:
+            assert loss <= profile.epsilon(0.0) * (1 + 1e-12) <= loss + 2 * STEP + abs(smallest) * 1e-15
+
+
+def test_profiles_of_lattice_noise_have_no_pure_guarantee():
+    """The losses of discrete Gaussian noise are unbounded at every noise scale, and δ(ε) > 0 at every ε."""
+    for noise_std in (0.01, 0.3, 2.0, 40.0):
+        profile = discrete_gaussian_counts([1, 1, 1], [5, 3, 0], noise_std).profile()
+        assert profile.epsilon(0.0) == math.inf
+        assert 0.0 < profile.delta(49.0) <= 1.0
+        with pytest.raises(ValueError, match="epsilon must be finite at delta = 0, got inf"):
+            Ledger().spend(profile).guarantee(0)
+
+
+def test_pure_loss_of_projected_lattice_noise_includes_improbable_outputs():
+    """At n = 300 the pure loss is attained where probabilities underflow: Pr[v ≤ −300]/Pr[v ≤ −299] = exp(16.7)."""
+    distributions = count_distributions("discrete-gaussian", [1, 1], 300, 1.0, 1e-6)
+    loss = audit_distributions(distributions).epsilon
+    assert loss == pytest.approx(16.732, abs=1e-3)
+    assert loss <= audited_profile(distributions).epsilon(0.0) <= loss + 2 * STEP
 
 
 def test_profiles_have_the_relation_and_status_of_their_source():

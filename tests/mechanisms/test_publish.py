@@ -147,28 +147,54 @@ def test_integer_sensitivity_is_the_largest_change(name, outside, bounds, relati
     seen = []
     monkeypatch.setattr(sums_publish, "integer_laplace", lambda scale, size: np.zeros(size, dtype=np.int64))
     monkeypatch.setattr(sums_publish, "laplace_scale_for", lambda d, epsilon: seen.append(d) or float(d))
-    vertices = [v for v in (-0.5, 0.5) if bounds[0] <= v <= bounds[1]]
-    records = [*bounds, *vertices, 10.0, -10.0, *np.random.default_rng(7).uniform(*bounds, size=20)]
+    model = ReleaseModel(name, 30, Noise("laplace", 1.0), bounds, outside)
+    low, high = bounds
+    quarters = [0.75 * low + 0.25 * high, 0.25 * low + 0.75 * high]  # z = −½ and ½
+    records = [*bounds, *quarters, 10.0, -10.0, *np.random.default_rng(7).uniform(*bounds, size=20)]
     released = [publish_sums(MODELS[name], [x], 1.0, bounds, relation, outside=outside) for x in records]
     sums, unit = np.array([one.noisy for one in released]) / released[0].unit, released[0].unit
     others = sums if relation is REPLACED else np.zeros((1, sums.shape[1]))
     moved = np.abs(sums[:, None] - others).sum(axis=2).max()
     assert moved <= seen[0] <= moved + 2
-    c = np.clip(records, *bounds) if outside == "clamp" else np.where(np.abs(records) < 9, records, 0.0)
-    exact = np.column_stack([c, c**2])[:, : sums.shape[1]]
-    np.testing.assert_allclose(sums * unit, exact, atol=unit * (1 + np.abs(c).max()))
+    exact = [model.statistic([x]) for x in records]
+    np.testing.assert_allclose(sums * unit, exact, atol=2 * unit)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1e12), (-1e8, 1e8), (1e6, 1e6 + 1e-3), (0.0, 1e-9)])
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+def test_each_component_has_the_stated_error_at_any_bounds(outside, bounds, monkeypatch):
+    """Without noise, a sum is off by at most n·g/2 and a sum of squares by at most 3·n·g/2, at bounds of any size."""
+    monkeypatch.setattr(sums_publish, "integer_laplace", lambda scale, size: np.zeros(size, dtype=np.int64))
+    z = np.linspace(-1.2, 1.2, 1_001)
+    low, high = bounds
+    records = (low + high) / 2 + z * (high - low) / 2
+    released = publish_sums("normal-unknown-variance", records, 1.0, bounds, outside=outside)
+    model = ReleaseModel("normal-unknown-variance", z.size, Noise("laplace", 1.0), bounds, outside)
+    kept = model.contributions(records)
+    assert np.all(np.abs(kept) <= 1)
+    exact = [math.fsum(kept), math.fsum(kept**2)]
+    assert np.all(np.abs(released.noisy - exact) <= np.array([0.5, 1.5]) * z.size * released.unit)
+    assert released.unit <= 2.0**-30
+    assert released.noise_scale == pytest.approx(2.25)
+
+
+def test_squares_of_large_records_have_their_noise_only():
+    """The sum of squares of 1,000 records at 1e11 within bounds of 1e12 is within 40 scales of its value."""
+    released = publish_sums("normal-unknown-variance", np.full(1000, 1e11), 1.0, bounds=(0, 1e12))
+    np.testing.assert_allclose(released.noisy, [-800.0, 640.0], atol=40 * 2.25)
 
 
 def test_squares_are_rounded_without_a_loss_of_precision(monkeypatch):
     """Squares above 2⁵³ units are rounded exactly, unlike squares in double precision (negative control)."""
     monkeypatch.setattr(sums_publish, "integer_laplace", lambda scale, size: np.zeros(size, dtype=np.int64))
-    model = ReleaseModel("normal-unknown-variance", 2, Noise("laplace", 1.0), (1e6, 1e6 + 1e-3), "clamp")
-    unit = 2.0**-30
-    records = np.array([1e6, 1e6 + 1e-3])
+    model = ReleaseModel("normal-unknown-variance", 2, Noise("laplace", 1.0), (-1.0, 1.0), "clamp")
+    unit = 2.0**-60
+    records = np.array([0.3, 0.9])
     (_, squares), _ = sums_publish._integer_sums(model, records, REPLACED, unit)
-    quotients = [round(Fraction(x) / Fraction(unit)) for x in records.tolist()]
+    z = model.contributions(records)
+    quotients = [round(Fraction(x) / Fraction(unit)) for x in z.tolist()]
     assert squares == sum(round(q * q * Fraction(unit)) for q in quotients)
-    assert squares != sum(int(x) for x in np.rint(records**2 / unit))
+    assert squares != sum(int(x) for x in np.rint(z**2 / unit))
 
 
 def test_loss_of_rounded_scales_is_at_most_epsilon():
@@ -231,6 +257,52 @@ def test_reprs_omit_counts(name):
     distribution = MECHANISMS[name].build([1, 1], [11, 1], 1.0, 1e-8)
     for text in (repr(distribution), str(distribution), f"{distribution}"):
         assert text == f"{type(distribution).__name__}(n=12, k=2)"
+
+
+EMPTY = {
+    "binomial": ([], None, None),
+    "binomial-sum": (0, None, 0),
+    "multinomial": (np.zeros((0, 3)), None, None),
+    "multinomial-sum": ([0, 0, 0], None, 0),
+    "exponential": ([], (0.5, 2.0), None),
+    "poisson": ([], (0, 5), None),
+    "normal": ([], (-1.0, 2.0), None),
+    "normal-unknown-variance": ([], (-1.0, 2.0), None),
+}
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("case", EMPTY)
+def test_empty_data_are_released_if_their_number_is_private(case, seed):
+    """A refusal would distinguish no record from one record; the release is noise around zero."""
+    name, (data, bounds, n) = case.removesuffix("-sum"), EMPTY[case]
+    added = Neighbouring.ADD_OR_REMOVE_ONE
+    released = publish_sums(name, data, 1e6, bounds, added, rehearsal_seed=seed, n=n)
+    assert np.abs(released.noisy).max() < 1e-3
+    assert released.noisy.shape == {"multinomial": (3,), "normal-unknown-variance": (2,)}.get(name, (1,))
+    with pytest.raises(ValueError, match=r"n must be an integer >= 1, got 0|data must have shape .* n >= 1"):
+        publish_sums(name, data, 1e6, bounds, rehearsal_seed=seed, n=n)
+
+
+@pytest.mark.parametrize("name", ["normal", "normal-unknown-variance", "exponential"])
+def test_bounds_too_narrow_for_doubles_are_refused_whatever_the_records(name, monkeypatch):
+    monkeypatch.setattr("mechanisms.inference.publish.integer_laplace", None)
+    for bounds in ((0.0, 5e-324), (0.0, 1e-300), (0.0, 9e-51)):
+        messages = set()
+        for record in (0.0, bounds[1]):
+            with pytest.raises(ValueError, match="bounds must differ by >= 1e-50, got") as caught:
+                publish_sums(name, [record], 1.0, bounds)
+            messages.add(str(caught.value))
+        assert len(messages) == 1
+
+
+@pytest.mark.parametrize("name", ["normal", "normal-unknown-variance"])
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+def test_releases_at_the_limits_of_bounds_do_not_depend_on_records(name, outside):
+    for bounds in ((0.0, 1e-50), (-1e50, 1e50), (math.nextafter(1e50, 0.0), 1e50)):
+        for epsilon in (1e-3, 1.0, 1e100):
+            for record in (bounds[0], bounds[1], 0.0, 1e300, -1e300):
+                assert np.isfinite(publish_sums(name, [record], epsilon, bounds, outside=outside).noisy).all()
 
 
 @pytest.mark.parametrize(

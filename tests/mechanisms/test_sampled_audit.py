@@ -195,6 +195,60 @@ def test_delta_is_subtracted():
     assert sampled_bound(sampler, 0, 1, DRAWS, delta=0.1).epsilon == 0.0
 
 
+def leaking_sampler(rng, probability, n_columns):
+    """Return a sampler of noisy sums with a loss of 1 that publishes the first record with some probability."""
+
+    def sampler(data, size):
+        rows = np.sum(data) + rng.laplace(size=(size, n_columns)) * n_columns
+        rows[rng.random(size) < probability, -1] = data[0]
+        return rows
+
+    return sampler
+
+
+@pytest.mark.parametrize("n_columns", [1, 3])
+def test_leak_of_a_record_is_found_by_a_single_output(n_columns):
+    """A leak of 1 % among many distinct outputs gives a bound above ε = 1; without it, the bound is at most 1."""
+    pair = [0.25, 0.5, 0.75], [0.75, 0.5, 0.75]
+    for probability, found in ((0.01, True), (0.0, False)):
+        sampler = leaking_sampler(np.random.default_rng(1), probability, n_columns)
+        for first, second in (pair, pair[::-1]):
+            assert (sampled_bound(sampler, first, second, DRAWS, confidence=SURE).epsilon > 1.0) is found
+
+
+def test_declared_event_finds_a_leak_in_the_last_digits():
+    """Noise on a grid that depends on the data has no loss in any interval, but an event on the grid reveals it."""
+    rng = np.random.default_rng(12)
+
+    def sampler(bit, size):
+        return np.rint(1e6 * rng.laplace(size=size)) * 2.0 + bit
+
+    def is_even(rows):
+        return rows[:, 0] % 2 == 0
+
+    assert sampled_bound(sampler, 0, 1, DRAWS, confidence=SURE).epsilon < 0.1
+    found = sampled_bound(sampler, 0, 1, DRAWS, confidence=SURE, events=[is_even])
+    assert (found.epsilon > 5, found.occurrences) == (True, (DRAWS // 2, 0))
+    with pytest.raises(ValueError, match="an event must return 40000 Booleans, got float64"):
+        sampled_bound(sampler, 0, 1, DRAWS, events=[lambda rows: rows[:, 0]])
+
+
+def test_many_candidates_keep_the_stated_confidence():
+    """At most a tenth of 150 bounds with 90 % confidence exceed the ε of Laplace noise, with many candidate events."""
+    rng = np.random.default_rng(13)
+    events = [lambda rows, i=i: rows[:, 0] > i / 10 for i in range(-20, 20, 4)]
+
+    def share_above(scale):
+        def sampler(bit, size):
+            return np.round(bit + scale * rng.laplace(size=size), 2)  # more than 200 outputs, many of them repeated
+
+        bounds = [sampled_bound(sampler, 0.0, 1.0, 1000, confidence=0.9, events=events) for _ in range(150)]
+        return np.mean([bound.epsilon > 1.0 for bound in bounds])
+
+    limit = 0.1 + 5 * math.sqrt(0.1 * 0.9 / 150)
+    assert share_above(1.0) < limit < share_above(0.5)  # half the noise is the negative control
+
+
 @pytest.mark.parametrize(
     ("message", "change"),
     [

@@ -133,6 +133,21 @@ def a_worker_is_stopped(folder: Path) -> Outcome:
     return judge("worker stopped for 7 s (heartbeat timeout: 3 s)", run, store, {"exit 0": code == 0})
 
 
+def a_worker_is_stopped_for_good(folder: Path) -> Outcome:
+    """Suspend one of two worker processes of a local cluster, and do not let it continue."""
+    study, store = write_study(folder, seconds=0.1), folder / "s.zarr"
+    profile = write_profile(folder, **{"module": "distributed", "class": "LocalCluster"}, kwargs={"n_workers": 2})
+    with Machines(folder) as lab:
+        run = lab.dpstudies("run", study, "--store", store, "--cluster", profile)
+        os.kill(take_busy(folder), signal.SIGSTOP)
+        stopped = time.monotonic()
+        text = "has not responded for 20 s: its process was suspended, and is restarted"
+        wait_until(lambda: text in run.output or not run.runs, "the message", 60)
+        seconds = time.monotonic() - stopped
+        checks = {"exit 0": run.finish() == 0, f"message after {seconds:.0f} s": seconds < 45 and text in run.output}
+    return judge("worker process stopped for good", run, store, checks)
+
+
 def a_worker_is_cut_off(folder: Path) -> Outcome:
     """Disconnect a worker on another host for longer than the scheduler's timeout, and then reconnect it."""
     study, store = write_study(folder, seconds=0.1), folder / "s.zarr"
@@ -219,6 +234,7 @@ SCENARIOS: dict[str, Callable[[Path], Outcome]] = {
     "scheduler killed": the_scheduler_is_killed,
     "driver killed": the_driver_is_killed,
     "worker stopped": a_worker_is_stopped,
+    "worker stopped for good": a_worker_is_stopped_for_good,
     "worker cut off": a_worker_is_cut_off,
     "two drivers": two_drivers,
     "extension killed": an_extension_is_killed,

@@ -54,6 +54,13 @@ SECONDS, FAILING, BUSY = 0.0, {}, ""
 def misbehave(how):
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "exit":
+        os._exit(0)
+    elif how == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif how == "some memory":
+        held = np.ones(2**25)  # 256 MB
+        time.sleep(0.3)
     elif how == "memory":
         held = [np.ones(2**21) for _ in range(256)]  # 4 GB in arrays of 16 MB
         time.sleep(5)

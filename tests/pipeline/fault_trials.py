@@ -73,10 +73,11 @@ def a_trial_that_holds_the_lock(folder: Path) -> Outcome:
 
 
 def a_time_limit_for_threads(folder: Path) -> Outcome:
-    """Request a time limit for threads, which cannot be terminated."""
-    study, store = write_study(folder), folder / "s.zarr"
+    """Let a trial hold the GIL forever, with a time limit and without worker processes."""
+    study = write_study(folder, failing={(1, "a", 3): "lock"})
+    store, part = folder / "s.zarr", Part(("p",), 2, 4)
     with Machines(folder) as lab:
-        run = lab.dpstudies("run", study, "--store", store, "--time-limit", 2)
-        checks = {"exit 2": run.finish() == 2, "nothing is written": not store.exists()}
-        checks["then, without it: exit 0"] = lab.dpstudies("run", study, "--store", store).finish() == 0
-    return judge("time limit with threads", run, store, checks)
+        run = lab.dpstudies("run", study, "--store", store, "--time-limit", 2, *part.words)
+        checks = {"exit 1": run.finish() == 1, "no traceback": "Traceback" not in run.output}
+    failed = {("p", 1, "a", 3): Status.TIMED_OUT}
+    return judge("a trial holds the lock for ever on threads, time limit 2 s", run, store, checks, failed, part)

@@ -12,7 +12,7 @@ from pipeline.blocks.evaluate import Block, evaluate_block
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.stores.commits import Planned
 from pipeline.stores.locations import STATE
-from pipeline.stores.sessions import Session
+from pipeline.stores.sessions import SESSION_COPIES, Session
 from pipeline.stores.store import COMMITTED, ResultStore
 
 WRITING = f"{STATE}/writing"
@@ -42,7 +42,9 @@ def chunk_file(store, panel, variable, *position):
 
 
 def file_stamps(store):
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path(store).rglob("*") if path.is_file()}
+    """Return content and time of each file of a store, without the copies of session records, which grow."""
+    files = (path for path in Path(store).rglob("*") if path.is_file() and path != Path(store, SESSION_COPIES))
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
 def panel_of(study, name, **changes):

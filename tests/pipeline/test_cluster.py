@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pipeline.clusters.cluster
-from pipeline.clusters.cluster import THREADS, Profile, available_cores, connect, has_nannies, load_profile
+from pipeline.clusters.cluster import THREADS, Profile, available_cores, connect, load_profile
 from pipeline.clusters.launch import ONE_THREAD, make_launch
 from pipeline.clusters.preview import launch_document
 from pipeline.errors import BadInputError
@@ -242,7 +242,6 @@ def test_processes_listen_on_the_loopback_interface_with_one_thread_each(listeni
         assert set(client.nthreads().values()) == {1}
         assert listening()
         assert listening() <= {"127.0.0.1", "::1"}
-        assert has_nannies(client)
     assert not psutil.pid_exists(pid)
 
 
@@ -270,7 +269,6 @@ def test_environment_of_threads_is_restored():
     with connect(replace(THREADS, env={"TOY_SETTING": "x", "HOME": "/elsewhere"})) as client:
         assert client.submit(os.environ.get, "TOY_SETTING").result() == "x"
         assert os.environ["HOME"] == "/elsewhere"
-        assert not has_nannies(client)
     assert "TOY_SETTING" not in os.environ
     assert os.environ["HOME"] != "/elsewhere"
 

@@ -20,7 +20,7 @@ from pipeline.clusters.check import (
     check_workers,
     hash_sources,
 )
-from pipeline.clusters.cluster import THREADS, Profile, connect, has_nannies, load_profile, reach
+from pipeline.clusters.cluster import THREADS, Profile, connect, load_profile, reach
 from pipeline.clusters.launch import ONE_THREAD
 from pipeline.clusters.preview import describe_launch, obstacle
 from pipeline.clusters.size import requested_workers
@@ -200,7 +200,6 @@ def test_workers_by_ssh(tmp_path):
         profile = Profile("a", class_name="SSHCluster", kwargs=kwargs, env={"TOY_SETTING": "x"})
         with connect(profile) as client:
             assert [worker.faults for worker in check_workers(client, str(tmp_path / "s.zarr"))] == [(), ()]
-            assert has_nannies(client)
             for environment in client.run(lambda: dict(os.environ)).values():
                 assert environment.items() >= {**ONE_THREAD, "TOY_SETTING": "x"}.items()
     finally:
@@ -226,7 +225,6 @@ def test_workers_from_a_queue(command, monkeypatch, tmp_path):
     assert (code, "2 of 2 workers are ok" in out) == (0, True), out
     with connect(load_profile("c.yaml")) as client:
         client.wait_for_workers(2, timeout=60)
-        assert has_nannies(client)
         for environment in client.run(lambda: dict(os.environ)).values():
             assert environment.items() >= {**ONE_THREAD, "TOY": "a b"}.items()
 

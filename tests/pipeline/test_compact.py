@@ -1,5 +1,7 @@
 """Tests of compact copies of stores: the same bits in fewer files, which can only be read."""
 
+import importlib
+import os
 import shutil
 from pathlib import Path
 
@@ -30,6 +32,8 @@ from tests.pipeline.helpers import (
     read_arrays,
 )
 from tests.pipeline.toy import STUDY
+
+compact_module = importlib.import_module("pipeline.stores.compact")
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +263,11 @@ def test_copy_that_differs_is_removed(store_copy, tmp_path, monkeypatch, change)
             second.write_bytes(first.read_bytes())
 
     monkeypatch.setattr(LocalFiles, "flush", change_then_flush)
-    with pytest.raises(StoreAccessError, match=r"single/heads/c/0/. differs between the store .* and its copy"):
+    error, words = {
+        "copy": (StoreAccessError, r"single/heads/c/0/. differs between the store .* and its copy"),
+        "source": (UnreadableStoreError, "single/heads/c/0/1 is not the chunk that its block committed"),
+    }[change]
+    with pytest.raises(error, match=words):
         compact(store_copy, tmp_path / "compact.zarr")
     assert list(tmp_path.iterdir()) == [store_copy]
 
@@ -273,9 +281,37 @@ def test_session_during_the_copy_is_noticed(store_copy, tmp_path, monkeypatch):
         flush(files, keys)
 
     monkeypatch.setattr(LocalFiles, "flush", begin_then_flush)
-    with pytest.raises(StoreAccessError, match=r"sessions/000002.json differs"):
+    with pytest.raises(BusyStoreError, match="another session began"):
         compact(store_copy, tmp_path / "compact.zarr")
     assert list(tmp_path.iterdir()) == [store_copy]
+
+
+def test_session_after_the_comparison_is_noticed(store_copy, tmp_path, monkeypatch):
+    """A retry that overlaps with the end of the comparison has replaced trials which the copy lacks."""
+    compare = compact_module._compare
+
+    def compare_then_begin(*arguments):
+        compare(*arguments)
+        Session.begin(str(store_copy), {}).end()
+
+    monkeypatch.setattr(compact_module, "_compare", compare_then_begin)
+    with pytest.raises(BusyStoreError, match="another session began"):
+        compact(store_copy, tmp_path / "compact.zarr")
+    assert list(tmp_path.iterdir()) == [store_copy]
+
+
+def test_partial_copies_of_killed_processes_are_removed(store_copy, tmp_path):
+    """The folder of a running process and those of other destinations remain."""
+    left, running, other = (tmp_path / f".{name}.partial" for name in ("c.zarr.1", "c.zarr.2", "d.zarr.1"))
+    for folder in (left, running, other):
+        (folder / "p").mkdir(parents=True)
+    (tmp_path / ".c.zarr.3.partial").symlink_to(other)
+    lock = compact_module._lock(running)
+    compact(store_copy, tmp_path / "c.zarr")
+    os.close(lock)
+    assert not left.exists()
+    assert (running / "p").exists()
+    assert (other / "p").exists()
 
 
 def test_panels_without_dimensions_are_copied(tmp_path):

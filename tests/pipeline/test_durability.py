@@ -17,8 +17,7 @@ from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import SESSIONS
-from pipeline.stores.root import unseal
-from pipeline.stores.sessions import Session
+from pipeline.stores.sessions import Session, sessions_of
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import assert_equal_arrays, pending
 from tests.pipeline.toy import STUDY
@@ -245,8 +244,7 @@ def test_records_of_sessions_stay_readable_after_a_power_loss(tmp_path, monkeypa
         with Session.begin(str(tmp_path), {}) as session:
             session.update({"a": 1})
         recorder.lose(random.Random(seed))
-    (name,) = [name for name in session.files.names(SESSIONS) if name.endswith(".json")]
-    record = unseal((tmp_path / SESSIONS / name).read_bytes())
+    (record,) = sessions_of(session.files)
     assert record["id"] == session.id
 
 

@@ -1,5 +1,6 @@
 """Tests of blocks: values do not depend on the grouping of trials, and every failure is reported."""
 
+import traceback
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import Factor, Measure, Method, Panel, Study
-from pipeline.blocks.evaluate import Block, Status, evaluate_around, evaluate_block, unevaluated
+from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.stores.commits import Planned
 from pipeline.stores.store import COMMITTED, STALE, ResultStore
@@ -497,6 +498,25 @@ def test_statuses_do_not_depend_on_the_block_size(phase):
         ]
 
 
+def test_error_does_not_depend_on_the_markers_of_tracebacks():
+    """Python prints markers below the code of a frame, except with the option ``-X no_debug_ranges``."""
+
+    def divide(data, setting, streams):
+        return {"x": 1 + (data[0] / 1).missing_attribute}
+
+    (error,) = outcome_of(divide, trials=1).error
+    assert "missing_attribute}" in error
+    assert "^" not in error
+    assert "^^^" in "".join(traceback.format_exception(_raised(divide)))  # otherwise the test would be void
+
+
+def _raised(divide):
+    try:
+        divide([1.0], None, None)
+    except AttributeError as error:
+        return error
+
+
 @given(st.sets(st.integers(0, 11)), st.sets(st.integers(1, 11)))
 @settings(max_examples=50, deadline=None)
 def test_statuses_do_not_depend_on_the_grouping_of_failing_trials(raising, cuts):
@@ -598,24 +618,6 @@ def test_budget_is_per_setting():
     assert fine.cause == ""
     assert always.n_untried == 45
     assert always.cause.endswith("LookupError: never works")
-
-
-def test_trials_around_those_that_end_their_worker():
-    (panel,) = (panel for panel in STUDY.panels if panel.name == "faults")
-    setting = next(setting for setting in panel.settings() if setting.method.name == "fine")
-    statuses = {2: Status.KILLED, 3: Status.TIMED_OUT, 7: Status.PENDING}
-    outcome = evaluate_around(STUDY, Block("faults", 0, range(8)), setting, statuses)
-    assert outcome.status.tolist() == [OK, OK, 4, 3, OK, OK, OK, 0]
-    whole = evaluate_one(STUDY, "faults", "fine", range(8)).values["x"]
-    np.testing.assert_array_equal(outcome.values["x"], np.where(outcome.status == OK, whole, np.nan))
-    assert [bool(error) for error in outcome.error] == [False, False, True, True, False, False, False, False]
-
-
-def test_budget_counts_all_trials_around_given_ones():
-    panel = STUDY.panel("faults")
-    setting = next(setting for setting in panel.settings() if setting.method.name == "always")
-    outcome = evaluate_around(STUDY, Block("faults", 0, range(8)), setting, {1: Status.KILLED}, budget=3)
-    assert outcome.status.tolist() == [FAILED, 4, FAILED, FAILED, 0, 0, 0, 0]
 
 
 def test_failing_setting_does_not_affect_others():

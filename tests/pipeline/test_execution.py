@@ -424,6 +424,39 @@ def test_the_monitor_warns_once_per_silence(monkeypatch):
         watch.check()
 
 
+@pytest.mark.parametrize(
+    ("state", "n_frozen", "text"),
+    [
+        ("stopped", 1, "worker w0 has not responded for 20 s: its process was suspended, and is restarted"),
+        (None, 1, "worker w0 has not responded for 20 s: other workers continue"),
+        (None, 2, "worker w[01] has not responded for 20 s: no other worker responds"),
+        ("running", 2, ""),
+    ],
+)
+def test_the_monitor_warns_once_of_a_worker_that_does_not_respond(monkeypatch, state, n_frozen, text):
+    clock, asked = Clock(monkeypatch), []
+
+    class Client:
+        def scheduler_info(self, n_workers):
+            frozen = {f"w{k}": clock.now if k >= n_frozen else 0.0 for k in range(2)}
+            return {"workers": {name: {"last_seen": seen, "nanny": state} for name, seen in frozen.items()}}
+
+        def run(self, function, workers, nanny, on_error):
+            asked.extend(workers)
+            return dict.fromkeys(workers, state)
+
+    watch = Monitor(Client())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(100):
+            clock.now += 2.5
+            watch.note_result()
+            watch.check()
+    assert len(caught) == (n_frozen if text else 0)
+    assert all(re.match(text, str(one.message)) for one in caught)
+    assert asked == ([] if state is None else [f"w{k}" for k in range(n_frozen)])
+
+
 # The window
 
 

@@ -1,15 +1,19 @@
 """Tests of the values of factors: one canonical form for all notations, and one-line errors for invalid values."""
 
+import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline import Measure, Method, Panel, Study
 from pipeline.declare.factors import Factor, format_value
 from pipeline.declare.streams import canonical_json
 from pipeline.errors import BadInputError, unknown
+from pipeline.stores.template import make_template, root_attributes
 
 WRITTEN = {
     "float": (1.0, [1, 1.0, "1", "1.0", " 1e0", np.float64(1), np.float32(1), np.int64(1)]),
@@ -131,3 +135,81 @@ def test_unknown_names_suggest_similar_ones():
         "unknown key 'adress'; did you mean address? Allowed: address, env"
     )
     assert unknown("key", "zzz", ["address"]) == "unknown key 'zzz'; Allowed: address"
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "zarr.json", "", ".x", "a\nb", "a b", "x" * 101, "\ud800", None, 7])
+def test_names_that_are_no_file_names_are_rejected(name):
+    """Names of panels, measures, factors and dimensions are parts of paths in a store."""
+    panel = {"meaning": "m", "simulate": print, "methods": (Method("a", print),), "measures": (Measure("x", "m"),)}
+    declarations = [
+        lambda: Factor(name, (1,), "m"),
+        lambda: Measure(name, "m"),
+        lambda: Panel(name, **panel),
+        lambda: Panel("p", **panel, method_dim=name) if name is not None else Factor(name, (1,), "m"),
+    ]
+    for declare in declarations:
+        with pytest.raises(BadInputError, match="must consist of 1 to 100 letters") as caught:
+            declare()
+        assert str(caught.value).isprintable()
+    assert Factor("ε.1-b_", (1,), "m").name == "ε.1-b_"
+
+
+@pytest.mark.parametrize("label", ["", "\x1b[2J", "two\nlines", "\ud800", None, b"x"])
+def test_labels_with_control_characters_are_rejected(label):
+    for declare in (lambda: Method(label, print), lambda: Factor("a", (label,), "m", "str")):
+        with pytest.raises(BadInputError, match="control characters") as caught:
+            declare()
+        assert str(caught.value).isprintable()
+
+
+class Pair(NamedTuple):
+    one: int
+    other: int
+
+
+ODD = [None, 2.5, 10**9, True, b"x", object(), [1], {}, Pair(1, 2), int, float("nan"), print]
+FIELDS = {
+    "Factor": ("meaning", "unit", "values", "kind", "stream_key"),
+    "Measure": ("meaning", "unit", "dims", "dtype"),
+    "Method": ("uses", "version", "note", "stream_key"),
+    "Panel": ("meaning", "factors", "methods", "measures", "outputs", "trials", "block_trials", "version"),
+    "Study": ("name", "title", "aim", "panels", "seed", "version", "claims", "figures", "papers"),
+}
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_fields_of_other_types_are_rejected_in_one_line_or_stored(kind):
+    """Every value of a field is refused when it is declared, or can be written to a store."""
+    refused = []
+    for field, value in itertools.product(FIELDS[kind], ODD):
+        changed = {name: {} for name in FIELDS} | {kind: {field: value}}
+        try:
+            factor = Factor(**{"name": "n", "values": (1,), "meaning": "m"} | changed["Factor"])
+            measure = Measure(**{"name": "x", "meaning": "m"} | changed["Measure"])
+            method = Method(**{"name": "a", "evaluate": print} | changed["Method"])
+            parts = {"factors": (factor,), "methods": (method,), "measures": (measure,), "trials": 2, "simulate": print}
+            panel = Panel(**{"name": "p", "meaning": "m", **parts} | changed["Panel"])
+            words = {"name": "s", "title": "t", "aim": "a", "panels": (panel,), "seed": 1}
+            study = Study(**words | changed["Study"]).configure()
+        except BadInputError as error:
+            refused.append(str(error))
+        else:
+            make_template(study, root_attributes(study))
+    assert all(map(str.isprintable, refused))
+    assert len(refused) > len(FIELDS[kind]) * len(ODD) / 2
+
+
+def test_blocks_and_factors_that_are_too_large_are_rejected():
+    """The memory of a block and the number of values are forecast, before they are listed."""
+    parts = {"simulate": print, "methods": (Method("a", print),), "trials": 10}
+    with pytest.raises(
+        BadInputError, match="block of panel p must take at most 536,870,912 bytes per method, got 40,0"
+    ):
+        Panel("p", "m", measures=(Measure("x", "m"),), block_trials=10**9, **parts)
+    with pytest.raises(BadInputError, match="level must have at most 1,000,000 values, got more"):
+        Factor("level", range(10**8), "m", "int")
+    outputs = (Factor("i", range(10**4), "m", "int"), Factor("j", range(10**4), "m", "int"))
+    with pytest.raises(BadInputError, match="800,000,000 bytes of measures each; choose fewer"):
+        Panel("p", "m", measures=(Measure("x", "m", dims=("i", "j")),), outputs=outputs, **parts)
+    with pytest.raises(BadInputError, match=r"block_trials must be an integer, got 2\.5"):
+        Panel("p", "m", measures=(Measure("x", "m"),), block_trials=2.5, **parts)

@@ -1,79 +1,47 @@
-"""Tests that trials which terminate their worker are isolated one by one; all steps run in this process.
+"""Tests that trials which terminate their process or exceed a time limit are isolated one by one."""
 
-To simulate the end of its worker, a method or a simulation raises an exception that nothing catches.
-"""
-
+import os
 import random
-from collections import Counter, deque
+import subprocess
+import sys
+from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 
-from pipeline import Factor, Measure, Method, Panel, Study
-from pipeline.blocks.evaluate import Block, Status
+from pipeline import Factor, Measure, Method, Panel, Study, run
+from pipeline.blocks.evaluate import Block, Status, evaluate_block
+from pipeline.declare.source import StudySource, find_study, source_of
 from pipeline.errors import ExecutionError
-from pipeline.execution import tasks
-from pipeline.execution.budget import Budget, BudgetError, UnfinishedWork
-from pipeline.execution.in_flight import TaskResult
-from pipeline.execution.isolate import Isolation
-from pipeline.execution.tasks import DATA
+from pipeline.execution import isolate
+from pipeline.execution.child import Step
+from pipeline.execution.in_flight import TransientError
+from pipeline.execution.isolate import Children, End
 from pipeline.execution.work import Task, Work
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
-from tests.pipeline.helpers import compute_into, create_store
+from pipeline.stores.results import open_results
+from tests.pipeline.fault_processes import wait_until, write_profile
+from tests.pipeline.fault_study import METHODS, Part, unequal, write_study
+from tests.pipeline.toy import STUDY as TOY
 
-pytestmark = pytest.mark.slow  # this file takes half a minute or more
-
-N_TRIALS, N_THREADS = 12, 2
-
-
-class WorkerEnd(BaseException):
-    """Simulated termination of the worker process."""
-
-    def __init__(self, status, setting, trial):
-        self.status, self.cause = status, (setting, trial)
-
-
-class Switch:
-    """Trials that terminate their worker, and the statuses that these trials should have."""
-
-    def __init__(self):
-        self.statuses, self.together, self.n_flaky = {}, set(), 0
-
-    def look(self, setting, trials):
-        for trial in trials:
-            if (setting, trial) in self.statuses:
-                raise WorkerEnd(self.statuses[setting, trial], setting, trial)
-        if setting in self.together and len(trials) > 1:
-            raise WorkerEnd(Status.KILLED, setting, None)
-        if setting == 0 and self.n_flaky:
-            self.n_flaky -= 1
-            raise WorkerEnd(Status.KILLED, setting, None)
-
-
-SWITCH = Switch()
+N_TRIALS = 12
+DATA = -1
 
 
 def simulate(cell, streams):
-    SWITCH.look(DATA, streams.trials)
     return streams.uniforms(2).sum(axis=1)
 
 
-def method(setting):
-    def evaluate(data, values, streams):
-        SWITCH.look(setting, streams.trials)
-        return {"x": data + streams.uniforms(1)[:, 0]}
-
-    return evaluate
+def evaluate(data, values, streams):
+    return {"x": data + streams.uniforms(1)[:, 0]}
 
 
 PANEL = Panel(
     "p",
     "a panel",
     simulate,
-    (Method("a", method(0)), Method("b", method(1))),
+    (Method("a", evaluate), Method("b", evaluate)),
     (Measure("x", "a number"),),
     (Factor("n", (1, 2), "size", "int"),),
     trials=2 * N_TRIALS,
@@ -81,192 +49,260 @@ PANEL = Panel(
 )
 STUDY = Study("isolated", "Isolated", "To be isolated.", (PANEL,), seed=5)
 WORK = Work(Block("p", 1, range(N_TRIALS, 2 * N_TRIALS)), (0, 1))
+UNDISTURBED = evaluate_block(STUDY, WORK.block, PANEL.settings())
 
 
-@pytest.fixture(autouse=True)
-def switch():
-    """Reset the switch: no trial terminates its worker."""
-    SWITCH.__init__()
-    return SWITCH
+class Fake:
+    """Computation in this process that ends at given trials, and a number of times for another reason."""
+
+    def __init__(self, statuses, n_flaky=0):
+        self.statuses, self.n_flaky, self.ends, self.computed = statuses, n_flaky, Counter(), Counter()
+
+    def __call__(self, step, is_new):
+        for k in step.settings or (DATA,):
+            for place in [(DATA, trial) for trial in step.block.trials] + [(k, trial) for trial in step.block.trials]:
+                if place in self.statuses:
+                    self.ends[place] += 1
+                    return End(self.statuses[place], "for this reason")
+        if self.n_flaky:
+            self.n_flaky -= 1
+            return End(Status.KILLED, "for another reason")
+        if len(step.block.trials) == 1:
+            self.computed.update((k, step.block.trials.start) for k in step.settings)
+        settings = [PANEL.settings()[k] for k in step.settings]
+        return evaluate_block(STUDY, step.block, settings, step.budget) if settings else []
+
+    def isolate(self, work=WORK, budget=100):
+        return isolate.isolate(self, PANEL, work, budget)
 
 
-class Lab:
-    """Store whose tasks run in this process in random order, when their results are collected."""
-
-    def __init__(self, path, session, monkeypatch, seed=0, lifted=False):
-        self.store = ResultStore.open(path, session.id)
-        self.task = Task(None, str(path), "", session.id)
-        self.ends, self.probed, self.jobs, self.order = [], Counter(), deque(), random.Random(seed)
-        self.unfinished = UnfinishedWork()
-        self.isolation = Isolation(self, self.task, STUDY, Budget(STUDY, lifted), self.unfinished)
-        lab = self
-
-        class Local(Task):
-            def opened(self):
-                return STUDY, lab.store
-
-            def announce(self, *position):
-                lab.position = position
-
-        monkeypatch.setattr(tasks, "shipped_task", lambda run, session: Local(None, "", "", session))
-
-    def submit(self, payload, function, *args, **options):
-        assert options["priority"] > 0
-        self.jobs.append((payload, function, args))
-
-    def wait(self):
-        self.jobs.rotate(self.order.randrange(len(self.jobs)))
-        payload, function, args = self.jobs.popleft()
-        self.position = None
-        if function is tasks.probe:
-            self.probed.update((args[3], trial) for trial in args[2].trials)
-        try:
-            result = function.__wrapped__(*args)
-        except WorkerEnd as end:
-            if end.status == Status.KILLED:
-                self.ends.append(end.cause)
-            if function is tasks.probe:  # trials after the reported position were not computed
-                self.probed.subtract((args[3], trial) for trial in args[2].trials if trial > self.position[0])
-            return [TaskResult(payload, status=end.status, position=self.position)]
-        return [TaskResult(payload, result)]
-
-    def __len__(self):
-        return len(self.jobs)
-
-    def run(self, works=(WORK,)):
-        """Isolate the failing trials of some work items, and return the receipts."""
-        receipts = []
-        self.isolation.suspect(works)
-        while len(self.isolation) or self.jobs:
-            self.isolation.submit(4)
-            for result in self.wait():
-                receipts += self.isolation.take(result, N_THREADS)
-        return receipts
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    SWITCH.__init__()
-    return compute_into(tmp_path_factory.mktemp("whole") / "s.zarr", STUDY)
-
-
-@pytest.fixture
-def lab(tmp_path, monkeypatch, switch):
-    create_store(tmp_path / "s.zarr", STUDY)
-    with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
-        yield Lab(tmp_path / "s.zarr", session, monkeypatch)
-
-
-def assert_judged(lab, undisturbed, statuses, work=WORK):
+def assert_judged(outcomes, statuses):
     """Assert that all trials have the expected statuses, and successful trials the undisturbed numbers."""
-    for k in work.settings:
-        setting = PANEL.settings()[k]
-        found, expected = (store.read(PANEL, work.block, setting) for store in (lab.store, undisturbed))
-        wanted = [statuses.get((DATA, trial)) or statuses.get((k, trial)) or Status.OK for trial in work.block.trials]
+    for k, (found, expected) in enumerate(zip(outcomes, UNDISTURBED, strict=True)):
+        wanted = [statuses.get((DATA, t)) or statuses.get((k, t)) or Status.OK for t in WORK.block.trials]
         assert found.status.tolist() == wanted
         values = np.where(np.array(wanted) == Status.OK, expected.values["x"], np.nan)
         np.testing.assert_array_equal(found.values["x"], values)
         assert [bool(text) for text in found.error] == [status != Status.OK for status in wanted]
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_each_trial_gets_its_own_status(lab, undisturbed, seed):
-    """For random failing trials and orders, each failing trial ends at most two workers, and no step is repeated."""
+@pytest.mark.parametrize("seed", range(20))
+def test_each_trial_gets_its_own_status(seed):
+    """For random failing trials, no trial ends more than five processes, and no returning trial is repeated."""
     draw = random.Random(seed)
     places = [(k, trial) for k in (DATA, 0, 1) for trial in WORK.block.trials]
-    chosen = draw.sample(places, draw.choice([1, 2, 3, 6]))
-    kinds = [Status.KILLED] if seed % 2 else [Status.KILLED, Status.TIMED_OUT]
-    SWITCH.statuses = {place: draw.choice(kinds) for place in chosen}
-    for k, trial in list(SWITCH.statuses):  # if a trial cannot be simulated, no other step of it is reached
-        if k != DATA and (DATA, trial) in SWITCH.statuses:
-            del SWITCH.statuses[k, trial]
-    lab.order = random.Random(seed)
-    (receipt,) = lab.run()
-    assert_judged(lab, undisturbed, SWITCH.statuses)
-    assert receipt.work == WORK
-    n_failed = {k: sum(place[0] in (DATA, k) for place in SWITCH.statuses) for k in (0, 1)}
-    assert [tally.n_failed for tally in receipt.tallies] == [n_failed[0], n_failed[1]]
-    assert max(Counter(lab.ends).values(), default=0) <= 2
-    assert max(lab.probed.values(), default=0) <= 1
+    fake = Fake(dict.fromkeys(draw.sample(places, draw.choice([1, 2, 3, 6])), Status.KILLED))
+    if seed % 2:
+        fake.statuses = {place: draw.choice([Status.KILLED, Status.TIMED_OUT]) for place in fake.statuses}
+    assert_judged(fake.isolate(), fake.statuses)
+    assert max(fake.ends.values()) <= 5
+    assert max(fake.computed.values(), default=0) <= 1
 
 
-def test_work_that_returns_at_the_second_attempt_is_stored(lab, undisturbed):
-    """If a worker ended for a reason other than a trial, its block is stored after the second attempt."""
-    lab.run()
-    assert_judged(lab, undisturbed, {})
-    assert not lab.ends
+@pytest.mark.parametrize("n_flaky", range(3))
+def test_processes_that_end_for_another_reason_do_not_change_statuses(n_flaky):
+    """A block and a single trial may each end for a reason that is not a trial's."""
+    fake = Fake({(1, 14): Status.KILLED}, n_flaky=n_flaky)
+    assert_judged(fake.isolate(), fake.statuses)
 
 
-@pytest.mark.parametrize("n_flaky", [1, 2])
-def test_a_trial_whose_worker_ended_for_another_reason_is_not_killed(lab, undisturbed, n_flaky):
-    SWITCH.n_flaky = n_flaky
-    SWITCH.statuses = {(1, 14): Status.KILLED}
-    lab.order = SimpleNamespace(randrange=lambda n: 0)
-    lab.run()
-    killed = lab.store.read(PANEL, WORK.block, PANEL.settings()[0]).status == Status.KILLED
-    # At the third end in a row, the worker computes no other block.
-    assert killed.sum() == (n_flaky == 2)
-    if n_flaky == 1:
-        assert_judged(lab, undisturbed, SWITCH.statuses)
+def test_block_of_one_trial_exceeds_the_limit_once():
+    work = Work(Block("p", 1, range(14, 15)), (0,))
+    fake = Fake({(0, 14): Status.TIMED_OUT})
+    (outcome,) = fake.isolate(work)
+    assert outcome.status.tolist() == [Status.TIMED_OUT]
+    assert fake.ends[0, 14] == 1
 
 
-def test_trials_that_end_their_worker_together_only_are_computed_one_by_one(lab, undisturbed):
-    SWITCH.together = {0}
-    lab.run()
-    assert_judged(lab, undisturbed, {})
-    assert len(lab.ends) == 1
+def test_setting_whose_trials_all_end_their_process_is_skipped_after_ten():
+    fake = Fake({(1, trial): Status.KILLED for trial in WORK.block.trials})
+    first, second = fake.isolate()
+    assert (first.status == Status.OK).all()
+    assert second.status.tolist() == [Status.KILLED] * 10 + [Status.PENDING] * 2
+    fake = Fake({(DATA, trial): Status.KILLED for trial in WORK.block.trials})
+    for outcome in fake.isolate():
+        assert outcome.status.tolist() == [Status.KILLED] * 10 + [Status.PENDING] * 2
+    assert_judged(fake.isolate(budget=None), fake.statuses)
 
 
-def test_setting_that_ends_its_worker_on_all_trials_stops_the_run(lab, undisturbed):
-    """If all trials of a setting end their worker, the run stops; trials of other settings stay stored."""
-    SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials}
-    with pytest.raises(
-        BudgetError, match=r"method b of panel p terminated its worker .* on all 10 computed trials"
-    ) as caught:
-        lab.run()
-    assert isinstance(caught.value, ExecutionError)
-    assert "--allow-failures" in str(caught.value)
-    lab.jobs.clear()
-    lab.isolation.record()
-    first, second = (lab.store.read(PANEL, WORK.block, setting).status for setting in PANEL.settings())
-    assert (first == Status.PENDING).all()
-    assert np.count_nonzero(second == Status.KILLED) == 10
-    assert np.count_nonzero(second == Status.PENDING) == N_TRIALS - 10
+def test_returning_trial_lifts_the_budget():
+    fake = Fake({(1, trial): Status.KILLED for trial in WORK.block.trials[1:]})
+    assert_judged(fake.isolate(), fake.statuses)
 
 
-def test_lifted_budget_computes_all_trials(tmp_path, monkeypatch, undisturbed):
-    SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials}
-    create_store(tmp_path / "s.zarr", STUDY)
-    with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
-        lab = Lab(tmp_path / "s.zarr", session, monkeypatch, lifted=True)
-        lab.run()
-        assert_judged(lab, undisturbed, SWITCH.statuses)
+# Child processes
 
 
-def test_returning_trial_lifts_the_budget_of_ended_workers(lab, undisturbed):
-    """If one trial returns, the run continues, although all other trials terminate their worker."""
-    SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials[1:]}
-    lab.run()
-    assert_judged(lab, undisturbed, SWITCH.statuses)
+@pytest.fixture
+def start():
+    """Return a function that starts child processes of a study, which end with the test."""
+    started = []
+
+    def start(study, limit=None, memory=0, n_threads=1):
+        source = study if isinstance(study, StudySource) else source_of(study)
+        loaded = source.load() if isinstance(study, StudySource) else study
+        started.append(Children(Task(source, "nowhere", "", time_limit=limit), loaded, memory, n_threads))
+        return started[-1]
+
+    yield start
+    for children in started:
+        children.close()
 
 
-def test_a_single_trial_that_exceeds_the_limit_once_has_timed_out(tmp_path, monkeypatch):
-    study = replace(STUDY, panels=(replace(PANEL, trials=2, block_trials=1),))
-    work = Work(Block("p", 0, range(1, 2)), (0,))
-    SWITCH.statuses = {(0, 1): Status.TIMED_OUT}
-    create_store(tmp_path / "s.zarr", study)
-    with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
-        lab = Lab(tmp_path / "s.zarr", session, monkeypatch)
-        lab.run([work])
-        assert not lab.probed
-        assert lab.store.read(study.panels[0], work.block, PANEL.settings()[0]).status.tolist() == [Status.TIMED_OUT]
+FILE_CELL = range(4)
 
 
-def test_repeated_ends_before_the_task_leave_work_pending(lab, monkeypatch):
-    monkeypatch.setattr(lab, "wait", lambda: [TaskResult(lab.jobs.popleft()[0], status=Status.KILLED)])
-    assert lab.run() == []
-    with pytest.raises(
-        ExecutionError, match="1 blocks remain pending: 10 workers terminated before starting the work item"
-    ):
-        lab.unfinished.raise_if_any()
-    assert (lab.store.read(PANEL, WORK.block, PANEL.settings()[0]).status == Status.PENDING).all()
+@pytest.fixture
+def misbehaving(tmp_path):
+    """Return a function that writes a study with failing trials and returns its source."""
+    return lambda failing: find_study(str(write_study(tmp_path, failing=failing)), {})
+
+
+def test_child_process_computes_the_same_bits(start):
+    panel = TOY.panel("means")
+    block = Block("means", 0, range(panel.block_trials))
+    settings = tuple(range(len(panel.settings())))
+    found = start(TOY)(Step(block, settings))
+    for one, other in zip(found, evaluate_block(TOY, block, panel.settings()), strict=True):
+        np.testing.assert_array_equal(one.status, other.status)
+        for name, values in other.values.items():
+            np.testing.assert_array_equal(one.values[name], values, strict=True)
+
+
+def test_end_of_a_child_process_is_certain(start, misbehaving):
+    children = start(misbehaving({(1, "a", 2): "kill", (1, "b", 2): "exit"}))
+    reasons = []
+    for k in (0, 1):
+        end = children(Step(Block("p", 1, FILE_CELL), (k,)))
+        assert end.status == Status.KILLED
+        reasons.append(end.reason)
+    text = "the process that computed this trial terminated: "
+    assert reasons == [f"{text}signal SIGKILL", f"{text}exit code 0"]
+    assert children(Step(Block("p", 0, FILE_CELL), (0,)))[0].status.tolist() == [Status.OK] * 4
+
+
+@pytest.mark.parametrize("how", ["sleep", "loop", "lock"])
+def test_time_limit_of_a_child_process(start, misbehaving, how):
+    children = start(misbehaving({(1, "a", 2): how}), limit=0.5)
+    assert children(Step(Block("p", 1, FILE_CELL), (0,))).status == Status.TIMED_OUT
+    assert isinstance(children(Step(Block("p", 1, FILE_CELL), (1,))), list)
+
+
+def test_memory_of_a_worker_limits_a_child_process(start, misbehaving):
+    """A trial may use all memory of the worker, not only the share of its thread."""
+    children = start(misbehaving({(1, "a", 2): "memory"}), memory=10**9, n_threads=2)
+    end = children(Step(Block("p", 1, FILE_CELL), (0,)))
+    assert end.status == Status.KILLED
+    assert end.reason == "this trial exceeded the memory limit of its worker, 0.93 GiB"
+    children = start(misbehaving({(1, "a", 2): "some memory"}), memory=10**9, n_threads=8)
+    assert children(Step(Block("p", 1, FILE_CELL), (0,)))[0].status.tolist() == [Status.OK] * 4
+
+
+def test_full_memory_of_the_machine_is_no_status(start, misbehaving, monkeypatch):
+    counts = iter(range(100))
+    monkeypatch.setattr(isolate, "_count_kernel_kills", lambda: next(counts))
+    children = start(misbehaving({(1, "a", 2): "kill"}))
+    with pytest.raises(TransientError, match="memory of a machine of the cluster is full"):
+        children(Step(Block("p", 1, FILE_CELL), (0,)))
+    assert children(Step(Block("p", 0, FILE_CELL), (0,)))[0].status.tolist() == [Status.OK] * 4
+
+
+def test_child_process_without_the_study_is_no_status(start):
+    children = start(replace(TOY))
+    children._task = replace(children._task, source=StudySource("no_such_module:STUDY"))
+    with pytest.raises(TransientError, match=r"cannot load the study: .*no_such_module"):
+        children(Step(Block("means", 0, range(2)), (0,)))
+
+
+CHILD_OF = """
+import sys, threading, time
+from pipeline.blocks.evaluate import Block
+from pipeline.declare.source import find_study
+from pipeline.execution.child import Step
+from pipeline.execution.isolate import Children
+from pipeline.execution.work import Task
+source = find_study({file!r}, {{}})
+children = Children(Task(source, "x", ""), source.load(), 0, 1)
+threading.Thread(target=children, args=(Step(Block("p", 0, range(4)), (0,)),), daemon=True).start()
+time.sleep(600)
+"""
+WORKER_OF = """
+import time
+from pipeline import run
+if __name__ == "__main__":
+    run({file!r}, {store!r}, panels=["p"], values={{"n": [0]}}, cluster={profile!r}, progress=False)
+"""
+
+
+@pytest.mark.parametrize("text", [CHILD_OF, pytest.param(WORKER_OF, marks=pytest.mark.slow)], ids=["child", "worker"])
+def test_process_that_holds_the_gil_ends_with_the_process_that_started_it(tmp_path, text):
+    file = str(write_study(tmp_path, failing={(0, "a", 0): "lock"}))
+    kwargs = {"n_workers": 1, "threads_per_worker": 1}
+    profile = write_profile(tmp_path, **{"module": "distributed", "class": "LocalCluster"}, kwargs=kwargs)
+    script, busy = tmp_path / "driver.py", tmp_path / "busy"
+    script.write_text(text.format(file=file, store=str(tmp_path / "s.zarr"), profile=profile))
+    with subprocess.Popen([sys.executable, str(script)], env={**os.environ, "PYTHONPATH": os.getcwd()}) as parent:
+        try:
+            (mark,) = wait_until(lambda: list(busy.iterdir()), "a process that holds the GIL")
+            process = psutil.Process(int(mark.name))
+        finally:
+            parent.kill()
+    _, alive = psutil.wait_procs([process], timeout=10)
+    assert all(one.status() == psutil.STATUS_ZOMBIE for one in alive)
+
+
+# Runs
+
+FAILING = {
+    (1, "a", 2): "kill",
+    (2, "b", 9): "exit",
+    (3, "simulate", 5): "kill",
+    (5, "a", 0): "raise",
+    (6, "a", 7): "segfault",
+    (6, "b", 7): "kill",
+    (7, "b", 3): "sleep",
+}
+FAILED = {
+    ("p", n, method, trial): {"raise": Status.FAILED, "sleep": Status.TIMED_OUT}.get(how, Status.KILLED)
+    for (n, name, trial), how in FAILING.items()
+    for method in (METHODS if name == "simulate" else (name,))
+}
+
+
+def check_statuses(folder, n_threads, time_limit=None):
+    """Run a study with failing trials on worker processes, and compare each trial with an undisturbed one."""
+    hows = {place: how for place, how in FAILING.items() if time_limit is not None or how != "sleep"}
+    failed = {place: status for place, status in FAILED.items() if time_limit or status != Status.TIMED_OUT}
+    part = Part(("p",), None, 10)
+    kwargs = {"n_workers": 2, "threads_per_worker": n_threads}
+    profile = write_profile(folder, **{"module": "distributed", "class": "LocalCluster"}, kwargs=kwargs)
+    study = find_study(str(write_study(folder, failing=hows)), {})
+    store = folder / "s.zarr"
+    run(study, store, panels=["p"], cluster=profile, time_limit=time_limit, progress=False)
+    assert unequal(store, failed, part) == ""
+
+
+@pytest.mark.parametrize(
+    ("n_threads", "time_limit"),
+    [(4, None), *(pytest.param(n, limit, marks=pytest.mark.slow) for n in (1, 2, 8) for limit in (None, 3.0))],
+)
+def test_statuses_do_not_depend_on_the_number_of_threads(tmp_path, n_threads, time_limit):
+    check_statuses(tmp_path, n_threads, time_limit)
+
+
+def test_time_limit_on_threads(tmp_path):
+    """On threads, too, a time limit isolates trials that do not return or that terminate their process."""
+    study = find_study(str(write_study(tmp_path, failing={(1, "a", 2): "lock", (0, "b", 1): "exit"})), {})
+    store = run(study, tmp_path / "s.zarr", panels=["p"], values={"n": [0, 1]}, trials=4, time_limit=1, progress=False)
+    failed = {("p", 1, "a", 2): Status.TIMED_OUT, ("p", 0, "b", 1): Status.KILLED}
+    assert unequal(store.url, failed, Part(("p",), 2, 4)) == ""
+
+
+def test_time_limit_stops_a_method_that_never_returns(tmp_path):
+    failing = {(0, "a", trial): "sleep" for trial in range(10)}
+    study = find_study(str(write_study(tmp_path, failing=failing)), {})
+    arguments = {"panels": ["p"], "values": {"n": [0]}, "trials": 10, "time_limit": 0.3, "progress": False}
+    with pytest.raises(ExecutionError, match=r"method a of panel p failed on all 10 computed trials \(this trial took"):
+        run(study, tmp_path / "s.zarr", **arguments)
+    status = open_results(tmp_path / "s.zarr")["p"]["status"].to_numpy()
+    assert (status[0, 0] == Status.TIMED_OUT).sum() == 10

@@ -11,6 +11,7 @@ from pipeline.blocks.evaluate import Block, evaluate_block
 from pipeline.errors import BusyStoreError, SessionSupersededError
 from pipeline.stores import sessions
 from pipeline.stores.commits import Planned
+from pipeline.stores.object_files import ObjectFiles
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, panel_of
@@ -49,6 +50,23 @@ def test_record_is_created_once(url):
     assert files.create("k", b"1")
     assert not files.create("k", b"2")
     assert files.read("k") == b"1"
+
+
+def test_session_begins_if_the_response_to_its_record_is_lost(url, monkeypatch):
+    """A repeated conditional write finds the record of the session itself."""
+    filesystem, lost = ObjectFiles(url)._files, []
+    write = filesystem.pipe_file
+
+    def lose(path, content, **options):
+        write(path, content, **options)
+        if not lost:
+            lost.append(path)
+            raise ConnectionResetError(104, "Connection reset by peer")
+
+    monkeypatch.setattr(filesystem, "pipe_file", lose)
+    with Session.begin(url, {}) as session:
+        assert len(lost) == 1
+    assert [record["id"] for record in sessions.sessions_of(ObjectFiles(url))] == [session.id]
 
 
 @pytest.mark.parametrize("moment", ["before it begins", "while it computes", "between values and status"])

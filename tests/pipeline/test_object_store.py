@@ -195,7 +195,7 @@ def test_damage_is_found_and_repaired(url, bucket, local):
     flipped.put(Body=bytes(content))
     halved.put(Body=halved.get()["Body"].read()[:-2])
     lost.delete()
-    with pytest.raises(UnreadableStoreError, match=f"find it with: dpstudies verify {url}"):
+    with pytest.raises(UnreadableStoreError, match=f"repair it with: dpstudies verify {url}"):
         pipeline.resume(url)
     before = tags(bucket)
     found = verify(url)

@@ -122,7 +122,7 @@ def test_errors_of_workers_are_printed_without_secrets():
         raise RuntimeError("cannot log in with token=hush")
 
     with Client(processes=False, dashboard_address=None, n_workers=1) as client:
-        in_flight = TasksInFlight(client, "run")
+        in_flight = TasksInFlight(client)
         in_flight.submit(None, fail)
         with pytest.raises(ExecutionError, match=r"a worker failed: RuntimeError: cannot log in with token=\*\*\*$"):
             in_flight.wait()

@@ -7,15 +7,18 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pipeline.declare.source
-from pipeline import BadInputError, extend, resume, run
+from pipeline import BadInputError, extend, open_results, resume, run
+from pipeline.blocks.evaluate import Status
 from pipeline.declare.importing import PREFIX, module_file
 from pipeline.declare.known import is_known, remember
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.source import StudySource, find_study, stored_source
 from pipeline.resolve import study_of
+from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
 from tests.pipeline.helpers import create_store, file_stamps
@@ -148,6 +151,50 @@ def test_accepted_edit_is_recorded(store, study_file):
     assert hashes_of(store) == [first, second, second]
     edit(study_file, "OFFSET = 0  # bits", "OFFSET = 0")
     refused(lambda: resume(store, study=str(study_file)), f"{second[:12]}... in the last session")
+
+
+FAILING_FILE = """
+import numpy as np
+from pipeline import Measure, Method, Panel, Study
+IS_CORRECTED, OFFSET = False, 0
+
+
+def draw(data, setting, streams):
+    if not IS_CORRECTED and any(trial % 4 == 1 for trial in streams.trials):
+        raise LookupError("no result")
+    return {"x": streams.uniforms(1)[:, 0] + OFFSET * (np.arange(12)[streams.trials.start : streams.trials.stop] < 4)}
+
+
+panel = Panel(
+    "p", "p", lambda cell, streams: None, (Method("a", draw),), (Measure("x", "x"),), trials=12, block_trials=4
+)
+STUDY = Study("corrected", "c", "c", (panel,), seed=1)
+"""
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+def test_failed_trials_are_recomputed_after_an_accepted_edit(tmp_path, is_again):
+    """Failed trials are recomputed until a session has finished; ok trials of the same blocks do not change."""
+    file, store = tmp_path / "corrected.py", tmp_path / "s.zarr"
+    file.write_text(FAILING_FILE)
+    run(str(file), store, progress=False)
+    before = open_results(store)["p"].to_dataset().load()
+    assert np.flatnonzero(before["status"] == Status.FAILED).tolist() == [1, 5, 9]
+    file.write_text(FAILING_FILE.replace("IS_CORRECTED, OFFSET = False, 0", "IS_CORRECTED, OFFSET = True, 7"))
+    if is_again:  # a session that was interrupted before it computed anything has recorded the new hash
+        source = find_study(str(file), {})
+        Session.begin(str(store), {"profile": "threads", **source.attributes}).end()
+        resume(store, study=str(file), progress=False)
+    else:
+        resume(store, study=str(file), accept_edited_study=True, progress=False)
+    after = open_results(store)["p"].to_dataset().load()
+    was_ok = (before["status"] == Status.OK).to_numpy()
+    assert (after["status"] == Status.OK).all()
+    np.testing.assert_array_equal(after["x"].values[was_ok], before["x"].values[was_ok])
+    assert 7 < after["x"].values.ravel()[1] < 8  # a recomputed trial of the first block has the new numbers
+    stamps = file_stamps(store)
+    resume(store, study=str(file), progress=False)
+    assert file_stamps(store) == stamps
 
 
 def test_accepted_edit_with_different_numbers_is_refused(store, study_file):

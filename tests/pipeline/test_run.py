@@ -499,7 +499,7 @@ def test_only_the_trial_that_kills_its_process_is_lost(complete_store, killed_st
     assert np.flatnonzero(killed.sel({"algorithm": "deadly", "n": 5})).tolist() == [9]
     assert int(killed.sum()) == 1
     error = ds["error"].sel({"algorithm": "deadly", "n": 5, "trial": 9}).item()
-    assert error.startswith("the worker process died while it computed this trial")
+    assert error.startswith("the process that computed this trial terminated: ")
     assert error.endswith("again: dpstudies trial STORE --panel faults --cell n=5 --trial 9")
     assert bool(ds["x"].where(killed).isnull().all())
     for name in ("x", "status"):

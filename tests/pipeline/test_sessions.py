@@ -14,12 +14,13 @@ import pytest
 
 import pipeline
 from pipeline.blocks.evaluate import Block
-from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError
+from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, UnreadableStoreError
 from pipeline.stores import sessions
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import SESSIONS
-from pipeline.stores.sessions import Session, close_detached, sessions_of
+from pipeline.stores.sessions import SESSION_COPIES, Session, close_detached, sessions_of
 from pipeline.stores.store import ResultStore
+from pipeline.verify import verify
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
 from tests.pipeline.toy import SINGLE, STUDY
 
@@ -127,9 +128,8 @@ def test_moved_store_is_reported_as_such(url, tmp_path):
 
 def test_damaged_record_does_not_lock_the_store(url, short_lease):
     Session.begin(url, {}).end()
-    path = Path(url, SESSIONS, "000001.json")
-    with open(path, "wb") as file:
-        file.write(b"")
+    for key in (f"{SESSIONS}/000001.json", SESSION_COPIES):
+        Path(url, key).write_bytes(b"")
     Session.begin(url, {}).end()
     assert "damaged" in sessions_of(LocalFiles(url))[0]
 
@@ -222,9 +222,9 @@ def test_end_of_a_session_does_not_change_the_root(url):
     first = Session.begin(url, {})
     ResultStore.create(first, SMALL, {})
     root = Path(url, "zarr.json").read_bytes()
-    first.end({"finished": "now"})
+    first.end({"finished": "2026-01-01T00:00:00Z"})
     assert Path(url, "zarr.json").read_bytes() == root
-    assert ResultStore.open(url).sessions[0]["finished"] == "now"
+    assert ResultStore.open(url).sessions[0]["finished"] == "2026-01-01T00:00:00Z"
 
 
 def test_failed_run_releases_its_store(url, monkeypatch):
@@ -271,11 +271,14 @@ def test_toy_study_has_a_shorter_last_block():
 
 
 def test_store_copied_without_its_sessions_is_extended(url):
-    """If a store was copied without its sessions, `run` extends it, and does not create it again."""
+    """If a store was copied without its sessions, a repair allows its extension; it is not created again."""
     pipeline.run(STUDY, url, panels=["single"], trials=5)
     shutil.rmtree(f"{url}/.dpstudies")
     whole = [path for path in Path(url, "single").rglob("c/0/*") if path.name in "01"]
     before = {path: path.stat().st_mtime_ns for path in whole}
+    with pytest.raises(UnreadableStoreError, match="the number of trials asked for is unknown"):
+        pipeline.extend(url, trials=8)
+    verify(url, study=STUDY, sample=0, repair=True)
     pipeline.extend(url, trials=8)
     assert {path: path.stat().st_mtime_ns for path in whole} == before
 

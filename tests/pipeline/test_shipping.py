@@ -3,7 +3,6 @@
 import pickle
 import random
 import statistics
-import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,7 +21,6 @@ from pipeline.execution import handover, shipping
 from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.naming import Namer
 from pipeline.execution.shipping import ShippedTask, plugin_name, shipped, shipped_task
-from pipeline.execution.tasks import Gate
 from pipeline.execution.work import STOPPED, PendingWork, Task, Work, pack, unpack
 from studies import STUDIES
 from tests.pipeline.helpers import create_store, panel_of
@@ -148,7 +146,7 @@ def test_plugins_are_removed_at_the_end(cluster, fails):
     with Client(cluster, set_as_default=False) as client:
         try:
             with shipped(client, task):
-                assert len(registered(cluster, task.run)) == 2
+                assert len(registered(cluster, task.run)) == 1
                 assert client.submit(lambda: shipped_task(task.run).url, pure=False).result() == "nowhere"
                 if fails:
                     raise KeyboardInterrupt
@@ -167,47 +165,6 @@ def test_submitted_run_stays_on_the_workers(cluster):
         assert registered(cluster, task.run) == [plugin_name(task.run)]
         shipping.unship(client, task.run)
         assert not registered(cluster, task.run)
-
-
-def test_only_tasks_of_a_run_fail_at_the_first_end_of_a_worker(cluster):
-    """Tasks of a run fail at the first end of their worker; tasks of other clients may fail more often."""
-    task = Task(pipeline.declare.source.source_of(STUDY), "nowhere", "", run="deaths")
-    with Client(cluster, set_as_default=False) as client, shipped(client, task):
-        futures = [client.submit(time.sleep, 0.5, key=key, pure=False) for key in ("a-deaths-1", "other-1")]
-        counts, deadline = {}, time.monotonic() + 10
-        while len(counts) < 2 and time.monotonic() < deadline:
-            counts = client.run_on_scheduler(suspicions)
-        client.gather(futures)
-    assert counts == {"a-deaths-1": 0, "other-1": 3}
-
-
-def suspicions(dask_scheduler):
-    """Return the number of remaining allowed failures of each task."""
-    allowed = dask_scheduler.allowed_failures
-    return {key: allowed - task.suspicious for key, task in dask_scheduler.tasks.items()}
-
-
-# The gate of a worker process
-
-
-def test_gate_has_shared_and_exclusive_access():
-    gate, inside, seen = Gate(), [], []
-
-    def enter(alone):
-        with gate.alone() if alone else gate.shared():
-            inside.append(alone)
-            time.sleep(0.005)
-            seen.append(list(inside))
-            inside.remove(alone)
-
-    threads = [threading.Thread(target=enter, args=(k % 3 == 0,)) for k in range(30)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert len(seen) == 30
-    assert all(True not in held or held == [True] for held in seen)
-    assert max(len(held) for held in seen) > 1
 
 
 @pytest.mark.parametrize("name", ["closed-form", "close", "toy"])

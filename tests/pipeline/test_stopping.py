@@ -9,7 +9,7 @@ from scipy import stats
 from pipeline import Factor, Measure, Method, Panel, Statistic, Study, critical, error_level
 from pipeline.aggregate import mcse_quantile
 from pipeline.declare.claims import at_look, level_share
-from pipeline.precision.stopping import confidence_sequence, next_trials, required_trials
+from pipeline.precision.stopping import SKEWED_TRIALS, confidence_sequence, next_trials, required_trials
 from pipeline.precision.targets import estimate_mean, parse_target, resolve_target
 from tests.pipeline.precision_study import STUDY
 
@@ -57,19 +57,68 @@ def test_confidence_sequence_is_wider_than_a_fixed_interval_and_grows_slowly():
     assert confidence_sequence(100, level=0.01) > widths[0]
 
 
-@pytest.mark.parametrize(("n", "error"), [(100, 0.013), (1000, 0.0101), (7, 5.0)])
-def test_next_round_reaches_the_required_number_within_a_factor_of_two(n, error):
-    wanted = next_trials(n, error, 0.01)
+@pytest.mark.parametrize(("n", "ratio"), [(100, 1.3), (1000, 1.01), (7, 500.0), (100, math.inf)])
+def test_next_round_reaches_the_required_number_within_a_factor_of_two(n, ratio):
+    wanted = next_trials(n, ratio)
     assert n < wanted <= 2 * n
-    assert wanted == min(2 * n, required_trials(n, error, 0.01))
-    assert next_trials(n, 0.0, 0.01) == n
+    assert wanted == min(2 * n, required_trials(n, ratio))
+    assert next_trials(n, 0.0) == n
 
 
 def test_means_of_ragged_rows_omit_padding():
     draws = np.array([[1.0, np.nan], [3.0, 2.0], [5.0, 4.0]])
-    means, errors = estimate_mean(draws)
+    means, errors, least = estimate_mean(draws)
     np.testing.assert_allclose(means, [3.0, 3.0])
     np.testing.assert_allclose(errors, [2 / math.sqrt(3), 1.0])
+    np.testing.assert_allclose(least, 0.0)
+
+
+@pytest.mark.parametrize("n_events", [1, 10, 99, 250, 999])
+def test_minimum_by_skewness_is_the_closed_form_for_events(n_events):
+    """The squared skewness of n draws with the mean p is (1 - 2p)²/(p(1 - p)), so that about 100 events are needed."""
+    share, n = n_events / 1000, 1000
+    _, errors, least = estimate_mean(np.repeat([1.0, 0.0], [n_events, n - n_events])[:, None])
+    assert least[0] == pytest.approx(SKEWED_TRIALS * (1 - 2 * share) ** 2 / (share * (1 - share)), rel=1e-9)
+    assert errors[0] == pytest.approx(math.sqrt(share * (1 - share) / (n - 1)))
+    assert (least[0] <= n) == (min(n_events, n - n_events) >= 79)
+
+
+def heads(text, draws):
+    """Return the precision of a boolean measure for a target."""
+    panel = Panel(
+        "b",
+        "events",
+        lambda cell, streams: None,
+        (Method("m", lambda *_: {}),),
+        (Measure("y", "an event", dtype="bool"),),
+        trials=10,
+    )
+    return resolve_target(parse_target(text), Study("b", "Events", "Test.", (panel,), seed=1))["b"].assess([draws])
+
+
+@pytest.mark.parametrize("text", ["mcse(y) <= 10%", "mcse(y) <= 0.5"])
+@pytest.mark.parametrize("n", [100, 100_000])
+@pytest.mark.parametrize("value", [False, True])
+def test_events_of_which_none_or_all_occurred_have_no_precision(text, n, value):
+    precision = heads(text, np.full(n, value))
+    assert not precision.is_reached
+    assert not precision.is_constant
+    assert precision.ratio == math.inf
+
+
+def test_rare_events_are_reached_at_about_a_hundred():
+    draws = np.arange(20_000) % 1000 == 0
+    assert not heads("mcse(y) <= 0.5", draws).is_reached
+    assert heads("mcse(y) <= 0.5", np.arange(110_000) % 1000 == 0).is_reached
+
+
+def test_relative_precision_of_zero_and_of_a_fraction_without_events_is_unknown():
+    """Constant draws have an absolute precision; a fraction that is 0 so far is not certain, with its error of 0."""
+    assert target_of("mcse(x) <= 1").assess([np.zeros(100)]).is_constant
+    assert target_of("mcse(x) <= 1%").assess([np.zeros(100)]).ratio == math.inf
+    assert target_of("mcse(x) <= 1%").assess([np.full(100, 0.1)]).is_constant
+    below = target_of("mcse(x_above) <= 1").assess([np.linspace(0, 0.4, 100)])
+    assert (below.error, below.is_reached, below.ratio) == (0.0, False, math.inf)
 
 
 def target_of(text):
@@ -110,7 +159,7 @@ def test_final_medians_of_discrete_draws_are_rarely_wrong():
     for _ in range(n_runs):
         draws, n = (rng.random(10_000) < 0.48).astype(float), 100
         while n < draws.size and not (precision := target.assess([draws[:n]])).is_reached:
-            n = min(next_trials(n, precision.error, precision.bound), draws.size)
+            n = min(next_trials(n, precision.ratio), draws.size)
         medians.append(np.median(draws[:n]))
     assert np.count_nonzero(medians) <= stats.binom.ppf(1 - 1e-6, n_runs, 0.02)
 

@@ -17,14 +17,15 @@ from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, un
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
+from pipeline.stores import regions
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.local_files import _LocalBatch
 from pipeline.stores.locations import STATE
-from pipeline.stores.regions import write_region
+from pipeline.stores.regions import fill_chunk
 from pipeline.stores.results import open_panel
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
-from pipeline.stores.store import ABSENT, COMMITTED, STALE, ResultStore
+from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
 from pipeline.stores.template import UNSORTED
 from tests.pipeline.crashes import CrashError, crash_at
 from tests.pipeline.helpers import (
@@ -226,7 +227,7 @@ def test_panel_opened_at_once_equals_the_lazy_one(complete_store, panel):
 def test_damage_is_reported_when_a_panel_is_opened_at_once(store_copy):
     path = chunk_file(store_copy, "means", "estimate", 0, 0, 0, 0, 0, 0)
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(UnreadableStoreError, match="find it with: dpstudies verify"):
+    with pytest.raises(UnreadableStoreError, match="repair it with: dpstudies verify"):
         open_panel(ResultStore.open(store_copy), "means", lazy=False)
 
 
@@ -279,11 +280,11 @@ def test_truncated_chunk_is_detected(store_copy):
     ("region", "fine"),
     [
         ((slice(0, 4), slice(0, 2)), True),
-        ((slice(4, 10), slice(2, 6)), True),
         ((slice(8, 10), slice(4, 6)), True),
-        ((slice(None), slice(None)), True),
-        ((slice(8, None), slice(0, 6)), True),
-        ((slice(-2, None), slice(0, 6)), True),
+        ((slice(8, None), slice(0, 2)), True),
+        ((slice(-2, None), slice(0, 2)), True),
+        ((slice(4, 10), slice(2, 4)), False),
+        ((slice(None), slice(None)), False),
         ((slice(0, 3), slice(0, 2)), False),
         ((slice(2, 4), slice(0, 2)), False),
         ((slice(0, 4), slice(1, 2)), False),
@@ -293,17 +294,17 @@ def test_truncated_chunk_is_detected(store_copy):
     ],
     ids=str,
 )
-def test_writes_must_cover_whole_chunks(region, fine):
+def test_writes_must_cover_one_whole_chunk(region, fine):
     array = zarr.create_array({}, shape=(10, 6), chunks=(4, 2), dtype="f8", fill_value=0)
     expected = np.zeros((10, 6))
     expected[region] = np.arange(expected[region].size).reshape(expected[region].shape) + 1
     if fine:
-        write_region(array, region, expected[region])
-        np.testing.assert_array_equal(array[...], expected)
+        chunk = fill_chunk(array, region, expected[region])
+        assert chunk.shape == array.chunks
+        np.testing.assert_array_equal(chunk[chunk != 0], expected[expected != 0])
     else:
-        with pytest.raises(ValueError, match=r"a write must cover whole chunks, got .*block_trials"):
-            write_region(array, region, expected[region])
-        assert not np.any(array[...])
+        with pytest.raises(ValueError, match=r"a write must cover one whole chunk, got .*block_trials"):
+            fill_chunk(array, region, expected[region])
 
 
 @pytest.mark.parametrize("trials", [range(1), range(4, 5), range(2, 6), range(3)], ids=str)
@@ -311,7 +312,7 @@ def test_trials_that_are_not_a_block_are_rejected(template, trials):
     before = file_stamps(template.url)
     block, setting = Block("means", 0, trials), MEANS.settings()[1]
     with writing(template.url) as store:
-        with pytest.raises(ValueError, match="a write must cover whole chunks"):
+        with pytest.raises(ValueError, match="a write must cover one whole chunk"):
             commit_block(store, STUDY, MEANS, block, [setting])
         assert temporary_files(template.url) == []
     after = file_stamps(template.url)
@@ -320,11 +321,14 @@ def test_trials_that_are_not_a_block_are_rejected(template, trials):
     assert pending(template, MEANS).all()
 
 
-def inconsistent_variables(path, panel):
-    """Return the variables of a panel that contradict its statuses, read by Zarr without the pipeline."""
+def inconsistent_variables(path, panel, replaced=False):
+    """Return the variables of a panel that contradict its statuses, read by Zarr without the pipeline.
+
+    `replaced` is a mask of the trials that may have new values although they have the status of a failure.
+    """
     group, found = zarr.open_group(path, mode="r")[panel.name], []
     status, error = np.asarray(group["status"][...]), np.asarray(group["error"][...])
-    is_ok, is_failed = status == Status.OK, np.isin(status, FAILURES)
+    is_ok, is_failed = status == Status.OK, np.isin(status, FAILURES) & ~np.asarray(replaced)
     found += ["error"] * bool((is_failed & (error == "")).any() or (is_ok & (error != "")).any())
     for measure in panel.measures:
         values = np.asarray(group[measure.name][...])
@@ -366,15 +370,45 @@ def grown(path, study, block):
         ResultStore.open(path).grow(session, study)
 
 
+def read_checked(path, panel):
+    """Return the variables of a panel as our readers show them."""
+    store = ResultStore.open(path)
+    return {name: store.values(panel.name, name) for name in DIMS[panel.name]}
+
+
+def assert_equal_bits(one, other, mask, panel):
+    """Compare two results of `read_checked`: the trials of a mask, and the per-cell values of their settings."""
+    for name, values in one.items():
+        has_trials = ("trial" in DIMS[panel.name]["status"]) == ("trial" in DIMS[panel.name][name])
+        pair = [array[mask if has_trials else mask.any(-1)] for array in (values, other[name])]
+        np.testing.assert_array_equal(*pair, err_msg=name, strict=True)
+        if values.dtype.kind in "fiub":
+            assert pair[0].tobytes() == pair[1].tobytes(), name
+
+
+def bound_twice(store, panel, block, setting):
+    """Return a mask of the trials whose status binds both the old and the new chunks of their block."""
+    mask = np.zeros(store.array(panel.name, "status").shape, bool)
+    for position in regions.positions(panel, block.cell, setting):
+        region = regions.region_of(panel, position, block.trials, 0)
+        (key,) = store.chunks.keys(panel.name, "status", region)
+        if (content := store.files.read(key)) is not None:
+            mask[region] = len(store.binding.digests("error", key, content)) > 1
+    return mask
+
+
 def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalidated=True):
     """Commit the first setting of a block repeatedly, with a crash before each file operation and during each write.
 
-    After each crash the block must be pending or unchanged, and no trial may have the status of another. Return the
-    operations.
+    After each crash, every committed trial must be committed with the same bits, no trial may have the status of
+    another, and the block must be pending, unless all its new statuses are visible. Only a failed trial of a status
+    that binds old and new chunks may have its new values. The repeated commit must equal an uninterrupted one.
+    Return the operations.
     """
     (panel,) = study.panels
     setting = panel.settings()[0]
     block = [block for block in iterate_blocks(panel) if block.cell == 1][position]
+    at = (1, block.trials.start // panel.block_trials, 0)
     (outcome,) = evaluate_block(study, block, [setting])
     prepare(path, study, block)
     chunks = {
@@ -384,7 +418,28 @@ def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalida
         if file.is_file()
     }
     stale = [setting] if chunks and invalidated else []
-    expected = np.ones_like(pending(ResultStore.open(path), panel, retry=FAILURES))
+    n_renames = len(list(regions.positions(panel, block.cell, setting))) * (2 if stale else 1)
+    before, whole = read_checked(path, panel), None
+    was_ok, was_committed = before["status"] == Status.OK, before["status"] != Status.PENDING
+    assert bool(was_committed.any()) == bool(chunks)
+
+    def commit_to(store, stale):
+        with store.commit([Planned(panel, block, [setting], stale)]) as commit:
+            commit.write(panel, block, setting, outcome)
+
+    def check_whole(store):
+        assert inconsistent_variables(path, panel) == []
+        assert not pending(store, panel)[at]
+        assert not bound_twice(store, panel, block, setting).any()
+        stored = store.read(panel, block, setting)
+        np.testing.assert_array_equal(stored.status, outcome.status)
+        for name, values in outcome.values.items():
+            np.testing.assert_array_equal(stored.values[name], values, err_msg=name, strict=True)
+        found = read_checked(path, panel)
+        assert_equal_bits(before, found, was_ok, panel)
+        assert_equal_bits(found, whole or found, np.ones_like(was_ok), panel)
+        return found
+
     with Session.begin(str(path), {}) as session:
         for number in count():
             for name in DIMS[panel.name]:
@@ -397,21 +452,29 @@ def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalida
                 patch.setattr(Commit, "discard", lambda commit: None)  # a killed process does not clean up
                 done = crash_at(patch, number)
                 try:
-                    with store.commit([Planned(panel, block, [setting], stale)]) as commit:
-                        commit.write(panel, block, setting, outcome)
+                    commit_to(store, stale)
                 except CrashError:
                     pass
                 else:
                     break
-            assert inconsistent_variables(path, panel) == [], (number, done)
+            replaced = bound_twice(store, panel, block, setting)
+            assert inconsistent_variables(path, panel, replaced) == [], (number, done)
+            found = read_checked(path, panel)
+            assert (found["status"][was_committed] != Status.PENDING).all(), (number, done)
+            assert_equal_bits(before, found, was_ok, panel)
+            expected = np.ones_like(pending(store, panel))
+            if sum(step.startswith(f"rename {panel.name}/status/") for step in done) == n_renames:
+                expected[at] = np.isin(outcome.status, FAILURES).any()
             np.testing.assert_array_equal(pending(store, panel, retry=FAILURES), expected)
+            store = ResultStore.open(path, session.id)
+            if (state := store.scan(panel, FAILURES)[at]) != COMMITTED:
+                commit_to(store, [setting] if state == STALE else [])
+            whole = check_whole(store)
+            assert_equal_bits(found, whole, found["status"] == Status.OK, panel)
+            is_old, is_new = found["status"] == before["status"], found["status"] == whole["status"]
+            assert (is_old | is_new).all(), (number, done)
         assert number == len(done)
-        expected[1, block.trials.start // panel.block_trials, 0] = False
-        np.testing.assert_array_equal(pending(store, panel), expected)
-        assert inconsistent_variables(path, panel) == []
-        stored = store.read(panel, block, setting)
-        for name, values in outcome.values.items():
-            np.testing.assert_array_equal(stored.values[name], values, err_msg=name, strict=True)
+        check_whole(store)
     return done
 
 
@@ -432,12 +495,19 @@ def test_crash_commits_no_missing_numbers(tmp_path, monkeypatch, name, method, p
     study = panel_with(name, method)
     done = crash_everywhere(tmp_path / "t.zarr", monkeypatch, study, position, prepare)
     assert len(done) >= len(study.panels[0].measures) + 2
-    written = done[done.index("write") :]
-    last = written.index("flush")
-    assert [f"rename {name}/status/" in step for step in written] == [k > last for k in range(len(written))]
-    removed = [step.split("/")[1] for step in done if step.startswith("remove")]
-    assert removed == sorted(removed, reverse=True)  # the status is removed before the error
-    assert bool(removed) == (prepare is not new)
+    is_status = [step.startswith(f"rename {name}/status/") for step in done]
+    changed = [k for k, step in enumerate(done) if step.startswith(("rename", "remove")) and not is_status[k]]
+    statuses = [k for k in range(len(done)) if is_status[k]]
+    assert {done[k].split("/")[1] for k in changed if done[k].startswith("remove")} <= {"error"}
+    if prepare is not new:  # the old statuses are durable with the digests of the new chunks before any chunk changes
+        prepared, statuses = statuses[: len(statuses) // 2], statuses[len(statuses) // 2 :]
+        assert [done[k] for k in prepared] == [done[k] for k in statuses]
+        early = [k for k in changed if k < prepared[0]]  # absent per-cell chunks, which no status binds yet
+        assert {done[k].split("/")[1] for k in early} <= {m.name for m in study.panels[0].measures if not m.per_trial}
+        assert "flush" in done[(early or [0])[-1] : prepared[0]]
+        assert "flush" in done[prepared[-1] : changed[len(early)]]
+        assert done[-1] == "flush"
+    assert "flush" in done[changed[-1] : statuses[0]]  # all chunks are durable before the new statuses
 
 
 @pytest.mark.slow
@@ -564,7 +634,7 @@ def test_blocks_without_status_are_pending(store_copy):
         for position, index in positions.items():
             chunk_file(store_copy, name, "status", *position).unlink()
             used = [len(MEANS.settings()[index[2]].values)] if name == "means" else []
-            expected[index] = STALE if used and used[0] < 2 else ABSENT  # other positions of the setting have a status
+            expected[index] = STALE if used and used[0] < 2 else UNWRITTEN  # others have a status
         np.testing.assert_array_equal(ResultStore.open(store_copy).scan(panel), expected)
         np.testing.assert_array_equal(pending(ResultStore.open(store_copy), panel), expected != COMMITTED)
 
@@ -632,7 +702,7 @@ def test_store_of_format_1_is_rejected(tmp_path):
     before = file_stamps(tmp_path)
     for attempt in (ResultStore.exists, ResultStore.open, open_results):
         with pytest.raises(
-            BadInputError, match=r"old\.zarr has format 1, and this version reads formats 3 and 4"
+            BadInputError, match=r"old\.zarr has format 1, and this version reads formats 5 and 6"
         ) as caught:
             attempt(tmp_path / "old.zarr")
         assert "rerun the study with another --store path" in str(caught.value)
@@ -710,7 +780,7 @@ def test_sessions_are_recorded_without_changing_the_root(store_copy):
     with Session.begin(str(store_copy), {"name": "b"}) as session:
         session.update({"more": 1})
     with Session.begin(str(store_copy), {"name": "a"}) as session:
-        session.end({"finished": "later"})
+        session.end({"finished": "2026-01-02T03:04:05Z"})
     store = ResultStore.open(store_copy)
     assert store.complete
     assert store.attributes == before.attributes
@@ -718,7 +788,7 @@ def test_sessions_are_recorded_without_changing_the_root(store_copy):
     assert store.sessions[: len(sessions)] == sessions
     one, other = store.sessions[len(sessions) :]
     assert (one["name"], one["more"], "finished" in one) == ("b", 1, False)
-    assert (other["name"], other["finished"]) == ("a", "later")
+    assert (other["name"], other["finished"]) == ("a", "2026-01-02T03:04:05Z")
     assert one["started"] <= one["ended"] <= other["started"] <= other["ended"]
     assert store.spec == STUDY.spec()
     assert json.loads((store_copy / "zarr.json").read_text())["consolidated_metadata"]["metadata"]["means/estimate"]

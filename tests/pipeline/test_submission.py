@@ -102,7 +102,7 @@ def test_a_submission_finishes_without_its_client(lab, scheduler, tmp_path):
     assert find_submission(store) == submission
     assert submission.id == store.sessions[-1]["id"]
     assert "finished" not in store.sessions[-1]
-    assert submission.count_tasks() == 6
+    assert submission.count_tasks("there") == 6
     assert any(submission.run in name for name in scheduler.worker_plugins)
     Path("hold").unlink()
     wait_until(lambda: "ended" in ResultStore.open("s.zarr").sessions[-1])
@@ -119,9 +119,9 @@ def test_a_second_session_is_refused_while_tasks_are_left(lab):
     before = file_stamps("s.zarr")
     calls = [
         submit,
-        lambda: pipeline.run("held.py", "s.zarr"),
-        lambda: pipeline.resume("s.zarr"),
-        lambda: pipeline.extend("s.zarr", trials=6),
+        lambda: pipeline.run("held.py", "s.zarr", cluster="there"),
+        lambda: pipeline.resume("s.zarr", cluster="there"),
+        lambda: pipeline.extend("s.zarr", trials=6, cluster="there"),
     ]
     for call in calls:
         with pytest.raises(BusyStoreError) as caught:
@@ -132,6 +132,9 @@ def test_a_second_session_is_refused_while_tasks_are_left(lab):
         assert "dpstudies status --watch" in text
         assert "dpstudies cancel" in text
         assert "\n" not in text
+    for call in (lambda: pipeline.run("held.py", "s.zarr"), lambda: pipeline.resume("s.zarr")):
+        with pytest.raises(BusyStoreError, match=f"{submission.id} .*; name its scheduler with --cluster, or end it"):
+            call()
     assert file_stamps("s.zarr") == before
 
 
@@ -167,13 +170,13 @@ def test_a_run_whose_cluster_fails_its_checks_leaves_an_abandoned_submission_as_
 
     monkeypatch.setattr(import_module("pipeline.writing"), "refuse_unfit_workers", refuse)
     with pytest.raises(BadInputError, match="a worker is unfit"):
-        pipeline.resume("s.zarr")
+        pipeline.resume("s.zarr", cluster="there")
     assert file_stamps("s.zarr") == before
 
 
 def test_cancel_ends_a_submission_and_resume_completes_it(lab, scheduler):
     submission, _ = submit()
-    cancelled = pipeline.cancel("s.zarr")
+    cancelled = pipeline.cancel("s.zarr", cluster="there")
     assert (cancelled.submission, cancelled.n_tasks) == (submission, 6)
     session = ResultStore.open("s.zarr").sessions[-1]
     assert {"cancelled", "ended"} <= session.keys()
@@ -196,23 +199,42 @@ def test_submission_without_tasks_is_taken_over(lab, scheduler):
     submission, _ = submit()
     with Client(scheduler.address, set_as_default=False) as client:
         pipeline.execution.handover.cancel_tasks(client, submission.run)
-    assert submission.count_tasks() == 0
+    assert submission.count_tasks("there") == 0
     Path("hold").unlink()
-    pipeline.resume("s.zarr")
+    pipeline.resume("s.zarr", cluster="there")
     first, second = ResultStore.open("s.zarr").sessions
     assert "abandoned" in first
     assert "finished" not in first
     assert "finished" in second
 
 
-def test_submission_without_a_scheduler_is_taken_over_with_a_warning(lab, monkeypatch):
+@pytest.mark.parametrize("scheduler_is", ["silent", "not named"])
+def test_submission_without_a_scheduler_is_closed_by_cancel(lab, scheduler, monkeypatch, scheduler_is):
+    """The tasks of a closed submission continue on a scheduler that is not named, and cannot write."""
     submission, _ = submit()
     monkeypatch.setattr("pipeline.submission.reach_scheduler", unreachable)
-    assert submission.count_tasks() is None
+    assert submission.count_tasks("there") is None
+    with pytest.raises(
+        BadInputError, match=rf"^cancel requires the scheduler of submission {submission.id} .*--cluster"
+    ):
+        pipeline.cancel("s.zarr")
+    choice = {"cluster": "there"} if scheduler_is == "silent" else {"abandon": True}
+    assert pipeline.cancel("s.zarr", **choice).n_tasks is None
+    before = ResultStore.open("s.zarr").count("p")
     Path("hold").unlink()
-    with pytest.warns(UserWarning, match=f"the scheduler of submission {submission.id} .* does not respond"):
-        pipeline.resume("s.zarr")
+    wait_until(lambda: not scheduler.tasks)
+    assert ResultStore.open("s.zarr").count("p") == before
+    pipeline.resume("s.zarr")
     assert "finished" in ResultStore.open("s.zarr").sessions[-1]
+
+
+def test_another_scheduler_than_that_of_the_submission_is_refused(lab):
+    submission, _ = submit()
+    Path("other.yaml").write_text(yaml.safe_dump({"profiles": {"other": {"address": "tcp://127.0.0.1:1"}}}))
+    for choice in ("other.yaml", "threads"):
+        for call in (submission.count_tasks, lambda choice: pipeline.cancel("s.zarr", cluster=choice)):
+            with pytest.raises(BadInputError, match=rf"^cluster must be .* of submission {submission.id}"):
+                call(choice)
 
 
 def unreachable(profile):
@@ -242,16 +264,25 @@ def test_commands(lab, dpstudies):
     code, out, err = dpstudies("submit", "held.py", "--store", "s.zarr", "--cluster", "there")
     assert code == 0, err
     identifier = find_submission(ResultStore.open("s.zarr")).id
-    assert out.startswith(f"6 tasks submitted as {identifier}; follow them with: dpstudies status --watch s.zarr")
+    assert out.startswith(
+        f"6 tasks submitted as {identifier}; follow them with: dpstudies status --watch s.zarr --cluster there"
+    )
     code, out, err = dpstudies("status", "s.zarr")
     assert code == 3, err
     assert f"submission {identifier} of " in out
-    assert "6 tasks left; cancel them with: dpstudies cancel s.zarr" in out
-    code, _, err = dpstudies("resume", "s.zarr", "--study", "held.py")
+    assert "count its tasks with --cluster, or end it with: dpstudies cancel s.zarr" in out
+    code, out, err = dpstudies("status", "s.zarr", "--cluster", "there")
+    assert code == 3, err
+    assert f"submission {identifier} of " in out
+    assert "6 tasks left; cancel them with: dpstudies cancel s.zarr --cluster there" in out
+    code, _, err = dpstudies("resume", "s.zarr", "--study", "held.py", "--cluster", "there")
     assert code == 2
     assert identifier in err
     assert "6 tasks left" in err
-    code, out, _ = dpstudies("cancel", "s.zarr")
+    code, _, err = dpstudies("cancel", "s.zarr")
+    assert code == 2
+    assert "--cluster [FILE:]PROFILE, or --abandon" in err
+    code, out, _ = dpstudies("cancel", "s.zarr", "--cluster", "there")
     assert code == 3
     assert out.startswith(f"cancelled submission {identifier} of ")
     assert f"continue with: dpstudies resume {shlex.quote('s.zarr')}" in out

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import BadInputError, Status, compact, extend, open_results, resume, run, summarise
-from pipeline.errors import TargetNotReachedError
+from pipeline import BadInputError, Measure, Method, Status, compact, extend, open_results, resume, run, summarise
+from pipeline.errors import TargetNotReachedError, UnreadableStoreError
 from pipeline.precision import goals, growth
 from pipeline.precision.forecast import forecast
 from pipeline.stores import sessions
 from pipeline.stores.asked import Stop
 from pipeline.stores.locations import SESSIONS
+from pipeline.stores.sessions import SESSION_COPIES
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
 from tests.pipeline import toy
@@ -172,6 +173,20 @@ def test_boolean_measures_have_errors_of_fractions(tmp_path, target, least, most
     assert forecast(study, target)
     run(study, tmp_path / "s.zarr", until=target)
     assert least <= open_results(tmp_path / "s.zarr")["single"]["n_asked"].item() <= most
+
+
+@pytest.mark.parametrize("target", ["mcse(heads) <= 10%", "mcse(heads) <= 0.1"])
+def test_event_that_did_not_occur_spends_the_budget(tmp_path, target):
+    def never(data, setting, streams):
+        return {"heads": np.zeros(len(list(streams.generators())), bool)}
+
+    panel = replace(toy.SINGLE, methods=(Method("never", never),), measures=(Measure("heads", "h", dtype="bool"),))
+    study = replace(toy.STUDY, panels=(replace(panel, trials=400, block_trials=50),), claims=(), figures=())
+    with pytest.raises(
+        TargetNotReachedError, match=r"1 of 1 errors are unknown: the estimate of single, never is 0 after"
+    ):
+        run(study, tmp_path / "s.zarr", until=target)
+    assert open_results(tmp_path / "s.zarr")["single"]["stopped"].item() == "trials spent"
 
 
 @pytest.mark.slow
@@ -341,39 +356,74 @@ def test_fixed_run_on_a_store_of_a_run_until_a_target_names_the_commands(store):
         run(STUDY, store)
 
 
-@pytest.mark.slow
-def test_loss_of_the_last_record_leaves_no_negative_counts_and_is_reported(tmp_path, monkeypatch):
+@pytest.mark.parametrize("change", ["flip", "delete", "older record"])
+def test_numbers_asked_for_survive_the_loss_of_a_record(tmp_path, monkeypatch, change):
+    """The copy of a damaged, lost or replaced record is used; without it, nothing is counted or computed."""
     monkeypatch.setattr(sessions, "LEASE_SECONDS", 0.5)  # a session with a damaged record lasts until its lease ends
     path = tmp_path / "s.zarr"
     for bound in ("0.2", "0.09"):
         run(STUDY, path, until=f"mcse(x) <= {bound}", at_most=4000, panels=["p"])
-    n_ok = ResultStore.open(path).count("p")[Status.OK]
-    record = path / SESSIONS / "000002.json"
-    record.write_bytes(record.read_bytes().replace(b"0.09", b"0.08"))
     counts = ResultStore.open(path).count("p")
-    assert (counts[Status.OK], counts[Status.PENDING]) == (n_ok, 0)
-    assert sum(counts.values()) == open_results(path)["p"]["status"].size
+    record, older, copies = (
+        path / key for key in (f"{SESSIONS}/000002.json", f"{SESSIONS}/000001.json", SESSION_COPIES)
+    )
+    content, held = record.read_bytes(), copies.read_bytes()
+
+    def spoil():
+        if change == "delete":
+            record.unlink()
+        else:
+            record.write_bytes(content.replace(b"0.09", b"0.08") if change == "flip" else older.read_bytes())
+
+    spoil()
+    assert ResultStore.open(path).count("p") == counts
     (problem,) = verify(path, study=STUDY, sample=0).problems
-    assert (problem.variable, problem.kind) == ("session 000002.json", "unrecorded")
-    assert "n_asked and stopped have the values of 000001.json" in problem.description
-    assert problem.description.endswith(f"dpstudies extend {path} --until 'mcse(x) <= 0.2'")
+    assert (problem.variable, problem.kind) == ("session 000002.json", "damaged")
+    assert verify(path, study=STUDY, sample=0, repair=True).problems
+    assert not verify(path, study=STUDY, sample=0).problems
+    assert json.loads(record.read_bytes()) == json.loads(content)
+    spoil()
+    copies.write_bytes(held[:-1])
+    if change == "delete":  # the records of later sessions remain, so that a gap is noticed
+        assert (path / SESSIONS / "000003.json").exists()
+    for act in (lambda: ResultStore.open(path).count("p"), lambda: resume(path, study=STUDY)):
+        with pytest.raises(UnreadableStoreError, match=r"000002.json and its copy are damaged.*verify .* --repair"):
+            act()
+    problems = verify(path, study=STUDY, sample=0, repair=True).problems
+    assert "lost" in {problem.kind for problem in problems}
+    assert not verify(path, study=STUDY, sample=0).problems
     extend(path, until="mcse(x) <= 0.09", at_most=4000, study=STUDY)
-    (problem,) = verify(path, study=STUDY, sample=0).problems
-    assert problem.kind == "lost"
-    assert problem.description.endswith("a later session has recorded the numbers of trials asked for")
+    assert ResultStore.open(path).count("p")[Status.PENDING] == 0
 
 
-@pytest.mark.slow
-def test_loss_of_the_only_record_names_the_command_that_records_the_target(tmp_path):
+@pytest.mark.parametrize("lost", [".dpstudies", SESSIONS, "the last record"])
+def test_loss_of_records_with_their_copies_is_noticed(tmp_path, lost):
+    """Without any record, or without copies that would name a later one, nothing is counted or computed."""
     path = tmp_path / "s.zarr"
-    run(STUDY, path, until=TARGET, at_most=4000, panels=["p"])
-    record = path / SESSIONS / "000001.json"
-    record.write_bytes(record.read_bytes().replace(b"0.05", b"0.04"))
-    assert ResultStore.open(path).count("p")[Status.PENDING] > 0
-    (problem,) = verify(path, study=STUDY, sample=0).problems
-    assert problem.kind == "lost"
-    assert "every trial of its panels now counts as asked for" in problem.description
-    assert problem.description.endswith(f"dpstudies extend {path} --until TARGET")
+    for bound in ("0.2", "0.09"):
+        run(STUDY, path, until=f"mcse(x) <= {bound}", at_most=4000, panels=["p"])
+    before = ResultStore.open(path).count("p")
+    if lost == "the last record":
+        (path / SESSIONS / "000002.json").unlink()
+    else:
+        shutil.rmtree(path / lost)
+    (path / SESSION_COPIES).unlink(missing_ok=True)
+    records = sorted(path.rglob("*.json"))
+    for act in (
+        lambda: ResultStore.open(path).count("p"),
+        lambda: resume(path, study=STUDY),
+        lambda: open_results(path),
+    ):
+        with pytest.raises(UnreadableStoreError, match=r"sessions.json, are damaged.*verify .* --repair"):
+            act()
+    assert sorted(path.rglob("*.json")) == records  # no session has begun, which would write new copies
+    for repair in (False, True):
+        problems = verify(path, study=STUDY, sample=0, repair=repair).problems
+        assert "sessions.json" in {problem.variable for problem in problems}
+    assert not verify(path, study=STUDY, sample=0).problems
+    extend(path, until="mcse(x) <= 0.09", at_most=4000, study=STUDY)
+    after = ResultStore.open(path).count("p")
+    assert (after[Status.PENDING], after[Status.OK] >= before[Status.OK]) == (0, True)
 
 
 @pytest.mark.slow

@@ -8,7 +8,9 @@ import pytest
 import zarr
 
 from pipeline import resume
+from pipeline.blocks.evaluate import Block
 from pipeline.errors import BadInputError, BusyStoreError, IncompleteStoreError, UnreadableStoreError
+from pipeline.stores.commits import Planned
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
@@ -97,9 +99,13 @@ def test_block_without_status_is_pending_and_not_a_problem(store_copy):
 
 @pytest.mark.slow
 def test_different_values_are_reported_and_replaced_on_request(complete_store, store_copy):
-    array = zarr.open_group(store_copy)["means/estimate"]
-    # Change the chunks at all values of the factors that the method does not use.
-    array[0, 0, :, :, 0, 1] = np.nextafter(array[0, 0, 0, 0, 0, 1], 9)
+    panel, block = STUDY.panel("means"), Block("means", 0, range(4))
+    setting = panel.settings()[0]
+    with writing(store_copy) as store:
+        outcome = store.read(panel, block, setting)
+        outcome.values["estimate"][1] = np.nextafter(outcome.values["estimate"][1], 9)
+        with store.commit([Planned(panel, block, [setting], [setting])]) as commit:
+            commit.write(panel, block, setting, outcome)
     changed = file_stamps(store_copy)
     (problem,) = checked(store_copy, sample=None).problems
     assert (problem.variable, problem.kind) == ("estimate", "different")

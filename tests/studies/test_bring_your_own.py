@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,21 @@ import xarray as xr
 from scipy import stats
 
 import pipeline
-from mechanisms import audit_counts
+from mechanisms import MECHANISMS, audit_counts
+from mechanisms.conjugate import count_candidates
+from pipeline import claim, verdict
 from pipeline.declare.source import find_study, load_object
 from pipeline.errors import BadInputError
+from pipeline.stores.store import ResultStore
+from pipeline.verify import verify
 from studies import MODULES, STUDIES
 from studies.audits import REGISTERED, Question, audit_named
+from studies.counts.added_mechanisms import audited_sizes, rank_added
+from studies.counts.hellinger_accuracy import with_mechanisms
+from studies.counts.page_tables import compare_accuracy
+from studies.figures.shared import looks_of
+from studies.report import write_report
+from studies.styles import MECHANISM_STYLES, label_method, stored_audits
 from tests.statistical import assert_frequencies, assert_mean_within
 
 ROOT = Path(__file__).parents[2]
@@ -143,6 +154,7 @@ def test_extended_study_of_the_readme(command, folder, published, tmp_path):
     assert (new.status == 1).all()
     for n in (20, 40):
         assert_mean_within(new.hellinger.sel(n=n), float(new.expected_hellinger.sel(n=n)))
+    assert stored_audits(mine, "mechanism")["randomised-response"]["n"] == 40
     code, out, _ = command("report", "my.zarr", "--figures", "figures")
     assert code == 0
     assert "reproduced: With 2 categories, geometric noise" not in out  # the claim needs other n
@@ -152,6 +164,105 @@ def test_extended_study_of_the_readme(command, folder, published, tmp_path):
     assert command("resume", "../my.zarr")[0] == 0
     code, out, _ = command("trial", "../my.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "7")
     assert (code, "DIFFERENT" in out) == (0, False)
+
+
+GEOMETRIC = MECHANISMS["geometric"]
+BROKEN = replace(GEOMETRIC, name="ten-times", release=lambda p, c, e, d: GEOMETRIC.release(p, c, 10 * e, d))
+HONEST = replace(GEOMETRIC, name="half", release=lambda p, c, e, d: GEOMETRIC.release(p, c, e / 2, d))
+
+
+def without_pmf(prior, counts, epsilon, delta):
+    release = copy(GEOMETRIC.release(prior, counts, epsilon, delta))
+    return type("NoPmf", (type(release),), {"log_pmf": refuse_pmf})(*vars(release).values())
+
+
+def refuse_pmf(self):
+    raise ValueError("no pmf\nis known")
+
+
+UNKNOWN = replace(GEOMETRIC, name="no-pmf", release=without_pmf)
+
+
+def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
+    """Store, legend, tables and page show that a mechanism is broken, audited or unaudited, and ranks the others."""
+    published = STUDIES["hellinger-accuracy"]
+    panel = with_mechanisms(published.panel("k2"), BROKEN, HONEST, UNKNOWN)
+    known = ["geometric", "laplace", "laplace-dimension", "local"]
+    values = {"n": [10, 20], "mechanism": [*known, "ten-times", "half", "no-pmf"]}
+
+    @claim("mine-is-best", "Mine is best.", needs={"k2": {"mechanism": ("ten-times",)}}, kind="addition", level=0)
+    def best(summaries):
+        return verdict(True, "It is.")
+
+    study = replace(published, panels=(panel,), claims=(best,))
+    pipeline.run(study, tmp_path / "s.zarr", values=values, trials=100, allow_failures=True)
+    ds = xr.open_zarr(tmp_path / "s.zarr", group="k2")
+    audits = stored_audits(ds, "mechanism")
+    assert {name: (one["verdict"], one.get("n"), one["states"]) for name, one in audits.items()} == {
+        "ten-times": ("broken", audits["ten-times"]["n"], "1-DP"),
+        "half": ("holds", 20, "1-DP"),
+        "no-pmf": ("unaudited", None, "1-DP"),
+    }
+    np.testing.assert_allclose([audits["ten-times"]["loss"], audits["half"]["loss"]], [10.0, 0.5])
+    assert audits["no-pmf"]["evidence"].endswith("no audit at n = 1: no pmf is known")
+    labels = [label_method(ds, "mechanism", name) for name in ("ten-times", "half", "no-pmf", "laplace")]
+    n = audits["ten-times"]["n"]
+    broken = f"ten-times (broken: loses 10 at n = {n})"
+    assert labels == [broken, "half (audited to n = 20)", "no-pmf (unaudited)", "laplace"]
+    summary = pipeline.summarise(ds.load())
+    looks = looks_of(MECHANISM_STYLES, "mechanism", [summary])
+    assert (looks[broken].origin, looks["half (audited to n = 20)"].origin) == ("broken", "")
+    rows = {row[0]: row for row in rank_added({"k2": summary}).rows}
+    assert rows["ten-times"][2:4] == (f"broken: loses 10 at n = {n}", "not ranked, as its guarantee is broken")
+    assert rows["half"][3] == "rank 3 of 4, behind laplace at every n"
+    assert "added" in {row[1] for row in compare_accuracy({"k2": summary}).rows}
+    assert (
+        f"audit of ten-times in panel k2: broken: loses 10 at n = {n}\n"
+        in command("status", str(tmp_path / "s.zarr"))[1]
+    )
+    opened = ResultStore.open(str(tmp_path / "s.zarr"))
+    ((_, finding),) = write_report(opened, study.from_spec(opened.spec), tmp_path / "page.html")
+    assert finding.evidence == f"It is. Audit of ten-times: broken: loses 10 at n = {n}."
+    page = (tmp_path / "page.html").read_text()
+    for text in (f"loses 10 at n = {n}", "behind laplace at every n", "no-pmf (unaudited)"):
+        assert text in page
+    verified = verify(tmp_path / "s.zarr", study=study)
+    assert not verified.problems
+
+
+def test_built_in_mechanisms_are_not_audited_again():
+    assert not any(method.audit for panel in STUDIES["hellinger-accuracy"].panels for method in panel.methods)
+
+
+@pytest.mark.parametrize(("k", "seconds"), [(2, 10.0), (3, 10.0), (4, 10.0), (3, 0.0), (2, 1e6)])
+def test_audits_of_an_added_mechanism_fit_into_their_time(k, seconds):
+    """If the time of an audit is proportional to its work, all audits fit, and twice as many records would not."""
+    audited, times = [], []
+    for n in audited_sizes(500, k, lambda: seconds - sum(times)):
+        audited.append(n)
+        times.append(1e-6 * count_candidates(n, k) ** 2)
+    assert audited[0] == 1
+    assert len(audited) == 1 or sum(times) <= seconds
+    if audited[-1] < 500:
+        assert sum(times) + 1e-6 * count_candidates(2 * audited[-1], k) ** 2 > seconds
+    assert (audited[-1] == 500) is (k == 2)
+
+
+def test_audit_without_time_is_of_one_record():
+    panel = with_mechanisms(STUDIES["hellinger-accuracy"].panel("k3"), HONEST)
+    assert panel.methods[-1].audit(panel, seconds=0.0)["n"] == 1
+
+
+def test_audits_are_kept_when_a_store_grows(tmp_path):
+    panel = with_mechanisms(STUDIES["hellinger-accuracy"].panel("k2"), HONEST, BROKEN)
+    study = replace(STUDIES["hellinger-accuracy"], panels=(panel,), claims=())
+    chosen = {"n": [4], "mechanism": ["half"]}
+    pipeline.run(study, tmp_path / "s.zarr", values=chosen, trials=10)
+    before = stored_audits(xr.open_zarr(tmp_path / "s.zarr", group="k2"), "mechanism")
+    pipeline.extend(tmp_path / "s.zarr", study=study, values={"n": [8], "mechanism": ["ten-times"]})
+    after = stored_audits(xr.open_zarr(tmp_path / "s.zarr", group="k2"), "mechanism")
+    assert after["half"] == before["half"]
+    assert after["ten-times"]["verdict"] == "broken"
 
 
 @pytest.mark.slow

@@ -8,6 +8,10 @@ import pytest
 import xarray as xr
 import yaml
 
+from pipeline.blocks.evaluate import Block
+from pipeline.stores.commits import Planned
+from pipeline.stores.sessions import Session
+from pipeline.stores.store import ResultStore
 from studies import STUDIES, cli
 
 ROOT = Path(__file__).parents[2]
@@ -74,12 +78,16 @@ def test_mechanism_beyond_its_largest_size_does_not_apply(command, tmp_path):
 
 
 def test_trial_that_differs_exits_with_1(command, tmp_path):
-    """If a stored number was changed, recomputing its trial gives exit code 1; another trial gives exit code 0."""
+    """If a committed number differs, recomputing its trial gives exit code 1; another trial gives exit code 0."""
     command(*SMALL, "--store", "s.zarr")
-    import zarr
-
-    array = zarr.open_group(tmp_path / "s.zarr")["k2/hellinger"]
-    array[1, 0, 5] = array[1, 0, 5] + 1e-15
+    with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
+        store = ResultStore.open(tmp_path / "s.zarr", session.id)
+        panel = STUDIES["hellinger-accuracy"].from_spec(store.spec).panel("k2")
+        setting, block = panel.settings()[0], Block("k2", 1, range(100))
+        outcome = store.read(panel, block, setting)
+        outcome.values["hellinger"][5] += 1e-15
+        with store.commit([Planned(panel, block, [setting], [setting])]) as commit:
+            commit.write(panel, block, setting, outcome)
     code, out, _ = command("trial", "s.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "5")
     (line,) = [line for line in out.splitlines() if "DIFFERENT" in line]
     assert (code, line.split()[0], out.count("(stored: ")) == (1, "smooth", 1)

@@ -19,11 +19,11 @@ from studies.inference import formula_errata as inference_errata
 from studies.renyi import formula_errata as renyi_errata
 from studies.report import collection as collection_module
 from studies.report import results
-from studies.report.collection import list_comparisons, tabulate_audits, verdicts_as_markdown
+from studies.report.collection import tabulate_audits, verdicts_as_markdown
 from studies.report.errata import list_errata
 from studies.report.papers import PAPERS
 from studies.report.provenance import describe_folder
-from studies.report.results import load_results
+from studies.report.results import list_comparisons, load_results
 
 FEW = {
     "gibbs-traces": Scale(values={"iteration": (0, 1, 2)}),
@@ -89,7 +89,7 @@ def test_run_all_twice_then_report(command, tmp_path, few):
     assert all(line.count(" | ") == 2 for line in lines[4:])
     _lose_records(tmp_path / "lab", "gibbs-traces")
     found, _ = load_results("lab")
-    assert [len(one.sessions) for one in found.values()] == [0, 1, 1]
+    assert [len(one.sessions) for one in found.values()] == [1, 1, 1]  # a damaged record is read from its copy
     assert [row[0] for row in collection_module._times(found).rows] == [*few, "all"]
     origin = verdicts_as_markdown([], found)
     assert origin.count("`dpstudies run all --store lab --scale quick`") == 1
@@ -97,6 +97,9 @@ def test_run_all_twice_then_report(command, tmp_path, few):
     first["command"] = "dpstudies run renyi-curves"
     assert ": `dpstudies run renyi-curves`, `dpstudies run all --store lab" in verdicts_as_markdown([], found)
     _lose_records(tmp_path / "lab", *few)
+    for name in few:
+        assert command("status", f"lab/{name}.zarr")[0] == 3
+        assert command("verify", f"lab/{name}.zarr", "--sample", "0", "--repair")[0] == 0
     found, _ = load_results("lab")
     assert verdicts_as_markdown([], found).startswith("The records of the sessions that computed these results were lo")
     assert [row[0] for row in describe_folder("lab", found)] == ["Folder", "Page written by"]

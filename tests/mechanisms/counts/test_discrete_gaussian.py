@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
@@ -16,10 +17,11 @@ from mechanisms import (
     enumerate_candidates,
     hellinger,
     privacy_loss_distribution,
+    publish_counts,
 )
 from mechanisms.conjugate import posterior
 from mechanisms.counts.discrete_gaussian import GaussianLatticeRelease, discrete_gaussian_counts
-from mechanisms.counts.gaussian_lattice import calibrate_noise_std
+from mechanisms.counts.gaussian_lattice import calibrate_noise_std, loss_distribution, omitted_mass
 from mechanisms.renyi.concentrated import concentrated_epsilon
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -91,6 +93,46 @@ def test_calibrated_delta_is_attained_and_exceeded_with_less_noise(k, epsilon, d
         profile = discrete_gaussian_counts(np.ones(k), counts, factor * noise_std).profile()
         assert (profile.delta(epsilon) <= delta * (1 + 1e-3)) is holds  # the interpolation error is below 0.1 %
     assert concentrated_epsilon(noise_std**-2, delta) >= epsilon * (1 - 1e-9)
+
+
+def delta_in_digits(noise_std, epsilon, k):
+    """Return δ(ε) at k = 2 or 3 in 60-digit arithmetic, from the pmf of t = vⱼ − vᵢ."""
+    with mpmath.workdps(60):
+        variance = mpmath.mpf(noise_std) ** 2
+        reach = math.ceil(60 * noise_std) + 60
+        others = [0] if k == 2 else range(-reach, reach + 1)  # u = vᵢ + vⱼ, which is minus the entry of v₃
+        weights = [mpmath.exp(-u * u / (4 * variance) - (u * u / (2 * variance) if k == 3 else 0)) for u in others]
+        parity = [mpmath.fsum(w for u, w in zip(others, weights, strict=True) if u % 2 == p) for p in (0, 1)]
+        masses = {t: mpmath.exp(-t * t / (4 * variance)) * parity[t % 2] for t in range(-reach, reach + 1)}
+        losing = [(p, (1 - t) / variance) for t, p in masses.items() if (1 - t) / variance > epsilon]
+        return mpmath.fsum(p * -mpmath.expm1(epsilon - loss) for p, loss in losing) / mpmath.fsum(masses.values())
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [(1.0, 1e-6), (1.0, 1e-13), (1.0, 1e-21), (1.0, 1e-30), (8.0, 1e-100), (20.0, 1e-250), (300.0, 1e-30), (0.1, 0.01)],
+)
+def test_calibrated_delta_equals_high_precision_arithmetic(epsilon, delta, k):
+    """δ at the calibrated σ is at most as stated and, except near a likely loss, exceeded with 0.1 % less noise."""
+    noise_std = calibrate_noise_std(epsilon, delta, k)
+    assert delta_in_digits(noise_std, epsilon, k) <= delta
+    assert delta_in_digits(0.999 * noise_std, epsilon, k) > delta
+
+
+def test_delta_below_the_limit_is_refused_before_any_draw(monkeypatch):
+    monkeypatch.setattr("mechanisms.exact_noise.integer_gaussian", None)
+    with pytest.raises(ValueError, match=r"delta must be >= 1e-250 for discrete Gaussian noise, got 1e-260; choose"):
+        publish_counts("discrete-gaussian", [40, 25, 10], 1.0, delta=1e-260)
+
+
+@pytest.mark.parametrize("noise_std", [0.3, 2.0, 30.0])
+def test_omitted_mass_bounds_the_tail(noise_std):
+    """The bound is at least the probability of the losses that the table omits, at each reach."""
+    far, near = loss_distribution(3, noise_std, 20.0), loss_distribution(3, noise_std, 3.0)
+    beyond = far[1][far[0] > near[0].max()].sum()
+    assert 0 < beyond <= omitted_mass(noise_std, 3.0)
+    assert omitted_mass(noise_std, 3.0) < 0.02
 
 
 @pytest.mark.parametrize("order", [2, 3, 5])

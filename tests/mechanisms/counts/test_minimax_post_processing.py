@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from mechanisms import MECHANISMS
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.counts import minimax_post_processing as module
 from mechanisms.counts.k_norm import k_norm_counts
 from mechanisms.counts.lattice_classes import lattice_classes
 from mechanisms.counts.minimax_post_processing import (
+    MAX_EPSILON,
     SLACK,
     minimax_counts,
     minimax_post_processing,
@@ -114,3 +117,30 @@ def test_invalid_input_raises(call, message):
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 8.0, MAX_EPSILON])
+@pytest.mark.parametrize(
+    ("prior", "n"), [([1, 1], 6), ([1, 1, 1], 4), ([0.1, 0.1, 0.1], 4), ([1e4, 1, 1], 6), ([50, 1, 3], 4)]
+)
+def test_worst_case_is_verified_up_to_the_largest_epsilon(prior, n, epsilon):
+    """The worst case is near its lower bound, which is below the mean distance of the K-norm release itself."""
+    table = minimax_post_processing(prior, n, epsilon)
+    assert 0 < table.smallest_worst_case <= table.worst_case <= table.smallest_worst_case * (1 + SLACK) * (1 + 1e-3)
+    plain = max(k_norm_counts(prior, c, epsilon).expected_hellinger() for c in enumerate_candidates(n, len(prior)))
+    assert table.smallest_worst_case <= plain * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [12.5, 18.0, 25.0])
+def test_larger_epsilon_is_refused_with_the_limit(epsilon):
+    with pytest.raises(ValueError, match="epsilon must be <= 12 for the linear program, got"):
+        minimax_post_processing([1, 1, 1], 4, epsilon)
+    with pytest.raises(ValueError, match="epsilon must be at most 12 for k-norm-minimax, got"):
+        MECHANISMS["k-norm-minimax"].build([1, 1, 1], [2, 1, 1], epsilon)
+
+
+def test_unverified_solution_is_refused(monkeypatch):
+    """At ε = 18 and k = 2, distances are below the tolerance of the solver, and the solution is refused."""
+    monkeypatch.setattr(module, "MAX_EPSILON", 20.0)
+    with pytest.raises(ValueError, match=r"the worst case of a solution must be at most .* by its lower bound, got"):
+        minimax_post_processing([1, 1], 5, 18.0)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from mechanisms import FAMILIES, Guarantee, Neighbouring, audit_sums
 from mechanisms.inference.noisy_statistics import laplace_guarantee, laplace_scale
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.noise import Noise
 
 REPLACED, ADDED = Neighbouring
 BOUNDS = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}
@@ -60,6 +63,52 @@ def test_loss_is_largest_at_extreme_records(name, relation):
     assert 0.8 * largest < seen <= largest
 
 
+def test_addition_compares_the_empty_data_set():
+    for name in FAMILIES:
+        found = audit_sums(name, 1.0, BOUNDS.get(name), ADDED)
+        assert (found.witness.dataset.size, len(found.witness.neighbour)) == (0, 1)
+
+
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+@pytest.mark.parametrize("bounds", [(5e49, 1e50), (-1e50, 1e50), (2.0**53, 2.0**53 + 2), (1e-50, 3e-50), (-3.0, -1.0)])
+@pytest.mark.parametrize("name", ["normal", "normal-unknown-variance"])
+def test_loss_is_exact_at_huge_and_tiny_bounds(name, bounds, outside):
+    """The loss at scale Δ is 1, where Δ is the sensitivity of the release, and larger with 1 % less noise."""
+    c = [Fraction(v) for v in bounds]
+    c += [Fraction(0)] if outside == "drop" else []
+    square = name != "normal"
+    sensitivity = 2.25 if square else float(max(abs(x - y) for x in c for y in c))
+    found = audit_sums(name, sensitivity, bounds, outside=outside)
+    assert found.epsilon == pytest.approx(1.0, rel=1e-12)
+    assert audit_sums(name, 0.99 * sensitivity, bounds, outside=outside).epsilon > 1.009
+
+
+def test_loss_of_sums_is_stated_for_a_public_unit():
+    assert audit_sums("normal", 1e50, (5e49, 1e50)).epsilon == 1.0
+
+
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+@pytest.mark.parametrize("relation", Neighbouring)
+@pytest.mark.parametrize("bounds", [(-2.0, 1.0), (0.1, 0.3), (-0.4, 0.2), (1.0, 4.0)])
+@pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.0), (2.0, 0.7), (0.3, 5.0)])
+def test_loss_with_squares_is_the_largest_over_a_grid(bounds, relation, outside, scales):
+    """With one scale per component, the loss is the supremum over a fine grid of records in and outside the bounds."""
+    grid = np.concatenate([[bounds[0] - 1, bounds[1] + 1], np.linspace(*bounds, 2001)])
+    c = ReleaseModel("normal-unknown-variance", 1, Noise("laplace", 1.0), bounds, outside).contributions(grid)
+    weights = np.broadcast_to(scales, 2)
+    others = np.append(c, 0.0) if relation is ADDED else c
+    first = c if relation is REPLACED else np.zeros(1)
+    changes = np.abs(first[:, None] - others) / weights[0] + np.abs(first[:, None] ** 2 - others**2) / weights[1]
+    found = audit_sums("normal-unknown-variance", scales, bounds, relation, outside=outside)
+    assert changes.max() <= found.epsilon * (1 + 1e-12)
+    assert found.epsilon <= changes.max() * (1 + 1e-5)
+
+
+def test_clamped_records_lose_less_than_dropped_ones():
+    assert audit_sums("normal", 1.0, (2.0, 3.0)).epsilon == 3.0
+    assert audit_sums("normal", 1.0, (2.0, 3.0), outside="clamp").epsilon == 1.0
+
+
 def test_guarantee_under_another_relation_raises():
     for audited, stated in ((REPLACED, ADDED), (ADDED, REPLACED)):
         found = audit_sums(FAMILIES["binomial"], 1.0, relation=audited)
@@ -99,3 +148,5 @@ def test_invalid_arguments_raise():
         audit_sums(FAMILIES["binomial"], 1.0, epsilons=(-1.0,))
     with pytest.raises(ValueError, match="bounds must be"):
         audit_sums(FAMILIES["poisson"], 1.0)
+    with pytest.raises(ValueError, match="noise_scale must be one number, got 2; pass one scale"):
+        audit_sums(FAMILIES["binomial"], (1.0, 2.0))

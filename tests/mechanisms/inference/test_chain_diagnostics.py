@@ -57,3 +57,12 @@ def test_constant_chains_have_no_rhat():
 def test_short_chains_are_refused(shape):
     with pytest.raises(ValueError, match="draws must have shape"):
         diagnose_chains(np.zeros(shape))
+
+
+def test_chains_with_nan_have_no_effective_draws():
+    draws = np.random.default_rng(1).normal(size=(2, 4, 100))
+    draws[0, 2, 50] = np.nan
+    rhat, ess = diagnose_chains(draws)
+    assert np.isnan(rhat[0])
+    assert ess[0] == 0.0
+    assert ess[1] > 100

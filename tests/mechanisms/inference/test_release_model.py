@@ -146,16 +146,31 @@ def test_counts_whose_sum_is_not_n_are_surprising(name):
 
 @pytest.mark.parametrize("name", ["laplace", "gaussian"])
 def test_sums_whose_squares_are_impossible_are_surprising(name):
-    """A sum of 400 of 100 records requires a sum of squares of 1,600."""
-    model = ReleaseModel("normal-unknown-variance", 100, Noise(name, 10.0), (-5.0, 5.0), "clamp")
-    assert model.is_surprising([400.0, 0.0])
-    assert not model.is_surprising([400.0, 1_600.0])
-    assert not model.is_surprising([20.0, -10.0])
+    """A sum of 80 of 100 records in [−1, 1] requires a sum of squares of 64."""
+    model = ReleaseModel("normal-unknown-variance", 100, Noise(name, 2.0), (-5.0, 5.0), "clamp")
+    assert model.is_surprising([80.0, 0.0])
+    assert not model.is_surprising([80.0, 64.0])
+    assert not model.is_surprising([4.0, -2.0])
 
 
 def test_releases_of_unknown_variance_are_rarely_surprising():
     """Releases that the model draws are flagged with the stated probability of about 1e-6 at most."""
-    model = ReleaseModel("normal-unknown-variance", 100, Noise("laplace", 10.0), (-5.0, 5.0), "clamp")
+    model = ReleaseModel("normal-unknown-variance", 100, Noise("laplace", 2.25), (-5.0, 5.0), "clamp")
     rng = np.random.default_rng(1)
     theta = model.draw_parameters(rng, (0.0, 1.0, 3.0, 2.0), 2_000)
     assert not any(model.is_surprising(y) for y in model.draw_release(rng, theta))
+
+
+def test_moments_of_clamped_records_equal_draws_and_limits():
+    """Mean and variance of clamped records agree with draws; a mean without clamping does not (negative control)."""
+    model = ReleaseModel("normal-unknown-variance", 5, LAPLACE, (-1.0, 3.0), "clamp")
+    rng = np.random.default_rng(3)
+    for mu, variance in ((0.5, 1.0), (-2.0, 4.0), (6.0, 2.0)):
+        records = np.clip(mu + math.sqrt(variance) * rng.standard_normal(200_000), -1.0, 3.0)
+        mean, spread = model.released_moments([mu, variance])
+        assert_mean_within(records, mean)
+        assert_mean_within((records - mean) ** 2, spread)
+        with pytest.raises(AssertionError, match="is not within"):
+            assert_mean_within(records, mu + 0.01)
+    extreme = model.released_moments([[1e300, 1.0], [-1e200, 1e-300], [0.0, 1e300], [1.0, 0.0]])
+    np.testing.assert_allclose(extreme, [[3.0, 0.0], [-1.0, 0.0], [1.0, 4.0], [1.0, 0.0]], atol=2e-3)

@@ -151,3 +151,17 @@ def test_invalid_parameters_raise(parameters, message):
 def test_invalid_values_raise(values):
     with pytest.raises(ValueError, match="values must be 5 numbers"):
         SparseVector(5, 1.0).release(np.random.default_rng(1), values)
+
+
+@pytest.mark.parametrize("noise_factor", [0.05, 0.3, 0.6, 0.74, 0.75, 1.0, 2.0])
+@pytest.mark.parametrize(("n_values", "epsilon"), [(10, 1.0), (3, 0.2), (50, 4.0)])
+def test_guarantee_is_not_below_the_exact_loss(n_values, epsilon, noise_factor):
+    """With less noise than the proof requires, the guarantee is the exact loss."""
+    search = SparseVector(n_values, epsilon, share=0.5, doublings=4, noise_factor=noise_factor)
+    assert search.guarantee.epsilon >= max(search.loss(), epsilon)
+    assert search.guarantee.epsilon <= max(search.loss() * (1 + 1e-9), epsilon)
+
+
+def test_guarantee_of_a_calibrated_search_is_epsilon():
+    assert calibrate_search(8, 1.0, share=0.5, doublings=4).guarantee.epsilon == 1.0
+    assert SparseVector(10, 1.0, noise_factor=0.05).guarantee.epsilon == pytest.approx(12.72, abs=0.01)

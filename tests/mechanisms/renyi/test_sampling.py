@@ -155,7 +155,9 @@ def test_critical_order(name, coefficient, prior, n):
     assert mechanism.critical_order == pytest.approx(expected, rel=1e-15)
     assert math.isfinite(mechanism.renyi_epsilon(expected * (1 - 1e-9)))
     assert mechanism.renyi_epsilon(expected * (1 + 1e-9)) == math.inf
-    assert mechanism.guarantee(1.05) == RenyiGuarantee(1.05, mechanism.renyi_epsilon(1.05))
+    stated = mechanism.guarantee(1.05)
+    assert (type(stated), stated.order) == (RenyiGuarantee, 1.05)
+    assert mechanism.renyi_epsilon(1.05) < stated.epsilon < mechanism.renyi_epsilon(1.05) * (1 + 1e-11)
     with pytest.raises(ValueError, match=f"order must be < .* for {name}"):
         mechanism.guarantee(expected + 0.1)
 
@@ -288,3 +290,40 @@ def test_invalid_targets_raise(order, epsilon, message):
     if order < 1:
         with pytest.raises(ValueError, match=message):
             renyi_sampler("diffused", (6, 12), 100, 0.5).renyi_epsilon(order)
+
+
+def divergence_in_digits(mechanism, order):
+    """Return the largest divergence for k ≥ 3 in 60-digit arithmetic, with η and s in real arithmetic."""
+    with mpmath.workdps(60):
+        prior_weight, step = (mpmath.mpf(1), mpmath.mpf(mechanism.coefficient))
+        if mechanism.name == "concentrated":
+            prior_weight, step = 1 / step, mpmath.mpf(1)
+        low, second = sorted(prior_weight * mpmath.mpf(alpha) for alpha in mechanism.prior)[:2]
+        order = mpmath.mpf(order)
+
+        def cell(x, move):
+            if x + order * move <= 0:
+                return mpmath.inf
+            logs = mpmath.loggamma(x + order * move) - order * mpmath.loggamma(x + move)
+            return logs / (order - 1) + mpmath.loggamma(x)
+
+        return max(cell(a, step) + cell(b + step, -step) for a, b in ((low, second), (second, low)))
+
+
+@pytest.mark.parametrize("gap", [1e-15, 4e-15, 1e-14, 1e-12, 1e-9, 1e-3])
+@pytest.mark.parametrize("name", ["diffused", "concentrated"])
+def test_guarantee_is_not_understated_near_the_critical_order(name, gap):
+    """The stated divergence is at least that in 60 digits, and close to it where parameters are exact."""
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        coefficient = float(rng.uniform(0.05, 1.0))
+        mechanism = renyi_sampler(name, rng.uniform(0.1, 9.0, 3), 20, coefficient)
+        order = mechanism.critical_order * (1 - gap)
+        exact = divergence_in_digits(mechanism, order)
+        try:
+            stated = mechanism.guarantee(order).epsilon
+        except ValueError:
+            assert gap < 1e-14
+            continue
+        assert stated >= exact
+        assert gap < 1e-13 or stated <= exact * (1 + 1e-3)

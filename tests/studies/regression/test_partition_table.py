@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import zarr
 
+from mechanisms.privacy import Guarantee
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import partition_quantile
@@ -19,7 +20,7 @@ from mechanisms.regression.quantile_methods import QUANTILE_METHODS
 from mechanisms.regression.statistics import partition_statistics
 from pipeline import Streams
 from pipeline.errors import BadInputError
-from studies.regression.partition_release import LARGEST_NUMBER
+from studies.regression.partition_release import LARGEST_NUMBER, Release
 from studies.regression.partition_table import Request, find_prior, release_table
 
 N, M = 3004, 30
@@ -67,13 +68,15 @@ def test_report_of_partitions_and_budget(partition):
     _, out, _ = partition(*AT, *CUTOFFS, "--seed", 1)
     assert "3,004 rows, divided at random into 30 partitions of 100 rows, 4 of them with one more" in out
     assert (
-        "normality-corrected: budget spent: 3 x 1 nats, 3-DP in total, for tables of numbers up to 1e+140 (replace one "
-        "record" in out
+        "normality-corrected: no budget spent; a release would spend 3 x 1 nats, 3-DP in total, for tables of numbers "
+        "up to 1e+140 (replace one record" in out
     )
+    assert "budget spent:" not in out
+    assert "epsilon" not in values(out)
     assert "rehearsal: noise from a seed does not protect real data" in out
     _, out, _ = partition(*AT, *QUANTILES, "--partitions", 4, "--seed", 1, "--epsilon", 3)
     assert "4 partitions of 751 rows\n" in out
-    assert "quantile-centred: budget spent: 0.6 + 3 x 2.4 nats, 7.8-DP in total" in out
+    assert "quantile-centred: no budget spent; a release would spend 0.6 + 3 x 2.4 nats, 7.8-DP in total" in out
     assert "misplaced" not in partition(*AT, *QUANTILES, "--epsilon", 9, "--seed", 1)[1]
 
 
@@ -83,6 +86,9 @@ def test_release_without_a_seed_is_drawn_exactly(partition):
         assert code == 0
         assert "the noise was drawn exactly, with fresh entropy of the operating system" in out
         assert "rehearsal" not in out
+        assert "budget spent: " in out
+        assert "no budget spent" not in out
+        assert "epsilon" in values(out)
 
 
 @pytest.mark.parametrize("at", [CUTOFFS, (*UNRELIABLE, "--epsilon", "4")], ids=["cutoffs", "probabilities"])
@@ -174,11 +180,11 @@ def test_every_method_is_accurate_and_reports_its_loss(tables, name):
         spent = np.inf if name.endswith("-noiseless") else 20.0 * M
         assert found.guarantee is None
         assert "NOT PRIVATE" in found.budget
-        np.testing.assert_allclose(found.values["epsilon"], spent)
+        np.testing.assert_allclose(found.each_epsilon, spent)
     else:
         shared = 4.0 if name == "quantile-centred" else 0.0  # one scale is released for both quantiles
         assert found.guarantee.epsilon == pytest.approx(40.0 - shared)
-        np.testing.assert_allclose(found.values["epsilon"], 20.0 - shared)
+        np.testing.assert_allclose(found.each_epsilon, 20.0 - shared)
 
 
 def test_priors_and_models(tables):
@@ -234,25 +240,33 @@ def test_output_files(partition, tmp_path, suffix, method):
     else:
         facts = json.loads(file.read_text())
         stored = pd.DataFrame(facts["values"])
-        assert facts["budget"] in out
+        assert facts["budget"] is None
     noise = np.maximum(stored["noise"], 1e-9)
     assert np.all(np.abs(stored["quantile"] - printed["quantile"].astype(float)) <= 0.05 * noise)
     assert bool(facts["rehearsal"]) is True
     assert (facts["method"], facts["n_rows"], facts["n_partitions"]) == (method, N, M)
-    private = method == "quantile"
-    assert isclose(facts["total_epsilon"], 3.0) if private else pd.isna(facts["total_epsilon"])
+    assert pd.isna(facts["total_epsilon"])
+    assert "epsilon" not in stored
+    if method == "quantile":
+        code, out, _ = partition(*AT, *QUANTILES, "--method", method, "--mu", 0.001, "--output", file)
+        facts = pd.read_csv(file).iloc[0] if suffix == "csv" else json.loads(file.read_text())
+        assert (code, bool(facts["rehearsal"]), isclose(facts["total_epsilon"], 3.0)) == (0, False, True)
+        assert suffix == "csv" or facts["budget"] in out
 
 
 def test_failed_search_for_bounds_is_reported(partition):
-    """If the search for bounds fails, the output gives advice, and the budget is spent."""
+    """If the search for bounds fails, the output gives advice; only a release has spent its budget."""
     code, out, _ = partition(
         *AT, "--probabilities", "0.5", "--method", "quantile", "--mu", "1e-300", "--seed", 1, "--epsilon", 1
     )
     assert code == 0
-    assert "the search for bounds failed at p = 0.5" in out
-    assert "the budget is spent; increase --mu" in out
-    assert "budget spent: 1 x 1 nats, 1-DP in total" in out
+    assert "the search for bounds failed at p = 0.5: the values are mostly noise; increase --mu" in out
+    assert "no budget spent; a release would spend 1 x 1 nats, 1-DP in total" in out
     assert values(out)["capped"].tolist() == ["True"]
+    failed = pd.DataFrame({"p": [0.5], "quantile": [0.0], "capped": [True], "epsilon": [1.0]})
+    lines = Release(failed, "quantile", N, M, 1.0, Guarantee(1.0), rehearsal=False).lines
+    assert lines[1].startswith("quantile: budget spent: 1 x 1 nats, 1-DP in total")
+    assert "and the budget is spent; increase --mu" in lines[2]
 
 
 BAD = {

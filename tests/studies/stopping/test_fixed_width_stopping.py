@@ -12,7 +12,7 @@ from tests.statistical import assert_mean_within
 
 def test_rule_stops_at_the_first_assessed_size_with_a_small_error():
     errors = 1 / np.sqrt(np.arange(1, 2001))  # of draws whose spread is known
-    assert _stop(errors, 100, 0.05) == required_trials(100, errors[99], 0.05) == 400
+    assert _stop(errors, 100, 0.05) == required_trials(100, errors[99] / 0.05) == 400
     assert _stop(errors, 2, 0.05) == 400
     assert _stop(errors, 500, 0.05) == 500
     assert _stop(errors, 100, 0.001) == 2000  # all available draws

@@ -1,0 +1,25 @@
+"""Sums of products in a fixed order.
+
+Matrix products call BLAS, whose order of summation depends on the processor. The sums of `np.einsum` without
+``optimize`` do not call BLAS, so that results have the same bits on all processors with the same NumPy.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Reals = NDArray[np.floating[Any]]
+
+
+def weighted_sum(values: Reals, weights: Reals) -> NDArray[np.float64]:
+    """Return ``values @ weights`` for weights of shape (n,) or (n, m), and values of shape (..., n).
+
+    Examples
+    --------
+    >>> weighted_sum(np.eye(2), np.array([3.0, 4.0]))
+    array([3., 4.])
+    >>> float(weighted_sum(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
+    11.0
+    """
+    return np.einsum("...i,i->..." if weights.ndim == 1 else "...i,ij->...j", values, weights)

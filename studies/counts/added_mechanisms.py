@@ -1,0 +1,157 @@
+"""Audits and ranks of mechanisms that a study adds to those of the registry."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from mechanisms import Mechanism, audit_counts
+from mechanisms.audit import Audit, exceeds
+from mechanisms.conjugate import count_candidates
+from pipeline import Panel
+from studies.claims import Summaries
+from studies.styles import describe_audit, stored_audits
+from studies.tables import Table
+
+SECONDS = 10.0
+"""Time for the audits of one mechanism in one panel, in seconds."""
+
+_MARGIN = 1.5  # ratio of the largest expected time of an audit to that predicted from a smaller one
+_BY = "mechanism"
+
+
+def audit_added(
+    mechanism: Mechanism,
+    problem: Callable[[Mapping[str, Any]], tuple[Any, Any]],
+    panel: Panel,
+    seconds: float = SECONDS,
+) -> dict[str, Any]:
+    """Audit a mechanism at the priors, ε and δ of a panel; return the arguments of `describe_audit` and its evidence.
+
+    For each prior, the numbers of records are 1, 2, 4, … up to the largest of the panel, or to the largest whose audit,
+    predicted from the previous one, fits into the remaining time. The result for several priors is the smallest of
+    their largest ones, unless a guarantee is broken. `problem` maps a cell to the prior and the counts.
+    """
+    sizes: dict[tuple[tuple[float, ...], float, float], int] = {}
+    for cell in panel.cells():
+        values = {**panel.fixed_values, **cell}
+        prior, counts = problem(values)
+        key = (tuple(map(float, prior)), values["epsilon"], values["delta"])
+        sizes[key] = max(sizes.get(key, 0), int(sum(counts)))
+    found = []
+    for (prior, epsilon, delta), n in sizes.items():
+        found.append(_audit(mechanism, prior, epsilon, delta, n, seconds / len(sizes)))
+        if found[-1]["verdict"] == "broken":
+            break
+    rank = {"broken": 0, "unaudited": 1, "holds": 2}
+    return min(found, key=lambda one: (rank[one["verdict"]], one.get("n", 0)))
+
+
+def _audit(
+    mechanism: Mechanism, prior: tuple[float, ...], epsilon: float, delta: float, largest: int, seconds: float
+) -> dict[str, Any]:
+    """Return the result of the audit of the largest affordable number of records, or of the largest excess."""
+    k, start = len(prior), time.perf_counter()
+    result: dict[str, Any] = {"verdict": "unaudited", "states": "no guarantee", "evidence": "no guarantee is stated"}
+    n, refused = 0, ""
+    try:
+        stated = mechanism.stated(epsilon, delta)
+        if stated is None:
+            return result
+        result |= {"states": str(stated), "evidence": f"no audit of {largest} records or fewer is possible"}
+        for n in audited_sizes(largest, k, lambda: seconds - (time.perf_counter() - start)):
+            if not mechanism.supports(n, k):
+                continue
+            found = audit_counts(mechanism, prior, n, epsilon, delta)
+            verdict = found.check(stated)
+            one = {"n": n, "evidence": verdict.text, **_loss(found, stated.is_pure or verdict.holds, epsilon)}
+            if not verdict.holds and (
+                result["verdict"] != "broken" or exceeds(float(one["loss"]), float(result["loss"]))
+            ):
+                result |= {"verdict": "broken", **one}
+            elif verdict.holds and result["verdict"] != "broken":
+                result |= {"verdict": "holds", **one}
+    except Exception as error:  # of the code of the mechanism, or of an audit that is too large
+        refused = f"no audit at n = {n}: {' '.join(str(error).split())}" if str(error) else type(error).__name__
+    return {**result, "evidence": f"{result['evidence']}; {refused}"} if refused else result
+
+
+def _loss(found: Audit, is_pure: bool, epsilon: float) -> dict[str, Any]:
+    loss = found.epsilon if math.isfinite(found.epsilon) else "inf"  # JSON has no infinity
+    return {"loss": loss} if is_pure else {"loss": loss, "delta": found.deltas[epsilon]}
+
+
+def audited_sizes(largest: int, k: int, left: Callable[[], float]) -> Iterator[int]:
+    """Yield numbers of records that double as long as the next audit is expected to take at most the time left.
+
+    The work of an audit is proportional to the squared number of candidates.
+    """
+    n = 1
+    while True:
+        before = left()
+        yield n
+        after = left()
+        if n == largest:
+            return
+        affordable = max(after, 0.0) / (_MARGIN * max(before - after, 1e-6))
+        work = count_candidates(n, k) ** 2
+        bigger = [m for m in range(n + 1, min(2 * n, largest) + 1) if count_candidates(m, k) ** 2 <= affordable * work]
+        if not bigger:
+            return
+        n = bigger[-1]
+
+
+def rank_added(summaries: Summaries) -> Table:
+    """Rank the mechanisms that were audited by a run among those of the registry, by their distances at all sizes."""
+    rows = []
+    for name, ds in summaries.items():
+        if _BY not in ds.dims:
+            continue
+        audits = stored_audits(ds, _BY)
+        others = [one for one in ds[_BY].values.tolist() if one not in audits and one not in _not_private(ds)]
+        rows += [
+            (mechanism, name, describe_audit(found), _rank(ds, mechanism, others, found), found["evidence"])
+            for mechanism, found in audits.items()
+            if mechanism in ds[_BY].values
+        ]
+    return Table(
+        "Added mechanisms",
+        "Results of the exact audits that the run made of mechanisms that are not in the registry, and their ranks "
+        "among the private mechanisms of the registry by the mean Hellinger distance where both apply. "
+        "Guarantees of the registry are audited by the study privacy-audit.",
+        (_BY, "panel", "audit", "rank", "evidence"),
+        rows,
+        (3, 4),
+    )
+
+
+def _not_private(ds: xr.Dataset) -> list[str]:
+    return str(ds[_BY].attrs.get("not_private", "")).splitlines()
+
+
+def _rank(ds: xr.Dataset, name: str, others: list[str], found: Mapping[str, Any]) -> str:
+    """Return the rank of a mechanism as text, with the mechanism nearest to it that is ahead at every size."""
+    if found["verdict"] == "broken":
+        return "not ranked, as its guarantee is broken"
+    if name in _not_private(ds):
+        return "not ranked, as it states no guarantee"
+    distance = ds["hellinger_mean"]
+    if "expected_hellinger" in ds:
+        distance = distance.where(ds["expected_hellinger"].isnull(), ds["expected_hellinger"])
+    ours = distance.sel({_BY: name})
+    behind, nearest, n_compared = 0, ("", math.inf), 1
+    for other in others:
+        ratio = (ours / distance.sel({_BY: other})).values.ravel()
+        ratio = ratio[np.isfinite(ratio)]
+        if not ratio.size:
+            continue
+        n_compared += 1
+        mean = float(np.exp(np.log(ratio).mean()))
+        behind += mean > 1
+        if np.all(ratio > 1) and mean < nearest[1]:
+            nearest = (other, mean)
+    ahead = f", behind {nearest[0]} at every {'n' if 'n' in ds.dims else 'value'}" if nearest[0] else ""
+    return f"rank {behind + 1} of {n_compared}{ahead}"

@@ -1,0 +1,291 @@
+"""Tests that the status of a block binds its chunks: no reader shows a chunk that no block has committed."""
+
+import errno
+import os
+import random
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+from pipeline import open_results, summarise
+from pipeline.blocks.evaluate import FAILURES, Status, evaluate_block
+from pipeline.blocks.plan import iterate_blocks
+from pipeline.errors import BadInputError, DamagedChunkError, UnreadableStoreError
+from pipeline.execution.work import PendingWork
+from pipeline.stores.binding import ABSENT, Binding, add_checksum, digest
+from pipeline.stores.commits import Planned
+from pipeline.stores.health import check_block, invalidate
+from pipeline.stores.sessions import Session
+from pipeline.stores.store import ResultStore
+from tests.pipeline.crashes import CrashError, crash_at
+from tests.pipeline.helpers import chunk_file, commit_block, compute_into, read_arrays, writing
+from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY
+
+ONLY = replace(STUDY, panels=(replace(SINGLE, trials=3),))
+GROWN = replace(STUDY, panels=(replace(SINGLE, trials=5),))
+
+
+def swap(one, other):
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+def delete(one, other):
+    one.unlink()
+
+
+def copy(one, other):
+    one.write_bytes(other.read_bytes())
+
+
+@pytest.mark.parametrize("change", [swap, delete, copy])
+@pytest.mark.parametrize("variable", ["estimate", "status", "exact"])
+def test_only_committed_chunks_are_read(store_copy, variable, change):
+    whole = summarise(open_results(store_copy)["means"].to_dataset())
+    one, other = _different(store_copy, variable)
+    change(one, other)
+    if (variable, change) == ("status", delete):
+        assert int(summarise(open_results(store_copy)["means"].to_dataset()).n_pending.sum()) > 0
+        return
+    with pytest.raises(UnreadableStoreError, match=rf"means/{variable}/c/.*verify {store_copy} --repair"):
+        summarise(open_results(store_copy)["means"].to_dataset())
+    assert _repair(store_copy)
+    np.testing.assert_equal(_repair(store_copy), set())
+    assert summarise(open_results(store_copy)["means"].to_dataset()).identical(whole)
+
+
+def _different(path, variable):
+    """Return two chunk files of a variable with different content."""
+    first, *others = sorted(file for file in Path(path, "means", variable, "c").rglob("*") if file.is_file())
+    if variable == "exact":  # all chunks are equal
+        region = tuple(slice(0, 1) for _ in range(5))
+        (content,) = ResultStore.open(path).chunks.encode("means", "exact", [region], np.array(7.0)).values()
+        others = [path.parent / "other"]
+        others[0].write_bytes(content)
+    return first, next(file for file in others if file.read_bytes() != first.read_bytes())
+
+
+def _repair(path):
+    """Invalidate all damaged blocks, compute the pending ones, and return the names of the damaged variables."""
+    found = set()
+    study = STUDY.configure()
+    with writing(path) as store:
+        for panel in study.panels:
+            for block in iterate_blocks(panel):
+                for setting in panel.settings():
+                    problems, _ = check_block(store, panel, block, setting)
+                    if problems:
+                        invalidate(store, panel, block, setting, problems)
+                        found |= problems.keys()
+        _compute(store, study)
+    return found
+
+
+def _compute(store, study, retry=()):
+    for work in PendingWork(study, store, retry):
+        panel = study.panel(work.block.panel)
+        settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
+        commit_block(store, study, panel, work.block, settings, stale)
+
+
+def test_coordinates_of_our_readers_do_not_depend_on_their_chunks(store_copy):
+    before = open_results(store_copy)["means"].to_dataset().load()
+    chunk_file(store_copy, "means", "n", 0).unlink()
+    assert open_results(store_copy)["means"].to_dataset().load().identical(before)
+
+
+def test_uncommitted_chunk_is_not_read(store_copy):
+    """A chunk of an error that no block has committed is a problem, and is never shown."""
+    failed = chunk_file(store_copy, "faults", "error", 0, 3, 0)
+    target = Path(store_copy, "faults/error/c/0/0/0")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(failed.read_bytes())
+    assert set(open_results(store_copy)["faults"].error.values[0, 0]) == {""}
+    panel = STUDY.panel("faults")
+    block = next(one for one in iterate_blocks(panel) if (one.cell, one.trials.start) == (0, 0))
+    problems, _ = check_block(ResultStore.open(store_copy), panel, block, panel.settings()[0])
+    assert problems == {"error": "inconsistent: no block has committed the chunk"}
+
+
+def test_plain_zarr_reads_statuses_with_digests(complete_store):
+    statuses = read_arrays(complete_store)
+    store = ResultStore.open(complete_store)
+    for panel in STUDY.panels:
+        np.testing.assert_array_equal(statuses[f"{panel.name}/status"], store.values(panel.name, "status"))
+    xr.open_zarr(complete_store, group="single").load()
+    assert zarr.open_array(complete_store / "single/status", mode="r")[...].tolist() == [[1] * 5]
+
+
+def test_status_of_another_key_store_or_length_is_refused():
+    binding = Binding("study/1", {"p": ("error", "x")})
+    status, sets = add_checksum(b"compressed"), ABSENT + digest(b"x") + digest(b"e") + digest(b"y")
+    bound = binding.bind("p/status/c/0", status, sets)
+    assert binding.unbind("p/status/c/0", bound) == (b"compressed", sets)
+    assert binding.digests("x", "p/status/c/0", bound) == [digest(b"x"), digest(b"y")]
+    for other, key, content in [
+        (binding, "p/status/c/1", bound),
+        (replace(binding, store="study/2"), "p/status/c/0", bound),
+        (binding, "p/status/c/0", status),
+        (binding, "p/status/c/0", add_checksum(b"")),
+        (binding, "p/status/c/0", b""),
+        (binding, "p/status/c/0", bound[:-1]),
+    ]:
+        with pytest.raises(DamagedChunkError):
+            other.unbind(key, content)
+
+
+def fill_disk():
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def grow(path):
+    with Session.begin(str(path), {}) as session:
+        store = ResultStore.open(path, session.id)
+        if not store.holds(GROWN):
+            store = store.grow(session, GROWN)
+        _compute(store, GROWN)
+
+
+def retry(path):
+    """Replace the failed blocks by those of a method that was repaired."""
+    with Session.begin(str(path), {}) as session:
+        store = ResultStore.open(path, session.id)
+        for work in PendingWork(study_of_faults(), store, FAILURES):
+            panel = FAULTS
+            settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
+            with store.commit([Planned(panel, work.block, settings, stale)]) as commit:
+                for setting in settings:
+                    (fine,) = evaluate_block(study_of_faults(), work.block, [panel.settings()[0]])
+                    commit.write(panel, work.block, setting, fine)
+
+
+def study_of_faults():
+    return STUDY.configure(panels=["faults"])
+
+
+def outcomes_of(path):
+    """Return the trials that are ok, with their numbers, as our readers show them."""
+    store, found = ResultStore.open(path), {}
+    for panel, name in (("single", "heads"), ("faults", "x")):
+        if panel in store.spec["panels"]:
+            status = store.values(panel, "status")
+            values, errors = store.values(panel, name), store.values(panel, "error")
+            for at in np.argwhere(status != Status.PENDING):
+                number = values[tuple(at)].item() if status[tuple(at)] == Status.OK else None
+                found[panel, *at.tolist()] = (int(status[tuple(at)]), number, bool(errors[tuple(at)]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("act", "step", "end"),
+    [
+        (grow, 6, None),
+        (retry, 40, None),
+        pytest.param(grow, 1, None, marks=pytest.mark.slow),
+        pytest.param(grow, 1, fill_disk, marks=pytest.mark.slow),
+        pytest.param(retry, 5, None, marks=pytest.mark.slow),
+        pytest.param(retry, 5, fill_disk, marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_committed_becomes_pending(tmp_path, act, step, end):
+    """An extension or a retry is ended at one of its file operations; every committed trial remains readable."""
+    study = ONLY if act is grow else study_of_faults()
+    before, url = tmp_path / "before.zarr", tmp_path / "s.zarr"
+    compute_into(before, study)
+    committed = outcomes_of(before)
+    shutil.copytree(before, tmp_path / "whole.zarr")
+    act(tmp_path / "whole.zarr")
+    whole = outcomes_of(tmp_path / "whole.zarr")
+    for number in count(0, step):
+        shutil.rmtree(url, ignore_errors=True)
+        shutil.copytree(before, url)
+        with pytest.MonkeyPatch.context() as patch:
+            done = crash_at(patch, number, **({"end": end} if end else {}))
+            with suppress(CrashError, OSError, ValueError):
+                act(url)
+        found = outcomes_of(url)
+        for at, outcome in committed.items():
+            assert found[at] in (outcome, whole[at]) or (found[at][0], outcome[0]) == (Status.FAILED,) * 2
+        if len(done) < number:
+            break
+    assert number > 10
+    assert found == whole
+    act(url)
+    assert outcomes_of(url) == whole
+
+
+def test_removed_statuses_would_lose_committed_trials(tmp_path):
+    """If statuses were removed before their block is replaced, trials would become pending (negative control)."""
+    compute_into(tmp_path / "s.zarr", ONLY)
+    committed = outcomes_of(tmp_path / "s.zarr")
+    with writing(tmp_path / "s.zarr") as store:
+        store.files.remove(["single/status/c/0/1"])
+    assert outcomes_of(tmp_path / "s.zarr").keys() < committed.keys()
+
+
+def test_replacement_of_a_per_cell_chunk_is_noticed_and_repaired(store_copy):
+    """`resume` writes a per-cell chunk again if it is intact, but not that of its cell."""
+    exact = _different(store_copy, "exact")
+    right = exact[0].read_bytes()
+    exact[0].write_bytes(exact[1].read_bytes())
+    (store_copy / "means/status/c/0/0/0/0/0/0").unlink()
+    with writing(store_copy) as store:
+        _compute(store, STUDY.configure())
+    assert exact[0].read_bytes() == right
+    panel = MEANS
+    store = ResultStore.open(store_copy)
+    assert not any(
+        check_block(store, panel, block, setting)[0] for block in iterate_blocks(panel) for setting in panel.settings()
+    )
+
+
+def _damage(rng, path):
+    """Damage one file of a store at random, and return a description."""
+    files = sorted(file for file in Path(path).rglob("*") if file.is_file())
+    kind, file, other = rng.choice(["flip", "cut", "delete", "swap", "copy"]), *rng.sample(files, 2)
+    content, at = file.read_bytes(), rng.randrange(file.stat().st_size)
+    if kind == "delete":
+        file.unlink()
+    elif kind in ("swap", "copy"):
+        file.write_bytes(other.read_bytes())
+        other.write_bytes(content if kind == "swap" else other.read_bytes())
+    else:
+        file.write_bytes(content[:at] + (bytes([content[at] ^ 16]) + content[at + 1 :] if kind == "flip" else b""))
+    return f"{kind} {file.relative_to(path)} {other.relative_to(path)}"
+
+
+def _shown(path):
+    summaries = [summarise(group.to_dataset()) for group in open_results(path).children.values()]
+    return summaries, [ResultStore.open(path).count(panel.name) for panel in STUDY.panels]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_no_damage_is_silent(complete_store, tmp_path, seed):
+    """After a random damage to any file, readers show all numbers, an error, or the trials that are pending now."""
+    rng, path = random.Random(seed), tmp_path / "s.zarr"
+    summaries, counts = _shown(complete_store)
+    kinds = set()
+    for _ in range(8):
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(complete_store, path)
+        what = _damage(rng, path)
+        try:
+            found, counted = _shown(path)
+        except (UnreadableStoreError, BadInputError):
+            kinds.add("error")
+            continue
+        is_pending = any(one[Status.PENDING] for one in counted)
+        kinds.add("pending" if is_pending else "equal")
+        for before, after, number in zip(summaries, found, counted, strict=True):
+            assert number[Status.PENDING] > 0 or after.identical(before), what
+        assert is_pending or counted == counts, what
+    assert "error" in kinds

@@ -1,0 +1,524 @@
+"""Attacks by stores of somebody else: no command runs their code, connects, or touches a file outside of the store.
+
+The payload of each attack is harmless: a file that must not appear, or a folder outside of the store that must not
+change. Every attack is tried with every command that opens a store.
+"""
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import pipeline
+from pipeline.errors import BadInputError
+from pipeline.stores.local_files import LocalFiles
+from pipeline.stores.locations import ROOT, SESSIONS
+from pipeline.stores.root import COPY, seal, seal_root, unseal
+from pipeline.stores.sessions import SESSION_COPIES, Session, close_detached, sessions_of
+from studies import cli
+from tests.pipeline.helpers import WRITING, file_stamps
+
+STUDY_FILE = """
+from pipeline import Factor, Measure, Method, Panel, Study
+
+def simulate(cell, streams):
+    return streams.uniforms(1)[:, 0]
+
+def evaluate(data, setting, streams):
+    return {"x": data, "limit": 0.5}
+
+panel = Panel("p", "a panel", simulate, (Method("a", evaluate),),
+              (Measure("x", "a number"), Measure("limit", "its mean", per_trial=False)),
+              (Factor("n", (1, 2), "size", "int"),), trials=4, block_trials=2)
+STUDY = Study("small", "Small", "To be attacked.", (panel,), seed=1)
+"""
+COMMANDS = {
+    "status": ("status", "s.zarr"),
+    "watch": ("status", "s.zarr", "--watch", "--every", "0.1"),
+    "errors": ("errors", "s.zarr"),
+    "trial": ("trial", "s.zarr", "--panel", "p", "--cell", "n=1", "--trial", "0", "--study", "small.py"),
+    "summarise": ("summarise", "s.zarr"),
+    "report": ("report", "s.zarr", "--study", "small.py", "--output", "page.html"),
+    "verify": ("verify", "s.zarr", "--study", "small.py"),
+    "repair": ("verify", "s.zarr", "--study", "small.py", "--repair"),
+    "compact": ("compact", "s.zarr", "new.zarr"),
+    "run": ("run", "small.py", "--store", "s.zarr"),
+    "resume": ("resume", "s.zarr", "--study", "small.py"),
+    "retry": ("resume", "s.zarr", "--study", "small.py", "--retry", "failed"),
+    "extend": ("extend", "s.zarr", "--trials", "6", "--study", "small.py"),
+    "until": ("extend", "s.zarr", "--until", "mcse(x) <= 0.2", "--study", "small.py"),
+    "submit": ("submit", "small.py", "--store", "s.zarr", "--cluster", "profiles.yaml"),
+    "cancel": ("cancel", "s.zarr"),
+    "abandon": ("cancel", "s.zarr", "--abandon"),
+}
+
+EVERY = [
+    pytest.param(name, marks=() if name in ("status", "repair", "resume") else pytest.mark.slow) for name in COMMANDS
+]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """Return a folder with a study file and a store of it."""
+    folder = tmp_path_factory.mktemp("original")
+    (folder / "small.py").write_text(STUDY_FILE)
+    (folder / "profiles.yaml").write_text('{profiles: {nowhere: {address: "tcp://127.0.0.1:9"}}}')
+    pipeline.run(str(folder / "small.py"), folder / "s.zarr", progress=False)
+    return folder
+
+
+@pytest.fixture
+def place(original, tmp_path, monkeypatch):
+    """Return the current folder: a copy of the study and the store, next to a folder ``outside`` with two files."""
+    folder = shutil.copytree(original, tmp_path / "here")
+    outside = tmp_path / "outside"
+    (outside / "inner").mkdir(parents=True)
+    (outside / "precious").write_text("precious")
+    (outside / "inner" / "0").write_text("precious")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("pipeline.clusters.cluster._CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("pipeline.stores.sessions.LEASE_SECONDS", 0.2)
+    return folder
+
+
+@pytest.fixture
+def dpstudies(monkeypatch, capsys):
+    """Return a function that runs a command in this process and returns (exit code, errors)."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers, show = [signal.getsignal(number) for number in numbers], warnings.showwarning
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["dpstudies", *words])
+        timer = threading.Timer(1.5 if "--watch" in words else 60, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            with pytest.raises(SystemExit) as stop:
+                cli.main()
+        finally:
+            timer.cancel()
+            for number, handler in zip(numbers, handlers, strict=True):
+                signal.signal(number, handler)
+            warnings.showwarning = show
+        return stop.value.code or 0, capsys.readouterr().err
+
+    return run
+
+
+def changed_root(change, store="s.zarr"):
+    """Change the root of a store and its copy, and seal both again, as anybody can."""
+    document = json.loads(Path(store, ROOT).read_text())
+    change(document)
+    content = seal_root(json.dumps(document).encode())
+    for key in (ROOT, COPY):
+        Path(store, key).write_bytes(content)
+
+
+def changed_spec(change):
+    def change_document(document):
+        spec = json.loads(document["attributes"]["spec"])
+        change(spec, document)
+        document["attributes"]["spec"] = json.dumps(spec)
+
+    changed_root(change_document)
+
+
+def link(path, target):
+    path = Path("s.zarr", path)
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(target, target_is_directory=True)
+
+
+LINKS = {
+    "writing": lambda out: link(WRITING, out),
+    "sessions": lambda out: link(SESSIONS, out),
+    "state": lambda out: link(".dpstudies", out),
+    "panel": lambda out: link("p", out),
+    "array": lambda out: link("p/x", out),
+    "chunks": lambda out: link("p/x/c", out),
+    "chunks of a cell": lambda out: link("p/x/c/0", out),
+    "chunks of a method": lambda out: link("p/x/c/0/0", out / "inner"),
+    "statuses of a method": lambda out: link("p/status/c/0/0", out / "inner"),
+    "chunk": lambda out: link("p/x/c/0/0/0", out / "precious"),
+    "status": lambda out: link("p/status/c/0/0/0", out / "precious"),
+    "root": lambda out: link(ROOT, out / "precious"),
+    "copy of the root": lambda out: link(COPY, out / "precious"),
+    "record": lambda out: link(f"{SESSIONS}/000001.json", out / "precious"),
+    "next record": lambda out: link(f"{SESSIONS}/000002.json", out / "precious"),
+    "fenced": lambda out: (Path("s.zarr", WRITING).mkdir(exist_ok=True), link(f"{WRITING}/fenced-0", out)),
+}
+
+
+def assert_one_line(code, errors):
+    assert "Traceback" not in errors
+    assert code in (0, 1, 2, 3, 130), errors  # --watch repeats until an interrupt
+    if code in (2, 3):
+        lines = [line for line in errors.splitlines() if line.startswith("dpstudies: ")]
+        assert lines or code == 3, errors
+
+
+@pytest.mark.parametrize("command", EVERY)
+@pytest.mark.parametrize("kind", LINKS)
+def test_no_link_is_followed(place, dpstudies, kind, command):
+    """With a link at any place, and one status missing, nothing outside of the store changes."""
+    outside = place.parent / "outside"
+    Path("s.zarr/p/status/c/1/0/1").unlink()
+    LINKS[kind](outside)
+    before = file_stamps(outside), sorted(outside.rglob("*"))
+    assert_one_line(*dpstudies(*COMMANDS[command]))
+    assert (file_stamps(outside), sorted(outside.rglob("*"))) == before
+
+
+@pytest.mark.parametrize("kind", ["writing", "sessions", "state", "panel", "array", "chunks"])
+def test_linked_folders_are_refused_when_a_store_is_opened(place, dpstudies, kind):
+    LINKS[kind](place.parent / "outside")
+    code, errors = dpstudies("status", "s.zarr")
+    assert code == 2
+    assert errors.startswith("dpstudies: a store must not contain links")
+    assert errors.count("\n") == 1
+
+
+def test_store_that_the_user_names_by_a_link_is_opened(place, dpstudies):
+    Path("link.zarr").symlink_to("s.zarr")
+    assert dpstudies("extend", "link.zarr", "--trials", "6", "--study", "small.py")[0] == 0
+    assert dpstudies("status", "s.zarr")[0] == 0
+
+
+def test_negative_control_links_would_be_followed(place):
+    """Without the check, a file is written to the folder outside (negative control of the attacks)."""
+    files = LocalFiles(str(place / "s.zarr"), "000009-0123456789ab")
+    link("p/x/c/0/0", place.parent / "outside")
+    files.begin()
+    files._checked.add("p/x/c/0/0")
+    files.put("p/x/c/0/0/7", b"x")
+    assert (place.parent / "outside" / "7").exists()
+
+
+KEYS = [
+    "../other.zarr",
+    "../outside/array",
+    "/tmp/absolute",
+    "p/../../outside",
+    "p//x",
+    "p/./x",
+    "p\\x",
+    "p/\n",
+    "",
+    "q",
+]
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_no_key_leaves_the_store(place, dpstudies, command):
+    """A key of the metadata at any place outside of the spec is refused, and no other root is overwritten."""
+    other = shutil.copytree("s.zarr", "other.zarr")
+    before = file_stamps(other), file_stamps(place.parent / "outside"), file_stamps("s.zarr")
+    for key in KEYS if command in ("status", "repair") else KEYS[:1]:
+        shutil.rmtree("s.zarr")
+        shutil.copytree(other, "s.zarr")
+
+        def add(document, key=key):
+            metadata = document["consolidated_metadata"]["metadata"]
+            metadata[key] = metadata["p/x"]
+
+        changed_root(add)
+        code, errors = dpstudies(*COMMANDS[command])
+        assert code == 2
+        assert "cannot have been written by this package, since its metadata" in errors
+        assert errors.count("\n") == 1
+        assert (file_stamps(other), file_stamps(place.parent / "outside")) == before[:2]
+
+
+def other_codec(spec, document):
+    document["consolidated_metadata"]["metadata"]["p/x"] = {
+        "zarr_format": 2,
+        "shape": [2, 1, 4],
+        "chunks": [1, 1, 2],
+        "dtype": "|O",
+        "order": "C",
+        "fill_value": None,
+        "compressor": None,
+        "filters": [{"id": "pickle", "protocol": 5}],
+        "attributes": {},
+    }
+
+
+def renamed_panel(name):
+    def change(spec, document):
+        spec["panels"][name] = spec["panels"].pop("p")
+        metadata = document["consolidated_metadata"]["metadata"]
+        for path in list(metadata):
+            metadata[f"{name}{path[1:]}"] = metadata.pop(path)
+
+    return change
+
+
+def huge_blocks(spec, document):
+    spec["panels"]["p"]["block_trials"] = 10**9
+    for name in ("x", "status", "error"):
+        grid = document["consolidated_metadata"]["metadata"][f"p/{name}"]["chunk_grid"]
+        grid["configuration"]["chunk_shape"][-1] = 10**9
+
+
+def huge_grid(spec, document):
+    spec["panels"]["p"]["trials"] = 10**9
+    for name in ("x", "status", "error", "trial"):
+        document["consolidated_metadata"]["metadata"][f"p/{name}"]["shape"][-1] = 10**9
+
+
+SPECS = {
+    "pickle": other_codec,
+    "panel ../x": renamed_panel("../x"),
+    "panel a/b": renamed_panel("a/b"),
+    "panel zarr.json": renamed_panel(ROOT),
+    "empty panel": renamed_panel(""),
+    "huge blocks": huge_blocks,
+    "huge grid": huge_grid,
+    "label with an escape": lambda spec, document: spec["panels"]["p"].update(method_order=["\x1b[2J"]),
+    "label with a surrogate": lambda spec, document: spec["panels"]["p"].update(method_order=["\ud800"]),
+    "spec without panels": lambda spec, document: spec.pop("panels"),
+    "spec with other types": lambda spec, document: spec["panels"].update(p=[1]),
+    "text for trials": lambda spec, document: spec["panels"]["p"].update(trials="4"),
+    "no metadata": lambda spec, document: document.pop("consolidated_metadata"),
+}
+
+
+@pytest.mark.parametrize("command", ["status", pytest.param("repair", marks=pytest.mark.slow), "resume"])
+@pytest.mark.parametrize("kind", SPECS)
+def test_metadata_that_do_not_follow_from_a_spec_are_refused(place, dpstudies, kind, command):
+    changed_spec(SPECS[kind])
+    before = file_stamps("s.zarr")
+    started = time.process_time()
+    code, errors = dpstudies(*COMMANDS[command])
+    assert (code, errors.count("\n")) == (2, 1), errors
+    assert "cannot have been written by this package" in errors
+    assert errors.isprintable() or errors[:-1].isprintable()
+    assert file_stamps("s.zarr") == before
+    assert time.process_time() - started < 5
+
+
+def forged_array(change):
+    return lambda document: change(document["consolidated_metadata"]["metadata"]["p/status"])
+
+
+@pytest.mark.parametrize("command", EVERY)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda status: status["codecs"][1]["configuration"].update(level=1.5),
+        lambda status: status["codecs"][1].pop("configuration"),
+        lambda status: status.update(fill_value="x"),
+        lambda status: status["chunk_grid"].update(name=""),
+        lambda status: status.update(attributes=7),
+        lambda status: status.update(unknown=7),
+    ],
+)
+def test_metadata_that_zarr_refuses_end_in_one_line(place, dpstudies, command, change):
+    changed_root(forged_array(change))
+    assert_one_line(*dpstudies(*COMMANDS[command]))
+
+
+class Payload:
+    """Object whose unpickling creates a file."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.path),)
+
+
+@contextmanager
+def fake_scheduler(payload):
+    """Listen on the loopback interface; send a pickle to every client, and yield the address and the connections."""
+    accepted = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+        is_over = threading.Event()
+
+        def serve():
+            while not is_over.is_set():
+                try:
+                    connection, client = server.accept()
+                except TimeoutError:
+                    continue
+                accepted.append(client)
+                with connection:
+                    connection.sendall(pickle.dumps(payload))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"tcp://127.0.0.1:{server.getsockname()[1]}", accepted
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def forge_submission(address, /, **changes):
+    """Add the record of an open submission to the store."""
+    record = {
+        "id": "000002-0123456789ab",
+        "started": "2026-01-01T00:00:00Z",
+        "detached": True,
+        "run": "0" * 32,
+        "address": address,
+        "cluster": f"{os.getcwd()}/hostile.yaml:there",
+        "process": {"host": "h", "machine": "m", "pid": 1, "created": 0.0},
+        **changes,
+    }
+    Path("hostile.yaml").write_text(json.dumps({"profiles": {"there": {"address": address}}}))
+    Path("s.zarr", SESSIONS, "000002.json").write_bytes(seal(record))
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_no_recorded_address_is_connected_to(place, dpstudies, command):
+    """A store with a pending block and the record of a submission names a scheduler that no command contacts."""
+    Path("s.zarr/p/status/c/0/0/0").unlink()
+    with fake_scheduler(Payload(place / "payload")) as (address, accepted):
+        forge_submission(address)
+        assert_one_line(*dpstudies(*COMMANDS[command]))
+        time.sleep(0.2)
+        assert accepted == []
+    assert not (place / "payload").exists()
+
+
+def test_negative_control_named_addresses_are_connected_to(place, dpstudies, monkeypatch):
+    monkeypatch.setattr("pipeline.clusters.cluster._ASK_SECONDS", 1)
+    Path("s.zarr/p/status/c/0/0/0").unlink()
+    with fake_scheduler(b"") as (address, accepted):
+        forge_submission(address)
+        dpstudies("status", "s.zarr", "--cluster", "hostile.yaml")
+        assert accepted
+
+
+@pytest.mark.parametrize("identifier", ["../../../../outside", "000002-../../x", "", 7])
+@pytest.mark.parametrize("command", ["status", "cancel", "abandon", "resume", "compact", "repair"])
+def test_identifier_of_a_session_does_not_leave_the_store(place, dpstudies, identifier, command):
+    outside = place.parent / "outside"
+    before = file_stamps(outside)
+    forge_submission("tcp://127.0.0.1:9", id=identifier)
+    assert_one_line(*dpstudies(*COMMANDS[command]))
+    assert not close_detached(str(place / "s.zarr"), str(identifier), {})
+    assert file_stamps(outside) == before
+
+
+ASKED = {"shape": [2, 1], "trials": [4, 4], "stopped": [1, 1]}
+FORGED = [
+    {"run": ""},
+    {"run": "p"},
+    {"address": 7},
+    {"process": None},
+    {"started": {}},
+    {"started": "\x1b[31m"},
+    {"finished": "late"},
+    {"profile": []},
+    {"until": 7},
+    {"until": "mcse(x) <= 0.1", "at_most": "9" * 5000, "panels": [None]},
+    {"asked": 7},
+    {"asked": {"q": ASKED}},
+    {"asked": {"p": {**ASKED, "stopped": [1, 10**30]}}},
+    {"asked": {"p": {**ASKED, "trials": [None, "9" * 5000]}}},
+    {"asked": {"p": {**ASKED, "trials": [-4, 4]}}},
+    {"asked": {"p": {**ASKED, "shape": [2, 1, 1]}}},
+]
+
+
+@pytest.mark.parametrize("changes", FORGED)
+@pytest.mark.parametrize("command", EVERY)
+def test_forged_records_end_in_one_line(place, dpstudies, changes, command):
+    forge_submission("tcp://127.0.0.1:9", **changes)
+    assert_one_line(*dpstudies(*COMMANDS[command]))
+
+
+@pytest.mark.parametrize("name", ["²", "9" * 5000, "1_0", "1000000000000000"])
+@pytest.mark.parametrize("command", EVERY)
+def test_forged_numbers_of_records_end_in_one_line(place, dpstudies, name, command):
+    """Neither a name that is no number nor a number of missing records that does not fit in memory."""
+    forge_submission("tcp://127.0.0.1:9", id=f"{name}-0123456789ab", ended="2026-01-01T00:00:00Z")
+    record = Path("s.zarr", SESSIONS, "000002.json")
+    Path("s.zarr", SESSION_COPIES).write_bytes(seal({name: unseal(record.read_bytes())}))
+    record.rename(record.with_name(f"{name[:100]}.json"))
+    assert_one_line(*dpstudies(*COMMANDS[command]))
+
+
+def test_forged_run_cancels_no_tasks(place, dpstudies):
+    """A short identifier of a run would select the tasks of other runs."""
+    forge_submission("tcp://127.0.0.1:9", run="p")
+    code, errors = dpstudies("cancel", "s.zarr", "--cluster", "hostile.yaml")
+    assert code == 2
+    assert "cluster must be a profile with the address of the scheduler" in errors
+
+
+def test_files_of_an_earlier_session_that_cannot_be_removed_are_an_error(place, dpstudies, monkeypatch):
+    """The session ends with one line, and the next one begins at once after the files are gone."""
+    left = Path("s.zarr", WRITING, "000001-0123456789ab")
+    left.mkdir(parents=True)
+
+    def refuse(path):
+        raise PermissionError(1, "Operation not permitted", path)
+
+    Path("s.zarr/p/status/c/0/0/0").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.stores.local_files._destroy", refuse)
+        code, errors = dpstudies(*COMMANDS["resume"])
+    assert code == 3
+    assert "cannot remove files of an earlier session" in errors
+    assert "ended" in sessions_of(LocalFiles("s.zarr"))[-1]
+    assert dpstudies(*COMMANDS["resume"])[0] == 0
+    assert not any(Path("s.zarr", WRITING).iterdir())
+
+
+def test_full_disk_leaves_no_record(place, monkeypatch):
+    """A record that cannot be written is removed, so that the next session begins at once."""
+    before = sorted(Path("s.zarr").rglob("*"))
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        for _ in range(3):
+            with pytest.raises(BadInputError, match="No space left on device"):
+                Session.begin(str(place / "s.zarr"), {})
+            assert sorted(Path("s.zarr").rglob("*")) == before
+    started = time.monotonic()
+    Session.begin(str(place / "s.zarr"), {}).end()
+    assert time.monotonic() - started < 0.2
+
+
+def test_full_disk_after_the_record_is_not_bad_input(place, dpstudies, monkeypatch):
+    """A command that has written something ends with exit code 3, not with 2."""
+    write, n_written = LocalFiles._write_temporary, []
+
+    def full(self, content):
+        n_written.append(1)
+        if len(n_written) == 1:  # the copies of the records
+            return write(self, content)
+        raise OSError(28, "No space left on device")
+
+    Path("s.zarr/p/status/c/0/0/0").unlink()
+    monkeypatch.setattr(LocalFiles, "_write_temporary", full)
+    code, errors = dpstudies(*COMMANDS["extend"])
+    assert (code, errors.count("\n")) == (3, 1), errors
+    assert "cannot write to the store" in errors
+
+
+def test_wait_for_a_damaged_record_is_announced(place, caplog):
+    Path("s.zarr", SESSIONS, "000001.json").write_bytes(b"")
+    Path("s.zarr", SESSION_COPIES).unlink()
+    with caplog.at_level("INFO", "pipeline"):
+        Session.begin(str(place / "s.zarr"), {}).end()
+    assert "waiting up to 0.2 s for a heartbeat of another session, whose record is damaged" in caplog.text

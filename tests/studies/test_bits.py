@@ -1,0 +1,65 @@
+"""Tests that results have the same bits for all BLAS kernels of this processor, and without compilation."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mechanisms.inference.mmd import mmd2
+from studies import STUDIES
+
+KERNELS = ("Nehalem", "Haswell")
+ON_LAPACK = ("partition-probability", "partition-quantile", "renyi-logistic")
+"""Studies that factorise matrices, whose bits may depend on the kernels."""
+COSTLY = ("hellinger-limits", "privacy-audit", "renyi-audit", *ON_LAPACK)
+QUICK = tuple(name for name in STUDIES if name not in COSTLY)
+
+
+def computed(arguments, **environment):
+    """Return the output of a Python process with further environment variables."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **environment}
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return computed(("-m", "tests.studies.bits", *QUICK))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_bits_do_not_depend_on_blas_kernels(expected, kernels):
+    """OpenBLAS falls back to other kernels if the processor lacks those that the variable names."""
+    found = computed(("-m", "tests.studies.bits", *QUICK), OPENBLAS_CORETYPE=kernels)
+    assert found.keys() == expected.keys()
+    assert [name for name in found if found[name] != expected[name]] == []
+
+
+PRODUCT = (
+    "import json, numpy as np; x = np.random.default_rng(0).random((5, 400)); print(json.dumps((x @ x[0]).tolist()))"
+)
+
+
+@pytest.mark.slow
+def test_matrix_products_depend_on_blas_kernels():
+    """Otherwise, the comparisons would be void."""
+    if len({str(computed(("-c", PRODUCT), OPENBLAS_CORETYPE=kernels)) for kernels in KERNELS}) == 1:
+        pytest.xfail("NumPy has no BLAS library with several kernels")
+
+
+DISTANCES = """
+import json, numpy as np
+from mechanisms.inference.mmd import mmd2
+rng = np.random.default_rng(0)
+print(json.dumps(mmd2(rng.beta(3, 7, size=(600, 30)), rng.beta(3, 6, size=(600, 30))).tolist()))
+"""
+
+
+def test_mmd_does_not_depend_on_compilation():
+    rng = np.random.default_rng(0)
+    compiled = mmd2(rng.beta(3, 7, size=(600, 30)), rng.beta(3, 6, size=(600, 30)))
+    assert computed(("-c", DISTANCES), NUMBA_DISABLE_JIT="1") == compiled.tolist()
