@@ -127,18 +127,23 @@ class Commit:
                 if content is not None:
                     inner, sets = self._binding.unbind(key, content)
                     prepared[key] = self._binding.bind(key, add_checksum(inner), sets + written.digests)
-        self._write_durably({key: values.pop(key) for key in self._absent & values.keys()})
-        self._write_durably(prepared)
-        self._write_durably(values)
+        before: Collection[str] = ()
+        for stage in ({key: values.pop(key) for key in self._absent & values.keys()}, prepared, values):
+            before = self._write_after(before, stage)
         self._files.remove([key for written in self._replaced for key in written.removed])
-        self._write_durably(statuses)
+        self._write_after(before, statuses)
 
-    def _write_durably(self, contents: Mapping[str, bytes]) -> None:
+    def _write_after(self, before: Collection[str], contents: Mapping[str, bytes]) -> Collection[str]:
+        """Make the files `before` durable, replace those in `contents`, and return all that are not durable yet."""
+        if not contents:
+            return before
         batch = self._files.batch(self._files.versions(contents))
+        for key in before:
+            batch.depend(key)
         for key, content in contents.items():
             batch.put_last(key, content)
         batch.finish()
-        self._files.flush(contents)
+        return contents.keys()
 
     def _is_needed(self, key: str, content: bytes, own: bytes) -> bool:
         """Return True if a per-cell chunk must be written, because it is missing, damaged or another one."""

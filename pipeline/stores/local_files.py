@@ -308,7 +308,7 @@ class _LocalBatch:
         self._last.append((self._files.write_temporary(content), key))
 
     def finish(self) -> None:
-        if not self._last:
+        if not (self._written or self._last):
             return
         self._files.flush([*self._written, *(temporary for temporary, _ in self._last)])
         for temporary, key in self._last:

@@ -1,6 +1,7 @@
 """Disturbances of file operations: slow renames, transient errors, short leases, and writes lost in a power failure."""
 
 import errno
+import hashlib
 import json
 import random
 import threading
@@ -73,8 +74,10 @@ def lose_power(unsynced: Path, rng: random.Random) -> int:
     """
     n_lost = 0
     for note in sorted((path for path in unsynced.iterdir() if path.name[0] != "."), reverse=True):  # latest first
-        path, before, is_durable = json.loads(note.read_text())
+        path, before, is_durable, written = json.loads(note.read_text())
         note.unlink()
+        if not Path(path).is_file() or _digest(Path(path)) != written:  # replaced by an undisturbed process
+            continue
         fate = rng.choice(["lost", "kept", "kept" if is_durable else "empty"])
         n_lost += fate != "kept"
         if fate == "lost" and before is None:
@@ -99,7 +102,7 @@ def _note_unsynced(folder: Path) -> None:
         path = Path(files.url, key)
         before = path.read_bytes().hex() if path.is_file() else None
         note = folder / f".{uuid.uuid4().hex}"
-        note.write_text(json.dumps([str(path), before, temporary in durable]))
+        note.write_text(json.dumps([str(path), before, temporary in durable, _digest(Path(temporary))]))
         note.rename(folder / f"{time.monotonic_ns():020}-{note.name[1:]}")  # a rename is atomic, so that a kill is safe
         rename(files, temporary, key)
 
@@ -116,6 +119,10 @@ def _note_unsynced(folder: Path) -> None:
 
     LocalFiles._write_temporary, LocalFiles._rename = noted_write, noted_rename
     LocalFiles.flush, LocalFiles.sync = noted_flush, noted_sync
+
+
+def _digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _before(name, act):

@@ -91,7 +91,8 @@ class _Laboratory:
         more = min(self.trials + 1, WHOLE.trials)
         second = self._dpstudies("extend", self.store, "--trials", more)
         code = second.finish()
-        is_reported = (code == 2 and BUSY in second.message) or (code == 0 and not self.driver.runs)
+        is_transient = code == 3 and "Stale file handle" in second.message
+        is_reported = (code == 2 and BUSY in second.message) or ((code == 0 or is_transient) and not self.driver.runs)
         self.checks[f"a second session is refused, got exit {code}: {second.message}"] = is_reported
         self.lab.kill(self.driver)
         self.driver, self.trials = self._dpstudies("extend", self.store, "--trials", more), more
@@ -145,6 +146,9 @@ def soak(folder: Path, n_faults: int, seed: int) -> Outcome:
         laboratory.driver.finish()
         laboratory.driver = laboratory._dpstudies("extend", laboratory.store, "--trials", WHOLE.trials)
         code = laboratory.driver.finish()
+        if code == 3 and "Stale file handle" in laboratory.driver.message:
+            laboratory.make_whole()
+            code = laboratory.driver.finish()
         last = lab.dpstudies("verify", laboratory.store, "--all")
         checks = laboratory.checks | {
             f"extend: exit 0, got {code}": code == 0,
