@@ -98,7 +98,7 @@ class Session:
             copies = _copies(files)
             earlier = [one for one in range(1, number) if one not in copies]  # a process may end before it copies
             found = files.read_many(map(_key, earlier))
-            intact = {one: record for one in earlier if (record := _intact(one, found[_key(one)]))}
+            intact = {one: stored for one in earlier if (stored := _intact(one, found[_key(one)]))}
             _put_copies(files, {**intact, **copies, number: complete})
         except OSError:
             files.remove([_key(number)])
