@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import count, product
 from pathlib import Path
@@ -843,3 +845,20 @@ def test_panel_of_one_method_without_method_dim(tmp_path, complete_store):
         stored.unlink()
     assert pending(store, lone[1][0]).all()
     assert not pending(store, lone[0][0]).any()
+
+
+@pytest.mark.parametrize(
+    "words", [("plan", "calibration"), ("run", "calibration", "--store", "s.zarr"), ("status", "s.zarr")]
+)
+def test_optimised_mode_is_refused_before_anything_is_written(words, tmp_path):
+    """Zarr removes entries of metadata in assertions, so it neither reads nor writes groups under ``python -O``."""
+    ended = subprocess.run(
+        [sys.executable, "-O", "-c", "from studies.cli import main; main()", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    expected = "dpstudies: Python must run without -O and PYTHONOPTIMIZE, which remove code that Zarr requires\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", expected)
+    assert not any(tmp_path.iterdir())
