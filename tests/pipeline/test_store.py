@@ -508,7 +508,6 @@ def test_crash_commits_no_missing_numbers(tmp_path, monkeypatch, name, method, p
         assert {done[k].split("/")[1] for k in early} <= {m.name for m in study.panels[0].measures if not m.per_trial}
         assert "flush" in done[(early or [0])[-1] : prepared[0]]
         assert "flush" in done[prepared[-1] : changed[len(early)]]
-        assert done[-1] == "flush"
     assert "flush" in done[changed[-1] : statuses[0]]  # all chunks are durable before the new statuses
 
 
