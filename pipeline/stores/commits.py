@@ -36,7 +36,7 @@ class Planned:
 
 
 class Commit:
-    """Commit of blocks, created before the blocks are computed; they are visible after `finish`, and their values durable.
+    """Commit of blocks, created before they are computed; after `finish` they are visible, and their values durable.
 
     `present` has the digests of the durable per-cell chunks that this process has found or written, by key.
 
