@@ -49,7 +49,7 @@ from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.ledger import Ledger
 from mechanisms.noise import Noise, calibrated_noise
 from mechanisms.output_distributions import OutputDistributions
-from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, RenyiGuarantee, Status
+from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee, Guarantee, Neighbouring, RenyiGuarantee, Status
 from mechanisms.privacy_profile import PrivacyProfile, audited_profile
 from mechanisms.protocols import OutputDistribution, Posterior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
@@ -76,6 +76,7 @@ __all__ = [
     "Audit",
     "ConcentratedGuarantee",
     "CountRelease",
+    "GaussianGuarantee",
     "Guarantee",
     "Ledger",
     "Mechanism",

@@ -6,6 +6,7 @@ guarantee or release            event                                           
 ε-DP                            ``DiscreteLaplaceDpEvent(ε, 1)``                       binary randomised response
 (ε, δ)-DP                       `ProfileDpEvent`                                       the worst mechanism
 ρ-zCDP                          ``ZCDpEvent(ρ)``                                       Rényi divergences equal to λρ
+μ-GDP                           ``GaussianDpEvent(1/μ)``                               the Gaussian mechanism
 audited profile                 `ProfileDpEvent`                                       the profile of one release
 counts, Laplace noise b         ``LaplaceDpEvent(b/Δ)``                                the noise, at k = 2
 counts, two-sided geometric     ``DiscreteLaplaceDpEvent(1/b, Δ)``                     the release, at k = 2
@@ -43,13 +44,13 @@ import math
 from typing import Any
 
 from mechanisms.counts.noise import CountNoise, NoisyCounts, histogram_sensitivity
-from mechanisms.privacy import ConcentratedGuarantee, Guarantee, RenyiGuarantee, require_proved
+from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee, Guarantee, RenyiGuarantee, require_proved
 from mechanisms.privacy_profile import PrivacyProfile, guarantee_profile
 from mechanisms.renyi.gaussian_counts import GaussianCounts
 
 __all__ = ["Source", "accounting_event", "privacy_loss_distribution"]
 
-Source = Guarantee | ConcentratedGuarantee | PrivacyProfile | NoisyCounts | GaussianCounts
+Source = Guarantee | ConcentratedGuarantee | GaussianGuarantee | PrivacyProfile | NoisyCounts | GaussianCounts
 """Guarantees, audited profiles and releases with noise that dp-accounting can compose."""
 
 
@@ -58,7 +59,7 @@ def accounting_event(source: Source, *, allow_conjectured: bool = False) -> Any:
 
     Parameters
     ----------
-    source : Guarantee, ConcentratedGuarantee, PrivacyProfile, NoisyCounts or GaussianCounts
+    source : Guarantee, ConcentratedGuarantee, GaussianGuarantee, PrivacyProfile, NoisyCounts or GaussianCounts
         A guarantee; the profile of an audit (`audited_profile`); counts with Laplace or two-sided geometric noise
         (`laplace_counts`, `geometric_counts`); counts with normal noise (`gaussian_mechanism`).
     allow_conjectured : bool
@@ -107,12 +108,14 @@ def accounting_event(source: Source, *, allow_conjectured: bool = False) -> Any:
         )
     if not isinstance(source, Source):
         raise ValueError(
-            "source must be a Guarantee, ConcentratedGuarantee, PrivacyProfile, NoisyCounts or GaussianCounts, got "
-            f"{type(source).__name__}; pass the guarantee of the mechanism"
+            "source must be a Guarantee, ConcentratedGuarantee, GaussianGuarantee, PrivacyProfile, NoisyCounts or "
+            f"GaussianCounts, got {type(source).__name__}; pass the guarantee of the mechanism"
         )
     require_proved(source, allow_conjectured)
     if isinstance(source, ConcentratedGuarantee):
         return library.ZCDpEvent(source.rho)
+    if isinstance(source, GaussianGuarantee):
+        return library.GaussianDpEvent(1 / source.mu)
     if isinstance(source, Guarantee) and source.is_pure:
         return library.DiscreteLaplaceDpEvent(source.epsilon, 1)
     profile = source if isinstance(source, PrivacyProfile) else guarantee_profile(source)

@@ -13,7 +13,7 @@ from typing import Any
 
 from mechanisms.accounting import Source, accounting_event
 from mechanisms.counts.noise import NoisyCounts, histogram_sensitivity
-from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, Status
+from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee, Guarantee, Neighbouring, Status
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.privacy_profile import PrivacyProfile
 from mechanisms.renyi.concentrated import concentrated_delta, concentrated_epsilon
@@ -97,7 +97,7 @@ class Ledger:
 
         Parameters
         ----------
-        source : Guarantee, ConcentratedGuarantee, PrivacyProfile, NoisyCounts or GaussianCounts
+        source : Guarantee, ConcentratedGuarantee, GaussianGuarantee, PrivacyProfile, NoisyCounts or GaussianCounts
             Guarantee or profile of each release, or the release; see `mechanisms.accounting_event`.
         times : int
             Number of releases, ≥ 1.
@@ -253,7 +253,7 @@ def _approximate(source: Source) -> tuple[float, float]:
 
 
 def _rho(source: Source) -> float:
-    """Return the ρ of a zero-concentrated guarantee, or of a release with normal noise; 0 for other sources."""
+    """Return the ρ of a concentrated or Gaussian guarantee, or of a release with normal noise; 0 for other sources."""
     if isinstance(source, GaussianCounts):
         return source.noise_std**-2
-    return source.rho if isinstance(source, ConcentratedGuarantee) else 0.0
+    return source.rho if isinstance(source, ConcentratedGuarantee | GaussianGuarantee) else 0.0

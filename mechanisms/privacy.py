@@ -12,6 +12,7 @@ from mechanisms.privacy_parameters import validate_delta, validate_epsilon, vali
 __all__ = [
     "RELATIONS",
     "ConcentratedGuarantee",
+    "GaussianGuarantee",
     "Guarantee",
     "Neighbouring",
     "RenyiGuarantee",
@@ -221,6 +222,55 @@ class ConcentratedGuarantee:
 
     def __str__(self) -> str:
         return f"{self.rho:g}-zCDP" + _qualifier(self.relation, self.status)
+
+
+@dataclass(frozen=True)
+class GaussianGuarantee:
+    """A Gaussian guarantee, μ-GDP: outputs on neighbours are as hard to distinguish as N(0, 1) from N(mu, 1).
+
+    Parameters
+    ----------
+    mu : float
+        μ, finite and > 0.
+    relation : Neighbouring
+        Neighbouring relation under which the guarantee holds.
+    status : Status
+        Evidence for the guarantee; keyword only, proved by default.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+
+    References
+    ----------
+    Dong, Roth & Su, "Gaussian differential privacy", JRSS B 84, 2022, definition 4.
+
+    Examples
+    --------
+    >>> print(GaussianGuarantee(0.5), GaussianGuarantee(0.5).at_order(4))
+    0.5-GDP (4, 0.5)-RDP
+    """
+
+    mu: float
+    relation: Neighbouring = Neighbouring.REPLACE_ONE
+    status: Status = field(default=Status.PROVED, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu", validate_positive("mu", self.mu, "choose e.g. 0.3"))
+        _validate_evidence(self.relation, self.status)
+
+    @property
+    def rho(self) -> float:
+        """Return ρ = μ²/2 of the zero-concentrated guarantee that follows."""
+        return self.mu**2 / 2
+
+    def at_order(self, order: float) -> RenyiGuarantee:
+        """Return the Rényi guarantee (λ, λμ²/2)-RDP at one order λ."""
+        return RenyiGuarantee(order, self.rho * validate_order(order), self.relation, status=self.status)
+
+    def __str__(self) -> str:
+        return f"{self.mu:g}-GDP" + _qualifier(self.relation, self.status)
 
 
 class _Stated(Protocol):
