@@ -51,7 +51,7 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms.arguments import real_array, validate_positive
 from mechanisms.glm.links import LINKS, Link
 from mechanisms.metadata import Entry, Style, find_entry
-from mechanisms.privacy import Guarantee, RenyiGuarantee
+from mechanisms.privacy import GaussianGuarantee, Guarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
 from mechanisms.renyi.conversions import pure_epsilon_for, pure_renyi
 
@@ -98,7 +98,7 @@ class GlmMechanism:
         Link between the labels and x·w.
     norm_bound : float
         Upper bound c > 0 on ‖x‖₂.
-    guarantee : RenyiGuarantee, Guarantee or None
+    guarantee : RenyiGuarantee, Guarantee, GaussianGuarantee or None
         Guarantee of one draw; None for the true posterior, which has no budget, and for links that are not canonical.
     """
 
@@ -108,7 +108,7 @@ class GlmMechanism:
     radius: float
     link: Link
     norm_bound: float
-    guarantee: RenyiGuarantee | Guarantee | None
+    guarantee: RenyiGuarantee | Guarantee | GaussianGuarantee | None
 
     def renyi_epsilon(self, order: float) -> float:
         """Return an upper bound on the Rényi divergence between neighbours in nats; inf for a non-canonical link."""

@@ -40,7 +40,7 @@ class _Quadratic(LangevinChain):
 def test_no_loss_of_a_logistic_chain_exceeds_the_stated_guarantee(n_steps):
     """Densities of the last iterate on neighbouring data sets are propagated by quadrature."""
     chain = langevin_chain(n=6, beta=0.05, n_steps=n_steps, step=0.6)
-    grid = np.linspace(-30, 30, 4001)
+    grid = np.linspace(-30, 30, 1001)
     worst, records = 0.0, [(x, y) for x in (-1.0, 1.0) for y in (0, 1)]
     for first, second in ((one, other) for one in records for other in records if one != other):
         p, q = (_last_density(chain, np.r_[X[:5, 0], x], np.r_[Y[:5], y], grid) for x, y in (first, second))
@@ -65,7 +65,7 @@ def _last_density(chain, x, y, grid):
 
 def test_sampled_iterates_have_the_density_of_the_quadrature():
     chain = langevin_chain(n=6, beta=0.05, n_steps=5, step=0.6)
-    grid = np.linspace(-30, 30, 4001)
+    grid = np.linspace(-30, 30, 1001)
     cdf = np.cumsum(_last_density(chain, X[:, 0], Y, grid)) * (grid[1] - grid[0])
     last = chain.sample(np.random.default_rng(1), X, Y, n_chains=20_000)[:, -1, 0]
     assert stats.kstest(last, lambda w: np.interp(w, grid, cdf)).pvalue > 1e-6
