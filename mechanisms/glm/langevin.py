@@ -123,11 +123,14 @@ class LangevinChain:
         n_chains = validate_integer("n_chains", n_chains)
         weights, iterates = np.zeros((n_chains, X.shape[1])), np.empty((n_chains, self.n_steps, X.shape[1]))
         for step in range(self.n_steps):
-            slopes = y - expit(weights @ X.T)
-            drift = self.power * (slopes @ X) - self.precision * weights
-            weights = weights + self.step / 2 * drift + math.sqrt(self.step) * rng.standard_normal(weights.shape)
+            moved = weights + self.step / 2 * self.drift(weights, X, y)
+            weights = moved + math.sqrt(self.step) * rng.standard_normal(weights.shape)
             iterates[:, step] = weights
         return iterates
+
+    def drift(self, weights: Array, design: Array, labels: Array) -> Array:
+        """Return −∇U at weights of shape (..., d), for records that have been validated."""
+        return self.power * ((labels - expit(weights @ design.T)) @ design) - self.precision * weights
 
 
 def langevin_chain(

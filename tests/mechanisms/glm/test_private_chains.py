@@ -13,6 +13,7 @@ from mechanisms.accounting import accounting_event
 from mechanisms.glm import langevin
 from mechanisms.glm.langevin import LangevinChain, forecast_draws, gaussian_glm, langevin_chain, last_langevin
 from mechanisms.glm.penalty import PenaltyChain, likelihood_range
+from mechanisms.glm.private_logistic import noise_bits, private_logistic
 from mechanisms.renyi.gaussian_dp import gaussian_delta, gaussian_epsilon, gaussian_mu
 
 X, Y = np.array([[0.9], [-0.4], [0.2], [1.0], [-0.7], [0.5]]), np.array([1, 0, 1, 1, 0, 0])
@@ -196,3 +197,43 @@ def test_bad_input_is_refused():
     ):
         with pytest.raises(ValueError, match=match):
             refused()
+
+
+def test_release_has_exact_noise_and_a_guarantee_and_a_rehearsal_has_none():
+    rng = np.random.default_rng(5)
+    design = rng.standard_normal((400, 2))  # most rows are longer than the bound
+    labels = rng.random(400) < expit(3 * design[:, 0])
+    arguments = {"epsilon": 3.0, "delta": 1e-6, "beta": 0.01}
+    released = [private_logistic(design, labels, **arguments) for _ in range(20)]
+    assert str(released[0].guarantee) == "(3, 1e-06)-DP"
+    weights = np.array([one.weights for one in released])
+    unit = math.sqrt(released[0].chain.step) * 2.0 ** -noise_bits(released[0].chain.n_steps, 2, 3.0, 1e-6)
+    np.testing.assert_array_equal(weights, np.rint(weights / unit) * unit)
+    rehearsed = [private_logistic(design, labels, **arguments, rehearsal_seed=seed) for seed in range(200)]
+    assert rehearsed[0].guarantee is None
+    drawn = np.array([one.weights for one in rehearsed])
+    error = drawn.std(axis=0) * math.sqrt(1 / 20 + 1 / 200)
+    assert np.all(np.abs(weights.mean(axis=0) - drawn.mean(axis=0)) < 5 * error)
+    np.testing.assert_array_equal(
+        private_logistic(design, labels, **arguments, rehearsal_seed=3).weights, rehearsed[3].weights
+    )
+
+
+def test_discretisation_is_within_the_reserved_part_of_delta():
+    for n_steps, d, epsilon, delta in ((500, 10, 1.0, 1e-6), (3000, 784, 3.0, 1e-5), (1, 1, 0.1, 0.1)):
+        added = (1 + math.exp(epsilon)) * n_steps * math.sqrt(d) * 2.0 ** -noise_bits(n_steps, d, epsilon, delta)
+        assert added <= 1e-3 * delta
+    with pytest.raises(ValueError, match="delta must be at least 2e-09 for 500 steps in 10 dimensions, got 1e-12"):
+        noise_bits(500, 10, 1.0, 1e-12)
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_one_discrete_step_is_within_the_stated_distance(bits):
+    """Total variation between a rounded step with discrete noise, and a normal step from an unrounded state."""
+    unit, edges = 2.0**-bits, np.arange(-12 * 2**bits, 12 * 2**bits + 1)
+    pmf = np.exp(-0.5 * (edges * unit) ** 2)
+    pmf /= pmf.sum()
+    for mean, moved in ((0.3 * unit, 0.5 * unit), (0.49 * unit, -0.5 * unit), (-0.2 * unit, 0.0)):
+        normal = np.diff(stats.norm.cdf((np.append(edges, edges[-1] + 1) - 0.5) * unit, mean + moved))
+        discrete = np.roll(pmf, round(mean / unit))
+        assert 0.5 * np.abs(normal - discrete).sum() <= unit / math.sqrt(2 * math.pi) * (1 + 1e-9) + 1e-12
