@@ -32,6 +32,7 @@ from mechanisms.counts.release import CountRelease
 from mechanisms.glm.audit import audit_replacements
 from mechanisms.glm.links import LINKS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism
+from mechanisms.glm.private_logistic import private_logistic
 from mechanisms.hellinger import hellinger
 from mechanisms.inference.audit import audit_sums
 from mechanisms.inference.choice import choose_method, infer
@@ -118,6 +119,7 @@ __all__ = [
     "posterior_from_release",
     "privacy_loss_distribution",
     "private_bounds",
+    "private_logistic",
     "private_posterior",
     "publish_counts",
     "publish_sums",

@@ -115,10 +115,11 @@ def private_logistic(
     bits = noise_bits(chain.n_steps, X.shape[1], epsilon, delta)
     require_opendp()
     unit = math.sqrt(chain.step) * 2.0**-bits
-    weights: NDArray[np.float64] = np.zeros(X.shape[1])
+    weights = np.zeros(X.shape[1])
     for _ in range(chain.n_steps):
         means = weights + chain.step / 2 * chain.drift(weights, X, y)
-        weights = unit * (np.rint(means / unit) + integer_gaussian(2.0**bits, weights.size))
+        noise = integer_gaussian(2.0**bits, weights.size)
+        weights = unit * np.asarray(np.rint(means / unit) + noise, dtype=np.float64)
     return PrivateWeights(weights, chain, stated)
 
 
