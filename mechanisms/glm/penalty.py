@@ -137,7 +137,7 @@ def likelihood_range(state: ArrayLike, proposal: ArrayLike, norm_bound: float = 
     Examples
     --------
     >>> print(round(likelihood_range([0.0, 0.0], [0.01, 0.0]) / 0.02, 2))
-    0.51
+    0.5
     """
     theta, other = np.asarray(state, dtype=np.float64), np.asarray(proposal, dtype=np.float64)
     change = other - theta
