@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal
 
 import numpy as np
 
@@ -57,9 +57,12 @@ def _cast(kind: Kind, value: Any) -> Value:
 
 def require_integer(name: str, value: Any, least: int, most: int) -> int:
     """Return an integer in [least, most] as an int; raise BadInputError for other values."""
-    if isinstance(value, bool | type) or not isinstance(value, SupportsIndex):
-        raise BadInputError(f"{name} must be an integer, got {value!r}")
-    whole = operator.index(value)
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        whole = operator.index(value)
+    except TypeError as error:
+        raise BadInputError(f"{name} must be an integer, got {short_repr(value)}") from error
     if whole < least:
         raise BadInputError(f"{name} must be >= {least}, got {whole}")
     if whole > most:

@@ -33,7 +33,9 @@ def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
     The root is given as a JSON document.
     """
     try:
-        panels = json.loads(root["attributes"]["spec"])["panels"]
+        spec = json.loads(root["attributes"]["spec"])
+        panels = spec["panels"]
+        require_text("the name of a study", spec["study"])
         expected: dict[str, list[_Array]] = {name: [] for name in panels}
         for name, spec in panels.items():
             for array in _arrays(name, spec):
