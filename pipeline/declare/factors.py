@@ -20,6 +20,7 @@ from pipeline.redact import short_repr
 MAX_VALUES = 10**6
 _NAME = re.compile(r"(?!zarr\.json$)\w[\w.-]{0,99}")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded
 Kind = Literal["int", "float", "str", "vector"]
 Value = int | float | str | tuple[float, ...]
 
@@ -87,6 +88,7 @@ def require_types(declared: Any, **expected: Any) -> None:
             words = f"a tuple of {kind[0].__name__} objects"
         else:
             is_valid = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+            is_valid &= not isinstance(value, str) or value.isascii() or not _SURROGATE.search(value)
             words = f"of type {getattr(kind, '__name__', kind)}"
         if not is_valid:
             raise BadInputError(f"{name} of a {type(declared).__name__} must be {words}, got {short_repr(value)}")

@@ -312,6 +312,13 @@ def test_metadata_that_do_not_follow_from_a_spec_are_refused(place, dpstudies, k
     assert time.process_time() - started < 5
 
 
+@pytest.mark.parametrize("command", EVERY)
+def test_texts_that_cannot_be_encoded_end_in_one_line(place, dpstudies, command):
+    changed_root(lambda document: document["attributes"].update(study_reference="\ud800"))
+    code, errors = dpstudies(*COMMANDS[command])
+    assert (code, errors.count("\n")) == (2, 1), errors
+
+
 def forged_array(change):
     return lambda document: change(document["consolidated_metadata"]["metadata"]["p/status"])
 
@@ -428,6 +435,7 @@ FORGED = [
     {"started": "\x1b[31m"},
     {"finished": "late"},
     {"profile": []},
+    {"profile": "\ud800"},
     {"until": 7},
     {"until": "mcse(x) <= 0.1", "at_most": "9" * 5000, "panels": [None]},
     {"asked": 7},
