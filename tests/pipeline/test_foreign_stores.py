@@ -191,6 +191,17 @@ def test_linked_folders_are_refused_when_a_store_is_opened(place, dpstudies, kin
     assert errors.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", EVERY)
+@pytest.mark.parametrize("folder", [".dpstudies", SESSIONS, WRITING, "p/x/c"])
+def test_files_in_the_place_of_folders_are_refused(place, dpstudies, folder, command):
+    for make in (Path.touch, os.mkfifo) if command == "status" else (Path.touch,):
+        path = Path("s.zarr", folder)
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        make(path)
+        code, errors = dpstudies(*COMMANDS[command])
+        assert (code, errors.count("\n")) == (2, 1), errors
+
+
 def test_store_that_the_user_names_by_a_link_is_opened(place, dpstudies):
     Path("link.zarr").symlink_to("s.zarr")
     assert dpstudies("extend", "link.zarr", "--trials", "6", "--study", "small.py")[0] == 0
