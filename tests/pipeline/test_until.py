@@ -8,9 +8,21 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import BadInputError, Measure, Method, Status, compact, extend, open_results, resume, run, summarise
+from pipeline import (
+    BadInputError,
+    Measure,
+    Method,
+    Status,
+    compact,
+    extend,
+    growth,
+    open_results,
+    resume,
+    run,
+    summarise,
+)
 from pipeline.errors import TargetNotReachedError, UnreadableStoreError
-from pipeline.precision import goals, growth
+from pipeline.precision import goals
 from pipeline.precision.forecast import forecast
 from pipeline.stores import sessions
 from pipeline.stores.asked import Stop
