@@ -137,18 +137,17 @@ def verify(
         window = 2 * max(1, sum(client.nthreads().values()))
         for batch in islice(batches, window):
             in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
-        while len(in_flight):
-            for result in in_flight.wait():
-                if result.is_lost:
-                    raise ExecutionError("a worker died during verification; verify again, for example with --sample 0")
-                if result.transient:
-                    raise StoreAccessError(f"cannot read the store {store}: {result.transient}; nothing was changed")
-                found.append(result.value)
-                n_done += result.payload
-                if progress is not None:
-                    progress(n_done, n_blocks)
-                for batch in islice(batches, 1):
-                    in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
+        for result in in_flight.results():
+            if result.is_lost:
+                raise ExecutionError("a worker died during verification; verify again, for example with --sample 0")
+            if result.transient:
+                raise StoreAccessError(f"cannot read the store {store}: {result.transient}; nothing was changed")
+            found.append(result.value)
+            n_done += result.payload
+            if progress is not None:
+                progress(n_done, n_blocks)
+            for batch in islice(batches, 1):
+                in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
         if session is not None:
             session.end({"finished": now()})
     problems = tuple(
