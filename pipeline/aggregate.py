@@ -49,6 +49,11 @@ def _ranks(n: int, probability: float, n_sds: int = 1) -> tuple[float, ...]:
     return tuple(np.clip(n * levels - 0.5, 0, n - 1).tolist())
 
 
+def quantile(ordered: np.ndarray, probability: float | np.ndarray) -> np.ndarray:
+    """Return sample quantiles of draws in ascending order, by linear interpolation."""
+    return _between(ordered, np.asarray((ordered.size - 1) * probability))
+
+
 def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     """Interpolate between order statistics at zero-based ranks.
 
@@ -67,7 +72,7 @@ def _reduce(draws: np.ndarray) -> np.ndarray:
     if n == 0:
         return np.full(len(_STATISTICS), np.nan)
     with np.errstate(invalid="ignore"):  # infinite draws lead to NaN without a warning
-        quantiles = _between(kept, (n - 1) * np.array(list(QUANTILES.values())))
+        quantiles = quantile(kept, np.array(list(QUANTILES.values())))
         errors = [mcse_quantile(kept, probability) for probability in QUANTILES.values()]
         mean = kept.mean()
         kept -= mean

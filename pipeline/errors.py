@@ -2,9 +2,10 @@
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 
 class BadInputError(ValueError):
@@ -19,13 +20,27 @@ class UnreadableStoreError(RuntimeError):
     """Error for a store with missing content or a failed checksum; `verify` finds and repairs the damage."""
 
 
-class DamagedChunkError(ValueError):
-    """Error for a chunk that is missing, cannot be decoded, or is not the one that its block committed.
+@dataclass(frozen=True)
+class Damage:
+    """Damage to a file of a store, or numbers that differ from recomputed ones; `kind` determines the repair.
 
-    `kind` is "unreadable", "missing" or "inconsistent".
+    * ``unreadable``, ``missing`` or ``inconsistent``: a chunk of a block, which a repair resets to pending.
+    * ``damaged``: coordinates, metadata, the root or records of sessions, which a repair rewrites.
+    * ``different``: numbers that differ from the recomputed ones, by which a repair replaces them.
+    * ``lost``: records of sessions without an intact copy, which a repair replaces by a note.
     """
 
-    def __init__(self, reason: str, kind: str = "unreadable") -> None:
+    kind: Literal["unreadable", "missing", "inconsistent", "damaged", "different", "lost"]
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}" if self.detail else self.kind
+
+
+class DamagedChunkError(ValueError):
+    """Error for a chunk that is missing, cannot be decoded, or is not the one that its block committed."""
+
+    def __init__(self, reason: str, kind: Literal["unreadable", "missing", "inconsistent"] = "unreadable") -> None:
         super().__init__(reason)
         self.kind = kind
 

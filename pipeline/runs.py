@@ -9,19 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.blocks.evaluate import Status
-from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError
 from pipeline.execution.handover import hand_over
-from pipeline.precision.growth import Until, extend_until, resume_until, run_until
+from pipeline.growth import grow, with_trials
+from pipeline.options import OTHERS_THAN_UNTIL, RunOptions
 from pipeline.progress import Progress
-from pipeline.resolve import study_of
+from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.stores.asked import read_goal
 from pipeline.stores.complete import open_to_change
 from pipeline.stores.store import ResultStore
 from pipeline.submission import Submission, close
-from pipeline.writing import Options, compute_pending, configured_study, current_work, pending_work, session_on
+from pipeline.writing import Computation, compute_pending, session_on
 
 
 def run(
@@ -102,20 +102,21 @@ def run(
     ...     dict(open_results(store)["k2"].sizes)
     {'n': 2, 'mechanism': 17, 'trial': 50}
     """
-    options = Options(load_profile(cluster), progress, time_limit, allow_failures, asked={})
-    growth = _until(until, at_most, within, trials)
-    if growth is not None:
-        names, given = tuple(panels), dict(values or {})
-        return run_until(
-            growth,
-            study,
-            store,
-            lambda declared: declared.configure(None, seed, names, given),
-            accept_edited_study,
-            options,
-        )
-    source, configured, existing = configured_study(study, store, trials, seed, panels, values, accept_edited_study)
-    return compute_pending(source, configured, store, existing, options)
+    options = RunOptions(
+        trials=trials,
+        seed=seed,
+        panels=panels,
+        values=values,
+        cluster=cluster,
+        time_limit=time_limit,
+        until=until,
+        at_most=at_most,
+        within=within,
+        allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
+        progress=progress,
+    )
+    return _compute(_configured(study, store, options))
 
 
 def submit(
@@ -159,21 +160,25 @@ def submit(
     cannot be written, remains pending. `resume` computes it and isolates the failing trials. The last task closes the
     submission, which is recorded as finished only if no work is pending.
     """
-    profile = load_profile(cluster)
-    if not profile.outlives_client:
+    options = RunOptions(
+        trials=trials,
+        seed=seed,
+        panels=panels,
+        values=values,
+        cluster=cluster,
+        allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
+    )
+    if not options.profile.outlives_client:
         raise BadInputError(
-            f"cluster must be a profile with the address of a running scheduler, got {profile.name}; use 'run' "
+            f"cluster must be a profile with the address of a running scheduler, got {options.profile.name}; use 'run' "
             "instead, or start a scheduler with 'dask scheduler'"
         )
-    options = Options(profile, allow_failures=allow_failures, asked={})
-    source, configured, existing = configured_study(study, store, trials, seed, panels, values, accept_edited_study)
-    options = options.accepting(existing, source)
-    works = pending_work(configured, existing, options)
-    if works is not None and not works:
+    computation = replace(_configured(study, store, options), is_submitted=True)
+    if computation.pending is not None and not computation.pending:
         return None
-    with session_on(source, configured, store, existing, options, submitted=cluster) as (client, opened, task, session):
-        works = current_work(works, configured, existing, opened, task, options)
-        n_tasks = hand_over(client, task, works, session.detach, close, allow_failures)
+    with session_on(computation) as (client, opened, task, session):
+        n_tasks = hand_over(client, task, computation.work(opened, task), session.detach, close, allow_failures)
         return Submission.from_record(session.record), n_tasks
 
 
@@ -224,13 +229,20 @@ def resume(
     ...     resume(path).complete
     True
     """
-    options = Options(load_profile(cluster), progress, time_limit, allow_failures, retry)
+    options = RunOptions(
+        cluster=cluster,
+        time_limit=time_limit,
+        retry=retry,
+        allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
+        progress=progress,
+    )
     existing = open_to_change(store)
     source, configured = study_of(existing, study, accept_edited_study)
     goal = read_goal(existing.sessions)
     if goal is not None and goal.is_open:
-        return resume_until(goal, source, configured, existing, options)
-    return compute_pending(source, configured, store, existing, options)
+        options = replace(options, until=goal.until, at_most=goal.at_most, within=goal.within, panels=goal.panels)
+    return _compute(Computation(source, configured, store, existing, options))
 
 
 def extend(
@@ -290,25 +302,49 @@ def extend(
     ...     dict(open_results(path)["k2"].sizes)
     {'n': 2, 'mechanism': 2, 'trial': 80}
     """
-    options = Options(load_profile(cluster), progress, time_limit, allow_failures)
-    growth, names = _until(until, at_most, within, trials or values), tuple(panels)
-    if growth is not None:
-        return extend_until(growth, store, study, names, accept_edited_study, options)
-    existing = open_to_change(store)
+    options = RunOptions(
+        trials=trials,
+        panels=panels,
+        values=values,
+        cluster=cluster,
+        time_limit=time_limit,
+        until=until,
+        at_most=at_most,
+        within=within,
+        allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
+        progress=progress,
+    )
+    if until is not None and values:
+        raise BadInputError(OTHERS_THAN_UNTIL)
+    existing, asked = open_to_change(store), None
     source, configured = study_of(existing, study, accept_edited_study)
-    larger = configured.extended(source.load(), trials, values or {}, names)
-    if trials is not None:  # the panels ask for all trials from now on
-        kept = {name: asked for name, asked in existing.asked.items() if names and name not in names}
-        options = replace(options, asked=kept)
-    return compute_pending(source, larger, store, existing, options)
-
-
-def _until(until: str | None, at_most: int | None, within: float | None, others: object) -> Until | None:
-    """Return the goal and budget of a run, or None for a run with a fixed number of trials."""
     if until is None:
-        if at_most is not None or within is not None:
-            raise BadInputError("--at-most and --within are for runs with --until; add --until, or use --trials")
-        return None
-    if others:
-        raise BadInputError("--until cannot be combined with --trials, or with --set of an extension; omit one of them")
-    return Until(until, at_most, within)
+        names = tuple(options.panels)
+        configured = configured.extended(source.load(), trials, values or {}, names)
+        if trials is not None:  # the panels ask for all trials from now on
+            asked = {name: one for name, one in existing.asked.items() if names and name not in names}
+    return _compute(Computation(source, configured, store, existing, options, asked))
+
+
+def _configured(study: Study | StudySource | str, store: str | os.PathLike[str], options: RunOptions) -> Computation:
+    """Return the computation of a configured study into a new or existing store."""
+    source = named_source(study)
+    configured = source.load().configure(options.trials, options.seed, options.panels, options.values)
+    existing = open_to_change(store) if ResultStore.exists(store) else None
+    is_held = existing is not None and existing.complete
+    if options.until is not None:  # the numbers of trials are stored ones, or grow from one
+        stored = existing.spec["panels"] if existing is not None and is_held else {}
+        trials = {panel.name: stored.get(panel.name, {}).get("trials") or 1 for panel in configured.panels}
+        configured = with_trials(configured, trials)
+    if existing is not None and (is_held or options.until is None):
+        refuse_other_spec(existing, configured)
+        if not options.accept_edited_study:
+            refuse_edited(existing, source)
+    source.remember()
+    return Computation(source, configured, store, existing, replace(options, panels=()), asked={})
+
+
+def _compute(computation: Computation) -> ResultStore:
+    """Compute the pending work, or rounds of work until a goal is reached."""
+    return compute_pending(computation) if computation.options.until is None else grow(computation)

@@ -20,14 +20,14 @@ LOOKS = "looks"
 
 
 @dataclass(frozen=True)
-class Looks:
+class LookHistory:
     """Looks at the claims of a study in a run until claims are decided."""
 
     trials: list[dict[str, int]]  # number of trials by panel, for each look
     decided: dict[str, int]  # number of the look, from 1, at which each decided claim was decided
 
     @classmethod
-    def of(cls, sessions: Sequence[Mapping[str, Any]]) -> "Looks":
+    def of(cls, sessions: Sequence[Mapping[str, Any]]) -> "LookHistory":
         """Return the looks recorded by the sessions of a store."""
         nothing: dict[str, Any] = {"trials": [], "decided": {}}
         record = next((one[LOOKS] for one in reversed(sessions) if LOOKS in one), nothing)
@@ -96,7 +96,7 @@ def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[
     A claim that was decided at a look is judged on the trials of that look. `study` is configured by the stored spec,
     and `summaries` are those of all trials, by panel.
     """
-    looks = Looks.of(store.sessions)
+    looks = LookHistory.of(store.sessions)
     if not looks.trials:
         return judge(study, summaries)
     whole = {panel.name: panel.n_trials for panel in study.panels if panel.name in looks.trials[-1]}

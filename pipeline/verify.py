@@ -14,7 +14,7 @@ from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
+from pipeline.errors import BadInputError, Damage, ExecutionError, IncompleteStoreError, StoreAccessError, command
 from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.rerun import Rerun
 from pipeline.execution.shipping import shipped, shipped_task
@@ -33,24 +33,11 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class Problem:
-    """Problem found in a store.
-
-    `description` is the kind of the problem, with details:
-
-    * ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block; a repair resets it to pending.
-    * ``damaged: ...`` for coordinates, metadata, the root or records of sessions; a repair rewrites them.
-    * ``different: ...`` for numbers that differ from the recomputed ones; a repair replaces them.
-    * ``lost: ...`` for records of sessions whose copy is damaged, too; a repair replaces them by a note.
-    """
+    """Damage found in a store."""
 
     where: str  # panel, cell, setting and trials
     variable: str
-    description: str
-
-    @property
-    def kind(self) -> str:
-        """First word of the description."""
-        return self.description.partition(":")[0]
+    damage: Damage
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,7 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
             cell = [f"{name}={value}" for name, value in panel.cells()[work.block.cell].items()]
             where = ", ".join([panel.name, *cell, setting.label, f"trials {trials.start}-{trials.stop - 1}"])
             damage, stored = check_block(store, panel, work.block, setting)
-            problems += [Problem(where, name, description) for name, description in damage.items()]
+            problems += [Problem(where, name, one) for name, one in damage.items()]
             if damage and session:
                 invalidate(store, panel, work.block, setting, damage)
             if stored is None:
@@ -88,7 +75,8 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
                 continue
             n_computed += 1
             again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
-            problems += [Problem(where, name, f"different: {again.largest_difference}") for name in again.differing]
+            different = Damage("different", again.largest_difference)
+            problems += [Problem(where, name, different) for name in again.differing]
             if again.differing and session:
                 with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
                     commit.write(panel, work.block, setting, again.computed)
@@ -149,22 +137,21 @@ def verify(
         window = 2 * max(1, sum(client.nthreads().values()))
         for batch in islice(batches, window):
             in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
-        while len(in_flight):
-            for result in in_flight.wait():
-                if result.is_lost:
-                    raise ExecutionError("a worker died during verification; verify again, for example with --sample 0")
-                if result.transient:
-                    raise StoreAccessError(f"cannot read the store {store}: {result.transient}; nothing was changed")
-                found.append(result.value)
-                n_done += result.payload
-                if progress is not None:
-                    progress(n_done, n_blocks)
-                for batch in islice(batches, 1):
-                    in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
+        for result in in_flight.results():
+            if result.is_lost:
+                raise ExecutionError("a worker died during verification; verify again, for example with --sample 0")
+            if result.transient:
+                raise StoreAccessError(f"cannot read the store {store}: {result.transient}; nothing was changed")
+            found.append(result.value)
+            n_done += result.payload
+            if progress is not None:
+                progress(n_done, n_blocks)
+            for batch in islice(batches, 1):
+                in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
         if session is not None:
             session.end({"finished": now()})
     problems = tuple(
-        Problem(panel or "store", name, text) for (panel, name), text in (of_template | of_sessions).items()
+        Problem(panel or "store", name, damage) for (panel, name), damage in (of_template | of_sessions).items()
     )
     return Verification(
         sum(one.n_read for one in found),

@@ -6,7 +6,6 @@ results are reproducible only with the same code. It must also read and write th
 
 import hashlib
 import importlib.util
-import re
 import sys
 import uuid
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ from pipeline.stores.locations import is_local, normalise_location
 from pipeline.stores.provenance import PACKAGES, versions
 
 OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
-_OF_PYTHON = re.compile("python ")
 
 
 @dataclass(frozen=True)
@@ -42,9 +40,7 @@ def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]
     The client is from `pipeline.clusters.cluster.reach`; workers may lack this project's packages. If a store is given,
     which need not exist, this process and each worker exchange temporary files there. Checks are sorted by address.
     """
-    faults = _version_faults(client)
-    # code objects cannot be unpickled by another version of Python
-    able = [worker for worker, found in faults.items() if not any(_OF_PYTHON.match(fault) for fault in found)]
+    faults, able = _version_faults(client)
     if able:
         for worker, found in _source_faults(client, able).items():
             faults[worker] += found
@@ -53,11 +49,15 @@ def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]
     return [WorkerCheck(worker, tuple(found)) for worker, found in sorted(faults.items())]
 
 
-def _version_faults(client: Client) -> dict[str, list[str]]:
-    """Compare the package versions on workers with those of this process, without sending code."""
+def _version_faults(client: Client) -> tuple[dict[str, list[str]], list[str]]:
+    """Compare the package versions on workers with those of this process, without sending code.
+
+    Also return the workers with the same version of Python, since no other version can unpickle code objects.
+    """
     here = {**versions(), "python": ".".join(map(str, sys.version_info))}
     answers = client.get_versions(check=False, packages=["dpstudies", *PACKAGES])["workers"]
     faults: dict[str, list[str]] = {}
+    able = []
     for worker in client.scheduler_info(n_workers=-1)["workers"]:
         if worker not in answers:
             faults[worker] = ["python does not respond"]
@@ -68,7 +68,8 @@ def _version_faults(client: Client) -> dict[str, list[str]]:
             for name in ("python", "dpstudies", *PACKAGES)
             if there.get(name) != here[name]
         ]
-    return faults
+        able += [worker] if there.get("python") == here["python"] else []
+    return faults, able
 
 
 def _source_faults(client: Client, workers: list[str]) -> dict[str, list[str]]:

@@ -93,13 +93,14 @@ def connect(profile: Profile) -> Iterator[Client]:
 def reach(profile: Profile) -> Iterator[Client]:
     """Connect as in `connect`, but do not prepare the workers, which may have different code or none."""
     settings: dict[str, Any] = {
-        "distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s",
         "distributed.admin.low-level-log-length": 10,  # log entries kept per worker; Dask's default is 1,000
         # seconds of queued work per thread that an adaptive cluster aims at; tasks take about a second
         "distributed.adaptive.target-duration": "1s",
         # a task that terminates its worker fails immediately; pipeline.execution isolates its trials
         "distributed.scheduler.allowed-failures": 0,
     }
+    if profile.address is not None:  # the processes of a started cluster may take longer on a busy machine
+        settings["distributed.comm.timeouts.connect"] = f"{_CONNECT_SECONDS}s"
     if profile.class_name == "LocalCluster":  # nannies restart lost workers
         settings["distributed.deploy.lost-worker-timeout"] = "1000d"
     # thread limits are thread-local, so local workers depend on those of this thread

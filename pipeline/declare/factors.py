@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from pipeline.redact import short_repr
 MAX_VALUES = 10**6
 _NAME = re.compile(r"(?!zarr\.json$)\w[\w.-]{0,99}")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded
 Kind = Literal["int", "float", "str", "vector"]
 Value = int | float | str | tuple[float, ...]
 
@@ -57,9 +58,12 @@ def _cast(kind: Kind, value: Any) -> Value:
 
 def require_integer(name: str, value: Any, least: int, most: int) -> int:
     """Return an integer in [least, most] as an int; raise BadInputError for other values."""
-    if isinstance(value, bool | type) or not isinstance(value, SupportsIndex):
-        raise BadInputError(f"{name} must be an integer, got {value!r}")
-    whole = operator.index(value)
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        whole = operator.index(value)
+    except TypeError as error:
+        raise BadInputError(f"{name} must be an integer, got {short_repr(value)}") from error
     if whole < least:
         raise BadInputError(f"{name} must be >= {least}, got {whole}")
     if whole > most:
@@ -84,6 +88,7 @@ def require_types(declared: Any, **expected: Any) -> None:
             words = f"a tuple of {kind[0].__name__} objects"
         else:
             is_valid = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+            is_valid &= not isinstance(value, str) or value.isascii() or not _SURROGATE.search(value)
             words = f"of type {getattr(kind, '__name__', kind)}"
         if not is_valid:
             raise BadInputError(f"{name} of a {type(declared).__name__} must be {words}, got {short_repr(value)}")

@@ -195,9 +195,9 @@ class Panel:
             for name in given:
                 if name not in [axis.name for axis in known]:
                     raise BadInputError(f"panel {self.name}: {unknown(what, name, [axis.name for axis in known])}")
-        if self.trials is not None:
-            require_integer("trials", self.trials, 1, MAX_TRIALS)
-        require_integer("block_trials", self.block_trials, 1, MAX_TRIALS)
+        for name in ("trials", "block_trials"):
+            if getattr(self, name) is not None or name == "block_trials":
+                object.__setattr__(self, name, require_integer(name, getattr(self, name), 1, MAX_TRIALS))
         sizes = {axis.name: len(axis.values) for axis in self.outputs}
         require_block_size(self.name, self.block_trials, self.measures, sizes)
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from pipeline.declare.claims import Claim, Erratum
-from pipeline.declare.factors import MAX_VALUES, require_integer, require_types
+from pipeline.declare.factors import MAX_VALUES, require_integer, require_text, require_types
 from pipeline.declare.panel import MAX_TRIALS, Panel
 from pipeline.errors import BadInputError, unknown
 
@@ -126,7 +126,8 @@ class Study:
     audits: tuple[Callable[[Mapping[str, Any]], Iterable[Any]], ...] = ()
 
     def __post_init__(self) -> None:
-        require_types(self, name=str, title=str, aim=str, version=int, papers=[str])
+        require_text("the name of a study", self.name)
+        require_types(self, title=str, aim=str, version=int, papers=[str])
         require_types(self, panels=[Panel], claims=[Claim], figures=[Figure])
         names = [panel.name for panel in self.panels]
         if not names or len(set(names)) < len(names):
@@ -137,7 +138,7 @@ class Study:
             found = [one.name for one in named]
             if len(set(found)) < len(found):
                 raise BadInputError(f"study {self.name} must name each {kind} once, got {', '.join(found)}")
-        require_integer("seed", self.seed, 0, 2**63 - 1)
+        object.__setattr__(self, "seed", require_integer("seed", self.seed, 0, 2**63 - 1))
 
     def panel(self, name: str) -> Panel:
         """Return a panel by name; raise BadInputError with similar names if there is none."""

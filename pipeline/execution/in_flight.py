@@ -67,6 +67,25 @@ class TasksInFlight:
                 if results:
                     return results
 
+    def results(self) -> Iterator[TaskResult]:
+        """Yield the results of all tasks, also of those that are submitted meanwhile."""
+        while len(self):
+            yield from self.wait()
+
+    def first_problem(self, describe_loss: Callable[[Any], str], others: str) -> str:
+        """Return the first problem by payload, with a clause on `others` if there are more, or an empty string.
+
+        Tasks return a problem or an empty string; a task whose worker is lost has that of `describe_loss`.
+        """
+        problems = {}
+        for result in self.results():
+            problem = describe_loss(result.payload) if result.is_lost else result.value or result.transient
+            if problem:
+                problems[result.payload] = problem
+        if not problems:
+            return ""
+        return problems[min(problems)] + (f"; {others.format(len(problems) - 1)}" if len(problems) > 1 else "")
+
     def cancel(self) -> None:
         """Cancel the tasks that have not started, without waiting for the others."""
         futures = list(self._payloads)

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from enum import Enum
 from typing import Any
 
 import psutil
@@ -19,14 +20,14 @@ class Monitor:
     def __init__(self, client: Client, silent_seconds: float = _SILENT_SECONDS) -> None:
         self._client, self._silent = client, silent_seconds
         self._since = self._looked = time.monotonic()
-        self._warned = ""
+        self._warned: Cause | None = None
         self._last_seen: dict[str, float] = {}
         self._n_looks: dict[str, int] = {}
 
     def note_result(self) -> None:
         """Record that a task returned."""
         self._since = time.monotonic()
-        self._warned = ""
+        self._warned = None
 
     def check(self) -> None:
         """Check the heartbeats of the workers, and, if no task has returned for `silent_seconds`, their states."""
@@ -40,10 +41,9 @@ class Monitor:
             self._check_heartbeats(workers)
         if not is_silent:
             return
-        problem = find_problem(workers)
-        cause = problem.partition(" ")[0]  # the rest of the message contains varying numbers
-        if problem and cause != self._warned:
-            warnings.warn(problem, stacklevel=2)
+        cause = find_cause(workers)
+        if cause is not None and cause != self._warned:
+            warnings.warn(cause.describe(workers), stacklevel=2)
         self._warned = cause
         self._since = now
 
@@ -80,16 +80,28 @@ def end_suspended(dask_worker: Any) -> str:
     return state
 
 
-def find_problem(workers: dict[str, dict[str, Any]]) -> str:
-    """Return a one-line message if no worker can compute, or an empty string."""
+class Cause(Enum):
+    """Reason why no worker can compute."""
+
+    NONE_LEFT = "no worker is left"
+    ALL_PAUSED = "every worker is paused"
+
+    def describe(self, workers: dict[str, dict[str, Any]]) -> str:
+        """Return one line with advice."""
+        if self is Cause.NONE_LEFT:
+            advice = "start a worker, or end the run with Ctrl-C and resume it later"
+            return f"{self.value}; the run is waiting: {advice}"
+        worst = max(workers.values(), key=lambda worker: worker.get("metrics", {}).get("memory", 0))
+        held, limit = worst.get("metrics", {}).get("memory", 0), worst.get("memory_limit", 0)
+        return (
+            f"{self.value} because its memory is nearly full (one uses {format_bytes(held)} of "
+            f"{format_bytes(limit)}); the run is waiting: end it with Ctrl-C, set a larger memory_limit or fewer "
+            "threads per worker in the profile, and resume"
+        )
+
+
+def find_cause(workers: dict[str, dict[str, Any]]) -> Cause | None:
+    """Return the reason why no worker can compute, or None if one can."""
     if not workers:
-        return "no worker is left; the run is waiting: start a worker, or end the run with Ctrl-C and resume it later"
-    if any(worker.get("status") != "paused" for worker in workers.values()):
-        return ""
-    worst = max(workers.values(), key=lambda worker: worker.get("metrics", {}).get("memory", 0))
-    held, limit = worst.get("metrics", {}).get("memory", 0), worst.get("memory_limit", 0)
-    return (
-        f"every worker is paused because its memory is nearly full (one uses {format_bytes(held)} of "
-        f"{format_bytes(limit)}); the run is waiting: end it with Ctrl-C, set a larger memory_limit or fewer threads "
-        "per worker in the profile, and resume"
-    )
+        return Cause.NONE_LEFT
+    return Cause.ALL_PAUSED if all(worker.get("status") == "paused" for worker in workers.values()) else None

@@ -43,18 +43,10 @@ def _find_problem(client: Client, run: str, action: str, function: Callable[...,
         # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
         options = {"workers": [worker], "allow_other_workers": True} if worker else {}
         in_flight.submit(worker, function, *args, **options)
-    problems = {}
-    while len(in_flight):
-        for result in in_flight.wait():
-            problem = result.value or result.transient
-            if result.is_lost:
-                problem = (
-                    f"worker {result.payload} terminated while it {action}; check its log, or use --cluster threads"
-                )
-            if problem:
-                problems[str(result.payload)] = problem
-    more = f"; the same check fails on {len(problems) - 1} more workers" if len(problems) > 1 else ""
-    return f"{problems[min(problems)]}{more}" if problems else ""
+    return in_flight.first_problem(
+        lambda worker: f"worker {worker} terminated while it {action}; check its log, or use --cluster threads",
+        "the same check fails on {} more workers",
+    )
 
 
 @on_worker

@@ -115,19 +115,14 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
             for block, k in islice(committed, 1):
                 in_flight.submit(len(names), compare_numbers, run, block, k)
                 names.append(f"panel {panel.name}, method {method.name}")
-    problems = {}
-    while len(in_flight):
-        for result in in_flight.wait():
-            problem = result.value or result.transient
-            if result.is_lost:
-                problem = f"{names[result.payload]} terminates its worker, but the store contains its results"
-            if problem:
-                problems[result.payload] = problem
-    if problems:
-        more = f"; the same holds for {len(problems) - 1} more methods" if len(problems) > 1 else ""
+    problem = in_flight.first_problem(
+        lambda at: f"{names[at]} terminates its worker, but the store contains its results",
+        "the same holds for {} more methods",
+    )
+    if problem:
         raise BadInputError(
-            f"{problems[min(problems)]}{more}; use the package versions and kind of processor that the store "
-            "records, or choose another --store path"
+            f"{problem}; use the package versions and kind of processor that the store records, or choose another "
+            "--store path"
         )
 
 

@@ -19,9 +19,9 @@ from pipeline.stores.asked import Stop
 from pipeline.stores.regions import positions, region_of
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
-from pipeline.verdicts import Looks, judge_look
+from pipeline.verdicts import LookHistory, judge_look
 
-Trials = Mapping[str, np.ndarray]
+Grids = Mapping[str, np.ndarray]
 """Numbers of trials asked for by panel, shape (cell, setting)."""
 
 
@@ -39,7 +39,7 @@ class Goal(Protocol):
 
     min_trials: int
 
-    def assess(self, store: ResultStore, study: Study, trials: Trials) -> dict[str, Assessment]:
+    def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
         """Return the state of each panel with trials, after all asked trials were computed."""
         ...
 
@@ -62,7 +62,7 @@ class PrecisionGoal:
         resolve_target(target, study)  # raises before anything is written
         self._reached: dict[tuple[str, int, tuple[int, ...]], tuple[int, Precision]] = {}
 
-    def assess(self, store: ResultStore, study: Study, trials: Trials) -> dict[str, Assessment]:
+    def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
         """Return the state of each panel with trials."""
         targets = resolve_target(self._target, study)
         return {name: self._assess(store, targets[name], asked) for name, asked in trials.items()}
@@ -164,10 +164,10 @@ class ClaimsGoal:
                 "choose other panels, or a precision"
             )
         self.min_trials = max([MIN_TRIALS, *(claim.min_trials for claim in self._claims)])
-        self._looks = Looks.of(sessions)
+        self._looks = LookHistory.of(sessions)
         self._open: list[str] = []
 
-    def assess(self, store: ResultStore, study: Study, trials: Trials) -> dict[str, Assessment]:
+    def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
         """Judge the claims that are not decided, and return the state of each panel with trials."""
         sizes = {name: int(asked.max(initial=0)) for name, asked in trials.items()}
         look, decided = self._looks.note(sizes), self._looks.decided

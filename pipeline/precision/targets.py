@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.aggregate import QUANTILES, mcse_quantile
+from pipeline.aggregate import QUANTILES, mcse_quantile, quantile
 from pipeline.declare.factors import Measure, Statistic
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
@@ -223,7 +223,7 @@ def _quantiles(probability: float) -> Callable[[np.ndarray], Estimate]:
     def estimate(draws: np.ndarray) -> Estimate:
         columns = [np.sort(column[~np.isnan(column)]) for column in np.asarray(draws, float).T]
         return (
-            np.array([np.quantile(column, probability) if column.size else np.nan for column in columns]),
+            np.array([quantile(column, probability) if column.size else np.nan for column in columns]),
             np.array([error_of(column) for column in columns]),
             np.zeros(len(columns)),
         )

@@ -49,7 +49,7 @@ class Files(Protocol):
         """Return True if the file exists."""
 
     def refuse_links(self, folders: Iterable[str]) -> None:
-        """Raise `BadInputError` if a folder, or one of those that contain it in the store, is a symbolic link."""
+        """Raise `BadInputError` if a folder, or one that contains it in the store, is a link or another file."""
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the files in a folder, or an empty list if the folder does not exist."""

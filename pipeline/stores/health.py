@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.blocks.evaluate import FAILURES, Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
-from pipeline.errors import DamagedChunkError, command
+from pipeline.errors import Damage, DamagedChunkError, command
 from pipeline.stores.access import accessing
 from pipeline.stores.commits import rerun_line
 from pipeline.stores.locations import ROOT
@@ -26,23 +26,26 @@ from pipeline.stores.template import make_template
 
 def check_block(
     store: ResultStore, panel: Panel, block: Block, setting: Setting
-) -> tuple[dict[str, str], Outcome | None]:
+) -> tuple[dict[str, Damage], Outcome | None]:
     """Check every chunk of one setting on one block, at every position at which the setting is stored.
 
-    Return the problem by variable, ``unreadable: ...``, ``missing`` or ``inconsistent: ...``, and the stored outcome,
-    None for a pending or damaged block.
+    Return the damage by variable, and the stored outcome, None for a pending or damaged block.
     """
-    problems: dict[str, str] = {}
+    problems: dict[str, Damage] = {}
     outcomes = [_read(store, panel, block, position, problems) for position in positions(panel, block.cell, setting)]
     found = [outcome for outcome in outcomes if outcome is not None]
     if problems or not found:
         return problems, None
     if len(found) < len(outcomes):
-        return {"status": "missing: present at other values of method factors that the method does not use"}, None
+        return {
+            "status": Damage("missing", "present at other values of method factors that the method does not use")
+        }, None
     for other in found[1:]:
         for name, values in _arrays(found[0]).items():
             if not _same_bits(values, _arrays(other)[name]):
-                problems[name] = "inconsistent: differs between values of method factors that the method does not use"
+                problems[name] = Damage(
+                    "inconsistent", "differs between values of method factors that the method does not use"
+                )
     if not problems:
         problems = _contradictions(panel, block, found[0])
     is_pending = bool((found[0].status == Status.PENDING).any())
@@ -62,16 +65,16 @@ def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting,
         store.files.remove([key for region in regions for key in store.chunks.keys(panel.name, name, region)])
 
 
-def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], str]:
+def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], Damage]:
     """Check coordinates, metadata, and the root and its copy.
 
     With `repair`, for which the store is opened for a session, rewrite files that differ. `study` is configured by the
     stored spec. Return the problem by panel (an empty string for the root) and variable.
     """
-    problems: dict[tuple[str, str], str] = {}
+    problems: dict[tuple[str, str], Damage] = {}
     repaired: list[str] = []
     if store.problem:
-        problems["", "root"] = f"damaged: {store.problem}"
+        problems["", "root"] = Damage("damaged", store.problem)
         for key in (COPY, ROOT) if repair else ():
             if (
                 store.files.read(key) != store.root_content
@@ -84,7 +87,7 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
         if not _is_same(store, key, stored, expected):
             name = rest.partition("/")[0]
             problem = "the file is missing" if stored is None else "differs from the root"
-            problems[panel, "metadata" if name == ROOT else name] = f"damaged: {problem}"
+            problems[panel, "metadata" if name == ROOT else name] = Damage("damaged", problem)
             if repair:
                 store.files.put(key, expected)
                 repaired.append(key)
@@ -93,14 +96,16 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
     return problems
 
 
-def check_sessions(store: ResultStore, *, repair: bool = False) -> dict[tuple[str, str], str]:
+def check_sessions(store: ResultStore, *, repair: bool = False) -> dict[tuple[str, str], Damage]:
     """Check the records of sessions and their copies; return the problems as `check_template` does."""
     advice = (
-        "lost: the record and its copy are damaged or missing; if its run had a target, record the target again with: "
+        "the record and its copy are damaged or missing; if its run had a target, record the target again with: "
         f"{command('extend', store.url, '--until', 'TARGET')}"
     )
     return {
-        ("", f"session {name}" if name[0].isdigit() else name): advice if problem == "lost" else problem
+        ("", f"session {name}" if name[0].isdigit() else name): Damage("lost", advice)
+        if problem.kind == "lost"
+        else problem
         for name, problem in check_records(store.files, repair=repair).items()
     }
 
@@ -141,7 +146,7 @@ def _is_same(store: ResultStore, key: str, stored: bytes | None, expected: bytes
 
 
 def _read(
-    store: ResultStore, panel: Panel, block: Block, position: tuple[int, ...], problems: dict[str, str]
+    store: ResultStore, panel: Panel, block: Block, position: tuple[int, ...], problems: dict[str, Damage]
 ) -> Outcome | None:
     """Read one array position; return None if the block has no status at this position."""
     arrays: dict[str, np.ndarray] = {}
@@ -155,15 +160,15 @@ def _read(
             head = (len(block.trials),) if per_trial and panel.trials is not None else ()
             arrays[name] = values.reshape(head + values.shape[values.ndim - n_dims :])
             if per_trial and None in contents.values() and any(map(store.reader.exists, contents)):
-                problems[name] = "inconsistent: no block has committed the chunk"
+                problems[name] = Damage("inconsistent", "no block has committed the chunk")
         except DamagedChunkError as error:
-            problems[name] = "missing" if error.kind == "missing" else f"{error.kind}: {error}"
+            problems[name] = Damage(error.kind, "" if error.kind == "missing" else str(error))
 
     (key,) = store.chunks.keys(panel.name, "status", region_of(panel, position, block.trials, 0))
     with accessing(store.url):
         if not store.reader.exists(key):
             if store.is_compact:  # no block was pending
-                problems["status"] = "missing"
+                problems["status"] = Damage("missing")
             return None
     stored("status", True, 0)
     if problems:
@@ -177,22 +182,24 @@ def _read(
     return Outcome(values, status, arrays["error"].astype(object).reshape(-1))
 
 
-def _contradictions(panel: Panel, block: Block, outcome: Outcome) -> dict[str, str]:
+def _contradictions(panel: Panel, block: Block, outcome: Outcome) -> dict[str, Damage]:
     """Return the inconsistencies of a block: unknown statuses, missing numbers, misplaced error texts."""
     problems = {}
     if not np.isin(outcome.status, list(Status)).all():
-        problems["status"] = f"inconsistent: unknown status {int(outcome.status.max())}"
+        problems["status"] = Damage("inconsistent", f"unknown status {int(outcome.status.max())}")
     is_ok, is_failed = outcome.status == Status.OK, np.isin(outcome.status, FAILURES)
     for trial, failed, text in zip(block.trials, is_failed, outcome.error, strict=True):
         if failed != bool(text) or (text and not str(text).endswith(rerun_line(panel, block, trial))):
-            problems["error"] = f"inconsistent: the error text of trial {trial} does not match its status or position"
+            problems["error"] = Damage(
+                "inconsistent", f"the error text of trial {trial} does not match its status or position"
+            )
     for measure in panel.measures:
         values = outcome.values[measure.name]
         if values.dtype.kind != "f" or measure.ragged or not is_ok.any():
             continue
         of_ok = values[is_ok] if measure.per_trial and panel.trials is not None else values
         if measure.per_trial and np.isnan(of_ok).any():
-            problems[measure.name] = "inconsistent: an ok trial has a NaN"
+            problems[measure.name] = Damage("inconsistent", "an ok trial has a NaN")
     return problems
 
 

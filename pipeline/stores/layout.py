@@ -33,7 +33,9 @@ def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
     The root is given as a JSON document.
     """
     try:
-        panels = json.loads(root["attributes"]["spec"])["panels"]
+        spec = json.loads(root["attributes"]["spec"])
+        panels = spec["panels"]
+        require_text("the name of a study", spec["study"])
         expected: dict[str, list[_Array]] = {name: [] for name in panels}
         for name, spec in panels.items():
             for array in _arrays(name, spec):
@@ -51,7 +53,8 @@ def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
             f"the store {url} cannot have been written by this package, since {problem}; compute it again, or obtain "
             "it again from its origin"
         )
-    return [f"{path}/c" for path, arrays in expected.items() if arrays]
+    # the chunk of an array without dimensions is a file at this place
+    return [f"{path}/c" if arrays[0][1] else path for path, arrays in expected.items() if arrays]
 
 
 def _arrays(name: str, spec: Mapping[str, Any]) -> Iterator[_Array]:

@@ -90,9 +90,16 @@ class LocalFiles:
         return True
 
     def refuse_links(self, folders: Iterable[str]) -> None:
-        """Raise `BadInputError` if a folder, or one of those that contain it in the store, is a symbolic link."""
+        """Raise `BadInputError` if a folder, or one that contains it in the store, is a link or another file."""
         for folder in (*folders, SESSIONS, _WRITING):
-            self._path(f"{folder}/")
+            try:
+                mode = os.lstat(self._path(f"{folder}/")).st_mode
+            except FileNotFoundError:
+                continue
+            except NotADirectoryError:
+                mode = 0
+            if not stat.S_ISDIR(mode):
+                raise BadInputError(f"{self.url}/{folder} must be a folder, got another file; remove it")
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the files in a folder, or an empty list if the folder does not exist."""

@@ -46,9 +46,10 @@ def seal(document: Mapping[str, Any], key: str = "") -> bytes:
 
 
 def unseal(content: bytes | None, key: str = "") -> dict[str, Any] | None:
-    """Return a sealed document without its checksum, or None if the document is missing or was changed."""
+    """Return a sealed document without its checksum, or None if it is missing, was changed, or is not Unicode text."""
     try:
         document = json.loads(content or b"")
+        json.dumps(document, ensure_ascii=False).encode()  # escapes of lone surrogates cannot be printed
         held = document[key] if key else document
         plain = _without_seal(document, key)
         return plain if held[_SEAL] == sha256(canonical_json(plain)) else None

@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, StoreAccessError, command
+from pipeline.errors import BadInputError, BusyStoreError, Damage, SessionSupersededError, StoreAccessError, command
 from pipeline.faults import explain
 from pipeline.stores.files import Files, open_files
 from pipeline.stores.locations import SESSIONS, STATE
@@ -194,32 +194,31 @@ def is_lost(record: Mapping[str, Any]) -> bool:
     return "damaged" in record and "id" not in record
 
 
-def check_records(files: Files, *, repair: bool = False) -> dict[str, str]:
-    """Check the records of all sessions and their copies, and return the problems by name of the file.
+def check_records(files: Files, *, repair: bool = False) -> dict[str, Damage]:
+    """Check the records of all sessions and their copies, and return the damage by name of the file.
 
     With `repair`, damaged files are rewritten from the intact ones, and a lost record is replaced by a note.
     """
-    problems, records, copies = {}, sessions_of(files), _copies(files)
+    problems: dict[str, Damage] = {}
+    records, copies = sessions_of(files), _copies(files)
     of_copies = SESSION_COPIES.rpartition("/")[2]
     if not records:
-        problems[of_copies] = "lost"
+        problems[of_copies] = Damage("lost")
     elif not has_copies(files):
-        problems[of_copies] = (
-            f"damaged: the copies of the records are lost, and those after session {len(records)} may be"
-        )
+        lost = f"the copies of the records are lost, and those after session {len(records)} may be"
+        problems[of_copies] = Damage("damaged", lost)
     for number, record in enumerate(records, start=1):
         content = files.read(_key(number))
         if _intact(number, content) is None:
             state = "missing" if content is None else "damaged"
-            problems[_name(number)] = (
-                "lost" if is_lost(record) else f"damaged: the record is {state}; its copy is intact"
-            )
+            problems[_name(number)] = Damage("damaged", f"the record is {state}; its copy is intact")
             if is_lost(record):
+                problems[_name(number)] = Damage("lost")
                 record |= {"id": _lost(number), "ended": now()}
             if repair:
                 files.put(_key(number), seal(record))
         if number not in copies and "ended" in record:  # a process that was killed may not have copied its record
-            problems.setdefault(of_copies, "damaged: records are missing in their copy")
+            problems.setdefault(of_copies, Damage("damaged", "records are missing in their copy"))
     if repair and problems:
         _put_copies(files, dict(enumerate(records, start=1)))
     return problems

@@ -46,13 +46,13 @@ def verify(
             progress=lambda done, total: bar.update(line, completed=done, total=total),
         )
     for problem in found.problems[:_SHOWN]:
-        say(f"{problem.where}: {problem.variable} is {problem.description}")
+        say(f"{problem.where}: {problem.variable} is {problem.damage}")
     if len(found.problems) > _SHOWN:
         say(f"and {len(found.problems) - _SHOWN:,} more")
     checked = f"{found.n_read:,} blocks of a setting read, {found.n_computed:,} recomputed"
     say(f"{checked}, {len(found.problems):,} problems")
     path = shlex.quote(store)
-    kinds = {problem.kind for problem in found.problems}
+    kinds = {problem.damage.kind for problem in found.problems}
     if kinds and not repair:
         is_compact = ResultStore.open(store, damaged=True).is_compact
         remedy = (

@@ -17,7 +17,7 @@ import zarr
 from pipeline import open_results, summarise
 from pipeline.blocks.evaluate import FAILURES, Status, evaluate_block
 from pipeline.blocks.plan import iterate_blocks
-from pipeline.errors import BadInputError, DamagedChunkError, UnreadableStoreError
+from pipeline.errors import BadInputError, Damage, DamagedChunkError, UnreadableStoreError
 from pipeline.execution.work import PendingWork
 from pipeline.stores.binding import ABSENT, Binding, add_checksum, digest
 from pipeline.stores.commits import Planned
@@ -112,7 +112,7 @@ def test_uncommitted_chunk_is_not_read(store_copy):
     panel = STUDY.panel("faults")
     block = next(one for one in iterate_blocks(panel) if (one.cell, one.trials.start) == (0, 0))
     problems, _ = check_block(ResultStore.open(store_copy), panel, block, panel.settings()[0])
-    assert problems == {"error": "inconsistent: no block has committed the chunk"}
+    assert problems == {"error": Damage("inconsistent", "no block has committed the chunk")}
 
 
 def test_plain_zarr_reads_statuses_with_digests(complete_store):

@@ -265,6 +265,13 @@ def test_environment_of_other_classes_is_set_by_a_plugin():
     assert "TOY_SETTING" not in os.environ
 
 
+def test_started_clusters_keep_the_connection_timeout_of_dask():
+    """A busy machine may take seconds to connect the processes of a cluster that it starts."""
+    before = dask.config.get("distributed.comm.timeouts.connect")
+    with connect(THREADS):
+        assert dask.config.get("distributed.comm.timeouts.connect") == before
+
+
 def test_environment_of_threads_is_restored():
     with connect(replace(THREADS, env={"TOY_SETTING": "x", "HOME": "/elsewhere"})) as client:
         assert client.submit(os.environ.get, "TOY_SETTING").result() == "x"

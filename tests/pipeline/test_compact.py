@@ -139,14 +139,14 @@ def test_verification_finds_damaged_shards(altered, part):
         file.write_bytes(damaged[part])
     found = verify(altered, sample=0, study=str(TOY_FILE))
     assert {(problem.where.partition(",")[0], problem.variable) for problem in found.problems} == {("single", "heads")}
-    assert {problem.kind for problem in found.problems} == {"missing" if part == "missing" else "unreadable"}
+    assert {problem.damage.kind for problem in found.problems} == {"missing" if part == "missing" else "unreadable"}
     assert len(found.problems) == (1 if part == "chunk" else STUDY.panel("single").n_trials // 2 + 1)
 
 
 def test_lost_status_of_a_compact_store_is_damage(altered):
     chunk_file(altered, "single", "status", 0, 0).unlink()
     found = verify(altered, sample=0, study=str(TOY_FILE))
-    assert {(problem.variable, problem.kind) for problem in found.problems} == {("status", "missing")}
+    assert {(problem.variable, problem.damage.kind) for problem in found.problems} == {("status", "missing")}
     assert found.n_pending == 0
 
 

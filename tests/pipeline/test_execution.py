@@ -23,7 +23,7 @@ from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError, ExecutionError, SessionSupersededError
 from pipeline.execution import budget, monitor, probe, window
 from pipeline.execution.in_flight import RETRIES
-from pipeline.execution.monitor import Monitor, find_problem
+from pipeline.execution.monitor import Monitor, find_cause
 from pipeline.progress import ProgressDisplay
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
@@ -377,12 +377,13 @@ def workers(*states):
 
 
 def test_paused_workers_are_reported_with_advice():
-    text = find_problem(workers("paused", "paused"))
+    paused = workers("paused", "paused")
+    text = find_cause(paused).describe(paused)
     assert "every worker is paused" in text
     assert "900.00 MiB of 1.00 GiB" in text
     assert "memory_limit" in text
     assert "\n" not in text
-    assert find_problem(workers("paused", "running")) == ""
+    assert find_cause(workers("paused", "running")) is None
 
 
 class Clock:

@@ -167,7 +167,23 @@ class Pair(NamedTuple):
     other: int
 
 
-ODD = [None, 2.5, 10**9, True, b"x", object(), [1], {}, Pair(1, 2), int, float("nan"), print]
+ODD = [
+    None,
+    2.5,
+    10**9,
+    True,
+    b"x",
+    object(),
+    [1],
+    {},
+    Pair(1, 2),
+    int,
+    float("nan"),
+    print,
+    np.int64(3),
+    np.array([3]),
+    "\ud800",
+]
 FIELDS = {
     "Factor": ("meaning", "unit", "values", "kind", "stream_key"),
     "Measure": ("meaning", "unit", "dims", "dtype"),

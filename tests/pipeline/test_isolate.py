@@ -183,7 +183,7 @@ def test_end_of_a_child_process_is_certain(start, misbehaving):
 
 @pytest.mark.parametrize("how", ["sleep", "loop", "lock"])
 def test_time_limit_of_a_child_process(start, misbehaving, how):
-    children = start(misbehaving({(1, "a", 2): how}), limit=0.5)
+    children = start(misbehaving({(1, "a", 2): how}), limit=1.5)
     assert children(Step(Block("p", 1, FILE_CELL), (0,))).status == Status.TIMED_OUT
     assert isinstance(children(Step(Block("p", 1, FILE_CELL), (1,))), list)
 
@@ -293,7 +293,7 @@ def test_statuses_do_not_depend_on_the_number_of_threads(tmp_path, n_threads, ti
 def test_time_limit_on_threads(tmp_path):
     """On threads, too, a time limit isolates trials that do not return or that terminate their process."""
     study = find_study(str(write_study(tmp_path, failing={(1, "a", 2): "lock", (0, "b", 1): "exit"})), {})
-    store = run(study, tmp_path / "s.zarr", panels=["p"], values={"n": [0, 1]}, trials=4, time_limit=1, progress=False)
+    store = run(study, tmp_path / "s.zarr", panels=["p"], values={"n": [0, 1]}, trials=4, time_limit=3, progress=False)
     failed = {("p", 1, "a", 2): Status.TIMED_OUT, ("p", 0, "b", 1): Status.KILLED}
     assert unequal(store.url, failed, Part(("p",), 2, 4)) == ""
 

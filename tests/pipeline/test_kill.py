@@ -72,11 +72,11 @@ def test_20_kills_at_random_moments(forks, tmp_path):
         before, started = _n_status_chunks(tmp_path / "killed.zarr"), time.monotonic()
         driver = forks.Process(target=_drive, args=(str(study), str(tmp_path / "killed.zarr")))
         driver.start()
-        if len(n_committed) % 2:
-            time.sleep(moments.uniform(0.05, startup))
-        else:  # every second kill falls into the work: after the driver's first commit
-            while _n_status_chunks(tmp_path / "killed.zarr") == before and time.monotonic() - started < 60:
-                time.sleep(0.02)
+        # every second kill falls into the work, after the driver's first commit, and the others precede it
+        latest = moments.uniform(0.05, startup) if len(n_committed) % 2 else 60
+        while _n_status_chunks(tmp_path / "killed.zarr") == before and time.monotonic() - started < latest:
+            time.sleep(0.02)
+        if len(n_committed) % 2 == 0:
             startup = time.monotonic() - started
             time.sleep(moments.uniform(0.0, 0.7))
         os.kill(driver.pid, signal.SIGKILL)

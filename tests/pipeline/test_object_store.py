@@ -200,7 +200,7 @@ def test_damage_is_found_and_repaired(url, bucket, local):
     before = tags(bucket)
     found = verify(url)
     assert tags(bucket) == before
-    assert {(problem.variable, problem.description.split(":")[0]) for problem in found.problems} == {
+    assert {(problem.variable, problem.damage.kind) for problem in found.problems} == {
         ("curve", "unreadable"),
         ("status", "unreadable"),
         ("total", "missing"),

@@ -144,8 +144,8 @@ def test_store_copied_without_its_state_is_refused_until_it_is_repaired(small_st
     with pytest.raises(UnreadableStoreError, match=r"the number of trials asked for is unknown.*verify .* --repair"):
         pipeline.open_results(altered)
     root, records = checked(altered).problems
-    assert root.description == f"damaged: the copy of the root, {COPY}, is missing"
-    assert records.kind == "lost"
+    assert str(root.damage) == f"damaged: the copy of the root, {COPY}, is missing"
+    assert records.damage.kind == "lost"
     checked(altered, repair=True)
     assert checked(altered).problems == ()
     assert pipeline.open_results(altered)["single"].sizes["trial"] == 5
@@ -218,7 +218,7 @@ def test_pipe_instead_of_a_chunk_is_damage(altered):
     path.unlink()
     os.mkfifo(path)
     (problem,) = checked(altered).problems
-    assert (problem.variable, problem.kind) == ("heads", "unreadable")
+    assert (problem.variable, problem.damage.kind) == ("heads", "unreadable")
 
 
 # Inconsistencies
@@ -237,7 +237,7 @@ def test_swapped_and_inconsistent_chunks_are_detected(tmp_path):
         damage(copy)
         problems = verify(copy, study=study, sample=0).problems
         shutil.rmtree(copy)
-        return {(problem.variable, problem.kind) for problem in problems}
+        return {(problem.variable, problem.damage.kind) for problem in problems}
 
     one, other = "0/0/0/0/0/0", "0/0/1/0/0/0"  # `plain` uses neither epsilon nor steps
     assert (means / "estimate/c" / one).read_bytes() == (means / "estimate/c" / other).read_bytes()

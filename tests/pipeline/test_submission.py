@@ -56,7 +56,6 @@ def scheduler():
 def lab(tmp_path, scheduler, monkeypatch):
     """Prepare the current folder with a cluster file and a study whose blocks wait while the file ``hold`` exists."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(clusters, "_ASK_SECONDS", 2)
     Path("held.py").write_text(STUDY_FILE.format(hold=str(tmp_path / "hold")))
     Path("hold").touch()
     profile = {"address": scheduler.address, "wait": 10}

@@ -8,9 +8,21 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import BadInputError, Measure, Method, Status, compact, extend, open_results, resume, run, summarise
+from pipeline import (
+    BadInputError,
+    Measure,
+    Method,
+    Status,
+    compact,
+    extend,
+    growth,
+    open_results,
+    resume,
+    run,
+    summarise,
+)
 from pipeline.errors import TargetNotReachedError, UnreadableStoreError
-from pipeline.precision import goals, growth
+from pipeline.precision import goals
 from pipeline.precision.forecast import forecast
 from pipeline.stores import sessions
 from pipeline.stores.asked import Stop
@@ -378,7 +390,7 @@ def test_numbers_asked_for_survive_the_loss_of_a_record(tmp_path, monkeypatch, c
     spoil()
     assert ResultStore.open(path).count("p") == counts
     (problem,) = verify(path, study=STUDY, sample=0).problems
-    assert (problem.variable, problem.kind) == ("session 000002.json", "damaged")
+    assert (problem.variable, problem.damage.kind) == ("session 000002.json", "damaged")
     assert verify(path, study=STUDY, sample=0, repair=True).problems
     assert not verify(path, study=STUDY, sample=0).problems
     assert json.loads(record.read_bytes()) == json.loads(content)
@@ -390,7 +402,7 @@ def test_numbers_asked_for_survive_the_loss_of_a_record(tmp_path, monkeypatch, c
         with pytest.raises(UnreadableStoreError, match=r"000002.json and its copy are damaged.*verify .* --repair"):
             act()
     problems = verify(path, study=STUDY, sample=0, repair=True).problems
-    assert "lost" in {problem.kind for problem in problems}
+    assert "lost" in {problem.damage.kind for problem in problems}
     assert not verify(path, study=STUDY, sample=0).problems
     extend(path, until="mcse(x) <= 0.09", at_most=4000, study=STUDY)
     assert ResultStore.open(path).count("p")[Status.PENDING] == 0

@@ -78,7 +78,7 @@ def test_damaged_blocks_become_pending_and_are_computed_again(complete_store, st
     assert {(problem.where.partition(",")[0], problem.variable) for problem in found.problems} == {
         chunk[:2] for chunk in damaged
     }
-    assert {problem.kind for problem in found.problems} == {kind}
+    assert {problem.damage.kind for problem in found.problems} == {kind}
     assert file_stamps(store_copy) == before
     named = [
         {(problem.where, problem.variable) for problem in one.problems}
@@ -108,9 +108,9 @@ def test_different_values_are_reported_and_replaced_on_request(complete_store, s
             commit.write(panel, block, setting, outcome)
     changed = file_stamps(store_copy)
     (problem,) = checked(store_copy, sample=None).problems
-    assert (problem.variable, problem.kind) == ("estimate", "different")
-    assert "largest relative difference" in problem.description
-    assert "e-16" in problem.description
+    assert (problem.variable, problem.damage.kind) == ("estimate", "different")
+    assert "largest relative difference" in problem.damage.detail
+    assert "e-16" in problem.damage.detail
     assert file_stamps(store_copy) == changed
     assert len(checked(store_copy, sample=None, repair=True).problems) == 1
     assert checked(store_copy, sample=None).problems == ()
@@ -122,7 +122,7 @@ def test_change_at_one_value_of_an_unused_method_factor_is_detected(complete_sto
     array = zarr.open_group(store_copy)["means/estimate"]
     array[0, 0, 1, 0, 0, 1] = np.nextafter(array[0, 0, 1, 0, 0, 1], 9)
     (problem,) = checked(store_copy, sample=0, repair=True).problems
-    assert (problem.variable, problem.kind) == ("estimate", "inconsistent")
+    assert (problem.variable, problem.damage.kind) == ("estimate", "inconsistent")
     resume(store_copy, study=STUDY)
     assert_equal_arrays(store_copy, complete_store)
 
@@ -138,7 +138,7 @@ def repaired(store, complete_store):
         for folder in (store, complete_store)
     )
     assert {path: contents[path] for path in expected} == expected
-    return problem.where, problem.variable, problem.kind
+    return problem.where, problem.variable, problem.damage.kind
 
 
 @pytest.mark.slow

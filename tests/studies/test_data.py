@@ -167,7 +167,7 @@ def test_unknown_name_is_refused():
 def test_reading_is_quick(name):
     started = time.process_time()
     shipped._READERS[name]()
-    assert time.process_time() - started < 2.0
+    assert time.process_time() - started < 5.0
 
 
 # Splits

@@ -6,139 +6,56 @@ round is pending, and trials beyond them are not asked for. Trials have the same
 """
 
 import logging
-import os
 import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pipeline.clusters.cluster import dashboard_address
-from pipeline.declare.factors import require_integer
 from pipeline.declare.panel import MAX_TRIALS, Panel
-from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import MAX_BLOCKS, Study
-from pipeline.errors import BadInputError, TargetNotReachedError
+from pipeline.errors import TargetNotReachedError
 from pipeline.execution.execute import execute
 from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import retried
+from pipeline.options import RunOptions
 from pipeline.precision.goals import Assessment, ClaimsGoal, Goal, PrecisionGoal, whole_blocks
 from pipeline.precision.stopping import MIN_TRIALS
 from pipeline.precision.targets import CLAIMS, parse_target
 from pipeline.progress import shown
-from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.stores.asked import Asked, RecordedGoal, Stop, record_asked
-from pipeline.stores.complete import open_to_change
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
-from pipeline.writing import Options, session_on
+from pipeline.writing import Computation, session_on
 
 _LOG = logging.getLogger(__name__)
 
 _Grid = dict[str, np.ndarray]  # by panel, shape (cell, setting)
 
 
-@dataclass(frozen=True)
-class Until:
-    """Goal and budget of a run that grows a store.
+def grow(computation: Computation) -> ResultStore:
+    """Compute rounds of trials until the goal of the options is reached, or their budget is spent.
 
     The budget `at_most` is the maximum number of trials per cell, at least `MIN_TRIALS`; by default the number that the
-    study declares, or the stored number if it is larger, and no maximum if `within` is given. `within` is the maximum
-    time in seconds. Rounds are planned to end in time; the minimum number of trials is always computed.
+    study declares, or the stored number if it is larger, and no maximum if `within` is given. Rounds are planned to end
+    within that time; the minimum number of trials is always computed.
     """
-
-    text: str  # target, such as ``mcse(hellinger) <= 0.0005``, or ``claims``
-    at_most: int | None = None
-    within: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.within is not None and not 0 < self.within < float("inf"):
-            raise BadInputError(f"the time of --within must be > 0 seconds, got {self.within}")
-        if self.at_most is not None:
-            require_integer("--at-most", self.at_most, MIN_TRIALS, MAX_TRIALS)
-
-    def goal(self, study: Study, sessions: Collection[Mapping[str, Any]] = ()) -> Goal:
-        """Return the goal for a configured study; raise BadInputError for an unknown measure, method or form."""
-        if self.text.strip() == CLAIMS:
-            return ClaimsGoal(study, list(sessions))
-        return PrecisionGoal(parse_target(self.text), study)
-
-
-def run_until(
-    until: Until,
-    study: Study | StudySource | str,
-    path: str | os.PathLike[str],
-    configure: Callable[[Study], Study],
-    accept_edited_study: bool,
-    options: Options,
-) -> ResultStore:
-    """Run a study into a new or existing store until a goal is reached; see `pipeline.run`."""
-    source = named_source(study)
-    declared = source.load()
-    configured = configure(declared)
-    existing = open_to_change(path) if ResultStore.exists(path) else None
-    if existing is None or not existing.complete:
-        start = _with_trials(configured, {panel.name: 1 for panel in configured.panels})
-    else:
-        stored = {name: one["trials"] or 1 for name, one in existing.spec["panels"].items()}
-        start = _with_trials(configured, stored)
-        refuse_other_spec(existing, start)
-        if not accept_edited_study:
-            refuse_edited(existing, source)
-    source.remember()
-    return _grow(until, source, declared, start, path, existing, (), options)
-
-
-def extend_until(
-    until: Until,
-    path: str | os.PathLike[str],
-    study: Study | StudySource | str | None,
-    panels: Collection[str],
-    accept_edited_study: bool,
-    options: Options,
-) -> ResultStore:
-    """Extend a store until a goal is reached; see `pipeline.extend`."""
-    existing = open_to_change(path)
-    source, configured = study_of(existing, study, accept_edited_study)
-    return _grow(until, source, source.load(), configured, path, existing, panels, options)
-
-
-def resume_until(
-    goal: RecordedGoal,
-    source: StudySource,
-    study: Study,
-    existing: ResultStore,
-    options: Options,
-) -> ResultStore:
-    """Continue an interrupted run towards its goal with its budget of trials; its time starts anew."""
-    until = Until(goal.until, goal.at_most, goal.within)
-    return _grow(until, source, source.load(), study, existing.url, existing, goal.panels, options)
-
-
-def _grow(
-    until: Until,
-    source: StudySource,
-    declared: Study,
-    start: Study,
-    path: str | os.PathLike[str],
-    existing: ResultStore | None,
-    panels: Collection[str],
-    options: Options,
-) -> ResultStore:
+    start, options, existing = computation.study, computation.options, computation.existing
+    panels, declared = tuple(options.panels), computation.source.load()
     held = existing if existing is not None and existing.complete else None
     chosen = [start.panel(name) for name in panels] or list(start.panels)
-    part = replace(start, panels=tuple(chosen))
-    goal = until.goal(part, () if held is None else held.sessions)
-    if until.at_most is not None:
-        start.extended(declared, until.at_most, {}, panels)  # raises for a number that is too small or too large
+    goal = _goal(str(options.until), replace(start, panels=tuple(chosen)), () if held is None else held.sessions)
+    if options.at_most is not None:
+        start.extended(declared, options.at_most, {}, panels)  # raises for a number that is too small or too large
     limits = {
-        panel.name: _limit(until, panel, declared.panel(panel.name), held is not None)
+        panel.name: _limit(options, panel, declared.panel(panel.name), held is not None)
         for panel in chosen
         if panel.trials is not None
     }
@@ -152,14 +69,21 @@ def _grow(
             before = np.full(shape, panel.n_trials) if entry is None else entry.by_setting(panel)[0]
         asked[name] = np.minimum(whole_blocks(panel, np.maximum(before, goal.min_trials)), limit)
     others = {} if held is None else {name: one for name, one in held.asked.items() if name not in asked}
-    recorded = RecordedGoal(until.text, until.at_most, until.within, tuple(panels), is_open=True, unmet="")
+    recorded = RecordedGoal(str(options.until), options.at_most, options.within, panels, is_open=True, unmet="")
     growth = _Growth(recorded, goal, start, asked, limits, others, options)
-    options = replace(options, asked=growth.asked(), goal=growth.recorded).accepting(existing, source)
-    with session_on(source, growth.study, path, existing, options) as (client, store, task, session):
-        return growth.run(client, store, task, session, held is None)
+    computation = replace(computation, study=growth.study, asked=growth.asked(), goal=recorded)
+    with session_on(computation) as (client, store, task, session):
+        return growth.run(client, store, task, session, computation.work(store, task))
 
 
-def _with_trials(study: Study, trials: Mapping[str, int]) -> Study:
+def _goal(text: str, study: Study, sessions: Collection[Mapping[str, Any]]) -> Goal:
+    """Return the goal for a configured study; raise BadInputError for an unknown measure, method or form."""
+    if text.strip() == CLAIMS:
+        return ClaimsGoal(study, list(sessions))
+    return PrecisionGoal(parse_target(text), study)
+
+
+def with_trials(study: Study, trials: Mapping[str, int]) -> Study:
     """Return a study with other numbers of trials in its panels with trials."""
     return replace(
         study,
@@ -170,11 +94,11 @@ def _with_trials(study: Study, trials: Mapping[str, int]) -> Study:
     )
 
 
-def _limit(until: Until, panel: Panel, declared: Panel, is_stored: bool) -> int:
+def _limit(options: RunOptions, panel: Panel, declared: Panel, is_stored: bool) -> int:
     """Return the maximum number of trials per cell of a panel."""
-    if until.at_most is not None:
-        return until.at_most
-    if until.within is not None:
+    if options.at_most is not None:
+        return options.at_most
+    if options.within is not None:
         n_grid = len(panel.cells()) * int(np.prod([len(axis.values) for axis in panel.method_axes], dtype=int))
         return min(MAX_TRIALS, MAX_BLOCKS // n_grid * panel.block_trials)
     return max(MIN_TRIALS, declared.n_trials, panel.n_trials if is_stored else 0)
@@ -250,7 +174,7 @@ class _Growth:
         asked: _Grid,
         limits: Mapping[str, int],
         others: Mapping[str, Asked],
-        options: Options,
+        options: RunOptions,
     ) -> None:
         self.recorded, self._goal, self._limits, self._others = recorded, goal, limits, others
         self._options, self._asked = options, asked
@@ -258,10 +182,9 @@ class _Growth:
         self.study = self._fitted(start)
         self._clock = _Clock(recorded.within)
 
-    def run(self, client: Any, store: ResultStore, task: Task, session: Session, is_new: bool) -> ResultStore:
-        """Compute rounds until the goal is reached or the budget is spent."""
+    def run(self, client: Any, store: ResultStore, task: Task, session: Session, works: PendingWork) -> ResultStore:
+        """Compute rounds until the goal is reached or the budget is spent, beginning with pending work."""
         _LOG.info("dashboard: %s", dashboard_address(client))
-        works = PendingWork(self.study, None if is_new else store, self._options.retry, self.asked())
         with shown(self._options.progress) as progress:
             self._compute(client, task, works, progress)
             while True:
@@ -348,4 +271,4 @@ class _Growth:
         axes = {name: max(int(grid.max()), study.panel(name).n_trials) for name, grid in self._asked.items()}
         for name, grid in self._asked.items():
             self._asked[name] = np.minimum(whole_blocks(study.panel(name), grid), axes[name])
-        return _with_trials(study, axes)
+        return with_trials(study, axes)
