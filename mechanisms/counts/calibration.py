@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,9 @@ from mechanisms.conjugate import (
     validate_problem,
 )
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
+from mechanisms.counts.exponential import exponential_mechanism
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.release import CountRelease
 from mechanisms.counts.sensitivity import (
     Rule,
     global_sensitivity,
@@ -43,11 +46,13 @@ from mechanisms.counts.sensitivity import (
     smoothed_scales,
     varying_sensitivity,
 )
+from mechanisms.metadata import Style
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.output_distributions import OutputDistributions, sum_exp
+from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon
 
-__all__ = ["MAX_CALIBRATED", "Calibration", "calibrate", "largest_below", "require_calibratable"]
+__all__ = ["CALIBRATED", "MAX_CALIBRATED", "Calibration", "calibrate", "largest_below", "require_calibratable"]
 
 MAX_CALIBRATED = 50_000
 """Largest number of candidates for which all pairs of data sets are audited: a few seconds per audit."""
@@ -326,3 +331,28 @@ def _initial_pairs(
     others = np.flatnonzero(spread[pairs[:, 0]])
     n_allowed = max(1, int(_ACTIVE_BYTES / (16 * count_candidates(n, k))))
     return np.union1d(always, others[:: max(1, -(-others.size // n_allowed))])
+
+
+def _entry(rule: Rule, style: Style) -> Mechanism:
+    def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
+        calibration = calibrate(rule, prior, int(counts.sum()), epsilon)
+        return exponential_mechanism(prior, counts, calibration.rate, calibration.sensitivity(counts))
+
+    return Mechanism(
+        name=f"{rule.value}-exact",
+        note=f"Exponential mechanism on the {rule.value} sensitivity, with the largest exponent whose exact loss is ε.",
+        release=release,
+        guarantee=pure_guarantee,
+        require=require_calibratable,
+        symmetric=True,
+        calibrate=partial(calibrate, rule),
+        style=style,
+    )
+
+
+CALIBRATED = (
+    _entry(Rule.SMOOTH, Style("blue", "h")),
+    _entry(Rule.VARYING, Style("purple", "d")),
+    _entry(Rule.GLOBAL, Style("green", ">")),
+)
+"""Exponential mechanisms that are calibrated by their exact loss."""

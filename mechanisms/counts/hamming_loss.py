@@ -19,11 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.conjugate import count_candidates, validate_problem
-from mechanisms.counts.hamming import require_hamming_tables, require_inverse_temperature
+from mechanisms.counts.calibration import Calibration
+from mechanisms.counts.hamming import hamming_mechanism, require_hamming_tables, require_inverse_temperature
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.sensitivity import Rule
 from mechanisms.jit import kernel
+from mechanisms.metadata import Style
+from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon
 
-__all__ = ["HammingLoss", "calibrate_hamming", "hamming_loss", "require_hamming"]
+__all__ = ["HAMMING_EXACT", "HammingLoss", "calibrate_hamming", "hamming_loss", "require_hamming"]
 
 MAX_CATEGORIES = 16
 """Largest number of categories; the alternating sums lose one digit per three categories."""
@@ -289,3 +294,29 @@ def _largest_ratio(n, n_sorted, normalisers, pair):
                 counts[giver] += 1
         _next_sorted(counts)
     return largest
+
+
+def _calibration(prior: NDArray[np.float64], n: int, epsilon: float) -> Calibration:
+    rate, loss = _rate_and_loss(n, len(prior), epsilon)
+    return Calibration(Rule.HAMMING, tuple(prior.tolist()), n, epsilon, math.nan, rate, loss)
+
+
+@lru_cache(maxsize=4096)
+def _rate_and_loss(n: int, k: int, epsilon: float) -> tuple[float, float]:
+    rate = calibrate_hamming(n, k, epsilon)
+    return rate, hamming_loss(n, k, rate).loss
+
+
+HAMMING_EXACT = Mechanism(
+    name="hamming-exact",
+    note="Exponential mechanism on the number of replaced records; the largest exponent whose exact loss is ε.",
+    release=lambda prior, counts, epsilon, delta: hamming_mechanism(
+        prior, counts, calibrate_hamming(int(counts.sum()), counts.size, epsilon)
+    ),
+    uses_prior=False,
+    guarantee=pure_guarantee,
+    require=require_hamming,
+    symmetric=True,
+    calibrate=_calibration,
+    style=Style("olive", "*"),
+)
