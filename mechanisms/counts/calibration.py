@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.audit import audit_distributions
+from mechanisms.calibrate import largest_below
 from mechanisms.conjugate import (
     balanced_counts,
     count_candidates,
@@ -52,7 +53,7 @@ from mechanisms.output_distributions import OutputDistributions, sum_exp
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon
 
-__all__ = ["CALIBRATED", "MAX_CALIBRATED", "Calibration", "calibrate", "largest_below", "require_calibratable"]
+__all__ = ["CALIBRATED", "MAX_CALIBRATED", "Calibration", "calibrate", "require_calibratable"]
 
 MAX_CALIBRATED = 50_000
 """Largest number of candidates for which all pairs of data sets are audited: a few seconds per audit."""
@@ -271,25 +272,6 @@ class _PrivateRates:
             self._rates[index], self._log_z[index] = rate, value
             self._slopes[index] = (self._log_n_outputs - value) / rate
         return True
-
-
-def largest_below(is_private: Callable[[float], bool], top: float, tolerance: float) -> float:
-    """Return the largest argument in (0, top] at which `is_private` returns True, up to a relative tolerance.
-
-    The search goes down from `top` in steps of top/32, followed by a bisection. Arguments near 0 must be private.
-    """
-    if is_private(top):
-        return top * (1.0 - 1e-12)  # a margin, so that an audit with different rounding stays below epsilon
-    high = top
-    for step in range(31, -1, -1):
-        low = top * step / 32
-        if step == 0 or is_private(low):
-            break
-        high = low
-    while high - low > tolerance * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if is_private(middle) else (low, middle)
-    return low * (1.0 - 1e-12)
 
 
 def _best_gamma(

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.audit import audit_distributions
+from mechanisms.calibrate import largest_below
 from mechanisms.conjugate import count_candidates, enumerate_candidates, validate_prior
-from mechanisms.counts.calibration import Calibration, calibrate, largest_below
+from mechanisms.counts.calibration import Calibration, calibrate
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.permute_and_flip import PermuteAndFlip, log_flip_pmf, permute_and_flip

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.calibrate import bisect, first_private
 from mechanisms.conjugate import count_candidates, validate_problem
 from mechanisms.counts.calibration import Calibration
 from mechanisms.counts.hamming import hamming_mechanism, require_hamming_tables, require_inverse_temperature
@@ -136,22 +137,12 @@ def _calibrate_hamming(n: int, k: int, epsilon: float) -> float:
             pairs.append(np.stack([found.data_set, found.neighbour]))
         return found.loss <= epsilon
 
-    high = epsilon
     # The last step is below ε/2, because the loss at ε/2 may exceed ε by rounding.
-    for low in [*np.linspace(epsilon, 0.5 * epsilon, _GRID + 1).tolist(), 0.499 * epsilon]:
-        if allowed(low):
-            break
-        high = low
-    else:
-        raise AssertionError(f"no inverse temperature is private for n = {n}, k = {k}, epsilon = {epsilon}")
+    grid = [*np.linspace(epsilon, 0.5 * epsilon, _GRID + 1).tolist(), 0.499 * epsilon]
+    low, high = first_private(allowed, grid)
     while high - low > 1e-15 * epsilon:
         # Bisect between the accepted and the rejected value with the known pairs only; then search all pairs.
-        inner, outer = low, high
-        while inner < (middle := 0.5 * (inner + outer)) < outer and outer - inner > 1e-15 * epsilon:
-            if surely_exceeds(middle):
-                outer = middle
-            else:
-                inner = middle
+        inner, _ = bisect(lambda rate: not surely_exceeds(rate), low, high, absolute=1e-15 * epsilon)
         if inner == low or allowed(inner):
             return inner
         high = inner  # the loss of another pair, which is now a known pair, exceeds ε
