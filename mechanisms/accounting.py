@@ -10,11 +10,13 @@ guarantee or release            event                                           
 audited profile                 `ProfileDpEvent`                                       the profile of one release
 counts, Laplace noise b         ``LaplaceDpEvent(b/Δ)``                                the noise, at k = 2
 counts, two-sided geometric     ``DiscreteLaplaceDpEvent(1/b, Δ)``                     the release, at k = 2
+counts, K-norm noise            that of ε-DP                                           the release, at k = 2
+counts, discrete Gaussian noise `ProfileDpEvent`                                       the lattice vector
 counts, normal noise σ          ``GaussianDpEvent(σ/√2)``                              the noise
 ==============================  =====================================================  ==========================
 
 Each event dominates the guarantee or release that it represents, under any composition; the last column states for
-which mechanism it is exact. Δ is `histogram_sensitivity`, and √2 is the ℓ₂ distance between the counts of neighbours.
+which mechanism it is exact. Δ is `NoisyCounts.sensitivity`, and √2 is the ℓ₂ distance between the counts of neighbours.
 The events are thus already scaled to replacement of one record, and must be composed with the accountants' default
 relation, ADD_OR_REMOVE_ONE. With REPLACE_ONE an accountant would double the ℓ₂ distance of normal noise and reject the
 other events. `ProfileDpEvent` and ``ZCDpEvent`` need the accountant of `mechanisms.profile_accountant`, which accepts
@@ -43,7 +45,7 @@ import importlib
 import math
 from typing import Any
 
-from mechanisms.counts.noise import CountNoise, NoisyCounts, histogram_sensitivity
+from mechanisms.counts.noise import IndependentNoise, NoisyCounts
 from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee, Guarantee, RenyiGuarantee, require_proved
 from mechanisms.privacy_profile import PrivacyProfile, guarantee_profile
 from mechanisms.renyi.gaussian_counts import GaussianCounts
@@ -60,8 +62,8 @@ def accounting_event(source: Source, *, allow_conjectured: bool = False) -> Any:
     Parameters
     ----------
     source : Guarantee, ConcentratedGuarantee, GaussianGuarantee, PrivacyProfile, NoisyCounts or GaussianCounts
-        A guarantee; the profile of an audit (`audited_profile`); counts with Laplace or two-sided geometric noise
-        (`laplace_counts`, `geometric_counts`); counts with normal noise (`gaussian_mechanism`).
+        A guarantee; the profile of an audit (`audited_profile`); counts with noise, as built by `laplace_counts`,
+        `geometric_counts` or a mechanism that adds noise; counts with normal noise (`gaussian_mechanism`).
     allow_conjectured : bool
         True to accept a conjectured guarantee.
 
@@ -95,10 +97,12 @@ def accounting_event(source: Source, *, allow_conjectured: bool = False) -> Any:
     """
     library = _import("dp_accounting.dp_event")
     if isinstance(source, NoisyCounts):
-        sensitivity = histogram_sensitivity(source.k)
-        if source.noise is CountNoise.LAPLACE:
-            return library.LaplaceDpEvent(source.noise_scale / sensitivity)
-        return library.DiscreteLaplaceDpEvent(1 / source.noise_scale, sensitivity)
+        if not isinstance(source.noise, IndependentNoise):
+            return accounting_event(source.spent())
+        scale = source.independent.scale
+        if not source.independent.is_integer:
+            return library.LaplaceDpEvent(scale / source.sensitivity)
+        return library.DiscreteLaplaceDpEvent(1 / scale, source.sensitivity)
     if isinstance(source, GaussianCounts):
         return library.GaussianDpEvent(source.noise_std / math.sqrt(2.0))
     if isinstance(source, RenyiGuarantee):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mechanisms.accounting import Source, accounting_event
-from mechanisms.counts.noise import NoisyCounts, histogram_sensitivity
+from mechanisms.counts.noise import IndependentNoise, NoisyCounts
 from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee, Guarantee, Neighbouring, Status
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.privacy_profile import PrivacyProfile
@@ -235,7 +235,9 @@ class Ledger:
 def _describe(source: Source) -> str:
     """Return a guarantee, a profile or a release as text, without counts."""
     if isinstance(source, NoisyCounts):
-        return f"counts with {source.noise.value} noise of scale {source.noise_scale:g}"
+        if not isinstance(source.noise, IndependentNoise):
+            return f"counts with noise, {source.spent()}"
+        return f"counts with {source.independent.name} noise of scale {source.independent.scale:g}"
     if isinstance(source, GaussianCounts):
         return f"counts with normal noise of standard deviation {source.noise_std:g}"
     return str(source)
@@ -243,10 +245,10 @@ def _describe(source: Source) -> str:
 
 def _approximate(source: Source) -> tuple[float, float]:
     """Return the ε and the δ of a guarantee, a profile or a release; ε is inf if no (ε, δ) guarantee is known."""
+    if isinstance(source, NoisyCounts):
+        source = source.spent()
     if isinstance(source, Guarantee):
         return source.epsilon, source.delta
-    if isinstance(source, NoisyCounts):
-        return histogram_sensitivity(source.k) / source.noise_scale, 0.0
     if isinstance(source, PrivacyProfile):
         return source.epsilon(0.0), 0.0
     return math.inf, 0.0

@@ -37,12 +37,24 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from mechanisms.arguments import validate_positive
+from mechanisms.exact_noise import integer_laplace, sum_zero
+from mechanisms.jit import kernel
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_sensitivity
 
-__all__ = ["NOISES", "Noise", "NoiseShape", "calibrated_noise"]
+__all__ = ["NOISES", "Noise", "NoiseShape", "RoundedShape", "calibrated_noise"]
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RoundedShape:
+    """Distribution of one component of symmetric noise Z, rounded to an integer."""
+
+    from_uniforms: Callable[[Floats, float], Floats]  # (uniforms, scale) -> Z, which is not rounded yet
+    log_equal: Callable[[Integers, float], Floats]  # (d >= 0, scale) -> ln Pr[round(Z) = d]
+    log_at_least: Callable[[Integers, float], Floats]  # (d, scale) -> ln Pr[round(Z) >= d]
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,8 @@ class NoiseShape:
     power: int = 1  # of the residual in the log density
     is_integer: bool = False
     sums_to_zero: bool = False  # the components of a draw sum to zero
+    rounded: RoundedShape | None = None
+    exact: Callable[[float, int], Integers] | None = None  # (scale, number of components) -> exact draw by OpenDP
 
 
 @dataclass(frozen=True)
@@ -185,6 +199,42 @@ class Noise:
         """
         return NOISES[self.name].draw(rng, self.scale, tuple(shape))
 
+    @property
+    def rounded(self) -> RoundedShape:
+        """Distribution of one rounded component."""
+        shape = NOISES[self.name].rounded
+        if shape is None:
+            raise ValueError(f"noise must be laplace or geometric to be rounded, got {self.name}; choose one of them")
+        return shape
+
+    def draw_exactly(self, d: int) -> Integers:
+        """Draw one vector of integer noise with entropy of the operating system, for releases of real data.
+
+        Parameters
+        ----------
+        d : int
+            Number of components, ≥ 1.
+
+        Returns
+        -------
+        ndarray of int64, shape (d,)
+
+        Raises
+        ------
+        ValueError
+            If the noise has no exact sampler, or the scale is too large.
+        ModuleNotFoundError
+            If OpenDP is not installed.
+
+        Privacy
+        -------
+        The draw is exact; see `mechanisms.exact_noise`. `laplace_scale_for` rounds a scale upwards.
+        """
+        draw = NOISES[self.name].exact
+        if draw is None:
+            raise ValueError(f"noise must have an exact sampler, got {self.name}; use geometric or k-norm noise")
+        return draw(self.scale, d)
+
     def guarantee(self, sensitivity: float) -> Guarantee | Callable[[float], RenyiGuarantee]:
         """Return the guarantee of a release: ε-DP, or for Gaussian noise a Rényi guarantee as a function of the order.
 
@@ -274,21 +324,93 @@ def _k_norm_log_normaliser(scale: float, d: int) -> float:
     return (1 - d) * math.log(-math.expm1(-2.0 * rate)) + float(special.logsumexp(2.0 * (log_binomial - j * rate)))
 
 
+def _log_one_minus_exp(x: float) -> float:
+    """Return ln(1 − exp(−x)) for x > 0, accurate even if exp(−x) is close to zero or one."""
+    return math.log(-math.expm1(-x)) if x < 1.0 else math.log1p(-math.exp(-x))
+
+
+def _laplace_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+    """Return ln Pr[|Z − d| < ½] for Laplace noise Z and d ≥ 0, without subtracting distribution functions."""
+    side = -(away - 0.5) / scale + (math.log(0.5) + _log_one_minus_exp(1.0 / scale))
+    return np.where(away == 0, _log_one_minus_exp(0.5 / scale), side)
+
+
+def _laplace_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+    """Return ln Pr[Z ≥ offset − ½] for Laplace noise Z, accurate in both tails."""
+    log_half_tail = math.log(0.5) - np.abs(offset - 0.5) / scale
+    return np.where(offset >= 1, log_half_tail, np.log1p(-np.exp(log_half_tail)))
+
+
+def _geometric_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+    """Return ln Pr[Z = d] = ln((1 − q)/(1 + q)) + d·ln q for geometric noise Z, q = exp(−1/scale), d ≥ 0."""
+    return -away / scale + (_log_one_minus_exp(1.0 / scale) - math.log1p(math.exp(-1.0 / scale)))
+
+
+def _geometric_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+    """Return ln Pr[Z ≥ d]; with q = exp(−1/scale), Pr[Z ≥ d] is qᵈ/(1 + q) for d ≥ 1, else 1 − Pr[Z ≥ 1 − d]."""
+    log_tail = -np.maximum(offset, 1 - offset) / scale - math.log1p(math.exp(-1.0 / scale))
+    return np.where(offset >= 1, log_tail, np.log1p(-np.exp(log_tail)))
+
+
+@kernel
+def _laplace_from_uniforms(uniforms, scale):
+    """Return Laplace noise by inversion, for uniforms of shape (trials, components)."""
+    noise = np.empty(uniforms.shape)
+    for trial in range(uniforms.shape[0]):
+        for category in range(uniforms.shape[1]):
+            u = uniforms[trial, category]
+            # Inverse distribution function, separately in each tail: 1 − u is exact for u ≥ ½.
+            if u == 0.0:
+                noise[trial, category] = -np.inf
+            elif u < 0.5:
+                noise[trial, category] = scale * math.log(2.0 * u)
+            else:
+                noise[trial, category] = -scale * math.log(2.0 * (1.0 - u))
+    return noise
+
+
+@kernel
+def _geometric_from_uniforms(uniforms, scale):
+    """Return two-sided geometric noise by inversion, for uniforms of shape (trials, components)."""
+    noise = np.empty(uniforms.shape)
+    q = math.exp(-1.0 / scale)
+    for trial in range(uniforms.shape[0]):
+        for category in range(uniforms.shape[1]):
+            u = uniforms[trial, category]
+            # The smallest z with F(z) > u: F(z) = q^(−z)/(1 + q) below zero, 1 − q^(z+1)/(1 + q) from zero on.
+            if u == 0.0:
+                noise[trial, category] = -np.inf
+            elif u * (1.0 + q) < q:
+                noise[trial, category] = min(np.floor(scale * math.log(u * (1.0 + q))) + 1.0, -1.0)
+            else:
+                noise[trial, category] = max(np.floor(-scale * math.log((1.0 - u) * (1.0 + q))), 0.0)
+    return noise
+
+
 NOISES: dict[str, NoiseShape] = {
     "laplace": NoiseShape(
         lambda scale, d: d * math.log(2.0 * scale),
         lambda rng, scale, shape: rng.laplace(scale=scale, size=shape),
+        rounded=RoundedShape(_laplace_from_uniforms, _laplace_log_equal, _laplace_log_at_least),
     ),
     "geometric": NoiseShape(
         lambda scale, d: -d * math.log(math.tanh(0.5 * (1.0 / scale))),
         _draw_geometric,
         is_integer=True,
+        rounded=RoundedShape(_geometric_from_uniforms, _geometric_log_equal, _geometric_log_at_least),
+        exact=integer_laplace,
     ),
     "gaussian": NoiseShape(
         lambda scale, d: d * (0.5 * math.log(2.0 * math.pi) + math.log(scale)),
         lambda rng, scale, shape: rng.normal(scale=scale, size=shape),
         power=2,
     ),
-    "k-norm": NoiseShape(_k_norm_log_normaliser, _draw_k_norm, is_integer=True, sums_to_zero=True),
+    "k-norm": NoiseShape(
+        _k_norm_log_normaliser,
+        _draw_k_norm,
+        is_integer=True,
+        sums_to_zero=True,
+        exact=lambda scale, d: sum_zero(integer_laplace, scale, d),
+    ),
 }
 """Noise distributions by name."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import xarray as xr
 
+from mechanisms.audit import format_excess
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.inference.methods import INFERENCE_METHODS
@@ -184,12 +185,14 @@ def describe_audit(found: Mapping[str, Any]) -> str:
     """Return the result of an audit in a few words.
 
     The verdict is "broken", "holds" or "unaudited". Unless it is "unaudited", there are the number of records ``n`` and
-    the ``loss`` in nats; ``delta`` is there if a broken guarantee has δ > 0.
+    the ``loss`` in nats; ``delta`` is there if a broken guarantee has δ > 0, and ``stated`` is the exceeded ε or δ.
 
     Examples
     --------
     >>> describe_audit({"verdict": "broken", "loss": 10.0, "n": 12})
     'broken: loses 10 at n = 12'
+    >>> describe_audit({"verdict": "broken", "loss": 1.0000023, "stated": 1.0, "n": 12})
+    'broken: loses 1.000002 at n = 12'
     >>> describe_audit({"verdict": "holds", "loss": 0.74, "n": 40})
     'audited to n = 40'
     """
@@ -197,8 +200,11 @@ def describe_audit(found: Mapping[str, Any]) -> str:
         return "unaudited"
     if found["verdict"] == "holds":
         return f"audited to n = {found['n']}"
-    spent = f"δ is {found['delta']:.3g}" if "delta" in found else f"loses {float(found['loss']):.4g}"
-    return f"broken: {spent} at n = {found['n']}"
+    spent = float(found["delta"] if "delta" in found else found["loss"])
+    shown = f"{spent:.3g}" if "delta" in found else f"{spent:.4g}"
+    if "stated" in found:
+        shown = format_excess(spent, found["stated"], shown)
+    return f"broken: {'δ is' if 'delta' in found else 'loses'} {shown} at n = {found['n']}"
 
 
 def label_method(ds: xr.Dataset, by: str, name: str) -> str:

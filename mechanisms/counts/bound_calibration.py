@@ -49,11 +49,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import balanced_counts, validate_counts, validate_prior, validate_problem
+from mechanisms.counts.exponential import exponential_mechanism
+from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.sensitivity import local_sensitivity_at_distance, phi
 from mechanisms.hellinger import log_affinity
+from mechanisms.metadata import Style
+from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon, validate_size
 
-__all__ = ["MAX_RECORDS", "BoundScale", "bound_scale", "require_bound"]
+__all__ = ["MAX_RECORDS", "VARYING_BOUND", "BoundScale", "bound_scale", "require_bound"]
 
 MAX_RECORDS = 5_000
 """Largest number of records. Computing Dⱼ for all counts takes n² evaluations, about two seconds at the limit."""
@@ -165,3 +169,16 @@ def _factors(relative: NDArray[np.float64], boundary: NDArray[np.float64], gamma
     twice = 2.0 / (1.0 - gamma)
     translated = np.where(room > 0, (1.0 + relative) / np.where(room > 0, room, 1.0), math.inf)
     return np.maximum.accumulate(np.minimum(translated, twice)[:, ::-1], axis=1)[:, ::-1]
+
+
+VARYING_BOUND = Mechanism(
+    name="varying-bound",
+    note="Exponential mechanism on a varying sensitivity, calibrated by a proof that holds for every size.",
+    release=lambda prior, counts, epsilon, delta: exponential_mechanism(
+        prior, counts, epsilon, bound_scale(prior, int(counts.sum()), epsilon).sensitivity(counts)
+    ),
+    guarantee=pure_guarantee,
+    require=require_bound,
+    symmetric=True,
+    style=Style("purple", "2"),
+)

@@ -20,12 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.audit import audit_distributions
+from mechanisms.calibrate import largest_below
 from mechanisms.conjugate import (
     balanced_counts,
     count_candidates,
@@ -35,6 +36,9 @@ from mechanisms.conjugate import (
     validate_problem,
 )
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
+from mechanisms.counts.exponential import exponential_mechanism
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.release import CountRelease
 from mechanisms.counts.sensitivity import (
     Rule,
     global_sensitivity,
@@ -43,11 +47,13 @@ from mechanisms.counts.sensitivity import (
     smoothed_scales,
     varying_sensitivity,
 )
+from mechanisms.metadata import Style
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.output_distributions import OutputDistributions, sum_exp
+from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon
 
-__all__ = ["MAX_CALIBRATED", "Calibration", "calibrate", "largest_below", "require_calibratable"]
+__all__ = ["CALIBRATED", "MAX_CALIBRATED", "Calibration", "calibrate", "require_calibratable"]
 
 MAX_CALIBRATED = 50_000
 """Largest number of candidates for which all pairs of data sets are audited: a few seconds per audit."""
@@ -268,25 +274,6 @@ class _PrivateRates:
         return True
 
 
-def largest_below(is_private: Callable[[float], bool], top: float, tolerance: float) -> float:
-    """Return the largest argument in (0, top] at which `is_private` returns True, up to a relative tolerance.
-
-    The search goes down from `top` in steps of top/32, followed by a bisection. Arguments near 0 must be private.
-    """
-    if is_private(top):
-        return top * (1.0 - 1e-12)  # a margin, so that an audit with different rounding stays below epsilon
-    high = top
-    for step in range(31, -1, -1):
-        low = top * step / 32
-        if step == 0 or is_private(low):
-            break
-        high = low
-    while high - low > tolerance * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if is_private(middle) else (low, middle)
-    return low * (1.0 - 1e-12)
-
-
 def _best_gamma(
     rule: Rule,
     prior: NDArray[np.float64],
@@ -326,3 +313,28 @@ def _initial_pairs(
     others = np.flatnonzero(spread[pairs[:, 0]])
     n_allowed = max(1, int(_ACTIVE_BYTES / (16 * count_candidates(n, k))))
     return np.union1d(always, others[:: max(1, -(-others.size // n_allowed))])
+
+
+def _entry(rule: Rule, style: Style) -> Mechanism:
+    def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
+        calibration = calibrate(rule, prior, int(counts.sum()), epsilon)
+        return exponential_mechanism(prior, counts, calibration.rate, calibration.sensitivity(counts))
+
+    return Mechanism(
+        name=f"{rule.value}-exact",
+        note=f"Exponential mechanism on the {rule.value} sensitivity, with the largest exponent whose exact loss is ε.",
+        release=release,
+        guarantee=pure_guarantee,
+        require=require_calibratable,
+        symmetric=True,
+        calibrate=partial(calibrate, rule),
+        style=style,
+    )
+
+
+CALIBRATED = (
+    _entry(Rule.SMOOTH, Style("blue", "h")),
+    _entry(Rule.VARYING, Style("purple", "d")),
+    _entry(Rule.GLOBAL, Style("green", ">")),
+)
+"""Exponential mechanisms that are calibrated by their exact loss."""

@@ -28,7 +28,7 @@ Gaussian mechanism using correlated noise", SOSA 2025 (correlated noise, under a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 import numpy as np
@@ -37,24 +37,32 @@ from scipy.stats import chi2
 
 from mechanisms.arguments import validate_positive
 from mechanisms.conjugate import validate_counts, validate_prior
-from mechanisms.counts.candidates import MAX_TABLE, require_uniforms
-from mechanisms.counts.gaussian_lattice import REACH, log_coset_sum, loss_distribution, omitted_mass
-from mechanisms.counts.k_norm import validate_datasets
+from mechanisms.counts.candidates import MAX_TABLE
+from mechanisms.counts.gaussian_lattice import (
+    REACH,
+    calibrate_noise_std,
+    log_coset_sum,
+    loss_distribution,
+    omitted_mass,
+)
 from mechanisms.counts.lattice_classes import clipped_vectors
-from mechanisms.counts.projection import log_projected_pmf, mean_projected_distance, project
-from mechanisms.counts.release import CountRelease
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.noise import NoisyCounts
+from mechanisms.exact_noise import integer_gaussian, sum_zero
 from mechanisms.jit import kernel
-from mechanisms.privacy import ConcentratedGuarantee
+from mechanisms.metadata import Style
+from mechanisms.privacy import ConcentratedGuarantee, approximate_guarantee
 from mechanisms.privacy_profile import PrivacyProfile, losses_profile
 
-__all__ = ["DiscreteGaussianCounts", "GaussianLatticeRelease", "discrete_gaussian_counts"]
+__all__ = ["DISCRETE_GAUSSIAN", "LatticeGaussianNoise", "discrete_gaussian_counts"]
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 _OMITTED = 1e-13
 
 
-def discrete_gaussian_counts(prior: ArrayLike, counts: ArrayLike, noise_std: float) -> DiscreteGaussianCounts:
+def discrete_gaussian_counts(prior: ArrayLike, counts: ArrayLike, noise_std: float) -> NoisyCounts:
     """Return the release of `counts` with discrete Gaussian noise on the lattice of counts.
 
     σ = `noise_std` is in records. The prior affects `expected_hellinger`, but not the release.
@@ -62,106 +70,63 @@ def discrete_gaussian_counts(prior: ArrayLike, counts: ArrayLike, noise_std: flo
     Privacy
     -------
     1/σ²-zCDP (proved) under replacement of one record, with n public, for the lattice vector and all its
-    post-processing; `DiscreteGaussianCounts.profile` is the exact profile. The release reveals n = Σr, so there is no
-    guarantee if n is private. These draws are for simulation; `mechanisms.publish_counts` draws exactly.
+    post-processing; `NoisyCounts.spent` is the exact profile. The release reveals n = Σr, so there is no guarantee if
+    n is private. These draws are for simulation; `mechanisms.publish_counts` draws exactly.
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    noise_std = validate_positive("noise_std", noise_std, "use calibrate_noise_std")
-    tables = _conditional_tables(c.size, noise_std)
-    alpha.flags.writeable = c.flags.writeable = False
-    return DiscreteGaussianCounts(alpha, c, noise_std, tables)
+    return _release(alpha, c, validate_positive("noise_std", noise_std, "use calibrate_noise_std"))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class DiscreteGaussianCounts(CountRelease):
-    """Output distribution of discrete Gaussian noise at one data set, created by `discrete_gaussian_counts`.
+def _release(alpha: Floats, counts: Integers, noise_std: float) -> NoisyCounts:
+    _conditional_tables(counts.size, noise_std)  # raises ValueError if they are too large
+    return NoisyCounts(alpha, counts, LatticeGaussianNoise(counts.size, noise_std))
 
-    `release` draws lattice vectors, which are the input of inference, and `profile` describes them. The other methods
-    describe the counts to which these vectors are projected.
-    """
 
-    prior: Floats
-    counts: NDArray[np.int64]
-    noise_std: float
-    _tables: Floats = field(repr=False)
+@dataclass(frozen=True)
+class LatticeGaussianNoise:
+    """Discrete Gaussian noise of k components with sum zero; see `VectorNoise` for its methods."""
+
+    k: int
+    noise_std: float  # σ, in records
 
     @property
     def concentrated_guarantee(self) -> ConcentratedGuarantee:
         """Guarantee 1/σ²-zCDP under replacement of one record, with n public."""
         return ConcentratedGuarantee(self.noise_std**-2)
 
-    def profile(self) -> PrivacyProfile:
+    def n_uniforms(self, k: int) -> int:
+        """Return k − 1."""
+        return k - 1
+
+    def vectors(self, counts: Integers, uniforms: Floats) -> Integers:
+        """Return lattice vectors."""
+        vectors = np.empty((len(uniforms), counts.size), dtype=np.int64)
+        _draw_lattice(counts, _conditional_tables(counts.size, self.noise_std), uniforms, vectors)
+        return vectors
+
+    def clipped(self, counts: Integers, near: bool) -> tuple[Integers, Floats]:
+        """Return clipped lattice vectors; the omitted ones have a total probability of at most 1e-13."""
+        distance = None
+        if near:
+            longest = self.noise_std * math.sqrt(chi2.isf(_OMITTED, counts.size - 1)) + counts.size
+            distance = math.ceil(math.sqrt(counts.size) * longest / 2)
+        vectors = clipped_vectors(counts, distance)
+        return vectors, _log_weights(counts, vectors, self.noise_std)
+
+    def log_likelihood(self, residuals: Integers) -> Floats:
+        """Return −‖z‖²/(2σ²) − ln Z."""
+        squares, one = np.square(residuals).sum(axis=-1), np.zeros(1, dtype=np.int64)
+        return -squares / (2.0 * self.noise_std**2) - log_coset_sum(residuals.shape[-1], one, self.noise_std)
+
+    def spent(self, sensitivity: int) -> PrivacyProfile:
         """Return the exact privacy profile of the lattice vector, an upper bound on that of the projected counts.
 
         Losses are unbounded, so δ(ε) > 0 at every ε: it includes the mass that the table omits.
         """
+        assert sensitivity == 2
         omitted = omitted_mass(self.noise_std)
         return losses_profile(*loss_distribution(self.k, self.noise_std), omitted=omitted)
-
-    @property
-    def n_uniforms(self) -> int:
-        """Number of uniforms per draw: k − 1 for the lattice vector and k for ties of the projection."""
-        return 2 * self.k - 1
-
-    def release(self, rng: np.random.Generator, size: int) -> GaussianLatticeRelease:
-        """Return `size` independent lattice vectors."""
-        return self.release_from_uniforms(rng.random((size, self.n_uniforms)))
-
-    def release_from_uniforms(self, uniforms: Floats) -> GaussianLatticeRelease:
-        """Return one lattice vector per row of `uniforms`; see `CountRelease.from_uniforms`."""
-        u = require_uniforms(uniforms, self.n_uniforms)
-        vectors = np.empty((len(u), self.k), dtype=np.int64)
-        _draw_lattice(self.counts, self._tables, u, vectors)
-        return GaussianLatticeRelease(vectors, self.n, self.noise_std, u[:, self.k - 1 :])
-
-    def from_uniforms(self, uniforms: Floats) -> NDArray[np.int64]:
-        """Draw projected counts; see `CountRelease.from_uniforms`."""
-        return self.release_from_uniforms(uniforms).counts
-
-    def expected_hellinger(self) -> float:
-        """Return the mean Hellinger distance from the true posterior to that of the projected counts, by enumeration.
-
-        The omitted vectors have a total probability of at most 1e-13, which bounds the error, as no distance exceeds 1.
-        """
-        longest = self.noise_std * math.sqrt(chi2.isf(_OMITTED, self.k - 1)) + self.k
-        vectors = clipped_vectors(self.counts, math.ceil(math.sqrt(self.k) * longest / 2))
-        weights = np.exp(_log_weights(self.counts, vectors, self.noise_std))
-        return mean_projected_distance(self.prior, self.counts, vectors, weights)
-
-    def log_pmf(self) -> Floats:
-        """Return the log-pmf of the projected counts over all counts of n records; see `CountRelease.log_pmf`.
-
-        All classes are enumerated, so the relative error of each probability is small.
-        """
-        vectors = clipped_vectors(self.counts)
-        return log_projected_pmf(self.n, vectors, _log_weights(self.counts, vectors, self.noise_std))
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianLatticeRelease:
-    """Lattice vectors released with discrete Gaussian noise.
-
-    All attributes are public. Inference should use `log_likelihood` of the vectors rather than `counts`, which lose
-    information near the edges of the simplex.
-    """
-
-    # r, shape (trials, k), each row with sum n; entries may be below 0 and above n
-    vectors: NDArray[np.int64] = field(repr=False)
-    n: int
-    noise_std: float  # σ, in records
-    ties: Floats = field(repr=False)  # uniforms in [0, 1), shape (trials, k), independent of the data, which break ties
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Projected counts ≥ 0 with sum n, shape (trials, k); see `mechanisms.counts.projection`."""
-        return project(self.vectors, self.n, self.ties)
-
-    def log_likelihood(self, datasets: ArrayLike) -> Floats:
-        """Return ln Pr[r | c], shape (trials, D), for each released vector r and each row c of `datasets`."""
-        k = self.vectors.shape[1]
-        squares = np.square(self.vectors[:, None, :] - validate_datasets(datasets, k, self.n)).sum(axis=2)
-        return -squares / (2.0 * self.noise_std**2) - log_coset_sum(k, np.zeros(1, dtype=np.int64), self.noise_std)
 
 
 @lru_cache(maxsize=64)
@@ -261,3 +226,20 @@ def _draw_lattice(counts, tables, uniforms, vectors):
             vectors[trial, i] = counts[i] + v
             remaining -= v
         vectors[trial, k - 1] = counts[k - 1] + remaining
+
+
+DISCRETE_GAUSSIAN = Mechanism(
+    name="discrete-gaussian",
+    note="Discrete Gaussian noise on the lattice of counts, calibrated by its exact privacy profile, projected.",
+    release=lambda prior, counts, epsilon, delta: _release(
+        prior, counts, calibrate_noise_std(epsilon, delta, counts.size)
+    ),
+    uses_prior=False,
+    guarantee=approximate_guarantee,
+    needs_delta=True,
+    symmetric=True,
+    origin="baseline",
+    variant="correlated",
+    exact_noise=lambda k, epsilon, delta: sum_zero(integer_gaussian, calibrate_noise_std(epsilon, delta, k), k),
+    style=Style("olive", "+"),
+)

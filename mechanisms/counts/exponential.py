@@ -32,11 +32,14 @@ from mechanisms.counts.candidates import (
     require_uniforms,
     row_deficits,
 )
+from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.power_mixture import power_mixture_mechanism
+from mechanisms.counts.product_limits import require_product_distributions
 from mechanisms.counts.release import CountRelease
+from mechanisms.counts.scales import SENSITIVITIES, Sensitivity
 from mechanisms.jit import kernel
 
-__all__ = ["ExponentialMechanism", "exponential_mechanism"]
+__all__ = ["EXPONENTIAL", "ExponentialMechanism", "exponential_mechanism"]
 
 
 def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> CountRelease:
@@ -203,3 +206,28 @@ def _sample(row_cumulative, rows, prefix, first, second, inverse_temperature, un
             released[trial, category] = rows[row, category]
         released[trial, k - 2] = x
         released[trial, k - 1] = remaining - x
+
+
+def _entry(name: str, sensitivity: Sensitivity) -> Mechanism:
+    def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
+        scale = sensitivity.evaluate(prior, counts, epsilon, delta)
+        return exponential_mechanism(prior, counts, sensitivity.share * epsilon, scale)
+
+    return Mechanism(
+        name=name,
+        note=sensitivity.note,
+        origin=sensitivity.origin,
+        paper=sensitivity.paper,
+        variant=sensitivity.variant,
+        style=sensitivity.style,
+        release=release,
+        guarantee=sensitivity.guarantee,
+        needs_delta=sensitivity.needs_delta,
+        require=require_product_distributions,
+        min_categories=sensitivity.min_categories,
+        symmetric=True,
+    )
+
+
+EXPONENTIAL = tuple(_entry(name, sensitivity) for name, sensitivity in SENSITIVITIES.items())
+"""Mechanisms with the sensitivities of `mechanisms.counts.scales`."""

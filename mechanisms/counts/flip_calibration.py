@@ -21,15 +21,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.audit import audit_distributions
+from mechanisms.calibrate import largest_below
 from mechanisms.conjugate import count_candidates, enumerate_candidates, validate_prior
-from mechanisms.counts.calibration import Calibration, calibrate, largest_below
+from mechanisms.counts.calibration import Calibration, calibrate
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
-from mechanisms.counts.permute_and_flip import log_flip_pmf
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.permute_and_flip import PermuteAndFlip, log_flip_pmf, permute_and_flip
 from mechanisms.counts.sensitivity import Rule, smoothed_scales
+from mechanisms.metadata import Style
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.output_distributions import OutputDistributions
+from mechanisms.privacy import pure_guarantee
 
-__all__ = ["calibrate_flip", "require_flip_calibratable"]
+__all__ = ["PERMUTE_AND_FLIP_EXACT", "calibrate_flip", "require_flip_calibratable"]
 
 MAX_FLIP_CALIBRATED = 6_000
 """Largest number of candidates for which all pairs of data sets are audited, which takes about a second per audit."""
@@ -102,3 +106,20 @@ def _calibrate(prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
         active.extend(sorted(added))
         rate = largest_below(is_private, 2.0 * exponential.rate, 1e-10)
     raise AssertionError(f"no private rate after {_ROUNDS} audits: prior {prior}, n = {n}, epsilon = {epsilon}")
+
+
+def _release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> PermuteAndFlip:
+    calibration = calibrate_flip(prior, int(counts.sum()), epsilon)
+    return permute_and_flip(prior, counts, calibration.rate, calibration.sensitivity(counts))
+
+
+PERMUTE_AND_FLIP_EXACT = Mechanism(
+    name="permute-and-flip-exact",
+    note="Permute-and-flip on the smooth sensitivity, with the largest exponent found whose exact loss is ε.",
+    release=_release,
+    guarantee=pure_guarantee,
+    require=require_flip_calibratable,
+    symmetric=True,
+    calibrate=calibrate_flip,
+    style=Style("teal", "x"),
+)

@@ -25,6 +25,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.calibrate import bisect
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 
 __all__ = ["REACH", "calibrate_noise_std", "log_coset_sum", "loss_distribution", "omitted_mass"]
@@ -35,7 +36,6 @@ REACH = 10.0
 """Standard deviations beyond which noise has probability below 1e-22."""
 
 _SMOOTH = 2.5  # standard deviation from which a sum over integers equals the integral up to 1e-26
-_BISECTIONS = 200
 _MARGIN = 1e-9
 _OUTWARD = 1.0 + 2.0**-50  # bound on the relative error of a loss, which matters if a likely loss is close to ε
 _LEAST_DELTA = 1e-250  # probabilities of a table remain normal doubles
@@ -105,12 +105,7 @@ def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
             )
     while suffices(low) and low > 1e-3:
         low /= 2.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high
+    return bisect(lambda noise_std: not suffices(noise_std), low, high)[1]
 
 
 @lru_cache(maxsize=64)

@@ -18,12 +18,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.calibrate import bisect, first_private
 from mechanisms.conjugate import count_candidates, validate_problem
-from mechanisms.counts.hamming import require_hamming_tables, require_inverse_temperature
+from mechanisms.counts.calibration import Calibration
+from mechanisms.counts.hamming import hamming_mechanism, require_hamming_tables, require_inverse_temperature
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.sensitivity import Rule
 from mechanisms.jit import kernel
+from mechanisms.metadata import Style
+from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon
 
-__all__ = ["HammingLoss", "calibrate_hamming", "hamming_loss", "require_hamming"]
+__all__ = ["HAMMING_EXACT", "HammingLoss", "calibrate_hamming", "hamming_loss", "require_hamming"]
 
 MAX_CATEGORIES = 16
 """Largest number of categories; the alternating sums lose one digit per three categories."""
@@ -131,22 +137,12 @@ def _calibrate_hamming(n: int, k: int, epsilon: float) -> float:
             pairs.append(np.stack([found.data_set, found.neighbour]))
         return found.loss <= epsilon
 
-    high = epsilon
     # The last step is below ε/2, because the loss at ε/2 may exceed ε by rounding.
-    for low in [*np.linspace(epsilon, 0.5 * epsilon, _GRID + 1).tolist(), 0.499 * epsilon]:
-        if allowed(low):
-            break
-        high = low
-    else:
-        raise AssertionError(f"no inverse temperature is private for n = {n}, k = {k}, epsilon = {epsilon}")
+    grid = [*np.linspace(epsilon, 0.5 * epsilon, _GRID + 1).tolist(), 0.499 * epsilon]
+    low, high = first_private(allowed, grid)
     while high - low > 1e-15 * epsilon:
         # Bisect between the accepted and the rejected value with the known pairs only; then search all pairs.
-        inner, outer = low, high
-        while inner < (middle := 0.5 * (inner + outer)) < outer and outer - inner > 1e-15 * epsilon:
-            if surely_exceeds(middle):
-                outer = middle
-            else:
-                inner = middle
+        inner, _ = bisect(lambda rate: not surely_exceeds(rate), low, high, absolute=1e-15 * epsilon)
         if inner == low or allowed(inner):
             return inner
         high = inner  # the loss of another pair, which is now a known pair, exceeds ε
@@ -289,3 +285,29 @@ def _largest_ratio(n, n_sorted, normalisers, pair):
                 counts[giver] += 1
         _next_sorted(counts)
     return largest
+
+
+def _calibration(prior: NDArray[np.float64], n: int, epsilon: float) -> Calibration:
+    rate, loss = _rate_and_loss(n, len(prior), epsilon)
+    return Calibration(Rule.HAMMING, tuple(prior.tolist()), n, epsilon, math.nan, rate, loss)
+
+
+@lru_cache(maxsize=4096)
+def _rate_and_loss(n: int, k: int, epsilon: float) -> tuple[float, float]:
+    rate = calibrate_hamming(n, k, epsilon)
+    return rate, hamming_loss(n, k, rate).loss
+
+
+HAMMING_EXACT = Mechanism(
+    name="hamming-exact",
+    note="Exponential mechanism on the number of replaced records; the largest exponent whose exact loss is ε.",
+    release=lambda prior, counts, epsilon, delta: hamming_mechanism(
+        prior, counts, calibrate_hamming(int(counts.sum()), counts.size, epsilon)
+    ),
+    uses_prior=False,
+    guarantee=pure_guarantee,
+    require=require_hamming,
+    symmetric=True,
+    calibrate=_calibration,
+    style=Style("olive", "*"),
+)

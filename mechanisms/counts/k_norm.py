@@ -40,7 +40,8 @@ Roughgarden & Sundararajan, "Universally utility-maximizing privacy mechanisms",
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,21 +49,21 @@ from scipy.special import logsumexp
 from scipy.stats import nbinom
 
 from mechanisms.conjugate import validate_counts, validate_prior
-from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.lattice_classes import lattice_classes, log_cone_weights, log_normaliser
-from mechanisms.counts.projection import log_projected_pmf, mean_projected_distance, project, projects_to
-from mechanisms.counts.release import CountRelease
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.noise import NoisyCounts, validate_datasets
+from mechanisms.counts.projection import projects_to
+from mechanisms.exact_noise import laplace_scale_for
 from mechanisms.jit import kernel
+from mechanisms.metadata import Style
+from mechanisms.noise import Noise
+from mechanisms.privacy import Guarantee, pure_guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 
-__all__ = [
-    "MIN_EPSILON",
-    "KNormCounts",
-    "LatticeRelease",
-    "k_norm_counts",
-    "projected_log_likelihood",
-    "validate_datasets",
-]
+__all__ = ["K_NORM", "MIN_EPSILON", "KNormNoise", "k_norm_counts", "projected_log_likelihood"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 MIN_EPSILON = 1e-12
 """Smallest ε in nats. For smaller values the noise may exceed the integers that doubles represent exactly."""
@@ -71,7 +72,7 @@ _OMITTED = 1e-14
 """Largest probability of the noise that is omitted from an exact mean."""
 
 
-def k_norm_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> KNormCounts:
+def k_norm_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> NoisyCounts:
     """Return the K-norm release of `counts`.
 
     The prior affects `expected_hellinger`, but not the release.
@@ -83,15 +84,50 @@ def k_norm_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> KNormC
     tail has the resolution of the uniform: these draws are for simulation, not for the protection of data.
     """
     alpha = validate_prior(prior)
-    c = validate_counts(counts, k=alpha.size)
-    epsilon = validate_epsilon(epsilon)
-    if epsilon < MIN_EPSILON:
-        raise ValueError(f"epsilon must be >= {MIN_EPSILON:g}, got {epsilon}; choose a larger epsilon")
-    log_weights = log_cone_weights(c.size, epsilon)
+    return NoisyCounts(alpha, validate_counts(counts, k=alpha.size), KNormNoise(epsilon))
+
+
+@dataclass(frozen=True)
+class KNormNoise:
+    """K-norm noise; see `VectorNoise` for its methods."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if validate_epsilon(self.epsilon) < MIN_EPSILON:
+            raise ValueError(f"epsilon must be >= {MIN_EPSILON:g}, got {self.epsilon}; choose a larger epsilon")
+
+    def n_uniforms(self, k: int) -> int:
+        """Return 3k − 2."""
+        return 3 * k - 2
+
+    def vectors(self, counts: Integers, uniforms: Floats) -> Integers:
+        """Return lattice vectors."""
+        vectors = np.empty((len(uniforms), counts.size), dtype=np.int64)
+        _draw_lattice(counts, _cumulative(counts.size, self.epsilon), self.epsilon, uniforms, vectors)
+        return vectors
+
+    def clipped(self, counts: Integers, near: bool) -> tuple[Integers, Floats]:
+        """Return the classes of lattice vectors; the omitted ones have a total probability of at most 1e-14."""
+        classes = lattice_classes(counts, self.epsilon, _reach(counts.size, self.epsilon) if near else None)
+        return classes.statistics, classes.log_pmf(counts)
+
+    def log_likelihood(self, residuals: Integers) -> Floats:
+        """Return −ε·½‖z‖₁ − ln Z."""
+        return -self.epsilon * np.maximum(residuals, 0).sum(axis=-1) - log_normaliser(residuals.shape[-1], self.epsilon)
+
+    def spent(self, sensitivity: int) -> Guarantee:
+        """Return a pure guarantee."""
+        return Guarantee(self.epsilon * sensitivity / 2)
+
+
+@lru_cache(maxsize=64)
+def _cumulative(k: int, epsilon: float) -> Floats:
+    """Return the cumulative weights of the number J of the sampler."""
+    log_weights = log_cone_weights(k, epsilon)
     cumulative = np.cumsum(np.exp(log_weights - log_weights.max()))
-    for table in (alpha, c, cumulative):
-        table.flags.writeable = False
-    return KNormCounts(alpha, c, epsilon, cumulative)
+    cumulative.flags.writeable = False
+    return cumulative
 
 
 def _reach(k: int, epsilon: float) -> int:
@@ -102,95 +138,6 @@ def _reach(k: int, epsilon: float) -> int:
     distances = np.arange(int(nbinom.isf(_OMITTED, k - 1, success)) + k)
     tail = sum(share * nbinom.sf(distances - j, k - 1, success) for j, share in enumerate(shares))
     return int(np.argmax(tail <= _OMITTED))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class KNormCounts(CountRelease):
-    """Output distribution of the K-norm mechanism at one data set, created by `k_norm_counts`.
-
-    `release` draws lattice vectors, which are the input of inference. All other methods describe the counts to which
-    these vectors are projected.
-    """
-
-    prior: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    epsilon: float
-    _cumulative: NDArray[np.float64] = field(repr=False)
-
-    @property
-    def n_uniforms(self) -> int:
-        """Number of uniforms per draw: 3k − 2 for the lattice vector and k for ties of the projection."""
-        return 4 * self.k - 2
-
-    def release(self, rng: np.random.Generator, size: int) -> LatticeRelease:
-        """Return `size` independent lattice vectors."""
-        return self.release_from_uniforms(rng.random((size, self.n_uniforms)))
-
-    def release_from_uniforms(self, uniforms: NDArray[np.float64]) -> LatticeRelease:
-        """Return one lattice vector per row of `uniforms`; see `CountRelease.from_uniforms`."""
-        u = require_uniforms(uniforms, self.n_uniforms)
-        vectors = np.empty((len(u), self.k), dtype=np.int64)
-        _draw_lattice(self.counts, self._cumulative, self.epsilon, u, vectors)
-        return LatticeRelease(vectors, self.n, self.epsilon, u[:, 3 * self.k - 2 :])
-
-    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw projected counts; see `CountRelease.from_uniforms`."""
-        return self.release_from_uniforms(uniforms).counts
-
-    def expected_hellinger(self) -> float:
-        """Return the mean Hellinger distance from the true posterior to that of the projected counts, by enumeration.
-
-        The omitted classes have a total probability of at most 1e-14, which bounds the error, as no distance exceeds 1.
-        """
-        classes = lattice_classes(self.counts, self.epsilon, _reach(self.k, self.epsilon))
-        return mean_projected_distance(
-            self.prior, self.counts, classes.statistics, np.exp(classes.log_pmf(self.counts))
-        )
-
-    def log_pmf(self) -> NDArray[np.float64]:
-        """Return the log-pmf of the projected counts over all counts of n records; see `CountRelease.log_pmf`.
-
-        All classes are enumerated, so the relative error of each probability is small.
-        """
-        classes = lattice_classes(self.counts, self.epsilon)
-        return log_projected_pmf(self.n, classes.statistics, classes.log_pmf(self.counts))
-
-
-@dataclass(frozen=True, eq=False)
-class LatticeRelease:
-    """Lattice vectors released by the K-norm mechanism.
-
-    All attributes are public. Inference should use `log_likelihood` of the vectors rather than `counts`, which lose
-    information near the edges of the simplex.
-    """
-
-    # r, shape (trials, k), each row with sum n; entries may be below 0 and above n
-    vectors: NDArray[np.int64] = field(repr=False)
-    n: int
-    epsilon: float
-    # uniforms in [0, 1), shape (trials, k), independent of the data, which break ties
-    ties: NDArray[np.float64] = field(repr=False)
-
-    def __post_init__(self) -> None:
-        v = self.vectors
-        if v.ndim != 2 or v.dtype.kind not in "iu" or np.any(v.sum(axis=1) != self.n):
-            raise ValueError(
-                f"vectors must be integers of shape (trials, k) with rows of sum n = {self.n}, got {v.dtype} of shape "
-                f"{v.shape}; pass vectors as released"
-            )
-        v.flags.writeable = False
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Projected counts ≥ 0 with sum n, shape (trials, k); see `mechanisms.counts.projection`."""
-        return project(self.vectors, self.n, self.ties)
-
-    def log_likelihood(self, datasets: ArrayLike) -> NDArray[np.float64]:
-        """Return ln Pr[r | c], shape (trials, D), for each released vector r and each row c of `datasets`."""
-        k = self.vectors.shape[1]
-        c = validate_datasets(datasets, k, self.n)
-        distances = np.maximum(self.vectors[:, None, :] - c, 0).sum(axis=2)
-        return -self.epsilon * distances - log_normaliser(k, self.epsilon)
 
 
 def projected_log_likelihood(released: ArrayLike, datasets: ArrayLike, epsilon: float) -> NDArray[np.float64]:
@@ -212,17 +159,6 @@ def projected_log_likelihood(released: ArrayLike, datasets: ArrayLike, epsilon: 
     lacking = np.array([np.maximum(counts - statistics, 0).sum(axis=1) for counts in c])
     log_likelihood = logsumexp(log_shares - epsilon * lacking, axis=1)
     return np.asarray(log_likelihood - log_normaliser(projected.size, epsilon))
-
-
-def validate_datasets(datasets: ArrayLike, k: int, n: int) -> NDArray[np.int64]:
-    """Return rows of counts as integers; raise ValueError if they are not counts of `n` records in `k` categories."""
-    c = np.asarray(datasets)
-    if c.ndim != 2 or c.shape[1] != k or c.dtype.kind not in "iu" or np.any(c < 0) or np.any(c.sum(axis=1) != n):
-        raise ValueError(
-            f"datasets must be integers >= 0 of shape (D, {k}) with rows of sum n = {n}, got {c.dtype} of shape "
-            f"{c.shape}; pass counts of n records"
-        )
-    return c.astype(np.int64)
 
 
 @kernel
@@ -259,3 +195,18 @@ def _draw_lattice(counts, cumulative, epsilon, uniforms, vectors):
             vectors[trial, takers[taker]] += amounts[t]
             giver += advances[t]
             taker += 1 - advances[t]
+
+
+K_NORM = Mechanism(
+    name="k-norm",
+    note="K-norm noise on the lattice of counts (Hardt & Talwar 2010), projected; at k = 2 it equals geometric.",
+    release=lambda prior, counts, epsilon, delta: NoisyCounts(prior, counts, KNormNoise(epsilon)),
+    uses_prior=False,
+    guarantee=pure_guarantee,
+    symmetric=True,
+    min_categories=3,  # at k = 2 this mechanism equals `geometric`
+    origin="baseline",
+    variant="Hardt & Talwar",
+    exact_noise=lambda k, epsilon, delta: Noise("k-norm", laplace_scale_for(2, epsilon)).draw_exactly(k),
+    style=Style("crimson", "H"),
+)

@@ -15,17 +15,19 @@ import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import validate_counts, validate_prior
-from mechanisms.counts.calibration import Calibration
 from mechanisms.counts.release import CountRelease
 from mechanisms.metadata import Entry
 from mechanisms.privacy import Guarantee, Neighbouring, Status, validate_relation
 from mechanisms.privacy_parameters import validate_delta, validate_resolved_epsilon
+
+if TYPE_CHECKING:
+    from mechanisms.counts.calibration import Calibration  # which contains entries
 
 __all__ = ["Build", "Mechanism", "validate"]
 

@@ -37,15 +37,20 @@ from scipy.special import gammaln
 
 from mechanisms.conjugate import count_candidates, enumerate_candidates, rank_candidates, validate_prior
 from mechanisms.counts.candidates import require_uniforms
-from mechanisms.counts.k_norm import KNormCounts, k_norm_counts
+from mechanisms.counts.k_norm import k_norm_counts
 from mechanisms.counts.lattice_classes import LatticeClasses, count_classes, lattice_classes
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.noise import NoisyCounts
 from mechanisms.counts.release import CountRelease
 from mechanisms.hellinger import hellinger
+from mechanisms.metadata import Style
 from mechanisms.neighbours import canonical_pairs
+from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.sums import weighted_sum
 
 __all__ = [
+    "K_NORM_MINIMAX",
     "MAX_EPSILON",
     "MinimaxCounts",
     "PostProcessing",
@@ -183,7 +188,7 @@ class MinimaxCounts(CountRelease):
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
-    noise: KNormCounts
+    noise: NoisyCounts
     table: PostProcessing = field(repr=False)
 
     @property
@@ -339,3 +344,16 @@ def _tabulate(program: _Program, shares: NDArray[np.float64], lower: float) -> P
     for array in (of_class, outputs, table, expected):
         array.flags.writeable = False
     return PostProcessing(program.classes, of_class, outputs, table, expected, lower)
+
+
+K_NORM_MINIMAX = Mechanism(
+    name="k-norm-minimax",
+    note="K-norm noise for small n, post-processed by a linear program for nearly the smallest worst case.",
+    release=lambda prior, counts, epsilon, delta: minimax_counts(prior, counts, epsilon),
+    guarantee=pure_guarantee,
+    require=require_post_processable,
+    max_epsilon=MAX_EPSILON,
+    evaluation="program",
+    symmetric=True,
+    style=Style("crimson", "8"),
+)

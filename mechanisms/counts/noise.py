@@ -1,51 +1,287 @@
-"""Counts released with noise: the Laplace baselines of P0 and the two-sided geometric mechanism.
+"""Releases of counts: noise, composed with a map to counts of n records.
 
-Noise Z is added to the first k − 1 counts, which are rounded and clipped in order, so that the released counts are
-again a histogram of n records:
+Noise Z of k − 1 components is added to the first k − 1 counts, which are rounded and clipped in order
+(`mechanisms.counts.clipping`), or noise of k components is added to all counts, which are rounded, clipped to [0, n]
+and projected (`mechanisms.counts.projection`):
 
-    c̃ᵢ = clip( round(cᵢ + Zᵢ), 0, n − Σ_{j<i} c̃ⱼ )  for i < k,   c̃ₖ = n − Σ_{j<k} c̃ⱼ.
+==========  =========================================================================  =======================
+map         noise                                                                      depends on the order of
+                                                                                       the categories
+==========  =========================================================================  =======================
+clipped     independent Laplace or two-sided geometric                                 yes
+projected   independent Laplace or two-sided geometric; K-norm                         no
+            (`mechanisms.counts.k_norm`); discrete Gaussian with sum 0
+            (`mechanisms.counts.discrete_gaussian`)
+==========  =========================================================================  =======================
 
-Z has the density ∝ exp(−|z|/b) on the reals (Laplace) or the pmf ∝ exp(−|z|/b) on the integers (two-sided geometric).
+Independent noise has the density ∝ exp(−|z|/b) on the reals (Laplace) or the pmf ∝ exp(−|z|/b) on the integers
+(two-sided geometric); see `mechanisms.noise`. Replacing a record changes two of k counts by one each, so b is at least
+2/ε for projected counts, and Δ/ε for clipped ones, where Δ is `histogram_sensitivity`.
 
 References
 ----------
 P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
 Distributions" (poster), Figures 2 and 3(a). Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in
 private data analysis", TCC 2006. Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy
-mechanisms", SIAM Journal on Computing 41(6), 2012.
+mechanisms", SIAM Journal on Computing 41(6), 2012. Hay, Rastogi, Miklau & Suciu, "Boosting the accuracy of
+differentially private histograms through consistency", PVLDB 3(1), 2010 (projection).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import gamma
 
 from mechanisms.arguments import validate_integer, validate_positive
-from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
-from mechanisms.counts.candidates import (
-    category_deficits,
-    enumerate_rows,
-    require_enumerable,
-    require_streamable,
-    require_uniforms,
-    row_deficits,
-)
+from mechanisms.conjugate import validate_counts, validate_prior
+from mechanisms.counts.candidates import require_uniforms
+from mechanisms.counts.clipping import clip_in_order, log_clipped_pmf, mean_clipped_distance
+from mechanisms.counts.lattice_classes import MAX_CLASSES
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.projection import log_projected_pmf, mean_projected_distance, project
 from mechanisms.counts.release import CountRelease
-from mechanisms.jit import kernel
+from mechanisms.exact_noise import laplace_scale_for
+from mechanisms.metadata import Style
+from mechanisms.noise import Noise
+from mechanisms.privacy import Guarantee, pure_guarantee
+from mechanisms.privacy_profile import PrivacyProfile
 
-__all__ = ["NOISES", "CountNoise", "NoisyCounts", "geometric_counts", "histogram_sensitivity", "laplace_counts"]
+__all__ = [
+    "GEOMETRIC",
+    "GEOMETRIC_PROJECTED",
+    "LAPLACE",
+    "LAPLACE_DIMENSION",
+    "LAPLACE_PROJECTED",
+    "IndependentNoise",
+    "NoisyCounts",
+    "NoisyVectors",
+    "VectorNoise",
+    "geometric_counts",
+    "histogram_sensitivity",
+    "laplace_counts",
+    "projected_counts",
+    "validate_datasets",
+]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_OMITTED = 1e-12
+"""Largest probability of independent noise that is omitted from an exact mean."""
 
 
-class CountNoise(Enum):
-    """Distribution of the noise on one count."""
+class VectorNoise(Protocol):
+    """Noise of k components that is added to k counts."""
 
-    LAPLACE = "laplace"
-    GEOMETRIC = "geometric"
+    def n_uniforms(self, k: int) -> int:
+        """Return the number of uniforms per draw."""
+
+    def vectors(self, counts: Integers, uniforms: Floats) -> Integers:
+        """Return noisy counts, one row per row of `uniforms`; values outside [0, n] may be clipped."""
+
+    def clipped(self, counts: Integers, near: bool) -> tuple[Integers, Floats]:
+        """Return the values of clip(c + Z, 0, n), shape (m, k), and their log probabilities.
+
+        Values of a small total probability are omitted if `near` is True.
+        """
+
+    def log_likelihood(self, residuals: Integers) -> Floats:
+        """Return ln Pr[Z = z] for integer vectors z of shape (..., k) with sum 0."""
+
+    def spent(self, sensitivity: int) -> Guarantee | PrivacyProfile:
+        """Return the guarantee or the profile of noisy counts that change by `sensitivity` in ℓ₁."""
+
+
+@dataclass(frozen=True)
+class IndependentNoise:
+    """Independent noise on every count, rounded."""
+
+    noise: Noise
+
+    def n_uniforms(self, k: int) -> int:
+        """Return k."""
+        return k
+
+    def vectors(self, counts: Integers, uniforms: Floats) -> Integers:
+        """Return noisy counts that are clipped to [0, n]."""
+        noise = self.noise.rounded.from_uniforms(np.ascontiguousarray(uniforms), self.noise.scale)
+        # Clip as floats, as large noise may exceed the range of int64.
+        return np.clip(np.rint(counts + noise), 0, counts.sum()).astype(np.int64)
+
+    def clipped(self, counts: Integers, near: bool) -> tuple[Integers, Floats]:
+        """Return the clipped noisy counts with log probabilities; the omitted noise has probability ≤ 1e-12."""
+        n, k = int(counts.sum()), counts.size
+        if near:
+            # Pr[|Z| > t] ≤ 2·exp(−t/b), so Σ|Z|/b is stochastically at most k·ln 2 plus a sum of k standard exponential
+            # variables. Rounding adds at most ½ per count.
+            reach = math.ceil((k * math.log(2.0) + gamma.isf(_OMITTED, k)) * self.noise.scale + 0.5 * k)
+            self._require_enumerable(min((2 * reach + k) ** k // math.factorial(k), (n + 1) ** k), n, k)
+            return self._enumerate(counts, n, reach)
+        self._require_enumerable((n + 1) ** k, n, k)
+        log_weights = np.zeros(1)
+        for count in counts.tolist():
+            log_weights = np.add.outer(log_weights, self._log_clipped_pmf(count, np.arange(n + 1), n)).ravel()
+        return np.ascontiguousarray(np.indices((n + 1,) * k).reshape(k, -1).T), log_weights
+
+    def log_likelihood(self, residuals: Integers) -> Floats:
+        """Return ln Pr[Z = z]."""
+        return self.noise.log_prob(residuals)
+
+    def spent(self, sensitivity: int) -> Guarantee:
+        """Return a pure guarantee."""
+        return Guarantee(sensitivity / self.noise.scale)
+
+    def _log_clipped_pmf(self, count: int, values: Integers, n: int) -> Floats:
+        """Return the log-pmf at `values` of a noisy count that is clipped to [0, n]."""
+        rounded, away = self.noise.rounded, np.abs(values - count)
+        return np.where(
+            (values == 0) | (values == n),
+            rounded.log_at_least(away, self.noise.scale),
+            rounded.log_equal(away, self.noise.scale),
+        )
+
+    def _enumerate(self, counts: Integers, n: int, reach: int) -> tuple[Integers, Floats]:
+        """Return the clipped noisy counts within ℓ₁ distance `reach` of the true counts, with log probabilities."""
+        vectors, distances, log_weights = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1)
+        for count in counts.tolist():
+            values = np.arange(max(count - reach, 0), min(count + reach, n) + 1)
+            away, log_pmf = np.abs(values - count), self._log_clipped_pmf(count, values, n)
+            row, place = np.nonzero(distances[:, None] + away <= reach)
+            vectors = np.column_stack([vectors[row], values[place]])
+            distances, log_weights = distances[row] + away[place], log_weights[row] + log_pmf[place]
+        return vectors, log_weights
+
+    def _require_enumerable(self, n_vectors: int, n: int, k: int) -> None:
+        if n_vectors > MAX_CLASSES:
+            raise ValueError(
+                f"there must be at most {MAX_CLASSES:,} noisy vectors to enumerate, got {n_vectors:,} "
+                f"(n = {n}, k = {k}, noise_scale = {self.noise.scale:g}); use fewer records, or simulation"
+            )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoisyCounts(CountRelease):
+    """Distribution of noisy counts at one data set, after projection, or after clipping in order.
+
+    `release` draws the vectors of K-norm and of discrete Gaussian noise, which are the input of inference. The other
+    methods describe the counts to which noisy vectors are mapped.
+    """
+
+    prior: Floats
+    counts: Integers
+    noise: VectorNoise
+    in_order: bool = False  # k − 1 noisy counts are clipped in order instead of projecting k noisy counts
+
+    def __post_init__(self) -> None:
+        self.prior.flags.writeable = self.counts.flags.writeable = False
+
+    @property
+    def independent(self) -> Noise:
+        """Distribution of independent noise."""
+        assert isinstance(self.noise, IndependentNoise)
+        return self.noise.noise
+
+    @property
+    def n_uniforms(self) -> int:
+        """Number of uniforms per draw: those of the noise, and k for ties of the projection."""
+        return self.k - 1 if self.in_order else self.noise.n_uniforms(self.k) + self.k
+
+    @property
+    def sensitivity(self) -> int:
+        """ℓ₁ sensitivity of the counts to which noise is added, if one record is replaced."""
+        return histogram_sensitivity(self.k) if self.in_order else 2
+
+    def spent(self) -> Guarantee | PrivacyProfile:
+        """Return the guarantee of one release under replacement of one record, or its exact profile."""
+        return self.noise.spent(self.sensitivity)
+
+    def release(self, rng: np.random.Generator, size: int) -> NoisyVectors:
+        """Return `size` independent noisy vectors."""
+        return self.release_from_uniforms(rng.random((size, self.n_uniforms)))
+
+    def release_from_uniforms(self, uniforms: Floats) -> NoisyVectors:
+        """Return one noisy vector per row of `uniforms`; see `CountRelease.from_uniforms`."""
+        if isinstance(self.noise, IndependentNoise):
+            raise ValueError("noise must sum to zero to release vectors, got independent noise; use from_uniforms")
+        u = require_uniforms(uniforms, self.n_uniforms)
+        split = self.noise.n_uniforms(self.k)
+        return NoisyVectors(self.noise.vectors(self.counts, u[:, :split]), self.n, self.noise, u[:, split:])
+
+    def from_uniforms(self, uniforms: Floats) -> Integers:
+        """Draw released counts; see `CountRelease.from_uniforms`."""
+        u = require_uniforms(uniforms, self.n_uniforms)
+        if self.in_order:
+            return clip_in_order(self.counts, self.independent.rounded.from_uniforms(u, self.independent.scale))
+        split = self.noise.n_uniforms(self.k)
+        return project(self.noise.vectors(self.counts, u[:, :split]), self.n, u[:, split:])
+
+    def expected_hellinger(self) -> float:
+        """Return the mean Hellinger distance between the true and the released posterior, by enumeration.
+
+        Omitted noise has a probability of at most 1e-12, which bounds the error, as no distance exceeds 1.
+        """
+        if self.in_order:
+            return mean_clipped_distance(self.prior, self.counts, self.independent)
+        vectors, log_weights = self.noise.clipped(self.counts, near=True)
+        return mean_projected_distance(self.prior, self.counts, vectors, np.exp(log_weights))
+
+    def log_pmf(self) -> Floats:
+        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`.
+
+        All noisy vectors are enumerated, so the relative error of each probability is small.
+        """
+        if self.in_order:
+            return log_clipped_pmf(self.counts, self.independent)
+        return log_projected_pmf(self.n, *self.noise.clipped(self.counts, near=False))
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyVectors:
+    """Vectors released with noise that sums to zero; all attributes are public.
+
+    Inference should use `log_likelihood` of the vectors rather than `counts`, which lose information near the edges of
+    the simplex.
+    """
+
+    vectors: Integers = field(repr=False)  # r, shape (trials, k), rows of sum n; entries may be below 0 and above n
+    n: int
+    noise: VectorNoise
+    ties: Floats = field(repr=False)  # uniforms in [0, 1), shape (trials, k), independent of the data, which break ties
+
+    def __post_init__(self) -> None:
+        v = self.vectors
+        if v.ndim != 2 or v.dtype.kind not in "iu" or np.any(v.sum(axis=1) != self.n):
+            raise ValueError(
+                f"vectors must be integers of shape (trials, k) with rows of sum n = {self.n}, got {v.dtype} of shape "
+                f"{v.shape}; pass vectors as released"
+            )
+        v.flags.writeable = False
+
+    @property
+    def counts(self) -> Integers:
+        """Projected counts ≥ 0 with sum n, shape (trials, k); see `mechanisms.counts.projection`."""
+        return project(self.vectors, self.n, self.ties)
+
+    def log_likelihood(self, datasets: ArrayLike) -> Floats:
+        """Return ln Pr[r | c], shape (trials, D), for each released vector r and each row c of `datasets`."""
+        c = validate_datasets(datasets, self.vectors.shape[1], self.n)
+        return self.noise.log_likelihood(self.vectors[:, None, :] - c)
+
+
+def validate_datasets(datasets: ArrayLike, k: int, n: int) -> Integers:
+    """Return rows of counts as integers; raise ValueError if they are not counts of `n` records in `k` categories."""
+    c = np.asarray(datasets)
+    if c.ndim != 2 or c.shape[1] != k or c.dtype.kind not in "iu" or np.any(c < 0) or np.any(c.sum(axis=1) != n):
+        raise ValueError(
+            f"datasets must be integers >= 0 of shape (D, {k}) with rows of sum n = {n}, got {c.dtype} of shape "
+            f"{c.shape}; pass counts of n records"
+        )
+    return c.astype(np.int64)
 
 
 def histogram_sensitivity(k: int) -> int:
@@ -93,7 +329,7 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
     >>> round(release.expected_hellinger(), 4)
     0.5652
     """
-    return _noisy_counts(prior, counts, noise_scale, CountNoise.LAPLACE)
+    return _noisy_counts(prior, counts, noise_scale, "laplace")
 
 
 def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> NoisyCounts:
@@ -135,214 +371,104 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
     >>> round(release.expected_hellinger(), 4)
     0.5548
     """
-    return _noisy_counts(prior, counts, noise_scale, CountNoise.GEOMETRIC)
+    return _noisy_counts(prior, counts, noise_scale, "geometric")
 
 
-def _noisy_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: CountNoise) -> NoisyCounts:
+def projected_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: str) -> NoisyCounts:
+    """Return the release of `counts` with independent noise on every count, projected to counts of n records.
+
+    The noise is "laplace" or "geometric", of scale b = `noise_scale` in records. The prior affects
+    `expected_hellinger`, but not the release.
+
+    Privacy
+    -------
+    (2/b)-DP (proved) under replacement of one record, with n public. Rounding, clipping and projection are
+    post-processing, as they use only released numbers and n. For Laplace noise the guarantee assumes real arithmetic;
+    see `laplace_counts`. The draws are for simulation, not for the protection of data.
+    """
+    return _noisy_counts(prior, counts, noise_scale, noise, in_order=False)
+
+
+def _noisy_counts(
+    prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: str, in_order: bool = True
+) -> NoisyCounts:
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    noise_scale = validate_positive("noise_scale", noise_scale, "pass sensitivity / epsilon")
-    alpha.flags.writeable = c.flags.writeable = False
-    return NoisyCounts(alpha, c, noise_scale, noise)
+    scale = validate_positive("noise_scale", noise_scale, "pass sensitivity / epsilon")
+    return _independent(alpha, c, Noise(noise, scale), in_order)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class NoisyCounts(CountRelease):
-    """Distribution of noisy counts at one data set, created by `laplace_counts` or `geometric_counts`."""
-
-    prior: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    noise_scale: float
-    noise: CountNoise
-
-    @property
-    def n_uniforms(self) -> int:
-        """Number of uniforms per draw: one per noisy count."""
-        return self.k - 1
-
-    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts; see `CountRelease.from_uniforms`."""
-        u = require_uniforms(uniforms, self.n_uniforms)
-        released = np.empty((len(u), self.k), dtype=np.int64)
-        _clip_in_order(self.counts, NOISES[self.noise].draw(u, self.noise_scale), released)
-        return released
-
-    def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior."""
-        require_streamable(self.n, self.k)
-        rows = enumerate_rows(self.n, self.k)
-        deficits = category_deficits(self.prior, self.counts)
-        log_interior, log_upper = self._log_category_pmfs()
-        return float(
-            _stream_mean(
-                rows[:, -1],
-                np.exp(self._row_log_probabilities(rows, log_interior, log_upper)),
-                row_deficits(deficits, rows),
-                deficits[-2],
-                deficits[-1],
-                np.exp(log_interior[-1]),
-                np.exp(log_upper[-1]),
-            )
-        )
-
-    def log_pmf(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
-        require_enumerable(self.n, self.k)
-        rows = enumerate_rows(self.n, self.k)
-        log_interior, log_upper = self._log_category_pmfs()
-        log_pmf = np.empty(count_candidates(self.n, self.k))
-        _fill_log_pmf(
-            rows[:, -1],
-            self._row_log_probabilities(rows, log_interior, log_upper),
-            log_interior[-1],
-            log_upper[-1],
-            log_pmf,
-        )
-        return log_pmf
-
-    def _log_category_pmfs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return ln Pr[X = x] (ln Pr[X ≤ 0] at x = 0) and ln Pr[X ≥ x] of the rounded counts X, shapes (k − 1, n + 1).
-
-        As the noise Z is symmetric, Pr[X ≤ 0] = Pr[round(Z) ≤ −c] = Pr[round(Z) ≥ c].
-        """
-        noise = NOISES[self.noise]
-        offset = np.arange(self.n + 1) - self.counts[:-1, None]
-        log_interior = noise.log_equal(np.abs(offset), self.noise_scale)
-        log_interior[:, 0] = noise.log_at_least(self.counts[:-1], self.noise_scale)
-        return log_interior, noise.log_at_least(offset, self.noise_scale)
-
-    def _row_log_probabilities(
-        self, rows: NDArray[np.int64], log_interior: NDArray[np.float64], log_upper: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Return, for each row of `enumerate_rows`, the log probability of its first released counts."""
-        total = np.zeros(len(rows))
-        remaining = np.full(len(rows), self.n)
-        for category in range(self.k - 2):
-            x = rows[:, category]
-            at_top = np.where(remaining == 0, 0.0, log_upper[category, remaining])  # no record is left: the count is 0
-            total += np.where(x == remaining, at_top, log_interior[category, x])
-            remaining -= x
-        return total
+def _independent(alpha: Floats, counts: Integers, noise: Noise, in_order: bool) -> NoisyCounts:
+    assert noise.rounded
+    return NoisyCounts(alpha, counts, IndependentNoise(noise), in_order)
 
 
-def _log_one_minus_exp(x: float) -> float:
-    """Return ln(1 − exp(−x)) for x > 0, accurate even if exp(−x) is close to zero or one."""
-    return math.log(-math.expm1(-x)) if x < 1.0 else math.log1p(-math.exp(-x))
+LAPLACE = Mechanism(
+    name="laplace",
+    note="Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
+    release=lambda prior, counts, epsilon, delta: _independent(
+        prior, counts, Noise("laplace", histogram_sensitivity(counts.size) / epsilon), in_order=True
+    ),
+    uses_prior=False,
+    guarantee=pure_guarantee,
+    origin="baseline",
+    style=Style("vermilion", "s"),
+)
 
+LAPLACE_DIMENSION = Mechanism(
+    name="laplace-dimension",
+    note="Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.",
+    release=lambda prior, counts, epsilon, delta: _independent(
+        prior, counts, Noise("laplace", counts.size / epsilon), in_order=True
+    ),
+    uses_prior=False,
+    guarantee=pure_guarantee,
+    origin="baseline",
+    paper="P0",
+    style=Style("orange", "v"),
+)
 
-def _laplace_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[|Z − d| < ½] for Laplace noise Z and d ≥ 0, without subtracting distribution functions."""
-    side = -(away - 0.5) / scale + (math.log(0.5) + _log_one_minus_exp(1.0 / scale))
-    return np.where(away == 0, _log_one_minus_exp(0.5 / scale), side)
+GEOMETRIC = Mechanism(
+    name="geometric",
+    note="Two-sided geometric noise on k - 1 counts, scale as laplace (Ghosh et al. 2012); the loss at k = 2 is ε.",
+    release=lambda prior, counts, epsilon, delta: _independent(
+        prior, counts, Noise("geometric", histogram_sensitivity(counts.size) / epsilon), in_order=True
+    ),
+    uses_prior=False,
+    guarantee=pure_guarantee,
+    origin="baseline",
+    variant="Ghosh et al.",
+    exact_noise=lambda k, epsilon, delta: Noise(
+        "geometric", laplace_scale_for(histogram_sensitivity(k), epsilon)
+    ).draw_exactly(k - 1),
+    style=Style("sky", "P"),
+)
 
+GEOMETRIC_PROJECTED = Mechanism(
+    name="geometric-projected",
+    note="Two-sided geometric noise on all k counts, projected to counts of n records.",
+    release=lambda prior, counts, epsilon, delta: _independent(
+        prior, counts, Noise("geometric", 2.0 / epsilon), in_order=False
+    ),
+    uses_prior=False,
+    guarantee=pure_guarantee,
+    evaluation="vectors",
+    exact_noise=lambda k, epsilon, delta: Noise("geometric", laplace_scale_for(2, epsilon)).draw_exactly(k),
+    symmetric=True,
+    origin="baseline",
+    style=Style("sky", "1"),
+)
 
-def _laplace_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[Z ≥ offset − ½] for Laplace noise Z, accurate in both tails."""
-    log_half_tail = math.log(0.5) - np.abs(offset - 0.5) / scale
-    return np.where(offset >= 1, log_half_tail, np.log1p(-np.exp(log_half_tail)))
-
-
-def _geometric_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[Z = d] = ln((1 − q)/(1 + q)) + d·ln q for geometric noise Z, q = exp(−1/scale), d ≥ 0."""
-    return -away / scale + (_log_one_minus_exp(1.0 / scale) - math.log1p(math.exp(-1.0 / scale)))
-
-
-def _geometric_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[Z ≥ d]; with q = exp(−1/scale), Pr[Z ≥ d] is qᵈ/(1 + q) for d ≥ 1, else 1 − Pr[Z ≥ 1 − d]."""
-    log_tail = -np.maximum(offset, 1 - offset) / scale - math.log1p(math.exp(-1.0 / scale))
-    return np.where(offset >= 1, log_tail, np.log1p(-np.exp(log_tail)))
-
-
-@kernel
-def _laplace_draw(uniforms, scale):
-    noise = np.empty(uniforms.shape)
-    for trial in range(uniforms.shape[0]):
-        for category in range(uniforms.shape[1]):
-            u = uniforms[trial, category]
-            # Inverse distribution function, separately in each tail: 1 − u is exact for u ≥ ½.
-            if u == 0.0:
-                noise[trial, category] = -np.inf
-            elif u < 0.5:
-                noise[trial, category] = scale * math.log(2.0 * u)
-            else:
-                noise[trial, category] = -scale * math.log(2.0 * (1.0 - u))
-    return noise
-
-
-@kernel
-def _geometric_draw(uniforms, scale):
-    noise = np.empty(uniforms.shape)
-    q = math.exp(-1.0 / scale)
-    for trial in range(uniforms.shape[0]):
-        for category in range(uniforms.shape[1]):
-            u = uniforms[trial, category]
-            # The smallest z with F(z) > u: F(z) = q^(−z)/(1 + q) below zero, 1 − q^(z+1)/(1 + q) from zero on.
-            if u == 0.0:
-                noise[trial, category] = -np.inf
-            elif u * (1.0 + q) < q:
-                noise[trial, category] = min(np.floor(scale * math.log(u * (1.0 + q))) + 1.0, -1.0)
-            else:
-                noise[trial, category] = max(np.floor(-scale * math.log((1.0 - u) * (1.0 + q))), 0.0)
-    return noise
-
-
-@dataclass(frozen=True)
-class _Noise:
-    """Symmetric noise: a function that draws it by inversion, and log probabilities of the rounded noise."""
-
-    draw: Callable[[NDArray[np.float64], float], NDArray[np.float64]]
-    log_equal: Callable[[NDArray[np.int64], float], NDArray[np.float64]]
-    log_at_least: Callable[[NDArray[np.int64], float], NDArray[np.float64]]
-
-
-NOISES = {
-    CountNoise.LAPLACE: _Noise(_laplace_draw, _laplace_log_equal, _laplace_log_at_least),
-    CountNoise.GEOMETRIC: _Noise(_geometric_draw, _geometric_log_equal, _geometric_log_at_least),
-}
-"""Distributions of the noise on one count."""
-
-
-@kernel
-def _clip_in_order(counts, noise, released):
-    trials, n_noisy = noise.shape
-    n = counts.sum()
-    for trial in range(trials):
-        remaining = n
-        for category in range(n_noisy):
-            # Clip as a float, as large noise may exceed the range of int64.
-            x = np.int64(min(max(np.rint(counts[category] + noise[trial, category]), 0.0), float(remaining)))
-            released[trial, category] = x
-            remaining -= x
-        released[trial, n_noisy] = remaining
-
-
-@kernel
-def _stream_mean(remaining, probability, prefix, first, second, interior, upper):
-    mean = 0.0
-    distances = np.empty(first.size)
-    for row in range(remaining.size):
-        if probability[row] == 0.0:
-            continue
-        top = remaining[row]
-        for x in range(top + 1):
-            a = first[x]
-            distances[x] = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
-        if top == 0:
-            mean += probability[row] * distances[0]
-            continue
-        row_mean = 0.0
-        for x in range(top):
-            row_mean += interior[x] * distances[x]
-        mean += probability[row] * (row_mean + upper[top] * distances[top])
-    return mean
-
-
-@kernel
-def _fill_log_pmf(remaining, row_log_probability, log_interior, log_upper, log_pmf):
-    start = 0
-    for row in range(remaining.size):
-        top = remaining[row]
-        for x in range(top):
-            log_pmf[start + x] = row_log_probability[row] + log_interior[x]
-        log_pmf[start + top] = row_log_probability[row] + (log_upper[top] if top > 0 else 0.0)
-        start += top + 1
+LAPLACE_PROJECTED = Mechanism(
+    name="laplace-projected",
+    note="Laplace noise on all k counts, projected to counts of n records.",
+    release=lambda prior, counts, epsilon, delta: _independent(
+        prior, counts, Noise("laplace", 2.0 / epsilon), in_order=False
+    ),
+    uses_prior=False,
+    guarantee=pure_guarantee,
+    evaluation="vectors",
+    symmetric=True,
+    origin="baseline",
+    style=Style("vermilion", "3"),
+)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from mechanisms.conjugate import rank_candidates, validate_counts, validate_prior
-from mechanisms.counts.optimal import Objective, optimal_distribution
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.optimal import MAX_EPSILON, Objective, optimal_distribution, require_solvable
 from mechanisms.counts.tabulated_release import TabulatedRelease
+from mechanisms.metadata import Style
+from mechanisms.privacy import pure_guarantee
 
-__all__ = ["OptimalCounts", "optimal_counts"]
+__all__ = ["OPTIMAL", "OptimalCounts", "optimal_counts"]
 
 
 def optimal_counts(
@@ -31,3 +34,16 @@ def optimal_counts(
 
 class OptimalCounts(TabulatedRelease):
     """Optimal distribution of released counts at one data set, created by `optimal_counts`."""
+
+
+OPTIMAL = Mechanism(
+    name="optimal",
+    note="Linear program for small n: minimises the worst-case distance, then the distance at balanced data.",
+    release=lambda prior, counts, epsilon, delta: optimal_counts(prior, counts, epsilon),
+    guarantee=pure_guarantee,
+    require=require_solvable,
+    max_epsilon=MAX_EPSILON,
+    evaluation="program",
+    symmetric=True,
+    style=Style("brown", "<"),
+)

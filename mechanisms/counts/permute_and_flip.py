@@ -32,12 +32,16 @@ from mechanisms.counts.candidates import (
     compute_inverse_temperature,
     enumerate_rows,
 )
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.sensitivity import global_sensitivity
 from mechanisms.counts.tabulated_release import TabulatedRelease
 from mechanisms.jit import kernel
+from mechanisms.metadata import Style
 from mechanisms.output_distributions import sum_exp
+from mechanisms.privacy import pure_guarantee
 from mechanisms.sums import weighted_sum
 
-__all__ = ["PermuteAndFlip", "log_flip_pmf", "permute_and_flip", "require_flippable"]
+__all__ = ["PERMUTE_AND_FLIP", "PermuteAndFlip", "log_flip_pmf", "permute_and_flip", "require_flippable"]
 
 MAX_FLIPPED = 2_000_000
 """Largest number of candidates in a stored distribution, which takes about a second to compute."""
@@ -118,3 +122,18 @@ def _integrals(weights, nodes, factors):
         for s in range(weights.size):
             integrals[s] += factors[i] / (1.0 - weights[s] * nodes[i])
     return integrals
+
+
+PERMUTE_AND_FLIP = Mechanism(
+    name="permute-and-flip",
+    note="Permute-and-flip on the global sensitivity (McKenna & Sheldon 2020).",
+    release=lambda prior, counts, epsilon, delta: permute_and_flip(
+        prior, counts, epsilon / 2.0, global_sensitivity(prior, int(counts.sum()))
+    ),
+    guarantee=pure_guarantee,
+    require=require_flippable,
+    symmetric=True,
+    origin="baseline",
+    variant="McKenna & Sheldon",
+    style=Style("teal", "4"),
+)

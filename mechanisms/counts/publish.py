@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import validate_integer
 from mechanisms.conjugate import validate_counts
+from mechanisms.counts.clipping import clip_in_order
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.projection import project
 from mechanisms.counts.registry import MECHANISMS
@@ -124,19 +125,10 @@ def publish_counts(
     require_opendp()
     noise = entry.exact_noise(k, epsilon, delta)
     if noise.size < k:
-        released = _clip_in_order(c[:-1] + noise, n)
+        released = clip_in_order(c, noise[None].astype(np.float64))[0]
     else:
         vector = c + noise
         ties = np.array([secrets.randbelow(2**53) for _ in range(k)]) * 2.0**-53
         released = project(np.clip(vector, 0, n)[None], n, ties[None])[0]
     guarantee = entry.guarantee(epsilon, delta)
     return PublishedCounts(entry.name, released, vector, guarantee=guarantee, rehearsal=False)
-
-
-def _clip_in_order(noisy: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return k counts with sum n from k − 1 noisy ones; each is clipped to the number of records that remain."""
-    released, remaining = [], n
-    for value in noisy.tolist():
-        released.append(min(max(value, 0), remaining))
-        remaining -= released[-1]
-    return np.array([*released, remaining])

@@ -118,7 +118,8 @@ def posterior_from_release(
     Warns
     -----
     UserWarning
-        If noisy counts of several records look like proportions, as they lie between 0 and 1.
+        If noisy counts of several records look like proportions, as they lie between 0 and 1, or if noisy
+        proportions are surprising, see `ReleaseModel.is_surprising`, such as percentages.
 
     Examples
     --------
@@ -138,6 +139,12 @@ def posterior_from_release(
     unscaled = _unscaled(entry, n, noise, bounds, outside, parameter_range, variance)
     model = replace(unscaled, noise=calibrated_noise(noise, unscaled.sensitivity(), epsilon))
     release = _counts(entry, real_array("y", y), n, proportion, model.noise.is_integer)
+    if proportion and model.is_surprising(release):
+        warn(
+            f"the noise hardly explains proportions so far from those of {n:,} records; check n, epsilon, and that "
+            "they are not percentages",
+            stacklevel=2,
+        )
     return _infer(model, _prior(model, prior), release, Guarantee(epsilon), rng)
 
 

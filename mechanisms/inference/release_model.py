@@ -108,8 +108,22 @@ class ReleaseModel:
             raise ValueError(f"family must be multinomial for k-norm noise, got {self.family}; use geometric noise")
         if validate_positive("variance", self.variance, "pass the variance of a record") != 1.0 and name != "normal":
             raise ValueError(f"variance must be 1 for the {name} family, got {self.variance}; use the normal family")
+        self._validate_units(family)
         if self.parameter_range is not None:
             self._validate_range()
+
+    def _validate_units(self, family: Family) -> None:
+        """Raise ValueError if the bounds are too wide or too narrow in units of the standard deviation."""
+        if self.bounds is None:
+            return
+        a, b = (float(bound) / math.sqrt(self.variance) for bound in self.bounds)
+        try:
+            family.validate_bounds((a, b))
+        except ValueError:
+            raise ValueError(
+                f"variance must be that of a record, in the squared unit of the bounds {self.bounds}, got "
+                f"{self.variance:g}, in units of which they are ({a:g}, {b:g}); check the units"
+            ) from None
 
     def _validate_range(self) -> None:
         if self.bounds is None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from numpy.typing import ArrayLike
 
+from mechanisms.calibrate import bisect, first_private
 from mechanisms.metadata import find_entry
 from mechanisms.privacy_parameters import validate_epsilon, validate_order
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiMethod, RenyiSampling, renyi_sampler
@@ -85,9 +88,8 @@ def calibrate_renyi(
     def weakened(coefficient: float) -> RenyiSampling:
         return RenyiSampling(name, whole.prior, whole.n, coefficient, whole.public_counts)
 
-    low, high = 0.5, 1.0
-    while weakened(low).renyi_epsilon(order) > epsilon:
-        low, high = low / 2, low
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if weakened(middle).renyi_epsilon(order) <= epsilon else (low, middle)
-    return weakened(low * (1 - _MARGIN))
+    def is_private(coefficient: float) -> bool:
+        return weakened(coefficient).renyi_epsilon(order) <= epsilon
+
+    low, high = first_private(is_private, (2.0**-power for power in count(1)))
+    return weakened(bisect(is_private, low, max(high, 2 * low))[0] * (1 - _MARGIN))

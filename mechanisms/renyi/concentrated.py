@@ -21,6 +21,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.calibrate import bisect
 from mechanisms.jit import kernel
 from mechanisms.privacy import ConcentratedGuarantee
 from mechanisms.privacy_parameters import validate_delta
@@ -52,12 +53,7 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
     low, high = 0.0, rho + 2.0 * math.sqrt(-rho * math.log(delta))
     if concentrated_delta(rho, low) <= delta:
         return 0.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        low, high = (low, middle) if concentrated_delta(rho, middle) <= delta else (middle, high)
-    return high
+    return bisect(lambda epsilon: bool(concentrated_delta(rho, epsilon) > delta), low, high)[1]
 
 
 def concentrated_profile(guarantee: ConcentratedGuarantee) -> PrivacyProfile:

@@ -2,13 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from mechanisms import Mechanism, audit_counts
+from mechanisms import Guarantee, Mechanism, audit_counts
 from mechanisms.audit import Audit, exceeds
 from mechanisms.conjugate import count_candidates
 from pipeline import Panel
@@ -31,19 +31,20 @@ def audit_added(
 ) -> dict[str, Any]:
     """Audit a mechanism at the priors, ε and δ of a panel; return the arguments of `describe_audit` and its evidence.
 
-    For each prior, the numbers of records are 1, 2, 4, … up to the largest of the panel, or to the largest whose audit,
-    predicted from the previous one, fits into the remaining time. The result for several priors is the smallest of
-    their largest ones, unless a guarantee is broken. `problem` maps a cell to the prior and the counts.
+    For each prior, the numbers of records are those of the panel, and others between them that at most double, up to
+    the largest whose audit, predicted from the previous one, fits into the remaining time. The result for several
+    priors is the smallest of their largest ones, unless a guarantee is broken. `problem` maps a cell to the prior and
+    the counts.
     """
-    sizes: dict[tuple[tuple[float, ...], float, float], int] = {}
+    sizes: dict[tuple[tuple[float, ...], float, float], set[int]] = {}
     for cell in panel.cells():
         values = {**panel.fixed_values, **cell}
         prior, counts = problem(values)
         key = (tuple(map(float, prior)), values["epsilon"], values["delta"])
-        sizes[key] = max(sizes.get(key, 0), int(sum(counts)))
+        sizes.setdefault(key, set()).add(int(sum(counts)))
     found = []
-    for (prior, epsilon, delta), n in sizes.items():
-        found.append(_audit(mechanism, prior, epsilon, delta, n, seconds / len(sizes)))
+    for (prior, epsilon, delta), several in sizes.items():
+        found.append(_audit(mechanism, prior, epsilon, delta, several, seconds / len(sizes)))
         if found[-1]["verdict"] == "broken":
             break
     rank = {"broken": 0, "unaudited": 1, "holds": 2}
@@ -51,7 +52,7 @@ def audit_added(
 
 
 def _audit(
-    mechanism: Mechanism, prior: tuple[float, ...], epsilon: float, delta: float, largest: int, seconds: float
+    mechanism: Mechanism, prior: tuple[float, ...], epsilon: float, delta: float, sizes: Collection[int], seconds: float
 ) -> dict[str, Any]:
     """Return the result of the audit of the largest affordable number of records, or of the largest excess."""
     k, start = len(prior), time.perf_counter()
@@ -61,13 +62,13 @@ def _audit(
         stated = mechanism.stated(epsilon, delta)
         if stated is None:
             return result
-        result |= {"states": str(stated), "evidence": f"no audit of {largest} records or fewer is possible"}
-        for n in audited_sizes(largest, k, lambda: seconds - (time.perf_counter() - start)):
+        result |= {"states": str(stated), "evidence": f"no audit of {max(sizes)} records or fewer is possible"}
+        for n in audited_sizes(sizes, k, lambda: seconds - (time.perf_counter() - start)):
             if not mechanism.supports(n, k):
                 continue
             found = audit_counts(mechanism, prior, n, epsilon, delta)
             verdict = found.check(stated)
-            one = {"n": n, "evidence": verdict.text, **_loss(found, stated.is_pure or verdict.holds, epsilon)}
+            one = {"n": n, "evidence": verdict.text, **_loss(found, stated, verdict.holds)}
             if not verdict.holds and (
                 result["verdict"] != "broken" or exceeds(float(one["loss"]), float(result["loss"]))
             ):
@@ -79,17 +80,23 @@ def _audit(
     return {**result, "evidence": f"{result['evidence']}; {refused}"} if refused else result
 
 
-def _loss(found: Audit, is_pure: bool, epsilon: float) -> dict[str, Any]:
+def _loss(found: Audit, stated: Guarantee, holds: bool) -> dict[str, Any]:
     loss = found.epsilon if math.isfinite(found.epsilon) else "inf"  # JSON has no infinity
-    return {"loss": loss} if is_pure else {"loss": loss, "delta": found.deltas[epsilon]}
+    if stated.is_pure or holds:
+        return {"loss": loss, "stated": stated.epsilon}
+    return {"loss": loss, "delta": found.deltas[stated.epsilon], "stated": stated.delta}
 
 
-def audited_sizes(largest: int, k: int, left: Callable[[], float]) -> Iterator[int]:
-    """Yield numbers of records that double as long as the next audit is expected to take at most the time left.
+def audited_sizes(sizes: Collection[int], k: int, left: Callable[[], float]) -> Iterator[int]:
+    """Yield numbers of records as long as the next audit is expected to take at most the time left.
 
-    The work of an audit is proportional to the squared number of candidates.
+    They at most double, so that the time is predicted well, and omit none of `sizes` up to the last one. The work of an
+    audit is proportional to the squared number of candidates.
     """
-    n = 1
+    n, largest = 1, max(sizes)
+    yield n  # compiles kernels, so that its time predicts nothing
+    if left() <= 0:
+        return
     while True:
         before = left()
         yield n
@@ -101,7 +108,7 @@ def audited_sizes(largest: int, k: int, left: Callable[[], float]) -> Iterator[i
         bigger = [m for m in range(n + 1, min(2 * n, largest) + 1) if count_candidates(m, k) ** 2 <= affordable * work]
         if not bigger:
             return
-        n = bigger[-1]
+        n = min((m for m in bigger if m in sizes), default=bigger[-1])
 
 
 def rank_added(summaries: Summaries) -> Table:

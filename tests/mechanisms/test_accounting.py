@@ -96,6 +96,17 @@ def test_events_dominate_noisy_counts(make, prior):
     assert event.get_delta(1 + 2 * STEP) < 1e-9
 
 
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("name", ["laplace-projected", "geometric-projected", "k-norm", "discrete-gaussian"])
+def test_events_dominate_projected_counts(name, k):
+    """The δ of a release is at least that of an audit of its projected counts; that at half of ε is not."""
+    audited = audit_counts(name, [1.0] * k, 9, 1.0, 1e-6, epsilons=(0.2, 0.6)).deltas
+    for factor, holds in ((1.0, True), (0.5, False)):
+        release = MECHANISMS[name].build([1.0] * k, [9] + [0] * (k - 1), factor, 1e-6)
+        stated = privacy_loss_distribution(release)
+        assert all(audited[at] <= stated.get_delta_for_epsilon(at) * (1 + 1e-9) for at in (0.2, 0.6)) == holds
+
+
 def test_event_of_laplace_noise_equals_closed_form():
     """If the noise scale equals the sensitivity, the event has δ(ε) = 1 − exp((ε − 1)/2)."""
     found = accountant(accounting_event(laplace_counts([1, 1], [7, 8], noise_scale=1.0))).get_delta(0.4)

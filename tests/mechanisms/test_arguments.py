@@ -22,10 +22,9 @@ from mechanisms.counts.discrete_gaussian import discrete_gaussian_counts
 from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.hamming import require_hamming_tables
 from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss, require_hamming
-from mechanisms.counts.noise import CountNoise, geometric_counts, histogram_sensitivity, laplace_counts
+from mechanisms.counts.noise import geometric_counts, histogram_sensitivity, laplace_counts, projected_counts
 from mechanisms.counts.optimal import optimal_distribution, require_solvable
 from mechanisms.counts.product_limits import require_product_distributions
-from mechanisms.counts.projected_noise import projected_counts
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.scales import smoothing_gamma
 from mechanisms.counts.sensitivity import Rule, global_sensitivity, smooth_sensitivity
@@ -169,7 +168,7 @@ def test_other_values_than_integers_raise(name):
         lambda e: ConcentratedGuarantee(e),
         lambda e: Noise("laplace", e),
         lambda e: Noise("laplace", 1.0).guarantee(e),
-        lambda e: projected_counts([1, 1], [1, 1], e, CountNoise.GEOMETRIC),
+        lambda e: projected_counts([1, 1], [1, 1], e, "geometric"),
         lambda e: discrete_gaussian_counts([1, 1], [1, 1], e),
         lambda e: smooth_sensitivity([1, 1], [1, 1], e),
         lambda e: mmd2([0.0, 1.0], [0.0, 1.0], e),

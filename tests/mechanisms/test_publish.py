@@ -328,8 +328,7 @@ def test_invalid_input_raises_before_any_draw_without_data(message, publish, mon
     def spent(*_):
         raise AssertionError("noise was drawn")
 
-    monkeypatch.setattr("mechanisms.counts.registry.integer_laplace", spent)
-    monkeypatch.setattr("mechanisms.inference.publish.integer_laplace", spent)
+    monkeypatch.setattr("mechanisms.exact_noise.require_opendp", spent)
     with pytest.raises(ValueError, match=message) as caught:
         publish()
     assert "48213" not in str(caught.value)

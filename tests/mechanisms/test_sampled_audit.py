@@ -159,7 +159,7 @@ def test_wrong_sampler_of_a_correct_formula_has_a_larger_loss():
 
     def release(prior, counts, epsilon, delta):
         built = right.build(prior, counts, epsilon, delta)
-        return Wrong(built.prior, built.counts, built.noise_scale, built.noise)
+        return Wrong(built.prior, built.counts, built.noise, built.in_order)
 
     wrong = replace(right, name="wrong", release=release)
     assert audit_counts(wrong, [1, 1], 6, 1.0).check(right.guarantee(1.0, 1e-8)).holds

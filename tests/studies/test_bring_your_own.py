@@ -29,7 +29,7 @@ from studies.counts.hellinger_accuracy import with_mechanisms
 from studies.counts.page_tables import compare_accuracy
 from studies.figures.shared import looks_of
 from studies.report import write_report
-from studies.styles import MECHANISM_STYLES, label_method, stored_audits
+from studies.styles import MECHANISM_STYLES, describe_audit, label_method, stored_audits
 from tests.statistical import assert_frequencies, assert_mean_within
 
 ROOT = Path(__file__).parents[2]
@@ -238,14 +238,31 @@ def test_built_in_mechanisms_are_not_audited_again():
 def test_audits_of_an_added_mechanism_fit_into_their_time(k, seconds):
     """If the time of an audit is proportional to its work, all audits fit, and twice as many records would not."""
     audited, times = [], []
-    for n in audited_sizes(500, k, lambda: seconds - sum(times)):
+    for n in audited_sizes({3, 500}, k, lambda: seconds - sum(times)):
         audited.append(n)
         times.append(1e-6 * count_candidates(n, k) ** 2)
     assert audited[0] == 1
+    assert (3 in audited) == (audited[-1] >= 3)
     assert len(audited) == 1 or sum(times) <= seconds
     if audited[-1] < 500:
         assert sum(times) + 1e-6 * count_candidates(2 * audited[-1], k) ** 2 > seconds
     assert (audited[-1] == 500) is (k == 2)
+
+
+def test_audits_include_every_size_of_the_panel_and_show_small_excesses():
+    """A mechanism that loses too much at one n of the panel only, or one part in a million, is broken."""
+
+    def build(factor):
+        return lambda prior, counts, epsilon, delta: GEOMETRIC.release(prior, counts, factor(counts) * epsilon, delta)
+
+    for n in (5, 10):  # of the panel: 5, 10, 20
+        panel = STUDIES["hellinger-accuracy"].panel("k2").with_values("n", [5, 10, 20])
+        one = replace(GEOMETRIC, name="one", release=build(lambda counts, n=n: 3.0 if counts.sum() == n else 1.0))
+        found = with_mechanisms(panel, one).methods[-1].audit(panel)
+        assert describe_audit(found) == f"broken: loses 3 at n = {n}"
+    slight = replace(GEOMETRIC, name="slight", release=build(lambda counts: 1.0 + 1e-6))
+    found = with_mechanisms(panel, slight).methods[-1].audit(panel)
+    assert describe_audit(found) == f"broken: loses 1.000001 at n = {found['n']}"
 
 
 def test_audit_without_time_is_of_one_record():

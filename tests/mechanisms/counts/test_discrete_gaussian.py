@@ -20,8 +20,9 @@ from mechanisms import (
     publish_counts,
 )
 from mechanisms.conjugate import posterior
-from mechanisms.counts.discrete_gaussian import GaussianLatticeRelease, discrete_gaussian_counts
+from mechanisms.counts.discrete_gaussian import LatticeGaussianNoise, discrete_gaussian_counts
 from mechanisms.counts.gaussian_lattice import calibrate_noise_std, loss_distribution, omitted_mass
+from mechanisms.counts.noise import NoisyVectors
 from mechanisms.renyi.concentrated import concentrated_epsilon
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -65,7 +66,7 @@ def test_profile_equals_enumeration(k, noise_std):
     place = {tuple(v): i for i, v in enumerate(vectors.tolist())}
     move = np.eye(k, dtype=int)[1] - np.eye(k, dtype=int)[0]
     shifted = np.array([logs[place[v]] if (v := tuple(row)) in place else -np.inf for row in (vectors - move).tolist()])
-    profile = discrete_gaussian_counts(np.ones(k), COUNTS[k], noise_std).profile()
+    profile = discrete_gaussian_counts(np.ones(k), COUNTS[k], noise_std).spent()
     for epsilon in (0.0, 0.3 / noise_std, 2.0 / noise_std, 4.0 / noise_std):
         exact = np.maximum(np.exp(logs) - np.exp(epsilon + shifted), 0.0).sum()
         assert exact - 1e-13 <= profile.delta(epsilon) <= exact + 1e-6 * max(exact, 1e-3)
@@ -75,7 +76,7 @@ def test_two_categories_equal_the_discrete_gaussian_of_dp_accounting():
     """At k = 2 the noise is (x, −x), and x has the privacy loss of a discrete Gaussian with parameter σ/√2."""
     mechanism = discrete_gaussian_counts([1, 1], [4, 1], 3.0)
     library = from_discrete_gaussian_mechanism(3.0 / math.sqrt(2), sensitivity=1)
-    ours = privacy_loss_distribution(mechanism.profile())
+    ours = privacy_loss_distribution(mechanism.spent())
     for times in (1, 4):
         one, other = (each.self_compose(times) for each in (ours, library))
         for epsilon in (0.1, 0.5, 1.0, 2.0):
@@ -90,7 +91,7 @@ def test_calibrated_delta_is_attained_and_exceeded_with_less_noise(k, epsilon, d
     noise_std = calibrate_noise_std(epsilon, delta, k)
     counts = [1] * k
     for factor, holds in ((1.0, True), (0.97, False)):
-        profile = discrete_gaussian_counts(np.ones(k), counts, factor * noise_std).profile()
+        profile = discrete_gaussian_counts(np.ones(k), counts, factor * noise_std).spent()
         assert (profile.delta(epsilon) <= delta * (1 + 1e-3)) is holds  # the interpolation error is below 0.1 %
     assert concentrated_epsilon(noise_std**-2, delta) >= epsilon * (1 - 1e-9)
 
@@ -142,7 +143,7 @@ def test_zero_concentrated_guarantee_is_attained_at_integer_orders(k, noise_std,
     move = np.eye(k, dtype=int)[1] - np.eye(k, dtype=int)[0]
     losses = (2 - 2 * vectors @ move) / (2 * noise_std**2)
     spent = math.log(np.exp(logs + (order - 1) * losses).sum()) / (order - 1)
-    stated = discrete_gaussian_counts(np.ones(k), COUNTS[k], noise_std).concentrated_guarantee.at_order(order).epsilon
+    stated = LatticeGaussianNoise(k, noise_std).concentrated_guarantee.at_order(order).epsilon
     assert spent <= stated * (1 + 1e-12)
     assert spent == pytest.approx(stated, rel=1e-9) or order / noise_std > 5  # else the sum is truncated
 
@@ -228,7 +229,7 @@ def test_audited_delta_of_the_vectors_is_attained():
 
 
 def test_likelihood_of_a_vector_equals_the_pmf_of_the_noise():
-    release = GaussianLatticeRelease(np.array([[3, -1, 1]]), 3, 1.8, np.zeros((1, 3)))
+    release = NoisyVectors(np.array([[3, -1, 1]]), 3, LatticeGaussianNoise(3, 1.8), np.zeros((1, 3)))
     vectors, logs = lattice(3, 1.8)
     place = {tuple(v): i for i, v in enumerate(vectors.tolist())}
     datasets = enumerate_candidates(3, 3)
@@ -247,7 +248,9 @@ def test_likelihood_of_a_vector_equals_the_pmf_of_the_noise():
         ("delta must be", lambda: calibrate_noise_std(1.0, 0.0, 2)),
         (
             "datasets must be integers >= 0 of shape",
-            lambda: GaussianLatticeRelease(np.array([[1, 1]]), 2, 1.0, np.zeros((1, 2))).log_likelihood([[1, 2]]),
+            lambda: NoisyVectors(np.array([[1, 1]]), 2, LatticeGaussianNoise(2, 1.0), np.zeros((1, 2))).log_likelihood(
+                [[1, 2]]
+            ),
         ),
     ],
 )

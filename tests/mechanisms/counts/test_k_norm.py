@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
-from mechanisms.counts.k_norm import MIN_EPSILON, LatticeRelease, k_norm_counts, projected_log_likelihood
+from mechanisms.counts.k_norm import MIN_EPSILON, KNormNoise, k_norm_counts, projected_log_likelihood
 from mechanisms.counts.lattice_classes import (
     MAX_CLASSES,
     count_classes,
@@ -18,7 +18,7 @@ from mechanisms.counts.lattice_classes import (
     lattice_classes,
     log_normaliser,
 )
-from mechanisms.counts.noise import geometric_counts
+from mechanisms.counts.noise import NoisyVectors, geometric_counts
 from mechanisms.hellinger import hellinger
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -168,7 +168,7 @@ def test_loss_of_the_release_is_epsilon_and_attained(k, epsilon):
     n, reach = 4, {2: 200, 3: 24, 4: 9}[k]
     datasets = enumerate_candidates(n, k)
     vectors = balanced_counts(n, k) + vectors_within(k, reach)
-    log_pmf = LatticeRelease(vectors, n, epsilon, np.zeros(vectors.shape)).log_likelihood(datasets)
+    log_pmf = NoisyVectors(vectors, n, KNormNoise(epsilon), np.zeros(vectors.shape)).log_likelihood(datasets)
     assert np.exp(log_pmf).sum(axis=0).max() > 1 - 1e-6
     first, second = np.nonzero(np.abs(datasets[:, None] - datasets).sum(axis=-1) == 2)
     loss = np.abs(log_pmf[:, first] - log_pmf[:, second])
@@ -282,7 +282,7 @@ def test_likelihood_of_projected_counts_equals_the_pmf_at_each_data_set(n, k):
 
 def test_projected_counts_lose_information():
     """Vectors outside the simplex distinguish two data sets better than the counts to which they are projected."""
-    release = LatticeRelease(np.array([[6, -1, -1]]), 4, 1.0, np.zeros((1, 3)))
+    release = NoisyVectors(np.array([[6, -1, -1]]), 4, KNormNoise(1.0), np.zeros((1, 3)))
     assert release.counts.tolist() == [[4, 0, 0]]
     datasets = [[4, 0, 0], [3, 1, 0]]
     vector, projected = release.log_likelihood(datasets)[0], projected_log_likelihood([4, 0, 0], datasets, 1.0)
@@ -307,10 +307,10 @@ def test_projected_counts_lose_information():
         (lambda: k_norm_counts(np.ones(61), np.ones(61), 50.0).expected_hellinger(), "at most 60 categories"),
         (lambda: projected_log_likelihood([2, 0], [[1, 2]], 1.0), "datasets must be integers"),
         (
-            lambda: LatticeRelease(np.array([[1, 1]]), 2, 1.0, np.zeros((1, 2))).log_likelihood([1, 1]),
+            lambda: NoisyVectors(np.array([[1, 1]]), 2, KNormNoise(1.0), np.zeros((1, 2))).log_likelihood([1, 1]),
             "datasets must be",
         ),
-        (lambda: LatticeRelease(np.array([[1, 1]]), 3, 1.0, np.zeros((1, 2))), "vectors must be integers"),
+        (lambda: NoisyVectors(np.array([[1, 1]]), 3, KNormNoise(1.0), np.zeros((1, 2))), "vectors must be integers"),
         (lambda: k_norm_counts([1, 1], [1, 1], 1.0).from_uniforms(np.zeros((3, 2))), "uniforms must have shape"),
     ],
 )

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mechanisms.conjugate import enumerate_candidates
-from mechanisms.counts.noise import CountNoise, geometric_counts
-from mechanisms.counts.projected_noise import projected_counts
+from mechanisms.counts.noise import geometric_counts, projected_counts
 from mechanisms.counts.projection import project, projects_to
 from mechanisms.hellinger import hellinger
 from tests.mechanisms.counts.test_k_norm import project_exactly
@@ -41,13 +40,13 @@ def test_ties_are_broken_uniformly():
         assert_frequencies(frequencies, np.array([1.05, 1, 0.95]) / 3)
 
 
-@pytest.mark.parametrize("noise", CountNoise)
+@pytest.mark.parametrize("noise", ["laplace", "geometric"])
 @pytest.mark.parametrize(("counts", "epsilon"), [((3, 2), 0.6), ((2, 0, 1), 1.0), ((1, 2, 0, 1), 2.0)])
 def test_pmf_equals_a_sum_over_noise(noise, counts, epsilon):
     """The pmf equals a sum over noise that is clipped per category and projected in rational arithmetic."""
     n, k = sum(counts), len(counts)
     z = np.arange(-200, 201)
-    if noise is CountNoise.GEOMETRIC:
+    if noise == "geometric":
         pmf = np.exp(-epsilon / 2 * np.abs(z))
     else:
         pmf = stats.laplace.cdf(z + 0.5, scale=2 / epsilon) - stats.laplace.cdf(z - 0.5, scale=2 / epsilon)
@@ -62,7 +61,7 @@ def test_pmf_equals_a_sum_over_noise(noise, counts, epsilon):
     np.testing.assert_allclose(release.pmf(), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("noise", CountNoise)
+@pytest.mark.parametrize("noise", ["laplace", "geometric"])
 def test_truncated_mean_equals_the_mean_of_the_pmf(noise):
     release = projected_counts([1, 1, 1], [14, 13, 13], 1.0, noise)
     distances = hellinger(1.0 + release.counts, 1.0 + enumerate_candidates(40, 3))
@@ -72,9 +71,9 @@ def test_truncated_mean_equals_the_mean_of_the_pmf(noise):
 @pytest.mark.parametrize(
     ("noise", "counts", "expected", "tolerance"),
     [
-        (CountNoise.GEOMETRIC, (100, 100, 100), 0.1166, 1e-4),
-        (CountNoise.GEOMETRIC, (1528, 1307, 1342), 0.0316, 1e-4),
-        (CountNoise.LAPLACE, (100, 100, 100), 0.1190, 1e-4),
+        ("geometric", (100, 100, 100), 0.1166, 1e-4),
+        ("geometric", (1528, 1307, 1342), 0.0316, 1e-4),
+        ("laplace", (100, 100, 100), 0.1190, 1e-4),
     ],
 )
 def test_means_at_unit_epsilon(noise, counts, expected, tolerance):
@@ -111,14 +110,14 @@ def test_mean_at_balanced_data_depends_on_the_rule_for_ties():
         return float(pmf[inside] @ hellinger(1.0 + counts, 1.0 + released[inside]) / pmf[inside].sum())
 
     permuted = [mean(lambda v, keep=keep: np.tile(keep, (len(v), 1))) for keep in permutations(range(3))]
-    uniform = projected_counts(np.ones(3), counts, scale, CountNoise.GEOMETRIC).expected_hellinger()
+    uniform = projected_counts(np.ones(3), counts, scale, "geometric").expected_hellinger()
     assert uniform == pytest.approx(np.mean(permuted), abs=1e-5)
     assert uniform == pytest.approx(0.19783, abs=5e-6)
     assert 0.1978 < min(permuted) < uniform < max(permuted) < 0.1979
     assert mean(lambda v: counts + v) == pytest.approx(0.1703, abs=1e-4)
 
 
-@pytest.mark.parametrize("noise", CountNoise)
+@pytest.mark.parametrize("noise", ["laplace", "geometric"])
 def test_permuted_data_have_equal_means(noise):
     """Mean distances of permuted counts are equal, unlike those of `geometric`, which clips in a fixed order."""
     orders = ((98, 1, 1), (1, 98, 1), (1, 1, 98))
@@ -131,13 +130,16 @@ def test_permuted_data_have_equal_means(noise):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: projected_counts([1, 1], [1, 1], 0.0, CountNoise.LAPLACE), "noise_scale must be"),
-        (lambda: projected_counts([1, 1], [1, 1], 1.0, "gaussian"), "noise must be a CountNoise, got 'gaussian'"),
+        (lambda: projected_counts([1, 1], [1, 1], 0.0, "laplace"), "noise_scale must be"),
         (
-            lambda: projected_counts(np.ones(6), np.full(6, 50), 2.0, CountNoise.LAPLACE).expected_hellinger(),
+            lambda: projected_counts([1, 1], [1, 1], 1.0, "gaussian"),
+            "noise must be laplace or geometric to be",
+        ),
+        (
+            lambda: projected_counts(np.ones(6), np.full(6, 50), 2.0, "laplace").expected_hellinger(),
             "noisy vectors",
         ),
-        (lambda: projected_counts(np.ones(3), [300, 0, 0], 2.0, CountNoise.GEOMETRIC).log_pmf(), "noisy vectors"),
+        (lambda: projected_counts(np.ones(3), [300, 0, 0], 2.0, "geometric").log_pmf(), "noisy vectors"),
     ],
 )
 def test_invalid_input_raises(call, message):

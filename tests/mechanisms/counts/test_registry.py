@@ -113,15 +113,15 @@ def test_mechanisms_use_their_named_scale():
         assert build(name, prior, counts, epsilon).inverse_temperature == pytest.approx(
             epsilon / (2 * sensitivity), rel=1e-13
         )
-    assert build("laplace", prior, counts, epsilon).noise_scale == pytest.approx(2 / epsilon, rel=1e-15)
-    assert build("laplace-dimension", prior, counts, epsilon).noise_scale == pytest.approx(3 / epsilon, rel=1e-15)
-    assert build("laplace", [1, 1], [4, 5], epsilon).noise_scale == pytest.approx(1 / epsilon, rel=1e-15)
-    assert build("geometric", prior, counts, epsilon).noise_scale == pytest.approx(2 / epsilon, rel=1e-15)
-    assert build("geometric", [1, 1], [4, 5], epsilon).noise_scale == pytest.approx(1 / epsilon, rel=1e-15)
+    assert build("laplace", prior, counts, epsilon).independent.scale == pytest.approx(2 / epsilon, rel=1e-15)
+    assert build("laplace-dimension", prior, counts, epsilon).independent.scale == pytest.approx(3 / epsilon, rel=1e-15)
+    assert build("laplace", [1, 1], [4, 5], epsilon).independent.scale == pytest.approx(1 / epsilon, rel=1e-15)
+    assert build("geometric", prior, counts, epsilon).independent.scale == pytest.approx(2 / epsilon, rel=1e-15)
+    assert build("geometric", [1, 1], [4, 5], epsilon).independent.scale == pytest.approx(1 / epsilon, rel=1e-15)
     assert build("hamming-exact", prior, counts, epsilon).inverse_temperature == calibrate_hamming(9, 3, epsilon)
-    assert build("k-norm", prior, counts, epsilon).epsilon == epsilon
+    assert build("k-norm", prior, counts, epsilon).noise.epsilon == epsilon
     for name in ("geometric-projected", "laplace-projected"):
-        assert build(name, prior, counts, epsilon).noise_scale == pytest.approx(2 / epsilon, rel=1e-15)
+        assert build(name, prior, counts, epsilon).independent.scale == pytest.approx(2 / epsilon, rel=1e-15)
     flip, exponential = (build(name, prior, counts, epsilon) for name in ("permute-and-flip", "global"))
     assert flip.inverse_temperature == pytest.approx(exponential.inverse_temperature, rel=1e-13)
 

@@ -217,6 +217,7 @@ def test_intervals_of_real_releases_cover_the_parameter():
     assert stats.binomtest(int(sum(covered)), len(covered), 0.8).pvalue > 1e-6
 
 
+@pytest.mark.filterwarnings("ignore:the release of 6 records lies between 0 and 1")
 @pytest.mark.parametrize(("name", "outside"), BOUNDED)
 def test_release_has_a_guarantee_and_inference_assumes_its_noise(name, outside):
     options = {"bounds": BOUNDS.get(name), "outside": outside, **VARIANCES.get(name, {})}
@@ -334,6 +335,9 @@ def test_normal_family_needs_its_variance():
             call()
     with pytest.raises(ValueError, match="variance must be a finite number > 0"):
         private_posterior(INCOMES, "normal", (0, 1), 1.0, bounds=(0, 1), variance=0.0)
+    for variance in (1e-300, 1e300):
+        with pytest.raises(ValueError, match=r"variance must be that of a record, in the squared unit of the bounds"):
+            private_posterior(INCOMES, "normal", (0, 1e8), 1.0, bounds=(0, 2e5), variance=variance)
     with pytest.raises(ValueError, match="variance must be 1 for the normal-unknown-variance family"):
         infer_incomes(variance=2.0)
 
@@ -402,6 +406,15 @@ def test_counts_that_look_like_proportions_are_warned_about(recwarn):
     release(y=0.637, n=1)
     release(y=-0.2, n=100)
     release(y=1.637, n=100)
+    assert not recwarn.list
+
+
+def test_percentages_that_are_passed_as_proportions_are_warned_about(recwarn):
+    for y, prior in ((63.0, (1, 1)), ([20.0, 50.0, 30.0], (1, 1, 1))):
+        family = "multinomial" if np.ndim(y) else "binomial"
+        with pytest.warns(UserWarning, match=r"proportions so far from those of 100 records; .* not percentages"):
+            release(y=y, n=100, family=family, prior=prior, proportion=True)
+    release(y=1.03, n=100, proportion=True)
     assert not recwarn.list
 
 

@@ -1,0 +1,135 @@
+"""Noisy counts of the first k − 1 categories, clipped in order to counts of n records.
+
+c̃ᵢ = clip( round(cᵢ + Zᵢ), 0, n − Σ_{j<i} c̃ⱼ )  for i < k,   c̃ₖ = n − Σ_{j<k} c̃ⱼ.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.conjugate import count_candidates
+from mechanisms.counts.candidates import (
+    category_deficits,
+    enumerate_rows,
+    require_enumerable,
+    require_streamable,
+    row_deficits,
+)
+from mechanisms.jit import kernel
+from mechanisms.noise import Noise
+
+__all__ = ["clip_in_order", "log_clipped_pmf", "mean_clipped_distance"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def clip_in_order(counts: Integers, noise: Floats) -> Integers:
+    """Return clipped counts, shape (trials, k), for noise of shape (trials, k − 1)."""
+    released = np.empty((len(noise), counts.size), dtype=np.int64)
+    _clip_in_order(counts, noise, released)
+    return released
+
+
+def mean_clipped_distance(prior: Floats, counts: Integers, noise: Noise) -> float:
+    """Return the exact mean of H(posterior(c), posterior(c̃))."""
+    n, k = int(counts.sum()), counts.size
+    require_streamable(n, k)
+    rows = enumerate_rows(n, k)
+    deficits = category_deficits(prior, counts)
+    log_interior, log_upper = _log_category_pmfs(counts, noise)
+    return float(
+        _stream_mean(
+            rows[:, -1],
+            np.exp(_row_log_probabilities(n, rows, log_interior, log_upper)),
+            row_deficits(deficits, rows),
+            deficits[-2],
+            deficits[-1],
+            np.exp(log_interior[-1]),
+            np.exp(log_upper[-1]),
+        )
+    )
+
+
+def log_clipped_pmf(counts: Integers, noise: Noise) -> Floats:
+    """Return the log-pmf of c̃ in the order of `mechanisms.conjugate.enumerate_candidates`."""
+    n, k = int(counts.sum()), counts.size
+    require_enumerable(n, k)
+    rows = enumerate_rows(n, k)
+    log_interior, log_upper = _log_category_pmfs(counts, noise)
+    log_pmf = np.empty(count_candidates(n, k))
+    rest = _row_log_probabilities(n, rows, log_interior, log_upper)
+    _fill_log_pmf(rows[:, -1], rest, log_interior[-1], log_upper[-1], log_pmf)
+    return log_pmf
+
+
+def _log_category_pmfs(counts: Integers, noise: Noise) -> tuple[Floats, Floats]:
+    """Return ln Pr[X = x] (ln Pr[X ≤ 0] at x = 0) and ln Pr[X ≥ x] of the rounded counts X, shapes (k − 1, n + 1).
+
+    As the noise Z is symmetric, Pr[X ≤ 0] = Pr[round(Z) ≤ −c] = Pr[round(Z) ≥ c].
+    """
+    offset = np.arange(int(counts.sum()) + 1) - counts[:-1, None]
+    log_interior = noise.rounded.log_equal(np.abs(offset), noise.scale)
+    log_interior[:, 0] = noise.rounded.log_at_least(counts[:-1], noise.scale)
+    return log_interior, noise.rounded.log_at_least(offset, noise.scale)
+
+
+def _row_log_probabilities(n: int, rows: Integers, log_interior: Floats, log_upper: Floats) -> Floats:
+    """Return, for each row of `enumerate_rows`, the log probability of its first released counts."""
+    total = np.zeros(len(rows))
+    remaining = np.full(len(rows), n)
+    for category in range(log_interior.shape[0] - 1):
+        x = rows[:, category]
+        at_top = np.where(remaining == 0, 0.0, log_upper[category, remaining])  # no record is left: the count is 0
+        total += np.where(x == remaining, at_top, log_interior[category, x])
+        remaining -= x
+    return total
+
+
+@kernel
+def _clip_in_order(counts, noise, released):
+    trials, n_noisy = noise.shape
+    n = counts.sum()
+    for trial in range(trials):
+        remaining = n
+        for category in range(n_noisy):
+            # Clip as a float, as large noise may exceed the range of int64.
+            x = np.int64(min(max(np.rint(counts[category] + noise[trial, category]), 0.0), float(remaining)))
+            released[trial, category] = x
+            remaining -= x
+        released[trial, n_noisy] = remaining
+
+
+@kernel
+def _stream_mean(remaining, probability, prefix, first, second, interior, upper):
+    mean = 0.0
+    distances = np.empty(first.size)
+    for row in range(remaining.size):
+        if probability[row] == 0.0:
+            continue
+        top = remaining[row]
+        for x in range(top + 1):
+            a = first[x]
+            distances[x] = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
+        if top == 0:
+            mean += probability[row] * distances[0]
+            continue
+        row_mean = 0.0
+        for x in range(top):
+            row_mean += interior[x] * distances[x]
+        mean += probability[row] * (row_mean + upper[top] * distances[top])
+    return mean
+
+
+@kernel
+def _fill_log_pmf(remaining, row_log_probability, log_interior, log_upper, log_pmf):
+    start = 0
+    for row in range(remaining.size):
+        top = remaining[row]
+        for x in range(top):
+            log_pmf[start + x] = row_log_probability[row] + log_interior[x]
+        log_pmf[start + top] = row_log_probability[row] + (log_upper[top] if top > 0 else 0.0)
+        start += top + 1
