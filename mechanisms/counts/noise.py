@@ -18,6 +18,7 @@ mechanisms", SIAM Journal on Computing 41(6), 2012.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -146,14 +147,8 @@ def _noisy_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise
     return NoisyCounts(alpha, c, noise_scale, noise)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class NoisyCounts(CountRelease):
-    """Distribution of noisy counts at one data set, created by `laplace_counts` or `geometric_counts`."""
-
-    prior: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    noise_scale: float
-    noise: CountNoise
+class ClippedCounts(CountRelease):
+    """Base class for noisy counts that are clipped in order; subclasses draw the noise and tabulate its pmf."""
 
     @property
     def n_uniforms(self) -> int:
@@ -164,7 +159,7 @@ class NoisyCounts(CountRelease):
         """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
-        _clip_in_order(self.counts, NOISES[self.noise].draw(u, self.noise_scale), released)
+        _clip_in_order(self.counts, self._draw_noise(u), released)
         return released
 
     def expected_hellinger(self) -> float:
@@ -200,16 +195,16 @@ class NoisyCounts(CountRelease):
         )
         return log_pmf
 
+    @abstractmethod
+    def _draw_noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return noise by inversion, with the shape of the uniforms."""
+
+    @abstractmethod
     def _log_category_pmfs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return ln Pr[X = x] (ln Pr[X ≤ 0] at x = 0) and ln Pr[X ≥ x] of the rounded counts X, shapes (k − 1, n + 1).
 
-        As the noise Z is symmetric, Pr[X ≤ 0] = Pr[round(Z) ≤ −c] = Pr[round(Z) ≥ c].
+        X is a count plus noise, for each of the first k − 1 counts.
         """
-        noise = NOISES[self.noise]
-        offset = np.arange(self.n + 1) - self.counts[:-1, None]
-        log_interior = noise.log_equal(np.abs(offset), self.noise_scale)
-        log_interior[:, 0] = noise.log_at_least(self.counts[:-1], self.noise_scale)
-        return log_interior, noise.log_at_least(offset, self.noise_scale)
 
     def _row_log_probabilities(
         self, rows: NDArray[np.int64], log_interior: NDArray[np.float64], log_upper: NDArray[np.float64]
@@ -223,6 +218,27 @@ class NoisyCounts(CountRelease):
             total += np.where(x == remaining, at_top, log_interior[category, x])
             remaining -= x
         return total
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoisyCounts(ClippedCounts):
+    """Distribution of noisy counts at one data set, created by `laplace_counts` or `geometric_counts`."""
+
+    prior: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    noise_scale: float
+    noise: CountNoise
+
+    def _draw_noise(self, uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+        return NOISES[self.noise].draw(uniforms, self.noise_scale)
+
+    def _log_category_pmfs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the log probabilities of the base class: as Z is symmetric, Pr[X ≤ 0] = Pr[round(Z) ≥ c]."""
+        noise = NOISES[self.noise]
+        offset = np.arange(self.n + 1) - self.counts[:-1, None]
+        log_interior = noise.log_equal(np.abs(offset), self.noise_scale)
+        log_interior[:, 0] = noise.log_at_least(self.counts[:-1], self.noise_scale)
+        return log_interior, noise.log_at_least(offset, self.noise_scale)
 
 
 def _log_one_minus_exp(x: float) -> float:
