@@ -1,6 +1,9 @@
 """Tests of the command ``new``, of mechanisms that can only be sampled, and of files of the wrong kind."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,3 +121,16 @@ def test_file_of_the_wrong_kind_names_the_right_command(command):
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert part in err
     assert not Path("s.zarr").exists()
+
+
+def test_file_that_hides_the_pipeline_is_named_and_the_command_works_beside_it(tmp_path):
+    (tmp_path / "pipeline.py").write_text("x = 1\n")
+    (tmp_path / "mine.py").write_text("from studies import STUDIES\n")
+    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    found = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert found.stderr.splitlines()[-1] == (
+        f"ImportError: {tmp_path}/pipeline.py hides the package pipeline of dpstudies; rename it, or run elsewhere"
+    )
+    program = Path(sys.executable).with_name("dpstudies")
+    found = subprocess.run([program, "list"], cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert (found.returncode, "hellinger-accuracy" in found.stdout) == (0, True)
