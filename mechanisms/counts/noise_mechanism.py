@@ -26,7 +26,7 @@ REACH = 100_000
 """Largest absolute value of the noise, and largest number of records."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Table:
     """Log probabilities of the noise z = −REACH, …, REACH, and of its tails."""
 
