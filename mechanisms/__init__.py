@@ -26,6 +26,7 @@ from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterio
 from mechanisms.counts.audit import audit_counts
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import geometric_counts, laplace_counts
+from mechanisms.counts.noise_mechanism import noise_mechanism
 from mechanisms.counts.publish import publish_counts
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.release import CountRelease
@@ -113,6 +114,7 @@ __all__ = [
     "infer",
     "laplace_counts",
     "marginal_posterior",
+    "noise_mechanism",
     "partition_probability",
     "partition_quantile",
     "posterior",

@@ -5,14 +5,22 @@ register their studies as entry points of the group ``dpstudies.studies``, each 
 all names to studies, which are imported on access.
 """
 
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
+from pathlib import Path
 
-from pipeline import Study
-from pipeline.declare.plugins import STUDIES_GROUP, Plugins
-from pipeline.declare.source import StudySource
-from pipeline.errors import BadInputError
+try:
+    from pipeline import Study
+    from pipeline.declare.plugins import STUDIES_GROUP, Plugins
+    from pipeline.declare.source import StudySource
+    from pipeline.errors import BadInputError
+except ImportError as error:
+    _found = getattr(sys.modules.get("pipeline"), "__file__", None)
+    if _found is None or Path(_found).with_name("py.typed").is_file():
+        raise
+    raise ImportError(f"{_found} hides the package pipeline of dpstudies; rename it, or run elsewhere") from error
 
 MODULES = Plugins(
     STUDIES_GROUP,

@@ -9,6 +9,9 @@ a Rényi guarantee (one draw of a posterior, or counts with normal noise) are ca
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from mechanisms import (
     MECHANISMS,
     Audit,
@@ -19,6 +22,7 @@ from mechanisms import (
     RenyiGuarantee,
     Verdict,
     audit_distributions,
+    sampled_bound,
 )
 from mechanisms.audit import ROUNDING, exceeds, format_excess
 from mechanisms.counts.audit import count_distributions
@@ -28,6 +32,7 @@ from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_dis
 from mechanisms.renyi.calibration import calibrate_renyi
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
+from mechanisms.sampled_audit import SampledBound
 from pipeline.clusters.cluster import available_cores
 from pipeline.declare.plugins import Plugins
 from pipeline.declare.source import load_object
@@ -43,6 +48,8 @@ REGISTERED = Plugins(
     "dpstudies.mechanisms", dict.fromkeys((ALL, *MECHANISMS, *RENYI, *GLM_MECHANISMS), "mechanisms:MECHANISMS")
 )
 """Name -> ``module:object`` of mechanisms registered by other packages; names of built-in mechanisms are reserved."""
+
+_DRAWS, _CONFIDENCE = 40_000, 0.999  # of a bound from draws
 
 DELTA = 1e-8
 """Default δ of mechanisms with a parameter δ."""
@@ -86,8 +93,35 @@ class Audited:
         return f"{broken if self.stated is None else self.verdict.text} ({compared})"
 
 
-def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited], list[str]]:
-    """Audit mechanisms by name.
+@dataclass(frozen=True)
+class Sampled:
+    """Largest statistical lower bound on the loss of a mechanism that can only be sampled, over some neighbours."""
+
+    name: str  # as given by the user
+    compared: Guarantee  # the stated guarantee if any, otherwise the requested ε
+    bound: SampledBound
+    witness: str  # neighbours at which the bound is attained
+    n_pairs: int
+
+    @property
+    def holds(self) -> bool:
+        """True if the draws do not contradict the guarantee."""
+        return self.bound.epsilon <= self.compared.epsilon
+
+    @property
+    def evidence(self) -> str:
+        """The bound and the verdict as one line of text."""
+        bound = self.bound
+        return (
+            f"can only be sampled: loses at least {bound.epsilon:.4g} at {self.witness} (confidence "
+            f"{_CONFIDENCE:.1%} over {self.n_pairs} pairs, {2 * bound.n_samples:,} draws per data set), "
+            f"{'which does not contradict' if self.holds else 'which BREAKS'} {self.compared}"
+            + ("; draws cannot prove a guarantee" if self.holds else "")
+        )
+
+
+def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited | Sampled], list[str]]:
+    """Audit mechanisms by name; those that can only be sampled by draws.
 
     Names are those of built-in or registered mechanisms, ``all``, or ``module:object`` or ``file.py:object`` of a
     `mechanisms.Mechanism` or of `mechanisms.OutputDistributions`. Return one audit per distinct name, in order, and the
@@ -163,7 +197,7 @@ def _find(name: str) -> Mechanism | OutputDistributions | str:
             f"{name} does not release counts; audit it with 'dpstudies run renyi-audit', or on your own records with "
             "mechanisms.audit_replacements"
         )
-    if ":" not in name and name not in REGISTERED:
+    if ":" not in name and name not in REGISTERED and not name.endswith(".py"):
         known = [name for name in REGISTERED if name not in GLM_MECHANISMS]
         raise BadInputError(unknown("mechanism", name, known) + "; or pass module:object or file.py:object")
     found = load_object(REGISTERED.get(name, name))
@@ -191,10 +225,12 @@ def _problem(question: Question) -> tuple[tuple[float, ...], int]:
     return question.prior, question.n
 
 
-def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Question) -> Audited:
+def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Question) -> Audited | Sampled:
     try:
         if isinstance(what, str):
             return _audit_renyi(what, question)
+        if isinstance(what, Mechanism) and what.sampler is not None:
+            return _audit_draws(name, what, question)
         distributions, stated = _distributions(what, question)
         compared = stated or Guarantee(question.epsilon, relation=distributions.relation)
         found = audit_distributions(
@@ -208,6 +244,31 @@ def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Que
             raise
         advice = "use fewer records, or another epsilon" if name in (*MECHANISMS, *RENYI) else "correct its code"
         raise BadInputError(f"{name} cannot be evaluated: {type(error).__name__}: {error}; {advice}") from error
+
+
+def _audit_draws(name: str, mechanism: Mechanism, question: Question) -> Sampled:
+    """Bound the loss at neighbours of one-sided and of balanced counts from draws with a fixed seed."""
+    if question.relation is not Neighbouring.REPLACE_ONE:
+        raise BadInputError(f"relation must be replace-one for {name}, got add-remove; omit --relation")
+    prior, n = _problem(question)
+    delta, k = question.delta or DELTA, len(prior)
+    compared = mechanism.stated(question.epsilon, delta) or Guarantee(question.epsilon)
+    rng = np.random.default_rng(1)
+    balanced = [n // k + (j < n % k) for j in range(k)]
+    starts = [[n, *[0] * (k - 1)], [*[0] * (k - 1), n], balanced]
+    pairs = [(c, _replace(c, c.index(max(c)), (c.index(max(c)) + 1) % k)) for c in starts]
+
+    def sample(counts: ArrayLike, size: int) -> NDArray[np.int64]:
+        return mechanism.build(prior, counts, question.epsilon, delta).sample(rng, size)
+
+    confidence = 1.0 - (1.0 - _CONFIDENCE) / len(pairs)
+    bounds = [sampled_bound(sample, *pair, _DRAWS, compared.delta, confidence) for pair in pairs]
+    best = max(range(len(pairs)), key=lambda i: bounds[i].epsilon)
+    return Sampled(name, compared, bounds[best], f"{pairs[best][0]} against {pairs[best][1]}", len(pairs))
+
+
+def _replace(counts: list[int], old: int, new: int) -> list[int]:
+    return [count - (j == old) + (j == new) for j, count in enumerate(counts)]
 
 
 def _audit_renyi(name: str, question: Question) -> Audited:

@@ -26,6 +26,8 @@ from studies.commands import (
     auditing,
     clusters,
     compacting,
+    creating,
+    estimating,
     listing,
     reading,
     releasing,
@@ -34,11 +36,13 @@ from studies.commands import (
     summaries,
     verifying,
 )
+from studies.commands.headings import OWN_NUMBERS, HeadedGroup
 from studies.commands.output import OutputError, guarded_streams
 from studies.commands.shared import ERRORS, fail, say
 
 app = typer.Typer(
     name="dpstudies",
+    cls=HeadedGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -63,6 +67,7 @@ def show_help(
 
 app.command("list")(listing.list_studies)
 app.add_typer(clusters.app, name="cluster")
+app.add_typer(creating.app, name="new")
 for command in (
     running.plan,
     running.run,
@@ -79,9 +84,10 @@ for command in (
     reading.report,
     serving.serve,
     auditing.audit,
-    releasing.partition,
 ):
     app.command()(command)
+for release in (estimating.mean, estimating.proportion, estimating.histogram, estimating.count, releasing.partition):
+    app.command(rich_help_panel=OWN_NUMBERS)(release)
 app.command("summarize", hidden=True)(summaries.summarise)
 
 

@@ -21,10 +21,12 @@ from mechanisms.counts.candidates import (
 from mechanisms.jit import kernel
 from mechanisms.noise import Noise
 
-__all__ = ["clip_in_order", "log_clipped_pmf", "mean_clipped_distance"]
+__all__ = ["category_pmfs", "clip_in_order", "log_clipped_pmf", "mean_clipped_distance"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+CategoryPmfs = tuple[Floats, Floats]
+"""ln Pr[X = x] (ln Pr[X ≤ 0] at x = 0) and ln Pr[X ≥ x] of the first k − 1 noisy counts X, shapes (k − 1, n + 1)."""
 
 
 def clip_in_order(counts: Integers, noise: Floats) -> Integers:
@@ -34,13 +36,13 @@ def clip_in_order(counts: Integers, noise: Floats) -> Integers:
     return released
 
 
-def mean_clipped_distance(prior: Floats, counts: Integers, noise: Noise) -> float:
+def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -> float:
     """Return the exact mean of H(posterior(c), posterior(c̃))."""
     n, k = int(counts.sum()), counts.size
     require_streamable(n, k)
     rows = enumerate_rows(n, k)
     deficits = category_deficits(prior, counts)
-    log_interior, log_upper = _log_category_pmfs(counts, noise)
+    log_interior, log_upper = pmfs
     return float(
         _stream_mean(
             rows[:, -1],
@@ -54,23 +56,20 @@ def mean_clipped_distance(prior: Floats, counts: Integers, noise: Noise) -> floa
     )
 
 
-def log_clipped_pmf(counts: Integers, noise: Noise) -> Floats:
+def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:
     """Return the log-pmf of c̃ in the order of `mechanisms.conjugate.enumerate_candidates`."""
     n, k = int(counts.sum()), counts.size
     require_enumerable(n, k)
     rows = enumerate_rows(n, k)
-    log_interior, log_upper = _log_category_pmfs(counts, noise)
+    log_interior, log_upper = pmfs
     log_pmf = np.empty(count_candidates(n, k))
     rest = _row_log_probabilities(n, rows, log_interior, log_upper)
     _fill_log_pmf(rows[:, -1], rest, log_interior[-1], log_upper[-1], log_pmf)
     return log_pmf
 
 
-def _log_category_pmfs(counts: Integers, noise: Noise) -> tuple[Floats, Floats]:
-    """Return ln Pr[X = x] (ln Pr[X ≤ 0] at x = 0) and ln Pr[X ≥ x] of the rounded counts X, shapes (k − 1, n + 1).
-
-    As the noise Z is symmetric, Pr[X ≤ 0] = Pr[round(Z) ≤ −c] = Pr[round(Z) ≥ c].
-    """
+def category_pmfs(counts: Integers, noise: Noise) -> CategoryPmfs:
+    """Return the probabilities given rounded noise Z: as it is symmetric, Pr[X ≤ 0] = Pr[round(Z) ≥ c]."""
     offset = np.arange(int(counts.sum()) + 1) - counts[:-1, None]
     log_interior = noise.rounded.log_equal(np.abs(offset), noise.scale)
     log_interior[:, 0] = noise.rounded.log_at_least(counts[:-1], noise.scale)

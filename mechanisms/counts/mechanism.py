@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.release import CountRelease
+from mechanisms.counts.sampled_counts import SampleCounts, SampledCounts
 from mechanisms.metadata import Entry
 from mechanisms.privacy import Guarantee, Neighbouring, Status, validate_relation
 from mechanisms.privacy_parameters import validate_delta, validate_resolved_epsilon
@@ -48,6 +49,10 @@ def _no_limit(n: int, k: int) -> None:
     pass
 
 
+def _no_release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
+    raise ValueError("a Mechanism must have a release or a sampler, got neither; pass release= or sampler=")
+
+
 @dataclass(frozen=True)
 class Mechanism(Entry):
     """Mechanism that releases counts, with its guarantee.
@@ -57,7 +62,8 @@ class Mechanism(Entry):
     name, note, origin, paper, variant, style
         See `Entry`.
     release : callable
-        Maps validated (prior, counts, epsilon, delta) to `CountRelease`; delta is 0 if it was omitted.
+        Maps validated (prior, counts, epsilon, delta) to `CountRelease`; delta is 0 if it was omitted. Omit it for a
+        mechanism with a `sampler`.
     guarantee : callable
         Maps (epsilon, delta) to `Guarantee`, or to None for a mechanism without a guarantee. Registered mechanisms
         that do not need δ accept epsilon alone.
@@ -85,6 +91,10 @@ class Mechanism(Entry):
     exact_noise : callable or None
         Maps (k, epsilon, delta) to integer noise, drawn exactly by OpenDP, of k counts that are then projected, or of
         k − 1 counts that are then clipped in order; None if `mechanisms.publish_counts` cannot release real counts.
+    sampler : callable or None
+        For a mechanism without a computable distribution: maps (rng, counts, epsilon, delta, size) to `size`
+        independent releases, integers ≥ 0 of shape (size, k) with sums n. `build` then returns a release that can only
+        be sampled, and ``dpstudies audit`` bounds the loss from draws by `mechanisms.sampled_bound`.
 
     Privacy
     -------
@@ -112,7 +122,7 @@ class Mechanism(Entry):
     0.348
     """
 
-    release: Build = field(kw_only=True, repr=False)
+    release: Build = field(default=_no_release, kw_only=True, repr=False)
     guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
     needs_delta: bool = field(default=False, kw_only=True)
     require: Callable[[int, int], None] = field(default=_no_limit, repr=False)
@@ -123,6 +133,7 @@ class Mechanism(Entry):
     calibrate: Callable[[NDArray[np.float64], int, float], Calibration] | None = field(default=None, repr=False)
     evaluation: Literal["formula", "vectors", "program"] = field(default="formula", kw_only=True)
     exact_noise: Callable[[int, float, float], NDArray[np.int64]] | None = field(default=None, kw_only=True, repr=False)
+    sampler: SampleCounts | None = field(default=None, kw_only=True, repr=False)
 
     @property
     def is_private(self) -> bool:
@@ -199,6 +210,9 @@ class Mechanism(Entry):
             If an argument is invalid or the problem is too large; raised before any computation.
         """
         alpha, c, epsilon, delta = self.validate(prior, counts, epsilon, delta)
-        release = copy(self.release(alpha, c, epsilon, delta or 0.0))
+        if self.sampler is None:
+            release = copy(self.release(alpha, c, epsilon, delta or 0.0))
+        else:
+            release = SampledCounts(alpha, c, epsilon, delta or 0.0, self.sampler)
         object.__setattr__(release, "guarantee", self.guarantee(epsilon, delta))
         return release

@@ -40,7 +40,7 @@ from scipy.stats import gamma
 from mechanisms.arguments import validate_integer, validate_positive
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.candidates import require_uniforms
-from mechanisms.counts.clipping import clip_in_order, log_clipped_pmf, mean_clipped_distance
+from mechanisms.counts.clipping import category_pmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
 from mechanisms.counts.lattice_classes import MAX_CLASSES
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.projection import log_projected_pmf, mean_projected_distance, project
@@ -226,7 +226,7 @@ class NoisyCounts(CountRelease):
         Omitted noise has a probability of at most 1e-12, which bounds the error, as no distance exceeds 1.
         """
         if self.in_order:
-            return mean_clipped_distance(self.prior, self.counts, self.independent)
+            return mean_clipped_distance(self.prior, self.counts, category_pmfs(self.counts, self.independent))
         vectors, log_weights = self.noise.clipped(self.counts, near=True)
         return mean_projected_distance(self.prior, self.counts, vectors, np.exp(log_weights))
 
@@ -236,7 +236,7 @@ class NoisyCounts(CountRelease):
         All noisy vectors are enumerated, so the relative error of each probability is small.
         """
         if self.in_order:
-            return log_clipped_pmf(self.counts, self.independent)
+            return log_clipped_pmf(self.counts, category_pmfs(self.counts, self.independent))
         return log_projected_pmf(self.n, *self.noise.clipped(self.counts, near=False))
 
 

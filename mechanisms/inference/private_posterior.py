@@ -29,6 +29,7 @@ weighs as much as a third of a record for the mean and two records for the varia
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 from warnings import warn
@@ -160,6 +161,7 @@ def private_posterior(
     outside: Literal["drop", "clamp"] = "drop",
     parameter_range: tuple[Any, Any] | None = None,
     rehearsal_seed: int | None = None,
+    before_release: Callable[[], object] | None = None,
 ) -> ReleasePosterior:
     """Release the noisy sum of private records, and return the posterior of θ given the release.
 
@@ -188,6 +190,8 @@ def private_posterior(
         Public limits of θ to which the prior is restricted; see `ReleaseModel`.
     rehearsal_seed : int, optional
         Seed of a rehearsal, which is reproducible and not private.
+    before_release : callable, optional
+        Called after all checks and directly before the noise is drawn; see `publish_sums`.
 
     Returns
     -------
@@ -246,7 +250,16 @@ def private_posterior(
     choice = choose_method(model, prior)
     n_draws = 0 if choice.method == "exact" else rehearse(model, prior, choice)  # raises before the budget is spent
     rng = np.random.default_rng(None if seed is None else [seed, 1])
-    released = publish_sums(entry, records, epsilon, bounds, rehearsal_seed=rehearsal_seed, outside=outside, n=n)
+    released = publish_sums(
+        entry,
+        records,
+        epsilon,
+        bounds,
+        rehearsal_seed=rehearsal_seed,
+        outside=outside,
+        n=n,
+        before_release=before_release,
+    )
     model = replace(model, noise=Noise("laplace", released.noise_scale))
     return _infer(model, prior, released.noisy, released.guarantee, rng, n_draws)
 

@@ -18,6 +18,7 @@ most three times as much.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
@@ -75,6 +76,7 @@ def publish_sums(
     rehearsal_seed: int | None = None,
     outside: Literal["drop", "clamp"] = "drop",
     n: int | None = None,
+    before_release: Callable[[], object] | None = None,
 ) -> PublishedSums:
     """Release the sufficient statistics of private records with Laplace noise.
 
@@ -100,6 +102,9 @@ def publish_sums(
         Contribution of a record outside the bounds: 0, or the nearest bound.
     n : int, optional
         Number of records, if `data` is the sum of binomial or multinomial records.
+    before_release : callable, optional
+        Called after all checks and directly before the noise is drawn, to write a ledger. An exception that it raises
+        prevents the release. A rehearsal does not call it.
 
     Returns
     -------
@@ -141,6 +146,8 @@ def publish_sums(
     unit = min(unit, 1.0) if family.integer_records else unit
     totals, integer_sensitivity = _integer_sums(model, records, relation, unit)
     drawn = laplace_scale_for(integer_sensitivity, epsilon)
+    if before_release is not None:
+        before_release()
     values = [unit * (t + z) for t, z in zip(totals, integer_laplace(drawn, len(totals)).tolist(), strict=True)]
     stated = Guarantee(epsilon, relation=relation)
     return PublishedSums(np.array(values), unit * drawn, unit, guarantee=stated, rehearsal=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,6 +45,10 @@ class ReleasePosterior(Posterior):
         Inference method, and the reason for its choice.
     distribution : Posterior
         Exact posterior, or the draws of a sampler.
+    labels : tuple of str
+        Names of the components in plots and in `to_arviz`; set them, and the unit, with `labelled`.
+    unit : str
+        Unit of the records, or "".
     """
 
     model: ReleaseModel
@@ -51,6 +56,8 @@ class ReleasePosterior(Posterior):
     guarantee: Guarantee | None
     choice: Choice
     distribution: Posterior
+    labels: tuple[str, ...] = ()
+    unit: str = ""
 
     @property
     def method(self) -> str:
@@ -127,6 +134,38 @@ class ReleasePosterior(Posterior):
         """
         return self.distribution.sample(rng, size)
 
+    def labelled(self, labels: Sequence[str], unit: str = "") -> ReleasePosterior:
+        """Return the same posterior with names of its components and a unit, for plots and `to_arviz`.
+
+        Parameters
+        ----------
+        labels : sequence of str
+            One distinct name per component, such as the names of the categories.
+        unit : str
+            Unit of the records; a variance has the square of this unit.
+
+        Returns
+        -------
+        ReleasePosterior
+
+        Raises
+        ------
+        ValueError
+            If `labels` are not distinct strings, one per component.
+
+        Examples
+        --------
+        >>> from mechanisms import posterior_from_release
+        >>> posterior = posterior_from_release([41, 39, 22], "multinomial", (1, 1, 1), n=100, epsilon=1.0)
+        >>> posterior.labelled(["red", "green", "blue"]).to_arviz(np.random.default_rng(1)).posterior.category.values
+        array(['red', 'green', 'blue'], dtype='<U5')
+        """
+        names, size = tuple(labels), np.size(self.mean())
+        is_valid = not isinstance(labels, str) and all(isinstance(name, str) for name in names)
+        if not is_valid or not len(names) == len(set(names)) == size:
+            raise ValueError(f"labels must be {size} distinct strings, got {labels!r}; pass one per component")
+        return replace(self, labels=names, unit=unit)
+
     def plot(self) -> Figure:
         """Return a figure of the posterior density of each component, with the 95 % interval shaded.
 
@@ -158,7 +197,8 @@ class ReleasePosterior(Posterior):
         for j, (axes, name) in enumerate(zip(panels.flat, names, strict=False)):
             axes.axvspan(low[j], high[j], alpha=0.15, linewidth=0)
             axes.stairs(density[j], edges[j], baseline=None)
-            axes.set(xlabel=name, ylabel="posterior density", ylim=(0.0, None))
+            unit = self._unit(j)
+            axes.set(xlabel=f"{name} ({unit})" if unit else name, ylabel="posterior density", ylim=(0.0, None))
         for axes in panels.flat[len(names) :]:
             axes.remove()
         return figure
@@ -200,9 +240,10 @@ class ReleasePosterior(Posterior):
             draws = drawn.reshape(_CHAINS, _DRAWS, *drawn.shape[1:])
         dims = ("chain", "draw", "category")[: draws.ndim]
         if self.model.entry.has_square:
-            variables = {name: (dims[:2], draws[..., j]) for j, name in enumerate(self._components())}
+            variables = {name: (dims[:2], draws[..., j]) for j, name in enumerate(("mean", "variance"))}
         else:
             variables = {"theta": (dims, draws)}
+        coords = {"category": list(self.labels)} if self.labels and self.model.entry.is_vector else {}
         attributes = {
             "family": self.model.family,
             "n": self.model.n,
@@ -210,9 +251,20 @@ class ReleasePosterior(Posterior):
             "guarantee": self._stated(),
         }
         observed = xr.Dataset({"release": ("component", self.release)})
-        return xr.DataTree.from_dict({"posterior": xr.Dataset(variables, attrs=attributes), "observed_data": observed})
+        posterior = xr.Dataset(variables, coords, attributes)
+        for j, variable in enumerate(posterior.data_vars.values()):
+            named = {"long_name": self.labels[j] if self.labels and not coords else "", "units": self._unit(j)}
+            variable.attrs.update({key: text for key, text in named.items() if text})
+        return xr.DataTree.from_dict({"posterior": posterior, "observed_data": observed})
+
+    def _unit(self, component: int) -> str:
+        """Return the unit of a component; that of a variance is a square."""
+        is_variance = self.model.entry.has_square and component == 1
+        return f"{self.unit}²" if is_variance and self.unit else self.unit
 
     def _components(self) -> list[str]:
+        if self.labels:
+            return list(self.labels)
         if self.model.entry.has_square:
             return ["mean", "variance"]
         return [f"theta[{j}]" for j in range(self.release.size)] if self.model.entry.is_vector else ["theta"]

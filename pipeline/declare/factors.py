@@ -139,7 +139,9 @@ class Factor:
     meaning : str
         Description in one phrase; stored as ``long_name``.
     kind : {"int", "float", "str", "vector"}
-        Type of the values. Strings are converted to it; values that cannot be converted raise BadInputError.
+        Type of the values. Strings are converted to it; values that cannot be converted raise BadInputError. By default
+        "int" if all values are integers, "vector" if all are tuples or lists, "str" if all are strings and not all are
+        numbers, and "float" otherwise: write 1.0, not 1, if fractions are allowed.
     unit : str
         Unit of the values, ``"1"`` for dimensionless numbers.
     stream_key : str, optional
@@ -152,18 +154,22 @@ class Factor:
     (100, 200)
     >>> Factor("prior", ("1:1",), "Dirichlet parameters", "vector").values
     ((1.0, 1.0),)
+    >>> Factor("n", (10, 20), "records").kind, Factor("epsilon", (0.5, 1), "loss").kind
+    ('int', 'float')
     """
 
     name: str
     values: tuple[Value, ...]
     meaning: str
-    kind: Kind = "float"
+    kind: Kind = None  # type: ignore[assignment]  # set by __post_init__
     unit: str = "1"
     stream_key: str | None = None
 
     def __post_init__(self) -> None:
         require_name("the name of a factor", self.name)
         require_types(self, meaning=str, unit=str, stream_key=str | None, values=Sequence)
+        if self.kind is None:
+            object.__setattr__(self, "kind", _infer_kind(self.values))
         if self.kind not in (*_EXPECTED,):
             raise BadInputError(f"kind of {self.name} must be {', '.join(_EXPECTED)}, got {short_repr(self.kind)}")
         if not self.values:
@@ -191,6 +197,20 @@ class Factor:
         """The only value of a constant."""
         (value,) = self.values
         return value
+
+
+def _infer_kind(values: Sequence[Any]) -> Kind:
+    """Return the type of values that are declared without one."""
+    if all(isinstance(value, SupportsIndex) and not isinstance(value, bool) for value in values):
+        return "int"
+    if all(isinstance(value, tuple | list) for value in values):
+        return "vector"
+    if all(isinstance(value, str) for value in values):
+        try:
+            return "float" if [float(value) for value in values] else "str"
+        except ValueError:
+            return "str"
+    return "float"
 
 
 @dataclass(frozen=True)

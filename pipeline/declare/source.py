@@ -27,7 +27,7 @@ from pipeline.declare.known import is_known, remember
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.streams import sha256
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, command, unknown
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,12 @@ def _functions(study: Study) -> Iterator[Any]:
 
 
 def load_object(target: str) -> Any:
-    """Return the object that the user named by ``module:object`` or ``file.py:object``."""
-    module_name, _, name = target.rpartition(":")
+    """Return the object that the user named by ``module:object`` or ``file.py:object``.
+
+    Without an object, raise BadInputError with the objects of a file that can be audited.
+    """
+    module_name, colon, name = target.rpartition(":")
+    module_name = module_name if colon else target
     if module_name.endswith(".py"):
         path = os.path.abspath(module_name)
         append_to_path(os.path.dirname(path))
@@ -155,6 +159,8 @@ def load_object(target: str) -> Any:
             module = load()
     except (Exception, SystemExit) as error:
         raise BadInputError(f"cannot load {target}: {_describe(error)}") from error
+    if not colon:
+        raise BadInputError(f"an object of {module_name} must be named, got none; {_propose_audits(module, target)}")
     if not hasattr(module, name):
         raise BadInputError(
             unknown(f"object of {module_name}", name, [n for n in vars(module) if not n.startswith("_")])
@@ -180,12 +186,36 @@ def _load(source: StudySource) -> Study:
         else:
             module = import_content(source.content)
             _from_files[module.__name__] = source
-        study = getattr(module, attribute)
     except (Exception, SystemExit) as error:
         raise BadInputError(f"cannot load the study {source.reference}: {_describe(error)}") from error
+    if not hasattr(module, attribute):
+        advice = _propose_audits(module, source.reference) if source.content is not None else "name another object"
+        raise BadInputError(f"{source.reference} must define {attribute} to be a study; {advice}")
+    study = getattr(module, attribute)
     if not isinstance(study, Study):
         raise BadInputError(f"{source.reference} must be a Study, got {type(study).__name__}")
     return study
+
+
+def _propose_audits(module: Any, path: str) -> str:
+    """Return commands that audit the mechanisms and output distributions which a file defines."""
+    # strings: this package must not import mechanisms
+    kinds = {("mechanisms", "Mechanism"): "a mechanism", ("mechanisms", "OutputDistributions"): "output distributions"}
+    named = {
+        name: kinds.get((type(value).__module__.partition(".")[0], type(value).__name__))
+        for name, value in vars(module).items()
+    }
+    found = [
+        f"{name} is {kind}; audit it with: {command('audit', f'{path}:{name}', *_AUDIT)}"
+        for name, kind in named.items()
+        if kind
+    ]
+    if isinstance(vars(module).get("STUDY"), Study):
+        found.append(f"STUDY is a study; run it with: {command('run', path, '--store', 'results.zarr')}")
+    return ", or ".join(found) or "it defines nothing to audit either; 'dpstudies new study NAME' writes an example"
+
+
+_AUDIT = ("--epsilon", "1", "--prior", "1:1", "--n", "20")
 
 
 def _describe(error: BaseException) -> str:

@@ -51,7 +51,7 @@ def audit(
     """Compute exact privacy losses of mechanisms over all neighbours, and compare them with the stated guarantees."""
     from mechanisms.privacy import RELATIONS
     from pipeline.errors import BadInputError, unknown
-    from studies.audits import Question, audit_named, tabulate_audits
+    from studies.audits import Audited, Question, audit_named, tabulate_audits
 
     alpha = parse_numbers("prior", "vector", [prior])[0] if prior else None
     epsilons, orders = parse_numbers("at", "float", at.split(",")), parse_numbers("order", "float", order.split(","))
@@ -59,18 +59,22 @@ def audit(
         raise BadInputError(unknown("relation", relation, RELATIONS))
     question = Question(alpha, n, epsilon, delta, epsilons, orders, RELATIONS[relation])
     audited, left_out = audit_named(mechanism, question)
-    heads, rows = tabulate_audits(audited, question)
-    table = make_table(*heads)
-    for row in rows:
-        table.add_row(*row)
-    print_table(table)
-    broken = [one for one in audited if not one.verdict.holds]
+    exact = [one for one in audited if isinstance(one, Audited)]
+    if exact:
+        heads, rows = tabulate_audits(exact, question)
+        table = make_table(*heads)
+        for row in rows:
+            table.add_row(*row)
+        print_table(table)
+    broken = [one for one in audited if not (one.verdict.holds if isinstance(one, Audited) else one.holds)]
     for line in (
         *(f"omitted: {reason}" for reason in left_out),
         *(f"{one.name}: {one.evidence}" for one in audited),
     ):
         say(line)
-    for compared in dict.fromkeys(one.audit.relation for one in audited):
+    for compared in dict.fromkeys(
+        one.audit.relation if isinstance(one, Audited) else one.compared.relation for one in audited
+    ):
         say(f"neighbours: {compared.value}")
     say(f"audited: {len(audited)}, broken: {len(broken)}")
     raise typer.Exit(1 if broken else 0)

@@ -199,7 +199,7 @@ _PANELS = (
         "prior",
         "accuracy against the prior Beta(a, a), 100 records (P0, Figure 3a)",
         2,
-        (Factor("prior", _PRIORS, "parameter a of the prior Beta(a, a)"),),
+        (Factor("prior", _PRIORS, "parameter a of the prior Beta(a, a)", "float"),),
         (Factor("counts", ((50.0, 50.0),), "true counts", "vector"),),
     ),
     _panel(

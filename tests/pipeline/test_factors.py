@@ -90,6 +90,25 @@ def test_duplicates_are_found_after_the_cast(kind, values):
         Factor("a", values, "", kind)
 
 
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ((10, np.int32(20)), "int"),
+        ((10, 20.0), "float"),
+        (("normal", "exponential"), "str"),
+        (("1", "x"), "str"),
+        (("1", "2.5"), "float"),
+        (((1, 1), [2, 2]), "vector"),
+    ],
+)
+def test_type_is_inferred_from_the_values(values, kind):
+    factor = Factor("a", values, "")
+    assert factor == Factor("a", values, "", kind)
+    assert factor.with_values(values[:1]).kind == kind
+    with pytest.raises(BadInputError, match="a must be a finite number, got True"):
+        Factor("a", (True,), "")
+
+
 def test_values_keep_their_order():
     assert Factor("a", ("3", 1, 2.0), "").values == (3.0, 1.0, 2.0)
 

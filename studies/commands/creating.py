@@ -1,0 +1,53 @@
+"""The commands ``new mechanism`` and ``new study``, which write a running file to start from."""
+
+import keyword
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pipeline.errors import BadInputError, command
+from studies.commands.shared import say
+
+app = typer.Typer(help="Write a running file with comments: a mechanism or a study of your own.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the file without .py, such as my_mechanism.")]
+
+
+@app.command()
+def mechanism(name: Name) -> None:
+    """Write NAME.py with a mechanism that releases counts, and print the command that audits it."""
+    path = _write("mechanism", name)
+    say(f"audit: {command('audit', f'{path}:MECHANISM', '--prior', '1:1', '--n', '20', '--epsilon', '1')}")
+    say(f"compare on simulated data: {command('run', path, '--store', f'{name}.zarr')}")
+
+
+@app.command()
+def study(name: Name) -> None:
+    """Write NAME.py with a study that compares two methods, and print the commands that run and show it."""
+    path = _write("study", name)
+    say(f"run: {command('run', path, '--store', f'{name}.zarr')}")
+    say(f"page: {command('report', f'{name}.zarr')}")
+
+
+def _write(kind: Literal["mechanism", "study"], name: str) -> Path:
+    """Write the template of a kind under a name in the current folder, which must not contain the file."""
+    path = Path(f"{name}.py")
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or name in _TAKEN:
+        raise BadInputError(
+            f"the name must be that of a new Python module, of letters, digits and '_', got {name!r}; e.g. my_{kind}"
+        )
+    template = resources.files("studies.commands").joinpath("templates", f"{kind}.py").read_text()
+    try:
+        with path.open("x") as file:
+            file.write(template.replace("template", name))
+    except FileExistsError:
+        raise BadInputError(f"{path} must not exist, because it would be overwritten; choose another name") from None
+    except OSError as error:
+        raise BadInputError(f"cannot write {path}: {error.strerror}; change to a folder of your own") from error
+    say(f"wrote {path}")
+    return path
+
+
+_TAKEN = ("mechanisms", "pipeline", "studies")  # a file with one of these names would hide the package

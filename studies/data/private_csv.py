@@ -1,0 +1,114 @@
+"""Columns of a user's CSV file of private records, for releases: no message contains a value of the file.
+
+An error about the values reveals that a row is invalid, which no guarantee covers; the messages say so.
+"""
+
+import errno
+import math
+import operator
+import os
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.errors import BadInputError, unknown
+
+NOT_PUBLIC = "this message depends on the records: do not publish it"
+"""Warning at the end of messages about the values of a file."""
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "=": operator.eq,
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Condition on one column, such as ``age>=65``."""
+
+    text: str
+    column: str
+    sign: str
+    value: str
+
+    def holds(self, path: str) -> np.ndarray:
+        """Return a mask of the rows of a file that satisfy the condition, shape (n,)."""
+        number, compare = _number(self.value), _OPERATORS[self.sign]
+        if self.sign not in ("=", "!="):
+            return compare(read_numbers(path, self.column), number)
+        words = read_words(path, self.column)
+        equal = (words == self.value).to_numpy()
+        if number is not None:
+            equal = equal | (pd.to_numeric(words, errors="coerce") == number).to_numpy()
+        return equal if self.sign == "=" else ~equal
+
+
+def parse_condition(text: str) -> Condition:
+    """Return a condition from a text such as ``age>=65``; raise BadInputError for other texts."""
+    found = re.fullmatch(r"([^<>!=]+)(<=|>=|!=|==?|<|>)([^<>=]+)", text)
+    if found is None:
+        raise BadInputError(f"where must have the form COLUMN=VALUE, or !=, <, <=, >, >=, got {text!r}; e.g. 'age>=65'")
+    column, sign, value = (part.strip() for part in found.groups())
+    if sign not in ("=", "==", "!=") and _number(value) is None:
+        raise BadInputError(f"where must compare with a number for {sign}, got {text!r}; e.g. 'age>=65'")
+    return Condition(text, column, sign[:1] if sign == "==" else sign, value)
+
+
+def read_numbers(path: str, column: str) -> np.ndarray:
+    """Return a column of finite numbers, shape (n,)."""
+    numbers = pd.to_numeric(read_words(path, column), errors="coerce").to_numpy(float)
+    _require_all(np.isfinite(numbers), path, column, "a finite number", "convert or remove other rows")
+    return numbers
+
+
+def read_words(path: str, column: str) -> pd.Series:
+    """Return a column as text without surrounding spaces, shape (n,); no field may be empty."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
+            raise OSError(errno.EINVAL, "not a regular file")
+        # the names are read as the first row, whose length is then that of all rows
+        frame = pd.read_csv(
+            path, header=None, dtype=str, keep_default_na=False, skipinitialspace=True, skip_blank_lines=False
+        )
+    except OSError as error:
+        raise BadInputError(f"cannot read {path}: {error.strerror or 'not readable'}; give a CSV file") from None
+    except Exception as error:  # the message of pandas may contain values
+        raise BadInputError(
+            f"cannot read {path} as CSV ({type(error).__name__}): it must be UTF-8 text with column names in the first "
+            "row and the same number of comma-separated fields in every row"
+        ) from None
+    names = [str(name).strip() for name in frame.iloc[0]]
+    if column not in names:
+        raise BadInputError(unknown(f"column of {path}", column, names))
+    if names.count(column) > 1:
+        raise BadInputError(f"{path}: column names must be unique, got {column!r} twice; rename one")
+    words = frame.iloc[1:, names.index(column)].fillna("").str.strip()
+    if not len(words):
+        raise BadInputError(f"{path} must have at least one row below the names, got none")
+    _require_all((words != "").to_numpy(), path, column, "present in every row", "impute or remove missing values")
+    return words
+
+
+def _require_all(valid: np.ndarray, path: str, column: str, what: str, advice: str) -> None:
+    if not valid.all():
+        raise BadInputError(
+            f"{path}: column {column!r} must be {what}, got something else in data row {valid.argmin() + 1}; {advice} "
+            f"({NOT_PUBLIC})"
+        )
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,120 @@
+"""Tests of mechanisms from a distribution of noise, and of mechanisms that can only be sampled."""
+
+import cloudpickle
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from mechanisms import MECHANISMS, Guarantee, Mechanism, audit_counts, geometric_counts, noise_mechanism
+from mechanisms.conjugate import enumerate_candidates
+from mechanisms.counts.noise_mechanism import REACH
+from tests.statistical import assert_frequencies
+
+GEOMETRIC = noise_mechanism("mine", log_pmf=lambda z, epsilon: -abs(z) * epsilon / 2, guarantee=Guarantee)
+
+
+def skewed(z, epsilon):
+    """Return asymmetric noise: −1 with probability ½, 0 with ¼, 2 with ¼, unnormalised."""
+    return np.select([z == -1, (z == 0) | (z == 2)], [np.log(2.0) + 7, 7.0], -np.inf)
+
+
+@pytest.mark.parametrize("counts", [(3, 5), (0, 9), (2, 1, 3), (0, 0, 4, 1)])
+def test_geometric_noise_gives_the_release_of_the_registered_mechanism(counts):
+    mine = GEOMETRIC.build(np.ones(len(counts)), counts, 0.7)
+    theirs = geometric_counts(np.ones(len(counts)), counts, 2 / 0.7)
+    np.testing.assert_allclose(mine.log_pmf(), theirs.log_pmf(), rtol=1e-11)
+    assert mine.expected_hellinger() == pytest.approx(theirs.expected_hellinger(), rel=1e-11)
+    uniforms = np.random.default_rng(1).random((2000, len(counts) - 1))
+    assert np.array_equal(mine.from_uniforms(uniforms), theirs.from_uniforms(uniforms))
+
+
+def test_pmf_of_asymmetric_noise_equals_enumeration():
+    counts, n = (1, 2, 1), 4
+    release = noise_mechanism("skewed", log_pmf=skewed).build(np.ones(3), counts, 1.0)
+    expected = dict.fromkeys(map(tuple, enumerate_candidates(n, 3).tolist()), 0.0)
+    noise = {-1: 0.5, 0: 0.25, 2: 0.25}
+    for first, p in noise.items():
+        for second, q in noise.items():
+            a = min(max(counts[0] + first, 0), n)
+            b = min(max(counts[1] + second, 0), n - a)
+            expected[a, b, n - a - b] += p * q
+    np.testing.assert_allclose(release.pmf(), list(expected.values()), atol=1e-13)
+    draws = release.sample(np.random.default_rng(2), 20_000)
+    places = [list(expected).index(tuple(draw)) for draw in draws.tolist()]
+    frequencies = np.bincount(places, minlength=len(expected))
+    possible = release.pmf() > 0
+    assert frequencies[~possible].sum() == 0
+    assert_frequencies(frequencies[possible], release.pmf()[possible])
+    with pytest.raises(AssertionError):
+        assert_frequencies(frequencies[possible], np.roll(release.pmf()[possible], 1))
+
+
+def test_draws_invert_the_distribution_function():
+    """The noise is the smallest z with F(z) > u, also at the ends of the steps of F."""
+    release = noise_mechanism("skewed", log_pmf=skewed).build(np.ones(2), (10, 10), 1.0)
+    u = np.array([[0.0], [0.25], [0.499], [0.5001], [0.7499], [0.7501], [1 - 2.0**-53]])
+    assert release.from_uniforms(u)[:, 0].tolist() == [9, 9, 9, 10, 10, 12, 12]
+
+
+def test_audit_finds_the_loss_of_noise_that_is_too_small():
+    """The exact loss of discrete noise with tails 1/z² at k = 2 is the largest log ratio of its probabilities."""
+    heavy = noise_mechanism("heavy", log_pmf=lambda z, epsilon: -2 * np.log(1 + epsilon * abs(z)))
+    found = audit_counts(heavy, [1, 1], n=12, epsilon=1.0)
+    z = np.arange(-REACH, REACH + 1)
+    log_pmf = -2 * np.log(1.0 + abs(z))
+    log_pmf -= special.logsumexp(log_pmf)
+    assert found.epsilon == pytest.approx(2 * np.log(2), rel=1e-12)
+    assert found.check(heavy.guarantee(1.0)).holds is False
+    assert found.check(Guarantee(1.4)).holds
+    release = heavy.build([1, 1], (3, 9), 1.0)
+    assert release.pmf()[12] == pytest.approx(np.exp(log_pmf[z >= 9]).sum(), rel=1e-9)  # enumerated from (0, n)
+
+
+@pytest.mark.parametrize(
+    "log_pmf",
+    [lambda z, e: 0.0, lambda z, e: np.full(z.shape, np.nan), lambda z, e: np.full(z.shape, -np.inf)],
+    ids=["shape", "NaN", "impossible"],
+)
+def test_invalid_log_pmf_is_refused_on_one_line(log_pmf):
+    with pytest.raises(ValueError, match="log_pmf must return 200,001 log probabilities") as caught:
+        noise_mechanism("wrong", log_pmf=log_pmf).build([1, 1], [1, 1], 1.0)
+    assert "\n" not in str(caught.value)
+
+
+def test_noise_mechanism_states_a_conjecture_by_default_and_limits_n():
+    mine = noise_mechanism("mine", log_pmf=skewed)
+    assert str(mine.guarantee(1.0)) == "1-DP, conjectured"
+    assert (mine.supports(REACH, 2), mine.supports(REACH + 1, 2)) == (True, False)
+    assert cloudpickle.loads(cloudpickle.dumps(mine)).name == "mine"
+
+
+def binomial(rng, counts, epsilon, delta, size):
+    first = rng.binomial(counts.sum(), 0.5, size)
+    return np.column_stack([first, counts.sum() - first])
+
+
+def test_sampler_gives_releases_that_do_not_depend_on_their_batch():
+    mechanism = Mechanism("draws", sampler=binomial, guarantee=lambda epsilon, delta: Guarantee(epsilon))
+    release = mechanism.build([1, 1], [7, 3], 1.0)
+    uniforms = np.random.default_rng(1).random((3000, 1))
+    whole = release.from_uniforms(uniforms)
+    assert np.array_equal(whole[7:9], release.from_uniforms(uniforms[7:9]))
+    for draws in (whole, release.sample(np.random.default_rng(3), 3000)):
+        assert_frequencies(np.bincount(draws[:, 0], minlength=11), stats.binom.pmf(np.arange(11), 10, 0.5))
+    assert str(release.guarantee) == "1-DP"
+    for compute in (release.log_pmf, release.expected_hellinger):
+        with pytest.raises(ValueError, match="can only be sampled"):
+            compute()
+
+
+@pytest.mark.parametrize("drawn", [[[1.0, 9.0]], [[1, 8]], [[-1, 11]], [1, 9]], ids=["dtype", "sum", "sign", "shape"])
+def test_invalid_draws_of_a_sampler_are_refused(drawn):
+    mechanism = Mechanism("draws", sampler=lambda *args: np.array(drawn), guarantee=lambda epsilon, delta: None)
+    with pytest.raises(ValueError, match="a sampler must return integers >= 0"):
+        mechanism.build([1, 1], [7, 3], 1.0).sample(np.random.default_rng(1), 1)
+
+
+def test_mechanism_without_release_and_sampler_is_refused():
+    with pytest.raises(ValueError, match="must have a release or a sampler"):
+        Mechanism("none", guarantee=lambda epsilon, delta: None).build([1, 1], [1, 1], 1.0)
+    assert all(mechanism.sampler is None for mechanism in MECHANISMS.values())

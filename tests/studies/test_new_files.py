@@ -1,0 +1,136 @@
+"""Tests of the command ``new``, of mechanisms that can only be sampled, and of files of the wrong kind."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mechanisms import audit_counts
+from pipeline.declare.source import load_object
+
+AT = ("--prior", "1:1", "--n", "20", "--epsilon", "1")
+DRAWS = """
+import numpy as np
+from mechanisms import Guarantee, Mechanism
+
+def draw(scale):
+    def sample(rng, counts, epsilon, delta, size):
+        first = np.clip(np.rint(counts[0] + rng.laplace(scale=scale / epsilon, size=size)), 0, counts.sum()).astype(int)
+        return np.column_stack([first, *[0 * first] * (counts.size - 2), counts.sum() - first])
+
+    return sample
+
+GOOD = Mechanism("good", sampler=draw(1), guarantee=lambda epsilon, delta: Guarantee(epsilon))
+BAD = Mechanism("bad", sampler=draw(0.8), guarantee=lambda epsilon, delta: Guarantee(epsilon))
+SILENT = Mechanism("silent", sampler=draw(1), guarantee=lambda epsilon, delta: None)
+"""
+
+
+def follow(command, out, verb):
+    """Run the printed command with a verb, such as ``run``."""
+    (line,) = re.findall(rf": dpstudies ({verb} .*)", out)
+    return command(*line.split())
+
+
+def test_new_mechanism_is_audited_and_compared_without_editing(command):
+    code, out, err = command("new", "mechanism", "mine")
+    assert (code, err) == (0, "")
+    assert len(Path("mine.py").read_text().splitlines()) <= 40
+    assert "within" in follow(command, out, "audit")[1]
+    mechanism = load_object("mine.py:MECHANISM")
+    assert mechanism.name == "mine"
+    for k in (2, 3):
+        assert audit_counts(mechanism, [1] * k, n=8, epsilon=1.0).check(mechanism.guarantee(1.0)).holds
+    code, out, _ = command("run", "mine.py", "--store", "m.zarr", "--trials", 20, "--set", "n=20")
+    assert code == 0
+    shown = command("summarise", "m.zarr")[1]
+    assert "mine" in shown
+    assert "hamming-exact" in shown
+
+
+def test_new_study_runs_to_a_page_without_editing(command):
+    code, out, err = command("new", "study", "mine")
+    assert (code, err) == (0, "")
+    assert len(Path("mine.py").read_text().splitlines()) <= 40
+    (line,) = re.findall(r": dpstudies (run .*)", out)
+    assert command(*line.split(), "--trials", 30)[0] == 0
+    assert follow(command, out, "report")[0] == 0
+    assert "Mean against median" in Path("mine.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["1st", "my-study", "class", "pipeline", "../x", ""])
+def test_names_that_are_no_new_module_are_refused(command, name):
+    code, out, err = command("new", "study", name)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "the name must be that of a new Python module" in err
+    assert list(Path().iterdir()) == []
+
+
+def test_existing_file_is_kept(command):
+    Path("mine.py").write_text("mine = 1\n")
+    code, _, err = command("new", "mechanism", "mine")
+    assert (code, "mine.py must not exist" in err) == (2, True)
+    assert Path("mine.py").read_text() == "mine = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("GOOD", 0, "which does not contradict 1-DP"),
+        ("BAD", 1, "which BREAKS 1-DP"),
+        ("SILENT", 0, "does not contradict"),
+    ],
+)
+def test_audit_bounds_the_loss_of_a_sampler(command, name, code, words):
+    """Rounded Laplace noise on one of two counts loses exactly its ε; a scale 20 % too small loses 1.25·ε."""
+    Path("draws.py").write_text(DRAWS)
+    found, out, err = command("audit", f"draws.py:{name}", *AT)
+    assert (found, err) == (code, "")
+    assert words in out
+    assert out.endswith(f"audited: 1, broken: {code}\n")
+    bound = float(re.search(r"at least ([\d.]+) ", out)[1])
+    assert bound <= (1.25 if name == "BAD" else 1.0)
+    assert bound > (1.0 if name == "BAD" else 0.7)
+    assert out == command("audit", f"draws.py:{name}", *AT)[1]
+
+
+def test_audit_shows_samplers_beside_exact_audits(command):
+    Path("draws.py").write_text(DRAWS)
+    code, out, _ = command("audit", "geometric", "draws.py:GOOD", *AT)
+    assert (code, out.count("1-DP")) == (0, 2)
+    assert "relation must be replace-one" in command("audit", "draws.py:GOOD", *AT, "--relation", "add-remove")[2]
+
+
+def test_file_of_the_wrong_kind_names_the_right_command(command):
+    Path("draws.py").write_text(DRAWS)
+    Path("empty.py").write_text("x = 1\n")
+    command("new", "study", "mine")
+    for words, part in [
+        (("run", "draws.py", "--store", "s.zarr"), "GOOD is a mechanism; audit it with: dpstudies audit /"),
+        (("audit", "draws.py", *AT), "BAD is a mechanism; audit it with: dpstudies audit draws.py:BAD --epsilon 1"),
+        (("audit", "mine.py", *AT), "STUDY is a study; run it with: dpstudies run mine.py --store results.zarr"),
+        (
+            ("run", "empty.py", "--store", "s.zarr"),
+            "must define STUDY to be a study; it defines nothing to audit either",
+        ),
+    ]:
+        code, out, err = command(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert part in err
+    assert not Path("s.zarr").exists()
+
+
+def test_file_that_hides_the_pipeline_is_named_and_the_command_works_beside_it(tmp_path):
+    (tmp_path / "pipeline.py").write_text("x = 1\n")
+    (tmp_path / "mine.py").write_text("from studies import STUDIES\n")
+    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    found = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert found.stderr.splitlines()[-1] == (
+        f"ImportError: {tmp_path}/pipeline.py hides the package pipeline of dpstudies; rename it, or run elsewhere"
+    )
+    program = Path(sys.executable).with_name("dpstudies")
+    found = subprocess.run([program, "list"], cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert (found.returncode, "hellinger-accuracy" in found.stdout) == (0, True)

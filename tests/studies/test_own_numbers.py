@@ -1,0 +1,342 @@
+"""Tests of the commands that release a user's own numbers, of their ledger, and of their refusals."""
+
+import json
+import re
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mechanisms import posterior_from_release, private_posterior
+from mechanisms.noise import Noise
+from pipeline.errors import BadInputError
+from studies import estimates
+from studies.commands import estimating
+from studies.commands.headings import OWN_NUMBERS
+from studies.data.ledger_file import LedgerFile
+from studies.data.private_csv import parse_condition, read_numbers, read_words
+from studies.estimates import Spending, encode_bins, encode_categories, estimate_count, estimate_histogram
+from tests.statistical import assert_mean_within
+
+SECRET = "48151.62342"
+COLOURS = ["red", "green", "blue", "mauve"]
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Return a CSV file of 40 private records."""
+    rng = np.random.default_rng(1)
+    incomes, ages = rng.lognormal(10.4, 0.6, 40).round(2), rng.integers(18, 90, 40)
+    rows = (f"{income},{age},{COLOURS[j % 4]}" for j, (income, age) in enumerate(zip(incomes, ages, strict=True)))
+    path = tmp_path / "people.csv"
+    path.write_text("income, age, colour\n" + "\n".join(rows) + "\n")
+    return path
+
+
+MEAN = ("mean", "people.csv", "--column", "income", "--range", "0:200000")
+COUNT = ("count", "people.csv", "--where", "age>=65")
+PROPORTION = ("proportion", "people.csv", "--where", "colour=red")
+HISTOGRAM = ("histogram", "people.csv", "--column", "colour", "--categories", "red,green")
+
+
+def numbers(out):
+    """Return the numbers in the rows of the printed table, by label."""
+    rows = re.findall(r"^(.+?) +(-?[\d,.]+) +(-?[\d,.]+) +(-?[\d,.]+) *$", out, re.MULTILINE)
+    return {label.strip(): [float(value.replace(",", "")) for value in values] for label, *values in rows}
+
+
+@pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM], ids=lambda words: words[0])
+def test_release_prints_interval_guarantee_and_ledger_and_draws_a_plot(command, file, words):
+    code, out, err = command(*words, "--epsilon", 2, "--ledger", "l", "--budget", 3, "--yes", "--plot", "p.svg")
+    assert (code, err) == (0, "")
+    assert all(low <= estimate <= high for estimate, low, high in numbers(out).values())
+    assert "guarantee: 2-DP (proved)\n" in out
+    assert "neighbours: one row is replaced; the number of rows, 40, is public\n" in out
+    assert out.endswith("ledger: l, 1 of the budget left\nplot: p.svg\n")
+    assert Path("p.svg").read_text().startswith("<svg")
+    entries = [json.loads(line) for line in Path("l").read_text().splitlines()]
+    assert [entry.get("budget", entry.get("epsilon")) for entry in entries] == [3, 2]
+    code, out, err = command(*words, "--epsilon", 1.001, "--ledger", "l", "--yes")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "epsilon must be at most 1, the rest of the budget of 3 in the ledger l, got 1.001" in err
+    assert len(Path("l").read_text().splitlines()) == 2
+
+
+def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
+    first = command(*MEAN, "--epsilon", 2, "--seed", 5, "--ledger", "l", "--budget", 1, "--unit", "EUR")
+    assert first[0] == 0
+    assert first[1] == command(*MEAN, "--epsilon", 2, "--seed", 5, "--unit", "EUR")[1]
+    assert not Path("l").exists()
+    assert "guarantee: none: a rehearsal" in first[1]
+    assert first[1].startswith("mean of income (EUR)")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*MEAN[:4], "--yes"), "range must be given, got none; choose it without looking at the records"),
+        ((*MEAN[:4], "--range", "5:1", "--yes"), "range must be LOW:HIGH with LOW < HIGH, got 5:1"),
+        (
+            (*MEAN[:3], "colour", *MEAN[4:], "--yes"),
+            "column 'colour' must be a finite number, got something else in data",
+        ),
+        ((*MEAN[:3], "incme", *MEAN[4:], "--yes"), "unknown column of people.csv 'incme'; did you mean income?"),
+        (("mean", "none.csv", *MEAN[2:], "--yes"), "cannot read none.csv: No such file or directory"),
+        (("mean", ".", *MEAN[2:], "--yes"), "cannot read .: not a regular file"),
+        (
+            ("mean", "missing.csv", *MEAN[2:], "--yes"),
+            "column 'income' must be present in every row, got something else",
+        ),
+        (("mean", "short.csv", *MEAN[2:], "--yes"), "cannot read short.csv as CSV (ParserError)"),
+        (("mean", "bytes.csv", *MEAN[2:], "--yes"), "cannot read bytes.csv as CSV (UnicodeDecodeError)"),
+        ((*MEAN, "--plot", "p.gif", "--yes"), "plot must be a .svg or .png file in an existing folder, got p.gif"),
+        ((*MEAN, "--budget", "3", "--yes"), "--ledger must be given with --budget, got a budget of 3 alone"),
+        ((*MEAN, "--ledger", "l", "--yes"), "--budget must be given for the new ledger l, got none"),
+        ((*MEAN, "--ledger", "l", "--budget", "much", "--yes"), "budget must be a number > 0, got 'much'"),
+        ((*MEAN, "--ledger", "l", "--budget", "-1", "--yes"), "budget must be finite and > 0, got -1"),
+        ((*MEAN, "--ledger", ".", "--budget", "3", "--yes"), "cannot use the ledger .: Is a directory"),
+        (MEAN, "a release must be confirmed, but there is no terminal to ask; pass --yes"),
+        (("count", "people.csv"), "where must be given, got none: the number of all rows is public"),
+        (("count", "people.csv", "--where", "age"), "where must have the form COLUMN=VALUE, or !=, <, <=, >, >=, got"),
+        (("count", "people.csv", "--where", "age>old"), "where must compare with a number for >, got 'age>old'"),
+        (HISTOGRAM[:4], "either --categories or --edges must be given, got neither"),
+        ((*HISTOGRAM[:4], "--categories", "a,a"), "categories must be distinct names, got 'a,a'"),
+        (
+            ("histogram", "people.csv", "--column", "age", "--edges", "40:20"),
+            "edges must be ascending numbers, got 40:20",
+        ),
+    ],
+)
+def test_bad_input_is_refused_on_one_line_before_anything_is_spent(command, file, words, message):
+    Path("missing.csv").write_text(f"income\n{SECRET}\n\n")
+    Path("short.csv").write_text(f"income,age\n{SECRET},1,2\n")
+    Path("bytes.csv").write_bytes(b"income\n\xff\n")
+    code, out, err = command(*words, "--epsilon", 1)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert SECRET not in err
+    assert not Path("l").exists()
+
+
+def test_epsilon_and_sizes_are_refused_before_the_ledger_is_written(command, file):
+    for epsilon in (0, -1, "nan", "inf", 1e-9):
+        code, out, err = command(*MEAN, "--epsilon", epsilon, "--ledger", "l", "--budget", 3, "--yes")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert not Path("l").exists()
+
+
+def test_answer_on_the_terminal_decides(command, file, monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer in (False, True):
+        monkeypatch.setattr(estimating.typer, "confirm", lambda question, err, answer=answer: answer)
+        code, _, err = command(*COUNT, "--epsilon", 1)
+        assert code == (0 if answer else 2)
+        assert ("nothing was released" in err) is not answer
+
+
+def test_no_message_of_the_release_contains_a_private_value(command, tmp_path):
+    (tmp_path / "people.csv").write_text(f"income\n{SECRET}\nfifteen\n")
+    assert "fifteen" not in command(*MEAN, "--epsilon", 1, "--yes")[2]
+    assert "do not publish" in command(*MEAN, "--epsilon", 1, "--yes")[2]
+
+
+def test_help_lists_the_commands_under_one_heading(command):
+    section = command("--help")[1].split(f"{OWN_NUMBERS}:\n")[1]
+    assert [line.split()[0] for line in section.splitlines()] == [
+        "mean",
+        "proportion",
+        "histogram",
+        "count",
+        "partition",
+    ]
+
+
+def test_posterior_of_a_count_equals_enumeration():
+    """The posterior given y is ∝ exp(−|y − c|·ε) on 0, …, n; intervals have the exact probability of at least 95 %."""
+    holds = np.arange(30) < 12
+    found = estimate_count(holds, "x", Spending(0.4, seed=3))
+    y, c = found.posterior.release[0], np.arange(31)
+    pmf = np.exp(-0.4 * abs(y - c))
+    pmf /= pmf.sum()
+    _, mean, low, high = found.rows[0]
+    assert mean == pytest.approx(pmf @ c, rel=1e-12)
+    assert pmf[c < low].sum() <= 0.025 < pmf[c <= low].sum()
+    assert pmf[c < high].sum() < 0.975 <= pmf[c <= high].sum()
+    assert found.density @ np.diff(found.edges) == pytest.approx(1.0, abs=2e-3)
+
+
+def test_intervals_of_counts_cover_the_count():
+    """Given a uniform count, Bayesian intervals contain it with the posterior probability of the interval."""
+    rng = np.random.default_rng(4)
+    inside, stated = [], []
+    for seed in range(400):
+        count = int(rng.integers(0, 51))
+        found = estimate_count(np.arange(50) < count, "x", Spending(0.5, seed=seed))
+        c, (_, _, low, high) = np.arange(51), found.rows[0]
+        pmf = np.exp(Noise("laplace", 2.0).log_weight(found.posterior.release[0] - c))
+        inside.append(low <= count <= high)
+        stated.append(pmf[(c >= low) & (c <= high)].sum() / pmf.sum())
+    difference = np.array(inside) - np.array(stated)
+    assert_mean_within(difference, 0.0)
+    with pytest.raises(AssertionError):
+        assert_mean_within(difference, 0.1)
+
+
+def test_undeclared_categories_and_outer_bins_keep_every_row(file):
+    codes, labels = encode_categories(read_words(str(file), "colour"), ["red", "green"])
+    assert (labels, np.bincount(codes).tolist()) == (("red", "green", "other"), [10, 10, 20])
+    assert encode_categories(read_words(str(file), "colour"), ["other", "red"])[1] == ("other", "red")
+    codes, labels = encode_bins(np.array([-1.0, 0.0, 9.9, 10.0, 25.0]), [0.0, 10.0])
+    assert (labels, codes.tolist()) == (("< 0", "0 to 10", ">= 10"), [0, 1, 1, 2, 2])
+    found = estimate_histogram(codes, labels, "x", Spending(50.0, seed=1))
+    assert [row[0] for row in found.rows] == list(labels)
+    assert sum(row[1] for row in found.rows) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=1", [1, 0, 0]),
+        ("a == 1.0", [1, 0, 0]),
+        ("a!=1", [0, 1, 1]),
+        ("a<2", [1, 0, 0]),
+        ("a<=2", [1, 1, 0]),
+        ("a>2", [0, 0, 1]),
+        ("a>=2", [0, 1, 1]),
+        ("b=x", [1, 0, 0]),
+        ("b!=x", [0, 1, 1]),
+    ],
+)
+def test_conditions_select_rows(tmp_path, text, expected):
+    (tmp_path / "f.csv").write_text("a,b\n1,x\n2, y\n3.5,1\n")
+    assert parse_condition(text).holds(str(tmp_path / "f.csv")).astype(int).tolist() == expected
+
+
+def test_numbers_are_read_without_shifted_or_lost_rows(tmp_path):
+    path = tmp_path / "f.csv"
+    path.write_text('a, b\n1,"2"\n 3e2 ,4\n')
+    assert (read_numbers(str(path), "a").tolist(), read_numbers(str(path), "b").tolist()) == ([1, 300], [2, 4])
+    for text in ("a\n1\n\n2\n", "a,b\n1\n2,3\n", "a\n1\ninf\n", "a\n1\nNA\n"):
+        path.write_text(text)
+        with pytest.raises(BadInputError, match="in data row"):
+            read_numbers(str(path), "b" if "b" in text else "a")
+
+
+def test_ledger_adds_decimals_exactly(tmp_path):
+    ledger = LedgerFile(str(tmp_path / "l"), Decimal("0.3"))
+    for _ in range(3):
+        ledger.spend(0.1, "x")  # in doubles 0.1 + 0.1 + 0.1 > 0.3
+    assert ledger.check() == 0
+    with pytest.raises(BadInputError, match="nothing was released"):
+        ledger.spend(1e-12, "x")
+    with pytest.raises(BadInputError, match=r"budget must be 0\.3, .* got 4; omit --budget"):
+        LedgerFile(str(tmp_path / "l"), Decimal(4)).check()
+
+
+def test_ledger_keeps_every_complete_entry_after_a_crash_at_any_byte(tmp_path):
+    """A cut off entry is dropped, as its noise was not drawn; an entry without its line end is counted."""
+    path = tmp_path / "l"
+    ledger = LedgerFile(str(path), Decimal(3))
+    ledger.spend(1.0, "first")
+    before = path.read_bytes()
+    ledger.spend(1.0, "second")
+    after = path.read_bytes()
+    for size in range(len(before), len(after) + 1):
+        path.write_bytes(after[:size])
+        complete = size >= len(after) - 1
+        assert ledger.check() == (1 if complete else 2)
+        ledger.spend(1.0, "third")
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [line.get("release") for line in lines] == [None, "first", *["second"] * complete, "third"]
+
+
+@pytest.mark.parametrize(
+    "text", ["{}\n", '{"epsilon": 1}\n', '{"budget": 3}\n{"epsilon": -1}\n', '{"budget": 3}\n[]\n', '{"budget": NaN}\n']
+)
+def test_damaged_ledger_is_refused(tmp_path, text):
+    path = tmp_path / "l"
+    path.write_text(text + '{"epsilon": 1}\n')
+    with pytest.raises(BadInputError, match=r"line \d of the ledger"):
+        LedgerFile(str(path)).spend(0.5, "x")
+    assert path.read_text() == text + '{"epsilon": 1}\n'
+
+
+SPEND = """
+import sys
+from decimal import Decimal
+from pipeline.errors import BadInputError
+from studies.data.ledger_file import LedgerFile
+
+for _ in range(10):
+    try:
+        LedgerFile(sys.argv[1], Decimal(5)).spend(0.25, "x")
+        print("spent")
+    except BadInputError:
+        pass
+"""
+
+
+def test_processes_do_not_exceed_the_budget_together(tmp_path):
+    path = str(tmp_path / "l")
+    started = [
+        subprocess.Popen([sys.executable, "-c", SPEND, path], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+        for _ in range(3)
+    ]
+    assert sum(process.communicate(timeout=60)[0].count(b"spent") for process in started) == 20
+    assert LedgerFile(path).check() == 0
+
+
+def test_ledger_is_on_disk_before_noise_is_drawn(monkeypatch, tmp_path):
+    ledger, seen = LedgerFile(str(tmp_path / "l"), Decimal(1)), []
+
+    def draw(*arguments):
+        seen.append((tmp_path / "l").read_text())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mechanisms.inference.publish.integer_laplace", draw)
+    with pytest.raises(KeyboardInterrupt):
+        private_posterior(3, "binomial", (1, 1), 0.5, n=10, before_release=lambda: ledger.spend(0.5, "x"))
+    assert '"epsilon": 0.5' in seen[0]
+
+
+def test_exception_of_the_ledger_prevents_the_release(monkeypatch):
+    monkeypatch.setattr("mechanisms.inference.publish.integer_laplace", None)  # a call would fail with TypeError
+    with pytest.raises(BadInputError, match="exhausted"):
+        private_posterior(3, "binomial", (1, 1), 0.5, n=10, before_release=_raise)
+
+
+def _raise():
+    raise BadInputError("exhausted")
+
+
+def test_missing_opendp_is_refused_before_the_question(monkeypatch, command, file):
+    def absent():
+        raise ModuleNotFoundError("OpenDP must be installed")
+
+    monkeypatch.setattr(estimates, "require_opendp", absent)
+    code, _, err = command(*COUNT, "--epsilon", 1, "--yes")
+    assert (code, err) == (2, "dpstudies: OpenDP must be installed\n")
+
+
+def test_labels_and_units_reach_arviz_and_plots():
+    rng = np.random.default_rng(1)
+    posterior = posterior_from_release([41, 39, 22], "multinomial", (1, 1, 1), n=100, epsilon=1.0)
+    named = posterior.labelled(["red", "green", "blue"])
+    assert named.to_arviz(rng).posterior.theta.sel(category="green").sizes == {"chain": 4, "draw": 1000}
+    assert [axes.get_xlabel() for axes in named.plot().axes] == ["red", "green", "blue"]
+    records = np.linspace(0, 1, 30)
+    both = private_posterior(
+        records, "normal-unknown-variance", epsilon=5.0, bounds=(0, 1), outside="clamp", rehearsal_seed=1
+    ).labelled(["mean income", "variance"], "EUR")
+    found = both.to_arviz().posterior
+    assert (found["mean"].attrs, found["variance"].attrs["units"]) == (
+        {"long_name": "mean income", "units": "EUR"},
+        "EUR²",
+    )
+    assert [axes.get_xlabel() for axes in both.plot().axes] == ["mean income (EUR)", "variance (EUR²)"]
+    for labels in (["a"], ["a", "a", "b"], "abc", [1, 2, 3]):
+        with pytest.raises(ValueError, match="labels must be 3 distinct strings"):
+            posterior.labelled(labels)
