@@ -17,6 +17,7 @@ from typing import Any
 import xarray as xr
 
 from mechanisms.counts.registry import MECHANISMS
+from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.metadata import Entry, Style
@@ -222,7 +223,7 @@ METHOD_STYLES = _styles(INFERENCE_METHODS)
 RENYI_STYLES = _styles(RENYI_SAMPLERS, GAUSSIAN_MECHANISMS, **{"true-posterior": _REFERENCE})
 """Looks of posterior sampling from exponential families."""
 
-GLM_STYLES = _styles(GLM_MECHANISMS)
+GLM_STYLES = _styles(GLM_MECHANISMS, GLM_CHAINS)
 """Looks of posterior sampling in regression."""
 
 PARTITION_STYLES = _styles(PROBABILITY_METHODS, QUANTILE_METHODS, full=_REFERENCE)
