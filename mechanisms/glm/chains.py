@@ -97,7 +97,7 @@ def private_chain(
     ...     chain = private_chain(name, n=2784, d=9, beta=0.001, epsilon=1.0, delta=1e-6)
     ...     print(name, chain.n_steps, chain.guarantee)
     langevin-last 477 0.236704-GDP
-    langevin 40 0.236704-GDP
-    penalty 40 0.236704-GDP
+    langevin 20 0.236704-GDP
+    penalty 20 0.236704-GDP
     """
     return find_entry(GLM_CHAINS, name).plan(n, d, beta, epsilon, delta, norm_bound)

@@ -121,10 +121,13 @@ class LangevinChain:
             factor = min(math.tanh(-0.5 * self.n_steps * math.log1p(-gap)) * (2.0 - gap) / gap, factor)
         return GaussianGuarantee(self.norm_bound * self.power * math.sqrt(self.step * factor))
 
-    def sample(self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1) -> Array:
-        """Return the published iterates of independent chains, shape (n_chains, n_steps or 1, d).
+    def sample(
+        self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1, *, every: int = 1
+    ) -> Array:
+        """Return published iterates of independent chains, shape (n_chains, n_steps // every or 1, d).
 
-        `design` has shape (n, d), with rows of norm ≤ `norm_bound`, and `labels` are 0 or 1, shape (n,).
+        `design` has shape (n, d), with rows of norm ≤ `norm_bound`, and `labels` are 0 or 1, shape (n,). Of all
+        published iterates, those at multiples of `every` are returned.
 
         Privacy
         -------
@@ -135,11 +138,13 @@ class LangevinChain:
             raise ValueError(f"records must be {self.n}, as the plan states, got {len(X)}; plan for their number")
         n_chains = validate_integer("n_chains", n_chains)
         weights = np.zeros((n_chains, X.shape[1]))
-        iterates = np.empty((n_chains, 1 if self.last_only else self.n_steps, X.shape[1]))
-        for step in range(self.n_steps):
+        every = self.n_steps if self.last_only else validate_integer("every", every)
+        iterates = np.empty((n_chains, self.n_steps // every, X.shape[1]))
+        for step in range(1, self.n_steps + 1):
             moved = weights + self.step / 2 * self.drift(weights, X, y)
             weights = moved + math.sqrt(self.step) * rng.standard_normal(weights.shape)
-            iterates[:, 0 if self.last_only else step] = weights
+            if step % every == 0:
+                iterates[:, step // every - 1] = weights
         return iterates
 
     def drift(self, weights: Array, design: Array, labels: Array) -> Array:
@@ -248,7 +253,7 @@ def published_langevin(
     """Return the chain ``langevin``, all of whose iterates together are (ε, δ)-DP.
 
     The power is 1. By default, the chain has the smallest number of steps that spend the budget at a step size of at
-    most 1/(κ + M). Other arguments are as in `last_langevin`.
+    most 2/(κ + M). Other arguments are as in `last_langevin`.
 
     Parameters
     ----------
@@ -266,14 +271,14 @@ def published_langevin(
     --------
     >>> chain = published_langevin(n=2784, beta=0.001, epsilon=1.0, delta=1e-6)
     >>> print(chain.n_steps, chain.guarantee)
-    40 0.236704-GDP
+    20 0.236704-GDP
     """
     mu = gaussian_mu(epsilon, delta) * (1.0 - 1e-12)
     n, precision, norm_bound = _validate_target(n, beta, norm_bound)
     length = (mu / norm_bound) ** 2  # ηT
     if step is None:
         curvature = precision + public_smoothness(n, precision, 1.0, norm_bound)
-        chosen = max(1, math.ceil(length * curvature)) if n_steps is None else validate_integer("n_steps", n_steps)
+        chosen = max(1, math.ceil(length * curvature / 2)) if n_steps is None else validate_integer("n_steps", n_steps)
         return langevin_chain(n, beta, chosen, length / chosen, norm_bound=norm_bound)
     payable = math.floor(length / validate_positive("step", step, "choose a smaller step than 4/(kappa + M)"))
     chosen = payable if n_steps is None else validate_integer("n_steps", n_steps)
@@ -330,8 +335,8 @@ def plan_intervals(chain: LangevinChain, d: int, curvatures: ArrayLike | None = 
     d : int
         Number of weights.
     curvatures : array_like, shape (d,), optional
-        Public curvatures κⱼ of U. By default, all are the largest possible mean κ + nc²/(4d), which bounds the smallest
-        number of effective draws from above.
+        Public curvatures κⱼ of U. By default, they are that of the prior, κ, a lower bound for any data. Their mean is
+        at most κ + ρnc²/(4d).
 
     Returns
     -------
@@ -341,7 +346,7 @@ def plan_intervals(chain: LangevinChain, d: int, curvatures: ArrayLike | None = 
     Raises
     ------
     ValueError
-        If the chain has fewer effective draws in some direction, with their number.
+        If the chain has fewer effective draws in some direction, with the number and its largest value for any data.
 
     Examples
     --------
@@ -349,20 +354,21 @@ def plan_intervals(chain: LangevinChain, d: int, curvatures: ArrayLike | None = 
     >>> plan_intervals(chain, d=9)
     Traceback (most recent call last):
     ...
-    ValueError: intervals need 20 effective draws in each direction, got at most 1.15; use a larger epsilon or one draw
+    ValueError: intervals need 20 effective draws per direction, got 0.0391 (at most 1.19); use a larger epsilon
     """
     d = validate_integer("d", d)
-    bound = chain.precision + chain.power * chain.n * chain.norm_bound**2 / (4.0 * d)
-    curved = np.full(d, bound) if curvatures is None else real_array("curvatures", curvatures)
+    largest = chain.precision + chain.power * chain.n * chain.norm_bound**2 / (4.0 * d)
+    curved = np.full(d, chain.precision) if curvatures is None else real_array("curvatures", curvatures)
     if curved.shape != (d,):
         raise ValueError(f"curvatures must have shape ({d},), got {curved.shape}; pass one per direction")
-    published = GaussianGuarantee(math.sqrt(chain.n_steps * chain.step))  # in units of c²ρ²
-    draws = forecast_draws(curved, published.mu, chain.step)
-    least = 1.0 if chain.last_only else float(draws.min())
-    if least < LEAST_DRAWS:
+    n_steps = 1 if chain.last_only else chain.n_steps
+    mu = math.sqrt(n_steps * chain.step)  # in units of cρ
+    draws, most = (forecast_draws(kappa, mu, chain.step) for kappa in (curved, largest))
+    if draws.min() < LEAST_DRAWS:
+        most = draws.min() if curvatures is not None else most
         raise ValueError(
-            f"intervals need {LEAST_DRAWS:g} effective draws in each direction, got at most {least:.3g}; use a larger "
-            "epsilon or one draw"
+            f"intervals need {LEAST_DRAWS:g} effective draws per direction, got {draws.min():.3g} (at most "
+            f"{most:.3g}); use a larger epsilon"
         )
     return draws
 

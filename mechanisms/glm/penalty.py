@@ -98,10 +98,13 @@ class PenaltyChain:
         """Guarantee of all states together, under replace-one with n public."""
         return GaussianGuarantee(math.sqrt(self.n_steps) / self.noise)
 
-    def sample(self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1) -> Array:
-        """Return the states of independent chains after each step, shape (n_chains, n_steps, d); chains start at 0.
+    def sample(
+        self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1, *, every: int = 1
+    ) -> Array:
+        """Return states of independent chains that start at 0, shape (n_chains, n_steps // every, d).
 
-        `design` has shape (n, d), with rows of norm ≤ `norm_bound`, and `labels` are 0 or 1, shape (n,).
+        `design` has shape (n, d), with rows of norm ≤ `norm_bound`, and `labels` are 0 or 1, shape (n,). Of all
+        published states, those after multiples of `every` steps are returned.
 
         Privacy
         -------
@@ -110,11 +113,13 @@ class PenaltyChain:
         X, y = validate_design(design, labels, self.norm_bound)
         signed = (2.0 * y - 1.0)[:, None] * X
         state = np.zeros((validate_integer("n_chains", n_chains), X.shape[1]))
-        states = np.empty((len(state), self.n_steps, X.shape[1]))
+        every = validate_integer("every", every)
+        states = np.empty((len(state), self.n_steps // every, X.shape[1]))
         here = log_likelihoods(signed, state)
-        for step in range(self.n_steps):
+        for step in range(1, self.n_steps + 1):
             state, here = self.step(rng, signed, state, here)
-            states[:, step] = state
+            if step % every == 0:
+                states[:, step // every - 1] = state
         return states
 
     def step(self, rng: np.random.Generator, signed: Array, state: Array, here: Array) -> tuple[Array, Array]:
@@ -147,14 +152,16 @@ def published_penalty(
     --------
     >>> chain = published_penalty(n=2784, d=9, beta=0.001, epsilon=1.0, delta=1e-6)
     >>> print(chain.n_steps, chain.guarantee)
-    40 0.236704-GDP
+    20 0.236704-GDP
     """
     mu = gaussian_mu(epsilon, delta) * (1.0 - 1e-12)
     n, d = validate_size(n), validate_integer("d", d)
     precision = n * validate_positive("beta", beta, "choose it independently of the data")
     c = validate_positive("norm_bound", norm_bound, "choose it independently of the data")
     curvature = precision + public_smoothness(n, precision, 1.0, c)
-    chosen = max(1, math.ceil((mu / c) ** 2 * curvature)) if n_steps is None else validate_integer("n_steps", n_steps)
+    chosen = (
+        max(1, math.ceil((mu / c) ** 2 * curvature / 2)) if n_steps is None else validate_integer("n_steps", n_steps)
+    )
     noise = math.sqrt(chosen) / mu
     return PenaltyChain(precision, _WIDE / (noise * c * math.sqrt(d)), noise, chosen, c)
 
