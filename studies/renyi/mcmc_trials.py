@@ -226,7 +226,7 @@ def _is_planned(n: int, setting: Mapping[str, Any]) -> bool:
 
 _DESIGN = np.array([[0.9, 0.3], [-0.4, 0.8], [0.2, -0.9], [0.6, 0.5]])
 _LABELS = np.array([1.0, 0.0, 1.0, 1.0])
-_BETA, _N_CHAINS, _N_STEPS, _N_DISCARDED = 0.5, 500, 3_000, 500
+_BETA, _N_CHAINS, _N_STEPS, _N_DISCARDED = 0.5, 300, 2_000, 500
 
 
 def evaluate_steps(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:

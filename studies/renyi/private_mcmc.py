@@ -127,7 +127,7 @@ _PANELS = (
         name="step-size",
         meaning="stationary bias and effective draws of Langevin chains on four records",
         simulate=lambda cell, streams: cell,
-        methods=(Method("langevin", evaluate_steps, note="Iterates after the first 500 of 3,000."),),
+        methods=(Method("langevin", evaluate_steps, note="Iterates after the first 500 of 2,000."),),
         measures=(
             Measure("shift", "bias of the mean, in posterior standard deviations", dims=("coordinate",)),
             Measure("inflation", "ratio of the standard deviation to that of the posterior", dims=("coordinate",)),
