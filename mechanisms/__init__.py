@@ -31,6 +31,7 @@ from mechanisms.counts.publish import publish_counts
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.release import CountRelease
 from mechanisms.glm.audit import audit_replacements
+from mechanisms.glm.chains import GLM_CHAINS, private_chain
 from mechanisms.glm.links import LINKS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism
 from mechanisms.glm.private_logistic import private_logistic
@@ -68,6 +69,7 @@ __version__ = version("dpstudies")
 __all__ = [
     "FAMILIES",
     "GAUSSIAN_MECHANISMS",
+    "GLM_CHAINS",
     "GLM_MECHANISMS",
     "INFERENCE_METHODS",
     "LINKS",
@@ -121,6 +123,7 @@ __all__ = [
     "posterior_from_release",
     "privacy_loss_distribution",
     "private_bounds",
+    "private_chain",
     "private_logistic",
     "private_posterior",
     "publish_counts",

@@ -37,6 +37,7 @@ MODULES = Plugins(
         "renyi-utility": "studies.renyi.renyi_utility:STUDY",
         "renyi-logistic": "studies.renyi.renyi_logistic:STUDY",
         "renyi-audit": "studies.renyi.renyi_audit:STUDY",
+        "private-mcmc": "studies.renyi.private_mcmc:STUDY",
         "partition-probability": "studies.regression.partition_probability:STUDY",
         "partition-quantile": "studies.regression.partition_quantile:STUDY",
         "fixed-width-stopping": "studies.stopping.fixed_width_stopping:STUDY",

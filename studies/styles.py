@@ -18,6 +18,7 @@ import xarray as xr
 
 from mechanisms.audit import format_excess
 from mechanisms.counts.registry import MECHANISMS
+from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.metadata import Entry, Style
@@ -228,7 +229,7 @@ METHOD_STYLES = _styles(INFERENCE_METHODS)
 RENYI_STYLES = _styles(RENYI_SAMPLERS, GAUSSIAN_MECHANISMS, **{"true-posterior": _REFERENCE})
 """Looks of posterior sampling from exponential families."""
 
-GLM_STYLES = _styles(GLM_MECHANISMS)
+GLM_STYLES = _styles(GLM_MECHANISMS, GLM_CHAINS)
 """Looks of posterior sampling in regression."""
 
 PARTITION_STYLES = _styles(PROBABILITY_METHODS, QUANTILE_METHODS, full=_REFERENCE)

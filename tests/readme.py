@@ -11,6 +11,7 @@ from typing import Any
 
 from mechanisms import (
     GAUSSIAN_MECHANISMS,
+    GLM_CHAINS,
     GLM_MECHANISMS,
     INFERENCE_METHODS,
     MECHANISMS,
@@ -70,7 +71,7 @@ def tabulate_inference_methods() -> str:
 
 
 def tabulate_posterior_draws() -> str:
-    by_budget = {"renyi": "(λ, ε)-RDP", "pure": "ε-DP", None: "none"}
+    by_budget = {"renyi": "(λ, ε)-RDP", "pure": "ε-DP", "gaussian": "μ-GDP, (ε, δ)-DP", None: "none"}
     return _tabulate(
         "guarantee",
         [
@@ -80,6 +81,7 @@ def tabulate_posterior_draws() -> str:
             ),
             (GAUSSIAN_MECHANISMS, lambda method: "(λ, ε)-RDP"),
             (GLM_MECHANISMS, lambda method: by_budget[method.budget]),
+            (GLM_CHAINS, lambda method: by_budget["gaussian"]),
         ],
     )
 

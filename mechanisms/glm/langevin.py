@@ -21,6 +21,9 @@ normal with variance η(1 − q^(2T))/(1 − q²), replacement shifts its mean b
 formula is exact. As T → ∞, μ² tends to 4c²ρ²/κ − ηc²ρ² if η ≤ 4/(κ + M), less than the (2cρ)²/κ of an exact draw
 (Gopi, Lee & Liu).
 
+The proof uses only that the distance between the means for neighbours is at most q times the distance between the
+states, plus ηcρ. It therefore also holds, with a larger last term, if the means are rounded.
+
 **Effective draws.** For a quadratic U at stationarity, iterates have the autocorrelation (1 − ηκⱼ/2)^t in a direction
 of curvature κⱼ. T iterates thus have the information of about T·(ηκⱼ/4)/(1 − ηκⱼ/4) independent draws on the mean. In
 units of the budget, with μ²/2 = Tηc²ρ²/2, these are κⱼ/(2c²ρ²)/(1 − ηκⱼ/4) draws per unit of μ²/2.
@@ -41,13 +44,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from mechanisms.arguments import validate_integer, validate_positive
-from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism, validate_design
+from mechanisms.arguments import real_array, validate_integer, validate_positive
+from mechanisms.glm.mechanisms import validate_design
 from mechanisms.privacy import GaussianGuarantee
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.renyi.gaussian_dp import gaussian_mu
 
-__all__ = ["LEAST_DRAWS", "LangevinChain", "forecast_draws", "gaussian_glm", "langevin_chain", "last_langevin"]
+__all__ = [
+    "LEAST_DRAWS",
+    "LangevinChain",
+    "forecast_draws",
+    "langevin_chain",
+    "last_langevin",
+    "plan_intervals",
+    "public_smoothness",
+    "published_langevin",
+]
 
 Array = NDArray[np.float64]
 
@@ -55,12 +67,14 @@ LEAST_DRAWS = 20.0
 """Number of effective draws below which intervals from published iterates are refused."""
 
 _START = 0.01  # part of the distance between start and mode that remains after the steps of `last_langevin`
+_MOST_STEPS = 1_000_000  # of `last_langevin`
 _ROUNDS = 60  # of the bisection of the power
+_TINY = 5e-324
 
 
 @dataclass(frozen=True)
 class LangevinChain:
-    """Noisy Langevin chain; all parameters are public. Build it with `langevin_chain` or `last_langevin`.
+    """Noisy Langevin chain; all parameters are public. Build it with `langevin_chain` or a planner of this module.
 
     Attributes
     ----------
@@ -76,6 +90,8 @@ class LangevinChain:
         Number of steps T ≥ 1.
     norm_bound : float
         Upper bound c > 0 on ‖x‖₂.
+    last_only : bool
+        True if only the last iterate is published.
     """
 
     n: int
@@ -84,48 +100,51 @@ class LangevinChain:
     step: float
     n_steps: int
     norm_bound: float
+    last_only: bool = False
 
     @property
     def smoothness(self) -> float:
         """Upper bound M on the curvature of U."""
-        return _smoothness(self.n, self.precision, self.power, self.norm_bound)
+        return public_smoothness(self.n, self.precision, self.power, self.norm_bound)
 
     @property
-    def contraction(self) -> float:
-        """Factor q < 1 by which the mean of a step contracts."""
-        return max(abs(1.0 - self.step * self.precision / 2), abs(1.0 - self.step * self.smoothness / 2))
-
-    @property
-    def last_guarantee(self) -> GaussianGuarantee:
-        """Guarantee of the last iterate, under replace-one with n public."""
-        q, slope = self.contraction, self.norm_bound * self.power
-        remaining = q**self.n_steps
-        ratio = (1.0 - remaining) / (1.0 + remaining) * (1.0 + q) / (1.0 - q)
-        return GaussianGuarantee(slope * math.sqrt(self.step * min(ratio, self.n_steps)))
+    def gap(self) -> float:
+        """1 − q > 0, where q is the factor by which the mean of a step contracts."""
+        return min(self.step * self.precision / 2, 2.0 - self.step * self.smoothness / 2)
 
     @property
     def guarantee(self) -> GaussianGuarantee:
-        """Guarantee of all iterates together, under replace-one with n public."""
-        return GaussianGuarantee(self.norm_bound * self.power * math.sqrt(self.step * self.n_steps))
+        """Guarantee of what is published, the last iterate or all iterates, under replace-one with n public."""
+        factor = float(self.n_steps)
+        if self.last_only:
+            gap = max(self.gap, _TINY)
+            factor = min(math.tanh(-0.5 * self.n_steps * math.log1p(-gap)) * (2.0 - gap) / gap, factor)
+        return GaussianGuarantee(self.norm_bound * self.power * math.sqrt(self.step * factor))
 
-    def sample(self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1) -> Array:
-        """Return the iterates of independent chains, shape (n_chains, n_steps, d).
+    def sample(
+        self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1, *, every: int = 1
+    ) -> Array:
+        """Return published iterates of independent chains, shape (n_chains, n_steps // every or 1, d).
 
-        `design` has shape (n, d), with rows of norm ≤ `norm_bound`, and `labels` are 0 or 1, shape (n,).
+        `design` has shape (n, d), with rows of norm ≤ `norm_bound`, and `labels` are 0 or 1, shape (n,). Of all
+        published iterates, those at multiples of `every` are returned.
 
         Privacy
         -------
-        The guarantees hold per chain, for normal noise; noise in double precision is for simulation only.
+        The guarantee holds per chain, for normal noise; noise in double precision is for simulation only.
         """
         X, y = validate_design(design, labels, self.norm_bound)
         if len(X) != self.n:
             raise ValueError(f"records must be {self.n}, as the plan states, got {len(X)}; plan for their number")
         n_chains = validate_integer("n_chains", n_chains)
-        weights, iterates = np.zeros((n_chains, X.shape[1])), np.empty((n_chains, self.n_steps, X.shape[1]))
-        for step in range(self.n_steps):
+        weights = np.zeros((n_chains, X.shape[1]))
+        every = self.n_steps if self.last_only else validate_integer("every", every)
+        iterates = np.empty((n_chains, self.n_steps // every, X.shape[1]))
+        for step in range(1, self.n_steps + 1):
             moved = weights + self.step / 2 * self.drift(weights, X, y)
             weights = moved + math.sqrt(self.step) * rng.standard_normal(weights.shape)
-            iterates[:, step] = weights
+            if step % every == 0:
+                iterates[:, step // every - 1] = weights
         return iterates
 
     def drift(self, weights: Array, design: Array, labels: Array) -> Array:
@@ -134,7 +153,14 @@ class LangevinChain:
 
 
 def langevin_chain(
-    n: int, beta: float, n_steps: int, step: float, power: float = 1.0, norm_bound: float = 1.0
+    n: int,
+    beta: float,
+    n_steps: int,
+    step: float,
+    power: float = 1.0,
+    norm_bound: float = 1.0,
+    *,
+    last_only: bool = False,
 ) -> LangevinChain:
     """Return a chain with the given step size and number of steps.
 
@@ -152,6 +178,8 @@ def langevin_chain(
         Power of the likelihood, in (0, 1].
     norm_bound : float
         Upper bound on ‖x‖₂ of every record, chosen independently of the data.
+    last_only : bool
+        True if only the last iterate is published.
 
     Returns
     -------
@@ -164,80 +192,102 @@ def langevin_chain(
 
     Examples
     --------
-    >>> chain = langevin_chain(n=1000, beta=0.01, n_steps=100, step=0.005)
-    >>> print(chain.guarantee, chain.last_guarantee)
+    >>> all_iterates = langevin_chain(n=1000, beta=0.01, n_steps=100, step=0.005)
+    >>> last = langevin_chain(n=1000, beta=0.01, n_steps=100, step=0.005, last_only=True)
+    >>> print(all_iterates.guarantee, last.guarantee)
     0.707107-GDP 0.580352-GDP
     """
-    n, precision = validate_size(n), validate_positive("beta", beta, "choose it independently of the data") * n
-    norm_bound = validate_positive("norm_bound", norm_bound, "choose it independently of the data")
+    n, precision, norm_bound = _validate_target(n, beta, norm_bound)
     if not 0 < validate_positive("power", power, "choose at most 1") <= 1:
         raise ValueError(f"power must be in (0, 1], got {power}; choose at most 1")
-    largest = 4.0 / (precision + _smoothness(n, precision, power, norm_bound))
+    largest = 4.0 / (precision + public_smoothness(n, precision, power, norm_bound))
     if validate_positive("step", step, f"choose at most {largest:g}") > largest:
         raise ValueError(f"step must be at most 4/(kappa + M) = {largest:g}, got {step:g}; choose a smaller one")
-    return LangevinChain(n, precision, power, step, validate_integer("n_steps", n_steps), norm_bound)
+    return LangevinChain(n, precision, power, step, validate_integer("n_steps", n_steps), norm_bound, last_only)
 
 
 def last_langevin(n: int, beta: float, epsilon: float, delta: float, norm_bound: float = 1.0) -> LangevinChain:
     """Return the chain ``langevin-last``, whose last iterate is (ε, δ)-DP without an assumption on convergence.
 
     The step size is 1/(κ + M), and the number of steps reduces the distance between start and mode by a factor of 100.
-    The power is the largest one, at most 1, for which the guarantee holds. All are computed from the arguments.
-
-    Parameters
-    ----------
-    n, beta, norm_bound
-        As in `langevin_chain`.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    LangevinChain
+    The power is the largest one, at most 1, for which the guarantee holds. All are computed from the arguments, which
+    are as in `langevin_chain` and `gaussian_mu`.
 
     Examples
     --------
     >>> chain = last_langevin(n=2784, beta=0.001, epsilon=1.0, delta=1e-6)
-    >>> print(round(chain.power, 3), chain.n_steps, chain.last_guarantee)
+    >>> print(round(chain.power, 3), chain.n_steps, chain.guarantee)
     0.2 477 0.236704-GDP
     """
     target = gaussian_mu(epsilon, delta)
-    n, precision = validate_size(n), validate_positive("beta", beta, "choose it independently of the data") * n
-    norm_bound = validate_positive("norm_bound", norm_bound, "choose it independently of the data")
+    n, precision, norm_bound = _validate_target(n, beta, norm_bound)
 
     def chain(power: float) -> LangevinChain:
-        step = 1.0 / (precision + _smoothness(n, precision, power, norm_bound))
-        n_steps = math.ceil(math.log(_START) / math.log1p(-step * precision / 2))
-        return LangevinChain(n, precision, power, step, n_steps, norm_bound)
+        step = 1.0 / (precision + public_smoothness(n, precision, power, norm_bound))
+        n_steps = min(math.log(_START) / math.log1p(-max(step * precision / 2, _TINY)), 2.0 * _MOST_STEPS)
+        return LangevinChain(n, precision, power, step, math.ceil(n_steps), norm_bound, last_only=True)
 
-    if chain(1.0).last_guarantee.mu <= target:
-        return chain(1.0)
-    low, high = 0.0, 1.0  # the chain at `low` satisfies the guarantee
-    for _ in range(_ROUNDS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if chain(middle).last_guarantee.mu <= target else (low, middle)
-    return chain(low)
+    found = chain(1.0)
+    if found.guarantee.mu > target:
+        low = min(1.0, target * math.sqrt(precision) / (2.0 * norm_bound))  # sufficient for an exact draw
+        low, high = low * (1.0 - 1e-12), min(1.0, 1.2 * low)
+        for _ in range(_ROUNDS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if chain(middle).guarantee.mu <= target else (low, middle)
+        found = chain(low)
+    if found.n_steps > _MOST_STEPS:
+        raise ValueError(f"the chain must end within {_MOST_STEPS:,} steps, got beta = {beta:g}; choose a larger beta")
+    return found
 
 
-def gaussian_glm(n: int, beta: float, epsilon: float, delta: float, norm_bound: float = 1.0) -> GlmMechanism:
-    """Return the mechanism ``glm-gdp``: the target of ``glm-diffused``, calibrated by Gaussian differential privacy.
+def published_langevin(
+    n: int,
+    beta: float,
+    epsilon: float,
+    delta: float,
+    norm_bound: float = 1.0,
+    *,
+    step: float | None = None,
+    n_steps: int | None = None,
+) -> LangevinChain:
+    """Return the chain ``langevin``, all of whose iterates together are (ε, δ)-DP.
 
-    The negative log density is κ-strongly convex, and that of a neighbour differs by a 2cρ-Lipschitz function, so one
-    exact draw is (2cρ/√κ)-GDP (Gopi, Lee & Liu 2022). Arguments are as in `last_langevin`.
+    The power is 1. By default, the chain has the smallest number of steps that spend the budget at a step size of at
+    most 2/(κ + M). Other arguments are as in `last_langevin`.
+
+    Parameters
+    ----------
+    step : float, optional
+        Step size, in (0, 4/(κ + M)]. The chain then has as many steps as the budget pays for.
+    n_steps : int, optional
+        Number of steps, at most what the budget pays for at `step`. Without `step`, the step size spends the budget.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, or the budget does not pay for the steps; with the largest number.
 
     Examples
     --------
-    >>> print(gaussian_glm(n=2784, beta=0.001, epsilon=1.0, delta=1e-6).guarantee)
-    0.236704-GDP
+    >>> chain = published_langevin(n=2784, beta=0.001, epsilon=1.0, delta=1e-6)
+    >>> print(chain.n_steps, chain.guarantee)
+    20 0.236704-GDP
     """
-    mu = gaussian_mu(epsilon, delta)
-    target = glm_mechanism("glm-diffused", n, beta, 1.0, mu**2 / 2, norm_bound)
-    stated = min(mu, 2.0 * norm_bound * target.power / math.sqrt(target.precision))
-    return GlmMechanism(
-        "glm-gdp", target.precision, target.power, target.radius, target.link, norm_bound, GaussianGuarantee(stated)
-    )
+    mu = gaussian_mu(epsilon, delta) * (1.0 - 1e-12)
+    n, precision, norm_bound = _validate_target(n, beta, norm_bound)
+    length = (mu / norm_bound) ** 2  # ηT
+    if step is None:
+        curvature = precision + public_smoothness(n, precision, 1.0, norm_bound)
+        chosen = max(1, math.ceil(length * curvature / 2)) if n_steps is None else validate_integer("n_steps", n_steps)
+        return langevin_chain(n, beta, chosen, length / chosen, norm_bound=norm_bound)
+    payable = math.floor(length / validate_positive("step", step, "choose a smaller step than 4/(kappa + M)"))
+    chosen = payable if n_steps is None else validate_integer("n_steps", n_steps)
+    if chosen > payable or payable < 1:
+        raise ValueError(
+            f"n_steps must be at most {payable}, which the budget pays for at step {step:g}, got {chosen}; choose a "
+            "smaller step or a larger epsilon"
+        )
+    return langevin_chain(n, beta, chosen, step, norm_bound=norm_bound)
 
 
 def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0, norm_bound: float = 1.0) -> Array:
@@ -257,7 +307,6 @@ def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0, norm_bou
     Returns
     -------
     ndarray of float64, shape (d,)
-        Intervals need at least `LEAST_DRAWS` in each direction.
 
     Examples
     --------
@@ -265,11 +314,72 @@ def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0, norm_bou
     >>> print(forecast_draws([250.0, 2.5], mu).round(3))
     [3.502 0.035]
     """
-    curved = np.asarray(curvatures, dtype=np.float64)
-    if not np.all(curved * step < 4.0):
-        raise ValueError(f"step must be below 4/curvature, got {step:g}; choose a smaller one")
-    return GaussianGuarantee(mu).rho * curved / (2.0 * norm_bound**2) / (1.0 - step * curved / 4.0)
+    curved = np.asarray(real_array("curvatures", curvatures))
+    if not np.all(np.isfinite(curved) & (curved > 0)):
+        raise ValueError("curvatures must be finite and > 0, got others; pass public bounds on the curvatures of U")
+    c = validate_positive("norm_bound", norm_bound, "choose it independently of the data")
+    if not (0 <= step < math.inf and np.all(curved * step < 4.0)):
+        raise ValueError(f"step must be in [0, 4/curvature), got {step:g}; choose a smaller one")
+    return GaussianGuarantee(mu).rho * curved / (2.0 * c**2) / (1.0 - step * curved / 4.0)
 
 
-def _smoothness(n: int, precision: float, power: float, norm_bound: float) -> float:
+def plan_intervals(chain: LangevinChain, d: int, curvatures: ArrayLike | None = None) -> Array:
+    """Return the forecast of effective draws per direction for a chain whose intervals are to be reported.
+
+    The forecast uses public quantities only. It does not include the steps from the start to the bulk of the posterior.
+
+    Parameters
+    ----------
+    chain : LangevinChain
+        Chain that publishes all iterates, see `published_langevin`.
+    d : int
+        Number of weights.
+    curvatures : array_like, shape (d,), optional
+        Public curvatures κⱼ of U. By default, they are that of the prior, κ, a lower bound for any data. Their mean is
+        at most κ + ρnc²/(4d).
+
+    Returns
+    -------
+    ndarray of float64, shape (d,)
+        Effective draws, at least `LEAST_DRAWS` in each direction.
+
+    Raises
+    ------
+    ValueError
+        If the chain has fewer effective draws in some direction, with the number and its largest value for any data.
+
+    Examples
+    --------
+    >>> chain = published_langevin(n=2784, beta=0.001, epsilon=1.0, delta=1e-6)
+    >>> plan_intervals(chain, d=9)
+    Traceback (most recent call last):
+    ...
+    ValueError: intervals need 20 effective draws per direction, got 0.0391 (at most 1.19); use a larger epsilon
+    """
+    d = validate_integer("d", d)
+    largest = chain.precision + chain.power * chain.n * chain.norm_bound**2 / (4.0 * d)
+    curved = np.full(d, chain.precision) if curvatures is None else real_array("curvatures", curvatures)
+    if curved.shape != (d,):
+        raise ValueError(f"curvatures must have shape ({d},), got {curved.shape}; pass one per direction")
+    n_steps = 1 if chain.last_only else chain.n_steps
+    mu = math.sqrt(n_steps * chain.step)  # in units of cρ
+    draws, most = (forecast_draws(kappa, mu, chain.step) for kappa in (curved, largest))
+    if draws.min() < LEAST_DRAWS:
+        most = draws.min() if curvatures is not None else most
+        raise ValueError(
+            f"intervals need {LEAST_DRAWS:g} effective draws per direction, got {draws.min():.3g} (at most "
+            f"{most:.3g}); use a larger epsilon"
+        )
+    return draws
+
+
+def public_smoothness(n: int, precision: float, power: float, norm_bound: float) -> float:
+    """Return the upper bound M = κ + ρnc²/4 on the curvature of U, which depends on public quantities only."""
     return precision + power * n * norm_bound**2 / 4.0
+
+
+def _validate_target(n: int, beta: float, norm_bound: float) -> tuple[int, float, float]:
+    """Return n, the precision κ = n·beta and the norm bound, after checking that they are valid."""
+    size = validate_size(n)
+    precision = validate_positive("beta", beta, "choose it independently of the data") * size
+    return size, precision, validate_positive("norm_bound", norm_bound, "choose it independently of the data")

@@ -9,6 +9,7 @@ The mechanisms differ in the precision κ, the power ρ and the radius R, which 
 
 * ``glm-concentrated`` (Algorithm 4): κ = n·max(2c²λ/(nε), β), ρ = 1;
 * ``glm-diffused`` (Algorithm 5): κ = nβ, ρ = min(1, √(εnβ/(2c²λ)));
+* ``glm-gdp``: as ``glm-diffused``, with ρ = min(1, μ√(nβ)/(2c)) for the largest μ that implies (ε, δ)-DP;
 * ``ops`` (one posterior sample, OPS; Wang et al. 2015): κ = nβ, R = c/β, ρ = min(1, εβ/(4c²)), which is pure ε-DP;
 * ``ops-tight``: the same with twice the power, ρ = min(1, εβ/(2c²)), which is also ε-DP;
 * ``ops-renyi``: ``ops-tight`` with the largest pure ε′ for which the Rényi divergence of order λ is at most ε;
@@ -17,7 +18,8 @@ The mechanisms differ in the precision κ, the power ρ and the radius R, which 
 **Proof of the Rényi bound.** With a canonical link, replacing one record changes ∇ ln p(w) by at most 2cρ in norm, as
 the slope |y − E[y]| is at most 1. The density is κ-strongly log-concave, so it satisfies a logarithmic Sobolev
 inequality with constant 1/κ, and Herbst's argument gives D_λ ≤ λ(2cρ)²/(2κ) = 2c²ρ²λ/κ for all λ ≥ 1. With κ = nβ and
-ρ = 1 this is P3's Theorem 16, with general ρ its Theorem 17.
+ρ = 1 this is P3's Theorem 16, with general ρ its Theorem 17. By the same two properties, a draw is (2cρ/√κ)-GDP (Gopi,
+Lee & Liu, theorem 4), which implies this bound at every order.
 
 **Counterexamples.** P3 lists the probit and the complementary log-log link as examples, but their slopes are unbounded.
 The probit log-likelihood of a misclassified record falls like −η²/2, so D_λ is infinite for λ ≥ 1 + κ/(ρc²). The
@@ -35,7 +37,8 @@ References
 ----------
 P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section 4
 and 5.2. Minami, Arai, Sato & Nakagawa, "Differential privacy without sensitivity", NeurIPS 2016. Wang, Fienberg &
-Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015.
+Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015. Gopi, Lee & Liu, "Private
+convex optimization via exponential mechanism", COLT 2022.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import GaussianGuarantee, Guarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
 from mechanisms.renyi.conversions import pure_epsilon_for, pure_renyi
+from mechanisms.renyi.gaussian_dp import gaussian_mu
 
 __all__ = ["GLM_MECHANISMS", "GlmMechanism", "GlmMethod", "glm_mechanism", "validate_design"]
 
@@ -66,7 +70,7 @@ class GlmMethod(Entry):
         kw_only=True, repr=False
     )  # (n, beta, order, epsilon, norm_bound) -> (precision, power, radius)
     # kind of guarantee; None if not private
-    budget: Literal["renyi", "pure"] | None = field(default="renyi", kw_only=True)
+    budget: Literal["renyi", "pure", "gaussian"] | None = field(default="renyi", kw_only=True)
     logistic_only: bool = field(default=False, kw_only=True)  # the bound on the loss holds for the logistic link only
 
     @property
@@ -76,8 +80,9 @@ class GlmMethod(Entry):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """Names, among "order" and "epsilon", of the arguments on which the target distribution depends."""
-        return {"renyi": ("order", "epsilon"), "pure": ("epsilon",), None: ()}[self.budget]
+        """Names, among "order", "epsilon" and "delta", of the arguments on which the target distribution depends."""
+        names = {"renyi": ("order", "epsilon"), "pure": ("epsilon",), "gaussian": ("epsilon", "delta"), None: ()}
+        return names[self.budget]
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,13 @@ GLM_MECHANISMS: dict[str, GlmMethod] = {
             style=Style("blue", "o"),
         ),
         GlmMethod(
+            "glm-gdp",
+            "As glm-diffused, with the largest power for which the draw is (ε, δ)-DP by Gaussian differential privacy.",
+            set_target=_diffused,
+            budget="gaussian",
+            style=Style("purple", "D"),
+        ),
+        GlmMethod(
             "ops",
             "One draw of the weights in a ball; the privacy loss is at most half of the stated ε.",
             set_target=_ops,
@@ -210,6 +222,8 @@ def glm_mechanism(
     epsilon: float,
     norm_bound: float = 1.0,
     link: Link | str = "logistic",
+    *,
+    delta: float | None = None,
 ) -> GlmMechanism:
     """Return the mechanism with the precision, power and radius that a method prescribes for a privacy loss of ε.
 
@@ -222,15 +236,17 @@ def glm_mechanism(
     beta : float
         Prior precision per record, finite and > 0: the prior is N(0, (n·beta)⁻¹I).
     order : float
-        Finite order λ ≥ 1 of the Rényi guarantee; order 1 is the Kullback–Leibler divergence. ``ops``, ``ops-tight``
-        and ``true-posterior`` do not depend on it.
+        Finite order λ ≥ 1 of the Rényi guarantee; order 1 is the Kullback–Leibler divergence. ``glm-gdp``, ``ops``,
+        ``ops-tight`` and ``true-posterior`` do not depend on it.
     epsilon : float
         Bound on the Rényi divergence of this order in nats, finite and > 0. For ``ops`` and ``ops-tight``, bound on
-        the pure privacy loss.
+        the pure privacy loss; for ``glm-gdp``, the ε of (ε, δ)-DP.
     norm_bound : float
         Upper bound c on ‖x‖₂ of every record, finite and > 0. It must be chosen independently of the data.
     link : Link or str
         An entry of `LINKS` or its key.
+    delta : float, optional
+        The δ of (ε, δ)-DP, in (0, 1), which ``glm-gdp`` needs.
 
     Returns
     -------
@@ -238,9 +254,12 @@ def glm_mechanism(
 
     Privacy
     -------
-    Replace-one with n public. One draw is (λ, ε)-RDP for ``glm-concentrated``, ``glm-diffused`` and ``ops-renyi``, and
-    ε-DP for ``ops`` and ``ops-tight``. This holds for the logistic link only, for records within `norm_bound` and for
-    exact draws.
+    Replace-one with n public. One draw is (λ, ε)-RDP for ``glm-concentrated``, ``glm-diffused`` and ``ops-renyi``,
+    ε-DP for ``ops`` and ``ops-tight``, and μ-GDP for ``glm-gdp``. This holds for the logistic link only, for records
+    within `norm_bound` and for exact draws. The elliptical slice sampler of `mechanisms.glm.sampling`, like the slice
+    sampler of P3, is a Markov chain without a proof for a finite number of steps: measured convergence does not bound
+    what its last state reveals. `mechanisms.glm.langevin.last_langevin` has the guarantee of ``glm-gdp`` for a finite
+    chain, at a cost of one gradient per step.
 
     Raises
     ------
@@ -260,12 +279,14 @@ def glm_mechanism(
     for what, value in (("beta", beta), ("norm_bound", norm_bound)):
         validate_positive(what, value, "choose it independently of the data")
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
+    mu = gaussian_mu(epsilon, delta) if method.budget == "gaussian" else 0.0  # type: ignore[arg-type]  # refuses None
     if method.logistic_only and function.name != "logistic":
         raise ValueError(
             f"{method.name} must have the logistic link, got {function.name}; its bound does not hold for other links"
         )
     try:
-        precision, power, radius = method.set_target(n, beta, order, epsilon, norm_bound)
+        budget = (1.0, mu**2 / 2) if method.budget == "gaussian" else (order, epsilon)
+        precision, power, radius = method.set_target(n, beta, *budget, norm_bound)
     except (OverflowError, ZeroDivisionError):
         precision, power, radius = math.inf, 0.0, math.inf
     if not (math.isfinite(precision) and power > 0 and math.isfinite(norm_bound * norm_bound)):
@@ -273,9 +294,11 @@ def glm_mechanism(
             f"the prior precision must be finite and the power > 0, got {precision:g} and {power:g}; use a larger "
             "epsilon or beta, or a smaller norm_bound"
         )
-    guarantee: RenyiGuarantee | Guarantee | None = RenyiGuarantee(order, epsilon)
+    guarantee: RenyiGuarantee | Guarantee | GaussianGuarantee | None = RenyiGuarantee(order, epsilon)
     if method.budget == "pure":
         guarantee = Guarantee(epsilon)
+    if method.budget == "gaussian":
+        guarantee = GaussianGuarantee(mu if power < 1 else min(mu, 2.0 * norm_bound / math.sqrt(precision)))
     if not method.is_private or not function.canonical:
         guarantee = None
     return GlmMechanism(method.name, precision, power, radius, function, norm_bound, guarantee)

@@ -7,16 +7,19 @@ probability
     min(1, exp(r − κ(‖θ'‖² − ‖θ‖²)/2 − τ²D²/2)).
 
 The penalty τ²D²/2 makes the posterior invariant (Ceperley & Dewing): for normal noise with variance v around Δ − v/2,
-E[min(1, e^r)]·e^(−Δ) = E[min(1, e^(−r'))] with the noise around −Δ − v/2.
+E[min(1, e^r)]·e^(−Δ) = E[min(1, e^(−r'))] with the noise around −Δ − v/2. Both directions must have the same variance,
+so D is computed from the pair in one order.
 
 **Privacy.** D = D(θ, θ') is the range of one record's log-likelihood ratio, so the noisy ratio is (1/τ)-GDP under
 replace-one, the acceptance is a function of it, and T steps are (√T/τ)-GDP. No convergence is needed.
 
 **The range.** With u = (2y − 1)·x, a record's ratio is f(u) = ln σ(u·θ') − ln σ(u·θ), and all u with ‖u‖ ≤ c occur.
-So D is max f − min f over a disc in the plane of θ and θ'. `likelihood_range` evaluates f and its gradient at the
-nodes of a polar grid, whose cells are divided where the maximum may be, and adds the largest change between nodes, by
+So D is max f − min f over the disc of radius c in the plane of θ and θ'. Both are attained on the circle: with a = u·θ
+and b = u·θ', ∇f = σ(−b)θ' − σ(−a)θ is not 0 unless θ and θ' are parallel, and then f is constant along the normal of θ.
+`likelihood_range` evaluates f and its derivative at equal angles, divides the arcs that may contain a maximum, and adds
+the largest change between nodes. Per radian, the second derivative is at most
 
-    ‖∇²f‖ ≤ ‖θ' − θ‖·(c‖θ‖²/(6√3) + ‖θ‖/2 + ‖θ' − θ‖/4),
+    c²‖θ' − θ‖·(c‖θ‖²/(6√3) + ‖θ‖/2 + ‖θ' − θ‖/4) + c‖θ' − θ‖·(1 + c‖θ‖/4),
 
 as |σ''| ≤ 1/(6√3) and σ' ≤ 1/4. The result is an upper bound, and at most 2c‖θ' − θ‖, which is the usual choice.
 
@@ -36,15 +39,19 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit
 
 from mechanisms.arguments import validate_integer, validate_positive
+from mechanisms.glm.langevin import public_smoothness
 from mechanisms.glm.mechanisms import validate_design
 from mechanisms.jit import kernel
 from mechanisms.privacy import GaussianGuarantee
+from mechanisms.privacy_parameters import validate_size
+from mechanisms.renyi.gaussian_dp import gaussian_mu
 
-__all__ = ["PenaltyChain", "likelihood_range"]
+__all__ = ["PenaltyChain", "likelihood_range", "published_penalty"]
 
 Array = NDArray[np.float64]
 
-_RINGS, _RAYS, _PARTS = 16, 64, 12
+_ARCS, _PARTS = 64, 16
+_WIDE = 2.38  # standard deviation of the noise with the largest squared step per proposal, for small steps
 
 
 @dataclass(frozen=True)
@@ -91,61 +98,111 @@ class PenaltyChain:
         """Guarantee of all states together, under replace-one with n public."""
         return GaussianGuarantee(math.sqrt(self.n_steps) / self.noise)
 
-    def sample(self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike) -> Array:
-        """Return the states after each step, shape (n_steps, d); the chain starts at 0.
+    def sample(
+        self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1, *, every: int = 1
+    ) -> Array:
+        """Return states of independent chains that start at 0, shape (n_chains, n_steps // every, d).
 
-        `design` has shape (n, d), with rows of norm ≤ `norm_bound`, and `labels` are 0 or 1, shape (n,).
+        `design` has shape (n, d), with rows of norm ≤ `norm_bound`, and `labels` are 0 or 1, shape (n,). Of all
+        published states, those after multiples of `every` steps are returned.
 
         Privacy
         -------
-        The guarantee holds for normal noise; noise in double precision is for simulation only.
+        The guarantee holds per chain, for normal noise; noise in double precision is for simulation only.
         """
         X, y = validate_design(design, labels, self.norm_bound)
         signed = (2.0 * y - 1.0)[:, None] * X
-        state, states = np.zeros(X.shape[1]), np.empty((self.n_steps, X.shape[1]))
-        here = float(log_expit(signed @ state).sum())
-        for step in range(self.n_steps):
-            state, here = self._step(rng, signed, state, here)
-            states[step] = state
+        state = np.zeros((validate_integer("n_chains", n_chains), X.shape[1]))
+        every = validate_integer("every", every)
+        states = np.empty((len(state), self.n_steps // every, X.shape[1]))
+        here = log_likelihoods(signed, state)
+        for step in range(1, self.n_steps + 1):
+            state, here = self.step(rng, signed, state, here)
+            if step % every == 0:
+                states[:, step // every - 1] = state
         return states
 
-    def _step(self, rng: np.random.Generator, signed: Array, state: Array, here: float) -> tuple[Array, float]:
-        """Return the next state and its log-likelihood; rows of `signed` are (2y − 1)·x."""
-        proposal = state + self.scale * rng.standard_normal(state.size)
-        there = float(log_expit(signed @ proposal).sum())
+    def step(self, rng: np.random.Generator, signed: Array, state: Array, here: Array) -> tuple[Array, Array]:
+        """Return the next states and their log-likelihoods; rows of `signed` are (2y − 1)·x."""
+        proposal = state + self.scale * rng.standard_normal(state.shape)
+        there = log_likelihoods(signed, proposal)
         noise_std = self.noise * likelihood_range(state, proposal, self.norm_bound)
-        prior = 0.5 * self.precision * float(proposal @ proposal - state @ state)
-        ratio = there - here + noise_std * rng.standard_normal() - prior - 0.5 * noise_std**2
-        return (proposal, there) if -rng.standard_exponential() < ratio else (state, here)
+        prior = 0.5 * self.precision * (np.square(proposal) - np.square(state)).sum(axis=1)
+        ratio = there - here + noise_std * rng.standard_normal(len(state)) - prior - 0.5 * noise_std**2
+        accepted = -rng.standard_exponential(len(state)) < ratio
+        return np.where(accepted[:, None], proposal, state), np.where(accepted, there, here)
 
 
-def likelihood_range(state: ArrayLike, proposal: ArrayLike, norm_bound: float = 1.0) -> float:
-    """Return an upper bound on the range of a logistic record's log-likelihood ratio between two weight vectors.
+def published_penalty(
+    n: int, d: int, beta: float, epsilon: float, delta: float, norm_bound: float = 1.0, *, n_steps: int | None = None
+) -> PenaltyChain:
+    """Return the chain ``penalty``, all of whose states together are (ε, δ)-DP.
 
     Parameters
     ----------
-    state, proposal : array_like, shape (d,)
+    n, beta, epsilon, delta, norm_bound
+        As in `mechanisms.glm.langevin.last_langevin`.
+    d : int
+        Number of weights.
+    n_steps : int, optional
+        Number of steps T. By default, it is that of `published_langevin`. The noise is τ = √T/μ, and the proposals have
+        the standard deviation 2.38/(τc√d), so that the noise has the standard deviation 2.38 for small weights.
+
+    Examples
+    --------
+    >>> chain = published_penalty(n=2784, d=9, beta=0.001, epsilon=1.0, delta=1e-6)
+    >>> print(chain.n_steps, chain.guarantee)
+    20 0.236704-GDP
+    """
+    mu = gaussian_mu(epsilon, delta) * (1.0 - 1e-12)
+    n, d = validate_size(n), validate_integer("d", d)
+    precision = n * validate_positive("beta", beta, "choose it independently of the data")
+    c = validate_positive("norm_bound", norm_bound, "choose it independently of the data")
+    curvature = precision + public_smoothness(n, precision, 1.0, c)
+    chosen = (
+        max(1, math.ceil((mu / c) ** 2 * curvature / 2)) if n_steps is None else validate_integer("n_steps", n_steps)
+    )
+    noise = math.sqrt(chosen) / mu
+    return PenaltyChain(precision, _WIDE / (noise * c * math.sqrt(d)), noise, chosen, c)
+
+
+def log_likelihoods(signed: Array, weights: Array) -> Array:
+    """Return the log-likelihood of each row of weights; rows of `signed` are (2y − 1)·x."""
+    return log_expit(weights @ signed.T).sum(axis=1)
+
+
+def likelihood_range(state: ArrayLike, proposal: ArrayLike, norm_bound: float = 1.0) -> Array:
+    """Return an upper bound on the range of a logistic record's log-likelihood ratio between two weight vectors.
+
+    The bound is symmetric in the two vectors.
+
+    Parameters
+    ----------
+    state, proposal : array_like, shape (..., d)
         Weights θ and θ'.
     norm_bound : float
         Upper bound c on ‖x‖₂, > 0.
 
     Returns
     -------
-    float
+    ndarray of float64, shape (...)
         At most 2c‖θ' − θ‖, and about half of it for small weights.
 
     Examples
     --------
-    >>> print(round(likelihood_range([0.0, 0.0], [0.01, 0.0]) / 0.02, 2))
+    >>> print((likelihood_range([0.0, 0.0], [0.01, 0.0]) / 0.02).round(2))
     0.5
     """
-    theta, other = np.asarray(state, dtype=np.float64), np.asarray(proposal, dtype=np.float64)
+    theta, other = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in (state, proposal)))
     change = other - theta
-    length, distance = math.sqrt(float(theta @ theta)), math.sqrt(float(change @ change))
-    along = float(change @ theta) / length if length else distance
-    across = math.sqrt(max(distance**2 - along**2, 0.0))
-    highest, lowest = (_largest(sign, length, along, across, norm_bound) for sign in (1.0, -1.0))
-    return min(highest + lowest, 2.0 * norm_bound * distance)
+    squares = np.square(theta).sum(axis=-1), np.square(other).sum(axis=-1)
+    length, distance = np.sqrt(np.minimum(*squares)), np.sqrt(np.square(change).sum(axis=-1))
+    forward = np.where(squares[0] <= squares[1], (change * theta).sum(axis=-1), -(change * other).sum(axis=-1))
+    along = np.where(length > 0, forward / np.where(length > 0, length, 1.0), distance)
+    across = np.sqrt(np.maximum(distance**2 - along**2, 0.0))
+    found = np.empty(length.size)
+    _fill_ranges(length.ravel(), along.ravel(), across.ravel(), norm_bound, found)
+    return np.minimum(found.reshape(length.shape), 2.0 * norm_bound * distance)
 
 
 @kernel
@@ -159,38 +216,35 @@ def _log_expit(t):
 
 
 @kernel
-def _ratio(radius, angle, length, along, across):
-    """Return f and ‖∇f‖ at a point of the disc, for θ = (length, 0) and θ' = (length + along, across)."""
-    u, v = radius * math.cos(angle), radius * math.sin(angle)
+def _on_circle(angle, length, along, across, c):
+    """Return f and its derivative at an angle, for θ = (length, 0) and θ' = (length + along, across)."""
+    u, v = c * math.cos(angle), c * math.sin(angle)
     a = u * length
     b = a + u * along + v * across
     slope_b, slope_a = _expit(-b), _expit(-a)
-    steepness = math.hypot(slope_b * (length + along) - slope_a * length, slope_b * across)
-    return _log_expit(b) - _log_expit(a), steepness
+    return _log_expit(b) - _log_expit(a), slope_b * (u * across - v * (length + along)) + slope_a * v * length
 
 
 @kernel
-def _largest(sign, length, along, across, c):
-    """Return an upper bound on sign·f over the disc: cells that may contain the maximum are divided once more."""
-    distance = math.hypot(along, across)
-    curvature = distance * (c * length**2 / (6.0 * math.sqrt(3.0)) + length / 2.0 + distance / 4.0)
-    ring, ray = c / _RINGS, 2.0 * math.pi / _RAYS
-    gap = math.hypot(ring / 2.0, c * ray / 2.0)  # largest distance of a point from the node of its cell
-    bounds = np.empty((_RINGS + 1, _RAYS))
-    best = 0.0  # f at the centre
-    for i in range(_RINGS + 1):
-        for j in range(_RAYS):
-            f, steepness = _ratio(i * ring, j * ray, length, along, across)
-            bounds[i, j] = sign * f + gap * (steepness + 0.5 * curvature * gap)
-            best = max(best, sign * f)
-    largest, gap = best, gap / _PARTS
-    for i in range(_RINGS + 1):
-        for j in range(_RAYS):
-            if bounds[i, j] <= best:
-                continue
-            for k in range(_PARTS * _PARTS):
-                radius = (i - 0.5 + (k // _PARTS + 0.5) / _PARTS) * ring
-                angle = (j - 0.5 + (k % _PARTS + 0.5) / _PARTS) * ray
-                f, steepness = _ratio(min(max(radius, 0.0), c), angle, length, along, across)
-                largest = max(largest, sign * f + gap * (steepness + 0.5 * curvature * gap))
-    return largest
+def _fill_ranges(length, along, across, c, found):
+    """Write upper bounds on max f − min f over circles."""
+    arc = 2.0 * math.pi / _ARCS
+    value, slope = np.empty(_ARCS), np.empty(_ARCS)
+    for i in range(length.size):
+        distance = math.hypot(along[i], across[i])
+        curvature = c * c * distance * (c * length[i] ** 2 / (6.0 * math.sqrt(3.0)) + length[i] / 2.0 + distance / 4.0)
+        curvature += c * distance * (1.0 + c * length[i] / 4.0)
+        for j in range(_ARCS):
+            value[j], slope[j] = _on_circle(j * arc, length[i], along[i], across[i], c)
+        found[i] = 0.0
+        for sign in (1.0, -1.0):
+            best = (sign * value).max()
+            largest, part = best, arc / _PARTS
+            for j in range(_ARCS):
+                if sign * value[j] + abs(slope[j]) * arc / 2.0 + curvature * arc**2 / 8.0 <= best:
+                    continue
+                for k in range(_PARTS):
+                    angle = (j - 0.5) * arc + (k + 0.5) * part
+                    f, steepness = _on_circle(angle, length[i], along[i], across[i], c)
+                    largest = max(largest, sign * f + abs(steepness) * part / 2.0 + curvature * part**2 / 8.0)
+            found[i] += largest

@@ -94,6 +94,7 @@ def _shorten(values: tuple[Value, ...]) -> str:
 
 def _list_mechanisms() -> None:
     from mechanisms.counts.registry import MECHANISMS
+    from mechanisms.glm.chains import GLM_CHAINS
     from mechanisms.glm.mechanisms import GLM_MECHANISMS
     from mechanisms.inference.methods import INFERENCE_METHODS
     from mechanisms.regression.partition_probability import PROBABILITY_METHODS
@@ -106,7 +107,7 @@ def _list_mechanisms() -> None:
         "counts": MECHANISMS,
         "counts, Rényi": GAUSSIAN_MECHANISMS,
         "posterior draw": RENYI_SAMPLERS,
-        "regression weights": GLM_MECHANISMS,
+        "regression weights": {**GLM_MECHANISMS, **GLM_CHAINS},
         "inference": INFERENCE_METHODS,
         "probability of a coefficient": PROBABILITY_METHODS,
         "quantile of a coefficient": QUANTILE_METHODS,

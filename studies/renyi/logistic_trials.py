@@ -103,10 +103,10 @@ def _diagnose(monitored: Array) -> tuple[float, float]:
     return float(np.max(rhat)), float(np.min(ess))
 
 
-def group_trials(data: Classification, streams: Streams) -> list[Group]:
-    """Return the complete groups that contain the trials of `streams`."""
-    first = streams.trials.start - streams.trials.start % N_GROUPED
-    return [Group(data, range(start, start + N_GROUPED)) for start in range(first, streams.trials.stop, N_GROUPED)]
+def group_trials(data: Classification, streams: Streams, size: int = N_GROUPED) -> list[Group]:
+    """Return the complete groups of `size` trials that contain the trials of `streams`."""
+    first = streams.trials.start - streams.trials.start % size
+    return [Group(data, range(start, start + size)) for start in range(first, streams.trials.stop, size)]
 
 
 def evaluate_draws(name: str, groups: list[Group], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:

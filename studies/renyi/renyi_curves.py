@@ -4,27 +4,40 @@ Panels `diffused` and `concentrated` contain the exact curve of one draw for sev
 gives the posterior itself) and the smallest order at which the curve is infinite. The curve is compared with the
 supremum of P3, which includes pairs of distributions that are not both posteriors of data sets.
 
+The panel `dirichlet-bounds` compares the exact values with two bounds for the Dirichlet mechanism, which is the same
+draw. Let a be the smallest parameter of a posterior, and r the change of parameters if a record is replaced. By
+Taylor's theorem, as two parameters change by r, D_λ ≤ λr²·ψ₁(a − (λ−1)r) for λ < 1 + a/r, where ψ₁ is the trigamma
+function. This is Ponnoprat's bound, which he states for a = α + 4(λ−1)r. Gohari et al. bound the loss where all
+probabilities are at least γ by the change of the log normaliser plus r·ln((1−γ)/γ), and set δ to the probability of the
+rest.
+
 References
 ----------
 P3: Geumlek, Song & Chaudhuri, "Rényi Differential Privacy Mechanisms for Posterior Sampling", NeurIPS 2017.
+Ponnoprat, "Dirichlet mechanism for differentially private KL divergence minimization", TMLR 2022. Gohari, Wu, Hale &
+Topcu, "The Dirichlet mechanism for differential privacy on the unit simplex", ACC 2020.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import betainc, betaincc, betaln, expit, polygamma
 
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Needs, Summaries, correct, largest, vector
+from studies.claims import Needs, Summaries, correct, largest, span, vector
 from studies.renyi.formula_errata import ERRATA
 from studies.renyi.ranges import require_coefficient, require_order
 
 _COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _ORDERS = (1.0, *(round(1 + 0.05 * step, 2) for step in range(1, 381)))
 _NAMES = ("diffused", "concentrated")
+_DELTA = 1e-6
 
 
 def _simulator(name: str) -> Any:
@@ -51,6 +64,49 @@ def _evaluate(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Str
         "corner_epsilon": _corner_epsilons(mechanism, np.array(orders)),
         "critical_order": mechanism.critical_order,
     }
+
+
+def _bounds(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Streams, *, delta: float) -> dict[str, Any]:
+    """Return exact losses and published bounds, for two categories."""
+    orders, r, least = np.array(setting["order"]), mechanism.step, float(mechanism.start.min())
+    room = least - (orders - 1.0) * r
+    curved = np.where(room > 0, orders * r**2 * polygamma(1, np.where(room > 0, room, 1.0)), np.inf)
+    ones = np.arange(mechanism.n + 1)
+    p = mechanism.start + r * np.column_stack([ones, mechanism.n - ones])
+    normalisers = np.abs(np.diff(betaln(*p.T)))
+    return {
+        "renyi_epsilon": [mechanism.renyi_epsilon(order) for order in setting["order"]],
+        "ponnoprat_epsilon": curved,
+        "exact_epsilon": _exact_epsilon(p, r, delta),
+        "gohari_epsilon": float(normalisers.max()) + r * _log_odds(p, delta),
+    }
+
+
+def _log_odds(p: np.ndarray, delta: float) -> float:
+    """Return t for which |ln(x/(1 − x))| ≤ t except with probability δ, for draws from all Beta distributions."""
+
+    def excess(t: float) -> float:
+        return float((betainc(*p.T, expit(-t)) + betaincc(*p.T, expit(t))).max()) - delta
+
+    return float(brentq(excess, 0.0, 600.0))
+
+
+def _exact_epsilon(p: np.ndarray, r: float, delta: float) -> float:
+    """Return the smallest ε for which draws for all neighbours are (ε, δ)-DP.
+
+    The loss increases or decreases in x, so that the draws with a loss above ε are those below, or above, one value.
+    """
+    mirrored = p[::-1, ::-1]
+
+    def spent(epsilon: float) -> float:
+        found = 0.0
+        for pairs in (p, mirrored):
+            first, second = pairs[:-1].T, pairs[1:].T  # second has one more record in the first category
+            cut = expit((betaln(*second) - betaln(*first) - epsilon) / r)  # where ln p/q = ε
+            found = max(found, float((betainc(*first, cut) - np.exp(epsilon) * betainc(*second, cut)).max()))
+        return found - delta
+
+    return float(brentq(spent, 0.0, 700.0)) if spent(0.0) > 0 else 0.0
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
@@ -89,7 +145,25 @@ def _panel(name: str, algorithm: str, symbol: str) -> Panel:
     )
 
 
-_PANELS = (_panel("diffused", "Algorithm 2", "r"), _panel("concentrated", "Algorithm 3", "m"))
+_BOUNDS = Panel(
+    name="dirichlet-bounds",
+    meaning="bounds for the Dirichlet mechanism, and exact losses of the diffused posterior",
+    simulate=_simulator("diffused"),
+    methods=(Method("bounds", partial(_bounds, delta=_DELTA), note="Exact maxima over all neighbours, and bounds."),),
+    measures=(
+        Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
+        Measure("ponnoprat_epsilon", "Rényi divergence by Ponnoprat's bound", "nat", dims=("order",)),
+        Measure("exact_epsilon", "smallest ε of (ε, δ)-DP at δ = 1e-6", "nat"),
+        Measure("gohari_epsilon", "ε by the bound of Gohari et al. at δ = 1e-6", "nat"),
+    ),
+    factors=(Factor("coefficient", _COEFFICIENTS, "coefficient r; 1 is the posterior itself"),),
+    outputs=(Factor("order", (1.0, 1.5, 2.0, 3.0, 5.0, 10.0), "order of the Rényi divergence"),),
+    constants=_panel("diffused", "", "").constants,
+    method_dim=None,
+    validate=_validate,
+)
+
+_PANELS = (_panel("diffused", "Algorithm 2", "r"), _panel("concentrated", "Algorithm 3", "m"), _BOUNDS)
 
 
 # Claims
@@ -192,6 +266,30 @@ def corners_are_the_supremum(summaries: Summaries) -> Finding:
     )
 
 
+@claim(
+    "dirichlet-bounds",
+    "Published bounds for the Dirichlet mechanism hold. For the posterior itself, that of Ponnoprat is more than twice "
+    "the exact divergence at order 2, and that of Gohari et al. over three times the exact epsilon at delta = 1e-6.",
+    kind="addition",
+    needs={"dirichlet-bounds": {"coefficient": (0.1, 1.0), "order": (1.0, 2.0, 10.0), "prior": ("6:12",), "n": (100,)}},
+)
+def dirichlet_bounds(summaries: Summaries) -> Finding:
+    ds = summaries["dirichlet-bounds"]
+    finite = np.isfinite(ds["renyi_epsilon"])
+    ratio = (ds["ponnoprat_epsilon"].where(finite) / ds["renyi_epsilon"].where(finite)).sortby("coefficient")
+    other = (ds["gohari_epsilon"] / ds["exact_epsilon"]).sortby("coefficient")
+    ends = ratio.sel(order=2.0).isel(coefficient=[0, -1])
+    return verdict(
+        bool((ratio.where(finite, np.inf) >= 1.0).all())
+        and bool((other >= 1.0).all())
+        and float(ends[-1]) > 2.0
+        and float(other[-1]) > 3.0,
+        f"From the smallest to the largest coefficient, the Rényi bound is {span(ends)} times the exact divergence at "
+        f"order 2, and up to {float(ratio.max()):.1f} times at others; the bound on epsilon is {span(other)} times the "
+        "exact one.",
+    )
+
+
 _CLAIMS = claims_in(globals())
 
 
@@ -199,6 +297,12 @@ def _draw(summaries: Summaries) -> Any:
     from studies.renyi.renyi_figures import draw_renyi_curves
 
     return draw_renyi_curves(summaries)
+
+
+def _draw_bounds(summaries: Summaries) -> Any:
+    from studies.renyi.renyi_figures import draw_dirichlet_bounds
+
+    return draw_dirichlet_bounds(summaries["dirichlet-bounds"])
 
 
 STUDY = Study(
@@ -219,6 +323,14 @@ STUDY = Study(
             "at which a curve becomes infinite; for small coefficients it is outside the plotted range.",
             _NAMES,
             _draw,
+        ),
+        Figure(
+            "dirichlet-bounds",
+            "Bounds for the Dirichlet mechanism",
+            "Ponnoprat's bound on the Rényi divergence of one draw of the diffused posterior, divided by its exact "
+            "value, against the order, for several coefficients.",
+            ("dirichlet-bounds",),
+            _draw_bounds,
         ),
     ),
 )

@@ -50,6 +50,26 @@ def draw_renyi_curves(parts: Parts) -> Drawing:
     ]
 
 
+def draw_dirichlet_bounds(ds: xr.Dataset) -> Drawing:
+    """Draw ratios of bounds to exact Rényi divergences against the order, with one line per coefficient."""
+    ratio = ds["ponnoprat_epsilon"].where(np.isfinite(ds["renyi_epsilon"])) / ds["renyi_epsilon"]
+    names = [format_value(value) for value in ds["coefficient"].values.tolist()]
+    table = rows_of(
+        ds.assign_coords(coefficient=names), "order", "coefficient", y=ratio.assign_coords(coefficient=names)
+    )
+    return [
+        Plot(
+            table,
+            Axis("order λ", log=True),
+            Axis("bound / exact divergence", log=True),
+            look_up(names),
+            ("line", "points"),
+            height=200,
+            at_ends=False,
+        )
+    ]
+
+
 def draw_divergences(ds: xr.Dataset, styles: Looks) -> Drawing:
     """Draw the divergence of the posterior from each mechanism against ε, with one axes per order.
 

@@ -30,6 +30,7 @@ from studies.renyi.renyi_logistic_claims import CLAIMS, FIGURES
 
 _EPSILONS = tuple(math.exp(k) for k in range(-5, 4))
 _ORDERS = (1.0, 10.0, 100.0)
+_MECHANISMS = tuple(name for name, method in GLM_MECHANISMS.items() if method.budget != "gaussian")
 
 
 @lru_cache(maxsize=4)
@@ -77,7 +78,7 @@ def _panel(
     source: tuple[Factor, ...] = (),
     orders: tuple[float, ...] = _ORDERS,
     epsilons: tuple[float, ...] = _EPSILONS,
-    mechanisms: tuple[str, ...] = tuple(GLM_MECHANISMS),
+    mechanisms: tuple[str, ...] = _MECHANISMS,
     trials: int = 50,
     block_trials: int = 2 * N_GROUPED,
     on_demand: bool = False,

@@ -15,6 +15,7 @@ import mechanisms
 from mechanisms.conjugate import enumerate_candidates, posterior, validate_counts
 from mechanisms.counts.publish import PUBLISHABLE, publish_counts
 from mechanisms.counts.registry import MECHANISMS
+from mechanisms.glm.chains import GLM_CHAINS, private_chain
 from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism, validate_design
 from mechanisms.inference.audit import audit_sums
 from mechanisms.inference.binomial_mixture import binomial_mixture
@@ -45,6 +46,7 @@ from studies.report.papers import PAPERS
 REGISTRIES = {
     "counts": MECHANISMS,
     "glm": GLM_MECHANISMS,
+    "chains": GLM_CHAINS,
     "renyi": RENYI_SAMPLERS,
     "gaussian": GAUSSIAN_MECHANISMS,
     "inference": INFERENCE_METHODS,
@@ -384,7 +386,8 @@ def test_only_smooth_and_gaussian_mechanisms_need_delta():
 
 
 CALLS_BY_NAME = {
-    "glm": (GLM_MECHANISMS, lambda one: glm_mechanism(one, 100, 0.01, 2, 0.5)),
+    "glm": (GLM_MECHANISMS, lambda one: glm_mechanism(one, 100, 0.01, 2, 0.5, delta=DELTA)),
+    "chains": (GLM_CHAINS, lambda one: private_chain(one, 100, 2, 0.01, 0.5, DELTA)),
     "renyi": (RENYI_SAMPLERS, lambda one: renyi_sampler(one, (1, 2), 10, 1.0)),
     "gaussian": (GAUSSIAN_MECHANISMS, lambda one: gaussian_mechanism(one, (1, 2), 10, 2, 0.5)),
     "probability": (PROBABILITY_METHODS, lambda one: partition_probability(one, 10, 0.5)),

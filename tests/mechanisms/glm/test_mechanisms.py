@@ -11,10 +11,11 @@ from mechanisms.glm.links import LINKS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism, validate_design
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 from mechanisms.renyi.conversions import pure_renyi
+from mechanisms.renyi.gaussian_dp import gaussian_mu
 
 PURE = ("ops", "ops-tight")
-RENYI = [name for name in GLM_MECHANISMS if name not in (*PURE, "true-posterior")]
-PRIVATE = [name for name in GLM_MECHANISMS if name != "true-posterior"]
+RENYI = [name for name in GLM_MECHANISMS if name not in (*PURE, "glm-gdp", "true-posterior")]
+PRIVATE = [*PURE, *RENYI]
 positive = st.floats(1e-4, 1e3)
 problems = st.tuples(st.integers(1, 100_000), positive, st.floats(1, 500), positive, st.floats(0.1, 10))
 
@@ -24,7 +25,7 @@ problems = st.tuples(st.integers(1, 100_000), positive, st.floats(1, 500), posit
 @pytest.mark.parametrize(("n", "beta", "order"), [(2784, 0.001, 1), (100, 0.1, 10), (5, 2.0, 100)])
 def test_parameters_equal_formulas(n, beta, order, epsilon, c):
     """Precisions and powers equal the formulas of P3 (Algorithms 4 and 5) and of one posterior sample (OPS)."""
-    made = {name: glm_mechanism(name, n, beta, order, epsilon, c) for name in GLM_MECHANISMS}
+    made = {name: glm_mechanism(name, n, beta, order, epsilon, c, delta=1e-6) for name in GLM_MECHANISMS}
     assert {name: one.name for name, one in made.items()} == {name: name for name in made}
     concentrated = made["glm-concentrated"]
     assert concentrated.precision == pytest.approx(n * max(2 * c**2 * order / (n * epsilon), beta), rel=1e-14)
@@ -32,6 +33,7 @@ def test_parameters_equal_formulas(n, beta, order, epsilon, c):
     powers = {
         "glm-concentrated": 1.0,
         "glm-diffused": math.sqrt(epsilon * n * beta / (2 * c**2 * order)),
+        "glm-gdp": gaussian_mu(epsilon, 1e-6) * math.sqrt(n * beta) / (2 * c),
         "ops": epsilon * beta / (4 * c**2),
         "ops-tight": epsilon * beta / (2 * c**2),
         "true-posterior": 1.0,
@@ -56,7 +58,7 @@ def test_published_setting():
 
 
 def test_guarantees():
-    for name in GLM_MECHANISMS:
+    for name in (*PRIVATE, "true-posterior"):
         made = glm_mechanism(name, 50, 0.1, 3, 0.7)
         expected = Guarantee(0.7) if name in PURE else None if name == "true-posterior" else RenyiGuarantee(3, 0.7)
         assert made.guarantee == expected

@@ -27,13 +27,21 @@ RENYI_CURVES = Case(
     dims={
         panel: {"renyi_epsilon corner_epsilon": "coefficient order", "critical_order status": "coefficient"}
         for panel in ("diffused", "concentrated")
+    }
+    | {
+        "dirichlet-bounds": {
+            "renyi_epsilon ponnoprat_epsilon": "coefficient order",
+            "exact_epsilon gohari_epsilon status": "coefficient",
+        }
     },
     verdicts={
+        "dirichlet-bounds": "holds",
         "vertical-asymptotes": "reproduced",
         "smaller-is-more-private": "reproduced",
         "corners-are-the-supremum": "corrected",
     },
     evidence={
+        "dirichlet-bounds": ("1.62 to 2.31 times the exact divergence", "2.50 to 3.33 times the exact one"),
         "vertical-asymptotes": ("9.571 (0.7), 7.667 (0.9), 7 (1)",),
         "corners-are-the-supremum": ("up to 12.2% (order 1, coefficient 1), at orders up to 1.95",),
     },
@@ -46,7 +54,9 @@ RENYI_CURVES = Case(
         *_curve("smaller-is-more-private", "not reproduced", "renyi_epsilon", math.inf, coefficient=0.3, order=2.0),
         *_curve("corners-are-the-supremum", "not reproduced", "corner_epsilon", 1e-3, coefficient=0.3, order=2.0),
         Flip({"corners-are-the-supremum": "reproduced"}, change(EVERY, {}, corner_epsilon=lambda ds: ds.renyi_epsilon)),
-        Flip({}, select(EVERY, order=slice(1, 10)), others="undecided"),
+        Flip({"dirichlet-bounds": "does not hold"}, scale("dirichlet-bounds", {}, ponnoprat_epsilon=0.8)),
+        Flip({"dirichlet-bounds": "does not hold"}, scale("dirichlet-bounds", {}, gohari_epsilon=0.3)),
+        Flip({"dirichlet-bounds": "holds"}, select(EVERY, order=slice(1, 10)), others="undecided"),
         Flip({}, only("diffused"), others="undecided"),
     ),
     refused={
@@ -327,7 +337,99 @@ RENYI_AUDIT = Case(
     },
 )
 
+_MCMC = ("abalone", "adult", "mnist")
+_LOSSES = {
+    "glm-concentrated": 0.53,
+    "glm-diffused": 0.505,
+    "glm-gdp": 0.5,
+    "glm-gdp-4": 0.52,
+    "glm-gdp-16": 0.53,
+    "langevin-last": 0.5,
+    "langevin": 0.51,
+    "penalty": 0.56,
+    "true-posterior": 0.48,
+}
+
+
+def _published(summaries):
+    """Return artificial summaries of real records, in which a mechanism has the same loss at each ε, and the others."""
+    epsilons = [0.1, 0.3, 1.0, 3.0, 10.0]
+    shape = (len(epsilons), len(_LOSSES))
+    coords = {"epsilon": epsilons, "mechanism": list(_LOSSES), "beta": 1e-3, "delta": 1e-6}
+    energy = [1.0, 1.0, 1.0, 1.5, 2.0, 1.0, 0.2, 3.0, 1.0]
+    variables = {"n_ok": 10, "n_failed": 0, "n_pending": 0, "mean_draws": 1.1, "least_draws": 0.04, "total_draws": 9.7}
+    for measure, values in (("test_nll", list(_LOSSES.values())), ("test_error", 0.25), ("energy", energy)):
+        variables |= {f"{measure}_mean": values, f"{measure}_mcse": 0.0005, f"{measure}_sd": 0.002}
+    filled = {name: (("epsilon", "mechanism"), np.broadcast_to(x, shape)) for name, x in variables.items()}
+    return {**summaries, **dict.fromkeys(_MCMC, xr.Dataset(filled, coords))}
+
+
+def _log_loss(mechanism, loss, **where):
+    return change("adult", {"mechanism": mechanism, **where}, test_nll_mean=loss)
+
+
+PRIVATE_MCMC = Case(
+    runs=(
+        {"panels": ["abalone"], "trials": 10, "values": {"epsilon": [0.1, 3.0]}},
+        {"panels": ["simulated"], "trials": 20, "values": {"beta": [0.1], "epsilon": [1.0, 10.0]}},
+        {"panels": ["step-size"], "trials": 5, "values": {"step": [0.05, 0.5, 0.8]}},
+    ),
+    dims={
+        "abalone": {
+            "test_error test_nll energy n_used status": "epsilon mechanism trial",
+            "mean_draws": "epsilon mechanism",
+        },
+        "simulated": {
+            "energy covered width status": "beta epsilon mechanism trial",
+            "planned": "beta epsilon mechanism",
+        },
+        "step-size": {"shift inflation effective": "model step trial coordinate", "law": "model step"},
+    },
+    methods=dict.fromkeys(("abalone", "simulated"), " ".join(_LOSSES)),
+    prepare=_published,
+    verdicts={claim.name: VERDICTS[claim.kind][0] for claim in STUDIES["private-mcmc"].claims},
+    evidence={"no-intervals": ("adult 10, a mean of at most 1.10",)},
+    flips=(
+        Flip({"one-draw-at-small-budgets": "does not hold"}, _log_loss("glm-gdp-4", 0.48, epsilon=1.0)),
+        Flip({"one-draw-at-small-budgets": "undecided"}, _log_loss("langevin", 0.49, epsilon=0.1)),
+        Flip({"one-draw-at-small-budgets": "holds"}, _log_loss("langevin", 0.4, epsilon=3.0)),
+        Flip(
+            {"many-draws-at-large-budgets": "does not hold"},
+            change("mnist", {"mechanism": "langevin", "epsilon": 10.0}, energy_mean=1.5),
+        ),
+        Flip(
+            {"many-draws-at-large-budgets": "undecided"},
+            change("mnist", {"mechanism": "langevin", "epsilon": 10.0}, energy_mean=0.999),
+        ),
+        Flip({"finite-chain-suffices": "does not hold"}, _log_loss("langevin-last", 0.52, epsilon=10.0)),
+        Flip({"gaussian-calibration": "does not hold"}, _log_loss("glm-diffused", 0.48)),
+        Flip({"no-intervals": "does not hold"}, change("adult", {"epsilon": 1.0}, mean_draws=21.0)),
+        Flip({"coverage-where-planned": "does not hold"}, change("simulated", {}, covered_mean=0.8, covered_mcse=0.01)),
+        Flip({"coverage-where-planned": "undecided"}, change("simulated", {}, covered_mean=0.91, covered_mcse=0.01)),
+        Flip({"coverage-where-planned": "undecided"}, change("simulated", {}, n_ok=19)),
+        Flip({"budget-law": "failed"}, scale("step-size", {"model": "quadratic", "step": 0.5}, effective_mean=1.3)),
+        Flip({"budget-law": "failed"}, scale("step-size", {"model": "logistic", "step": 0.05}, effective_mean=1.6)),
+        Flip(
+            {"bias-grows-with-the-step": "failed"},
+            scale("step-size", {"model": "quadratic", "step": 0.8}, inflation_mean=0.95),
+        ),
+        Flip(
+            {"bias-grows-with-the-step": "failed"},
+            scale("step-size", {"model": "logistic", "step": 0.8}, inflation_mean=0.85),
+        ),
+        Flip({}, only("abalone"), others="undecided"),
+    ),
+    refused={
+        "abalone": {"epsilon=0": "epsilon must be a finite number > 0", "delta=0": "delta must be in (0, 1)"},
+        "simulated": {"beta=0": "beta must be a finite number > 0", "n=0": "n must be an integer >= 1"},
+        "step-size": {"step=0": "step must be in (0, 1]", "model=probit": "model must be quadratic or logistic"},
+    },
+    reruns=(("abalone", {}, 7),),
+    part={"panels": ["abalone"], "trials": 10, "values": {"epsilon": [3.0], "mechanism": ["penalty", "glm-gdp"]}},
+)
+
 CASES = {
+    "private-mcmc": PRIVATE_MCMC,
     "renyi-audit": RENYI_AUDIT,
     "renyi-curves": RENYI_CURVES,
     "renyi-logistic": RENYI_LOGISTIC,

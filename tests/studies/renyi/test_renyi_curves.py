@@ -1,8 +1,12 @@
 """Tests of the study `renyi-curves`."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import special, stats
 from scipy.special import gammaln
 
 import pipeline
@@ -77,3 +81,29 @@ def test_curves_end_at_their_asymptotes(summaries):
         assert np.isfinite(rows["y"].dropna()).all()
         assert rows.dropna(subset="y")["x"].iloc[-1] == 6.95
         assert rows["edge"].dropna().tolist() == [7.0]
+
+
+def test_exact_losses_of_dirichlet_draws_equal_quadrature(stores):
+    """δ at the stored ε, by quadrature over draws from all pairs of neighbours, is 1e-6."""
+    ds = xr.open_zarr(stores["dirichlet-bounds"], group="dirichlet-bounds").load()
+    t, weights = np.polynomial.legendre.leggauss(4000)
+    x = 0.5 * (1 + t)
+    for r in (0.3, 1.0):
+        log_density = [stats.beta.logpdf(x, 6 + r * k, 12 + r * (100 - k)) for k in range(101)]
+        epsilon, found = float(ds.exact_epsilon.sel(coefficient=r)), 0.0
+        for one, other in [*itertools.pairwise(log_density), *itertools.pairwise(log_density[::-1])]:
+            found = max(found, 0.5 * weights @ np.maximum(np.exp(one) - np.exp(epsilon + other), 0.0))
+        assert found == pytest.approx(1e-6, rel=1e-3)
+
+
+def test_bounds_of_dirichlet_draws_follow_their_definitions(stores):
+    ds = xr.open_zarr(stores["dirichlet-bounds"], group="dirichlet-bounds").load()
+    r, order = 0.5, 3.0
+    expected = order * r**2 * special.polygamma(1, 6 - (order - 1) * r)
+    assert float(ds.ponnoprat_epsilon.sel(coefficient=r, order=order)) == pytest.approx(expected, rel=1e-12)
+    pairs = [(6 + r * k, 12 + r * (100 - k)) for k in range(101)]
+    change = max(abs(special.betaln(*a) - special.betaln(*b)) for a, b in itertools.pairwise(pairs))
+    odds = (float(ds.gohari_epsilon.sel(coefficient=r)) - change) / r
+    edge = 1 / (1 + math.exp(odds))
+    outside = max(stats.beta.cdf(edge, *pair) + stats.beta.sf(1 - edge, *pair) for pair in pairs)
+    assert outside == pytest.approx(1e-6, rel=1e-6)

@@ -1,0 +1,173 @@
+"""One private draw or many: posterior sampling for logistic regression at equal (ε, δ).
+
+Panels `abalone`, `adult` and `mnist` compare, on the records of P3, one exact draw of several mechanisms, several draws
+that divide the budget, the last iterate of a finite Langevin chain, and chains that publish all states. In the panel
+`simulated` records have two explanatory variables, the exact posterior is known by quadrature, and intervals are
+compared with the true weights. The panel `step-size` measures the bias and the effective draws of Langevin chains.
+
+References
+----------
+P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017. Gopi, Lee &
+Liu, "Private convex optimization via exponential mechanism", COLT 2022. Bok, Su & Altschuler, "Shifted interpolation
+for differential privacy", ICML 2024. Yıldırım & Ermiş, "Exact MCMC with differentially private moves", Statistics and
+Computing 29, 2019. Wang, Fienberg & Smola, "Privacy for free", ICML 2015.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any
+
+from mechanisms.glm.chains import GLM_CHAINS
+from mechanisms.glm.mechanisms import GLM_MECHANISMS
+from mechanisms.privacy_parameters import validate_delta, validate_epsilon
+from pipeline import Factor, Measure, Method, Panel, Scale, Streams, Study
+from studies.data import Classification, load, split
+from studies.renyi.logistic_trials import Group, group_trials
+from studies.renyi.mcmc_trials import (
+    MECHANISMS,
+    N_GROUPED,
+    SPLITS,
+    evaluate_published,
+    evaluate_simulated,
+    evaluate_steps,
+    exact_target,
+    simulate_records,
+)
+from studies.renyi.private_mcmc_claims import CLAIMS, EPSILONS, FIGURES
+
+_split_once = lru_cache(maxsize=4)(lambda name: split(load(name)))
+
+
+def _simulate(name: str) -> Callable[[Mapping[str, Any], Streams], list[Group]]:
+    def simulate(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
+        data: Classification = _split_once(name)
+        return group_trials(data, streams, N_GROUPED)
+
+    return simulate
+
+
+def _methods(evaluate: Callable[..., dict[str, Any]]) -> tuple[Method, ...]:
+    notes = {name: f"{size} draws of glm-gdp, among which the budget is divided." for name, size in SPLITS.items()}
+    notes |= {name: method.note for name, method in {**GLM_MECHANISMS, **GLM_CHAINS}.items() if name in MECHANISMS}
+    return tuple(
+        Method(
+            name,
+            partial(evaluate, name),
+            uses=() if name == "true-posterior" else ("epsilon",),
+            note=notes[name],
+            is_private=name != "true-posterior",
+        )
+        for name in MECHANISMS
+    )
+
+
+def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    validate_epsilon(setting.get("epsilon", 1.0))
+    validate_delta(setting["delta"])
+    exact_target("true-posterior", cell.get("n", 1), {**cell, **setting})
+    return True
+
+
+_EPSILON = Factor("epsilon", EPSILONS, "privacy loss of everything that is published", unit="nat")
+_DELTA = Factor("delta", (1e-6,), "δ of (ε, δ)-DP")
+_DRAWS = (
+    Measure("energy", "energy distance to the posterior, divided by that of one exact draw"),
+    Measure("n_used", "number of published draws that are used", dtype="int64"),
+    Measure("least_draws", "forecast of effective draws in the direction with the fewest", per_trial=False),
+    Measure("mean_draws", "largest possible mean of effective draws over directions", per_trial=False),
+    Measure("total_draws", "largest possible sum of effective draws that records contribute", per_trial=False),
+)
+
+
+def _real(name: str, meaning: str, trials: int) -> Panel:
+    return Panel(
+        name=name,
+        meaning=meaning,
+        simulate=_simulate(name),
+        methods=_methods(evaluate_published),
+        measures=(
+            Measure("test_error", "fraction of misclassified test records"),
+            Measure("test_nll", "mean negative log predictive probability of a test record", "nat"),
+            *_DRAWS,
+        ),
+        method_factors=(_EPSILON,),
+        constants=(Factor("beta", (1e-3,), "prior precision of a weight, per training record"), _DELTA),
+        method_dim="mechanism",
+        trials=trials,
+        block_trials=N_GROUPED,
+        settings_apart=True,
+        validate=_validate,
+    )
+
+
+_PANELS = (
+    _real("abalone", "Abalone, fewer than 10 rings, as in P3", 40),
+    _real("adult", "Adult, income above 50K, as in P3", 10),
+    _real("mnist", "MNIST, digit 8 against 3, as in P3", 10),
+    Panel(
+        name="simulated",
+        meaning="simulated records with two explanatory variables and weights from the prior",
+        simulate=simulate_records,
+        methods=_methods(evaluate_simulated),
+        measures=(
+            *_DRAWS,
+            Measure("covered", "fraction of true weights in central 95 % intervals of the published draws"),
+            Measure("width", "mean width of these intervals, divided by that of the posterior"),
+            Measure("planned", "1 if the planner promises intervals from published iterates", per_trial=False),
+        ),
+        factors=(Factor("beta", (1e-3, 0.1), "prior precision of a weight, per record"),),
+        method_factors=(_EPSILON,),
+        constants=(Factor("n", (500,), "number of records", "int"), _DELTA),
+        method_dim="mechanism",
+        trials=100,
+        block_trials=10,
+        validate=_validate,
+    ),
+    Panel(
+        name="step-size",
+        meaning="stationary bias and effective draws of Langevin chains on four records",
+        simulate=lambda cell, streams: cell,
+        methods=(Method("langevin", evaluate_steps, note="Iterates after the first 500 of 2,000."),),
+        measures=(
+            Measure("shift", "bias of the mean, in posterior standard deviations", dims=("coordinate",)),
+            Measure("inflation", "ratio of the standard deviation to that of the posterior", dims=("coordinate",)),
+            Measure("effective", "effective draws for the mean of a weight", dims=("coordinate",)),
+            Measure("law", "effective draws by the budget law at the largest curvature", per_trial=False),
+            Measure("variance_law", "ratio of standard deviations for this curvature", per_trial=False),
+        ),
+        factors=(
+            Factor("model", ("quadratic", "logistic"), "potential", "str"),
+            Factor("step", (0.05, 0.2, 0.5, 0.8), "step size over the largest step size"),
+        ),
+        outputs=(Factor("coordinate", (0, 1), "index of a weight", "int"),),
+        method_dim=None,
+        trials=20,
+        block_trials=5,
+        validate=lambda cell, setting: _validate_step(cell),
+    ),
+)
+
+
+def _validate_step(cell: Mapping[str, Any]) -> bool:
+    if cell["model"] not in ("quadratic", "logistic"):
+        raise ValueError(f"model must be quadratic or logistic, got {cell['model']!r}; choose one of them")
+    if not 0 < cell["step"] <= 1:
+        raise ValueError(f"step must be in (0, 1], got {cell['step']}; choose a fraction of the largest step size")
+    return True
+
+
+STUDY = Study(
+    name="private-mcmc",
+    papers=("P3",),
+    title="One private draw of regression weights, or many",
+    aim="Compare one good draw with many noisy ones at equal (ε, δ), and measure what finite chains guarantee.",
+    panels=_PANELS,
+    seed=20_240_708,
+    claims=CLAIMS,
+    figures=FIGURES,
+    quick=Scale(
+        {"abalone": 10, "simulated": 20, "step-size": 5},
+        ("abalone", "simulated", "step-size"),
+        {"abalone": {"epsilon": (0.1, 1.0, 3.0)}, "simulated": {"epsilon": (1.0, 10.0)}},
+    ),
+)

@@ -1,0 +1,323 @@
+"""Claims and figures of the study `private-mcmc`: one good draw or many noisy ones.
+
+Differences between methods are judged with a margin of 0.01 nat per test record, and within four Monte Carlo standard
+errors of the margin they are undecided. Standard errors are those of draws on a fixed split.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from mechanisms.glm.chains import GLM_CHAINS
+from mechanisms.glm.langevin import LEAST_DRAWS
+from pipeline import Figure, Finding, claim, claims_in, verdict
+from pipeline.declare.factors import format_value
+from studies.claims import Needs, Summaries, decide, largest, listed, place, smallest
+from studies.styles import GLM_STYLES
+
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+DATA_SETS = ("abalone", "adult", "mnist")
+_ONE, _EXACT = "langevin-last", "glm-gdp"
+_MANY = ("glm-gdp-4", "glm-gdp-16", "langevin", "penalty")
+_MARGIN = 0.01
+_DECIDING = 4.0
+_LAW = 0.1
+_LEAST_COVERAGE = 0.9
+
+
+def _needs(*mechanisms: str, epsilons: Sequence[float] = EPSILONS) -> Needs:
+    return {panel: {"epsilon": tuple(epsilons), "mechanism": mechanisms} for panel in DATA_SETS}
+
+
+def _gap(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
+    """Return the differences of two means over ε, and four standard errors of them."""
+    mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
+    limit = _DECIDING * np.hypot(error.sel(mechanism=one), error.sel(mechanism=other))
+    return mean.sel(mechanism=one) - mean.sel(mechanism=other), limit
+
+
+def _not_worse(summaries: Summaries, one: str, others: Sequence[str], largest_epsilon: float = np.inf) -> Finding:
+    """Judge the statement that the log loss of `one` exceeds that of no other method by more than the margin."""
+    holds, fails, lines = True, False, []
+    for panel, ds in summaries.items():
+        ds = ds.sel(epsilon=ds["epsilon"] <= largest_epsilon)
+        gaps = {other: _gap(ds, "test_nll", one, other) for other in others}
+        holds &= all(bool((gap + limit <= _MARGIN).all()) for gap, limit in gaps.values())
+        fails |= any(bool((gap - limit > _MARGIN).any()) for gap, limit in gaps.values())
+        worst = largest(xr.concat([gap for gap, _ in gaps.values()], xr.Variable("other", list(gaps))))
+        lines.append(f"{panel} {float(worst):+.4f} (against {worst['other'].item()}, {place(worst, ('epsilon',))})")
+    return decide(
+        holds, fails, f"Largest difference of the mean log loss, in nats per test record: {'; '.join(lines)}."
+    )
+
+
+@claim(
+    "one-draw-at-small-budgets",
+    "At epsilon <= 1, one draw (langevin-last) predicts test records at least as well, within 0.01 nat, as several "
+    "exact draws with a divided budget and as chains that publish all states.",
+    kind="addition",
+    needs=_needs(_ONE, *_MANY, epsilons=EPSILONS[:3]),
+    min_trials=10,
+)
+def one_draw_at_small_budgets(summaries: Summaries) -> Finding:
+    return _not_worse(summaries, _ONE, _MANY, 1.0)
+
+
+@claim(
+    "many-draws-at-large-budgets",
+    "At epsilon = 10, the iterates of a Langevin chain represent the posterior better than one exact draw of equal "
+    "privacy: their energy distance is smaller.",
+    kind="addition",
+    needs=_needs("langevin", _EXACT, epsilons=EPSILONS[-1:]),
+    min_trials=10,
+)
+def many_draws_at_large_budgets(summaries: Summaries) -> Finding:
+    holds, fails, lines = True, False, []
+    for panel, ds in summaries.items():
+        gap, limit = (each.sel(epsilon=10.0) for each in _gap(ds, "energy", "langevin", _EXACT))
+        holds &= bool(gap + limit < 0)
+        fails |= bool(gap - limit > 0)
+        best = ds["energy_mean"].sel(mechanism=[_EXACT, _ONE, *_MANY])
+        winners = [
+            f"{smallest(best.sel(epsilon=epsilon))['mechanism'].item()} at {format_value(epsilon)}"
+            for epsilon in ds["epsilon"].values.tolist()
+        ]
+        shown = ds["energy_mean"].sel(epsilon=10.0, mechanism=["langevin", _EXACT]).values
+        lines.append(f"{panel} {listed(shown, '.3f')} (smallest: {', '.join(winners)})")
+    return decide(
+        holds,
+        fails,
+        "Energy distance over that of one draw from the posterior, langevin and glm-gdp at epsilon = 10, and the "
+        f"mechanism with the smallest at each epsilon: {'; '.join(lines)}.",
+    )
+
+
+@claim(
+    "finite-chain-suffices",
+    "The last iterate of a finite Langevin chain predicts test records at least as well, within 0.01 nat, as an exact "
+    "draw with the same guarantee (glm-gdp).",
+    kind="addition",
+    needs=_needs(_ONE, _EXACT),
+    min_trials=10,
+)
+def finite_chain_suffices(summaries: Summaries) -> Finding:
+    return _not_worse(summaries, _ONE, (_EXACT,))
+
+
+@claim(
+    "gaussian-calibration",
+    "At equal (epsilon, delta), a draw calibrated by Gaussian differential privacy predicts test records at least as "
+    "well, within 0.01 nat, as draws calibrated by Rényi differential privacy at all orders (Algorithms 4 and 5).",
+    kind="addition",
+    needs=_needs(_EXACT, "glm-diffused", "glm-concentrated"),
+    min_trials=10,
+)
+def gaussian_calibration(summaries: Summaries) -> Finding:
+    return _not_worse(summaries, _EXACT, ("glm-diffused", "glm-concentrated"))
+
+
+@claim(
+    "no-intervals",
+    "At epsilon <= 1, no chain that publishes all iterates has 20 effective draws in each direction, so that intervals "
+    "are not possible.",
+    kind="addition",
+    needs=_needs("langevin", epsilons=EPSILONS[:3]),
+    min_trials=0,
+)
+def no_intervals(summaries: Summaries) -> Finding:
+    holds, lines = True, []
+    for panel, ds in summaries.items():
+        one = ds.sel(mechanism="langevin").sel(epsilon=1.0)
+        mean = ds["mean_draws"].sel(mechanism="langevin").sel(epsilon=ds["epsilon"] <= 1.0)
+        holds &= bool((mean < LEAST_DRAWS).all())
+        lines.append(f"{panel} {float(one['total_draws']):.0f}, a mean of at most {float(one['mean_draws']):.2f}")
+    return verdict(
+        holds,
+        f"Forecast of effective draws from records at epsilon = 1, summed over directions: {'; '.join(lines)} per "
+        "direction with the prior. The forecast uses public quantities only.",
+    )
+
+
+@claim(
+    "coverage-where-planned",
+    "Where the planner promises intervals, central 95 % intervals of the published iterates of a Langevin chain "
+    "contain the true weights in at least 90 % of trials.",
+    kind="addition",
+    needs={"simulated": {"beta": (0.1,), "epsilon": (10.0,), "mechanism": ("langevin",)}},
+    min_trials=20,
+)
+def coverage_where_planned(summaries: Summaries) -> Finding:
+    ds = summaries["simulated"].sel(mechanism="langevin")
+    planned = ds["planned"] > 0
+    covered, error = (ds[f"covered_{what}"].where(planned) for what in ("mean", "mcse"))
+    least = smallest(covered)
+    others = ds["covered_mean"].where(~planned)
+    return decide(
+        bool(planned.any()) and not bool((covered - 2.0 * error < _LEAST_COVERAGE).any()),
+        bool((covered + 2.0 * error < _LEAST_COVERAGE).any()),
+        f"Smallest coverage where planned {float(least):.3f} ({place(least, ('beta', 'epsilon'))}), with twice the "
+        f"standard error {2.0 * float(error.sel(beta=least['beta'], epsilon=least['epsilon'])):.3f}; elsewhere "
+        f"{float(others.min()):.3f} to {float(others.max()):.3f}.",
+    )
+
+
+@claim(
+    "budget-law",
+    "Measured effective draws of Langevin chains equal the budget law within 10 % on quadratic potentials, and are at "
+    "most the law at the largest curvature on logistic ones.",
+    kind="self-check",
+    needs={"step-size": {"model": ("quadratic", "logistic"), "step": (0.05, 0.5, 0.8)}},
+    min_trials=5,
+)
+def budget_law(summaries: Summaries) -> Finding:
+    ds = summaries["step-size"]
+    ratio, error = (ds[f"effective_{what}"] / ds["law"] for what in ("mean", "mcse"))
+    low, high = ratio - _DECIDING * error, ratio + _DECIDING * error
+    off, bound = abs(ratio.sel(model="quadratic") - 1.0), ratio.sel(model="logistic")
+    quadratic = {"model": "quadratic"}
+    return decide(
+        bool((off <= _LAW).all()) and bool((bound <= 1.0).all()),
+        bool((low.sel(quadratic) > 1.0 + _LAW).any())
+        or bool((high.sel(quadratic) < 1.0 - _LAW).any())
+        or bool((low.sel(model="logistic") > 1.0).any()),
+        f"Largest deviation from the law on quadratics {float(off.max()):.1%}, largest ratio to the bound on logistic "
+        f"potentials {float(bound.max()):.3f}.",
+    )
+
+
+@claim(
+    "bias-grows-with-the-step",
+    "The standard deviation of Langevin iterates grows with the step size: on quadratics by the factor "
+    "(1 - step·curvature/4)^(-1/2) within 2 %, on logistic potentials by at most that at the largest curvature.",
+    kind="self-check",
+    needs={"step-size": {"model": ("quadratic", "logistic"), "step": (0.05, 0.5, 0.8)}},
+    min_trials=5,
+)
+def bias_grows_with_the_step(summaries: Summaries) -> Finding:
+    ds = summaries["step-size"].sortby("step")
+    inflation = ds["inflation_mean"]
+    ratio = inflation / ds["variance_law"]
+    logistic = inflation.sel(model="logistic")
+    holds = (
+        bool((abs(ratio.sel(model="quadratic") - 1.0) < 0.02).all())
+        and bool((ratio.sel(model="logistic") < 1.0).all())
+        and bool((logistic.diff("step") > 0).all())
+    )
+    steps = ", ".join(format_value(step) for step in ds["step"].values.tolist())
+    return verdict(
+        holds,
+        f"Factors at {steps} of the largest step: quadratic "
+        f"{listed(inflation.sel(model='quadratic').mean('coordinate').values, '.3f')}, logistic "
+        f"{listed(logistic.mean('coordinate').values, '.3f')}. The mean moves by at most "
+        f"{float(abs(ds['shift_mean']).max()):.3f} posterior standard deviations.",
+    )
+
+
+CLAIMS = claims_in(globals())
+
+
+# Figures
+
+
+def _draw(measure: str, ylabel: str, log: bool = False) -> Callable[[Summaries], Any]:
+    def draw(summaries: Mapping[str, xr.Dataset]) -> Any:
+        from studies.figures import Axis, Plot, looks_of, rows_of, stack, with_labels
+
+        parts = {}
+        for panel, ds in summaries.items():
+            cells = ds["beta"].values.tolist() if "beta" in ds.dims else [None]
+            parts |= {f"{panel}, β = {beta:g}" if beta else panel: ds.sel(beta=beta) if beta else ds for beta in cells}
+        if measure == "covered":
+            parts = {title: ds.sel(mechanism=ds["mechanism"].isin(list(GLM_CHAINS)[1:])) for title, ds in parts.items()}
+        rows = [
+            rows_of(with_labels(ds, "mechanism"), "epsilon", "mechanism", title, y=f"{measure}_mean")
+            for title, ds in parts.items()
+        ]
+        return [
+            Plot(
+                stack(rows),
+                Axis("ε (nat)", log=True),
+                Axis(ylabel, log=log),
+                looks_of(GLM_STYLES, "mechanism", parts.values()),
+                ("line", "errors", "points"),
+                columns=len(parts),
+                height=200,
+                share_y=False,
+            )
+        ]
+
+    return draw
+
+
+def _draw_bias(summaries: Summaries) -> Any:
+    from studies.figures import Axis, Plot, rows_of, stack
+    from studies.styles import look_up
+
+    ds = summaries["step-size"].sortby("step").mean("coordinate")
+    return [
+        Plot(
+            stack([rows_of(ds, "step", "model", y=ds["inflation_mean"], exact=ds["variance_law"])]),
+            Axis("step size / largest step size"),
+            Axis("standard deviation / that of the posterior"),
+            look_up(ds["model"].values.tolist()),
+            ("exact", "points"),
+            height=220,
+        )
+    ]
+
+
+_CAPTION = (
+    " against the privacy loss of everything that is published, at δ = 1e-6. Error bars show ± 2 Monte Carlo standard "
+    "errors. Grey: one draw from the posterior without privacy."
+)
+
+FIGURES = (
+    Figure(
+        "one-draw-or-many",
+        "One good draw or many noisy ones?",
+        "Energy distance of the published draws to the posterior, divided by that of one draw from it," + _CAPTION,
+        DATA_SETS,
+        _draw("energy", "energy distance / that of one draw", log=True),
+    ),
+    Figure(
+        "predictions",
+        "Predictions from published draws",
+        "Mean negative log predictive probability of a test record" + _CAPTION,
+        DATA_SETS,
+        _draw("test_nll", "log loss (nat)"),
+        claims=("one-draw-at-small-budgets", "finite-chain-suffices", "gaussian-calibration"),
+    ),
+    Figure(
+        "errors",
+        "Test error of published draws",
+        "Mean test error of the predictive probabilities" + _CAPTION,
+        DATA_SETS,
+        _draw("test_error", "test error"),
+    ),
+    Figure(
+        "simulated",
+        "Published draws where the posterior is known",
+        "Energy distance of the published draws to the exact posterior, divided by that of one draw from it,"
+        + _CAPTION,
+        ("simulated",),
+        _draw("energy", "energy distance / that of one draw", log=True),
+    ),
+    Figure(
+        "coverage",
+        "Coverage of intervals from published chains",
+        "Fraction of true weights in central 95 % intervals of the published states" + _CAPTION,
+        ("simulated",),
+        _draw("covered", "coverage"),
+        claims=("coverage-where-planned",),
+    ),
+    Figure(
+        "step-size",
+        "Bias of Langevin chains",
+        "Standard deviation of Langevin iterates divided by that of the posterior, against the step size. Lines: the "
+        "factor for a quadratic with the largest curvature, which is exact for the quadratic potential.",
+        ("step-size",),
+        _draw_bias,
+    ),
+)
