@@ -16,7 +16,7 @@ from pipeline.errors import BadInputError
 from pipeline.precision.stopping import MIN_TRIALS, next_trials, required_trials
 from pipeline.precision.targets import PanelTarget, Precision, Target, resolve_target
 from pipeline.stores.asked import Stop
-from pipeline.stores.regions import positions, region_of
+from pipeline.stores.regions import positions
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
 from pipeline.verdicts import LookHistory, judge_look
@@ -255,11 +255,6 @@ def read_draws(
     values, ok = [], np.ones(len(trials), bool)
     for k in item:
         position = next(positions(panel, cell, panel.settings()[k]))
-        stored = []
-        for name, n_dims in (("status", 0), (measure.name, len(measure.dims))):
-            region = region_of(panel, position, trials, n_dims)
-            whole = store.values(panel.name, name, region)
-            stored.append(whole.reshape(len(trials), *whole.shape[whole.ndim - n_dims :]))
-        ok &= stored[0] == Status.OK
-        values.append(stored[1])
+        ok &= store.read_at(panel, position, trials, "status") == Status.OK
+        values.append(store.read_at(panel, position, trials, measure.name, len(measure.dims)))
     return [one[ok] for one in values]

@@ -248,17 +248,27 @@ class ResultStore:
         Per-cell measures have the fill value until a trial of the setting is ok.
         """
         position = next(positions(panel, block.cell, setting))
-        trials = slice(block.trials.start, block.trials.stop)
+        values = {
+            one.name: self.read_at(panel, position, block.trials, one.name, len(one.dims), one.per_trial)
+            for one in panel.measures
+        }
+        status, error = (self.read_at(panel, position, block.trials, name).reshape(-1) for name in ("status", "error"))
+        return Outcome(values, status, error.astype(object))
 
-        def stored(name: str, per_trial: bool, n_dims: int) -> np.ndarray:
-            region = region_of(panel, position, block.trials if per_trial else None, n_dims)
-            values = self.values(panel.name, name, region, trials)
-            head = (len(block.trials),) if per_trial and panel.trials is not None else ()
-            return values.reshape(head + values.shape[values.ndim - n_dims :])
-
-        values = {m.name: stored(m.name, m.per_trial, len(m.dims)) for m in panel.measures}
-        status, error = stored("status", True, 0), stored("error", True, 0).astype(object)
-        return Outcome(values, status.reshape(-1), error.reshape(-1))
+    def read_at(
+        self,
+        panel: Panel,
+        position: tuple[int, ...],
+        trials: range,
+        name: str,
+        n_dims: int = 0,
+        per_trial: bool = True,
+    ) -> np.ndarray:
+        r"""Read a variable at one array position, shape (trial, \*outputs), without trials if it has none."""
+        region = region_of(panel, position, trials if per_trial else None, n_dims)
+        values = self.values(panel.name, name, region, slice(trials.start, trials.stop))
+        head = (len(trials),) if per_trial and panel.trials is not None else ()
+        return values.reshape(head + values.shape[values.ndim - n_dims :])
 
     def values(self, panel: str, name: str, region: Region | None = None, trials: slice = slice(None)) -> np.ndarray:
         """Return the committed values of a variable, with the fill value for absent chunks.
