@@ -22,6 +22,7 @@ __all__ = [
     "enumerate_candidates",
     "posterior",
     "rank_candidates",
+    "tabulate_candidates",
     "validate_counts",
     "validate_prior",
     "validate_problem",
@@ -151,7 +152,6 @@ def posterior(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
 
 def count_candidates(n: int, k: int) -> int:
     """Return |R| = C(n + k − 1, k − 1), the number of count vectors of `n` records in `k` categories."""
-    n, k = validate_problem(n, k)
     return math.comb(n + k - 1, k - 1)
 
 
@@ -179,7 +179,11 @@ def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
     >>> enumerate_candidates(2, 3)
     array([[0, 0, 2], [0, 1, 1], [0, 2, 0], [1, 0, 1], [1, 1, 0], [2, 0, 0]])
     """
-    n, k = validate_problem(n, k)
+    return tabulate_candidates(*validate_problem(n, k))
+
+
+def tabulate_candidates(n: int, k: int) -> NDArray[np.int64]:
+    """Return the result of `enumerate_candidates` for valid integers."""
     n_candidates = count_candidates(n, k)
     if n_candidates > MAX_ENUMERATED:
         raise ValueError(

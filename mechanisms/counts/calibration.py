@@ -33,7 +33,6 @@ from mechanisms.conjugate import (
     enumerate_candidates,
     validate_counts,
     validate_prior,
-    validate_problem,
 )
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import exponential_mechanism
@@ -51,7 +50,7 @@ from mechanisms.metadata import Style
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.output_distributions import OutputDistributions, sum_exp
 from mechanisms.privacy import pure_guarantee
-from mechanisms.privacy_parameters import validate_resolved_epsilon
+from mechanisms.privacy_parameters import validate_resolved_epsilon, validate_size
 
 __all__ = ["CALIBRATED", "MAX_CALIBRATED", "Calibration", "calibrate", "require_calibratable"]
 
@@ -96,7 +95,6 @@ class Calibration:
 
 def require_calibratable(n: int, k: int) -> None:
     """Raise ValueError if there are too many data sets for an exact calibration."""
-    n, k = validate_problem(n, k)
     n_candidates = count_candidates(n, k)
     if n > MAX_RECORDS:
         raise ValueError(
@@ -139,8 +137,9 @@ def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibrati
     if rule not in (Rule.SMOOTH, Rule.VARYING, Rule.GLOBAL):
         raise ValueError(f"rule must be Rule.SMOOTH, Rule.VARYING or Rule.GLOBAL, got {rule!r}; pass a Rule")
     alpha = validate_prior(prior)
+    n = validate_size(n)
     require_calibratable(n, alpha.size)
-    return _calibrate(rule, tuple(alpha.tolist()), int(n), validate_resolved_epsilon(epsilon))
+    return _calibrate(rule, tuple(alpha.tolist()), n, validate_resolved_epsilon(epsilon))
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.arguments import is_real, real_array
-from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, enumerate_candidates, validate_problem
+from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, tabulate_candidates
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
@@ -65,7 +65,6 @@ def require_streamable(n: int, k: int) -> None:
 
 def count_table(n: int, k: int) -> int:
     """Return the number of table entries for streaming: k + 2 per row and n + 1 per category."""
-    n, k = validate_problem(n, k)
     n_rows = count_candidates(n, k - 1) if k > 2 else 1
     return n_rows * (k + 2) + k * (n + 1)
 
@@ -105,7 +104,7 @@ def enumerate_rows(n: int, k: int) -> NDArray[np.int64]:
     """Return rows (n_rows, k − 1) in lexicographic order: first k − 2 counts, then the sum of the last two counts."""
     if k == 2:
         return np.array([[n]], dtype=np.int64)
-    return enumerate_candidates(n, k - 1)
+    return tabulate_candidates(n, k - 1)
 
 
 def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, validate_counts, validate_prior
+from mechanisms.conjugate import MAX_ENUMERATED, count_candidates
 from mechanisms.counts.candidates import (
     MAX_TABLE,
     category_deficits,
@@ -58,8 +58,7 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
     assumes exact draws in real arithmetic; the implementation is not hardened against attacks on floating-point
     rounding.
     """
-    alpha = validate_prior(prior)
-    c = validate_counts(counts, k=alpha.size)
+    alpha, c = np.array(prior, dtype=np.float64), np.array(counts, dtype=np.int64)
     inverse_temperature = compute_inverse_temperature(rate, sensitivity)
     n, k = int(c.sum()), c.size
     if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or count_table(n, k) > MAX_TABLE:

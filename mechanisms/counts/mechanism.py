@@ -15,12 +15,13 @@ import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.conjugate import validate_counts, validate_prior
+from mechanisms.conjugate import validate_counts, validate_prior, validate_problem
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.sampled_counts import SampleCounts, SampledCounts
 from mechanisms.metadata import Entry
@@ -43,6 +44,12 @@ def validate(
     epsilon, alpha = validate_resolved_epsilon(epsilon), validate_prior(prior)
     delta = None if delta is None else validate_delta(delta)
     return alpha, validate_counts(counts, k=alpha.size), epsilon, delta
+
+
+@lru_cache(maxsize=256)
+def _stated(guarantee: Callable[..., Guarantee | None], epsilon: float, delta: float | None) -> Guarantee | None:
+    """Return a guarantee at valid parameters."""
+    return guarantee(epsilon, delta)
 
 
 def _no_limit(n: int, k: int) -> None:
@@ -172,7 +179,7 @@ class Mechanism(Entry):
         (True, False)
         """
         try:
-            self.require(n, k)
+            self.require(*validate_problem(n, k))
         except ValueError:
             return False
         return True
@@ -214,5 +221,5 @@ class Mechanism(Entry):
             release = copy(self.release(alpha, c, epsilon, delta or 0.0))
         else:
             release = SampledCounts(alpha, c, epsilon, delta or 0.0, self.sampler)
-        object.__setattr__(release, "guarantee", self.guarantee(epsilon, delta))
+        object.__setattr__(release, "guarantee", _stated(self.guarantee, epsilon, delta))
         return release

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gamma
 
-from mechanisms.arguments import validate_integer, validate_positive
+from mechanisms.arguments import validate_positive
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.clipping import category_pmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
@@ -290,7 +290,7 @@ def histogram_sensitivity(k: int) -> int:
     At k = 2 one count changes by one; at k ≥ 3 two counts change by one each (P0, "Preliminary Experimental
     Results").
     """
-    return 1 if validate_integer("k", k, least=2, advice="use 2 for a binomial") == 2 else 2
+    return 1 if k == 2 else 2
 
 
 def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> NoisyCounts:
@@ -395,11 +395,12 @@ def _noisy_counts(
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
     scale = validate_positive("noise_scale", noise_scale, "pass sensitivity / epsilon")
-    return _independent(alpha, c, Noise(noise, scale), in_order)
+    added = Noise(noise, scale)
+    _ = added.rounded  # raises ValueError for other noise
+    return _independent(alpha, c, added, in_order)
 
 
 def _independent(alpha: Floats, counts: Integers, noise: Noise, in_order: bool) -> NoisyCounts:
-    assert noise.rounded
     return NoisyCounts(alpha, counts, IndependentNoise(noise), in_order)
 
 

@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from mechanisms.conjugate import count_candidates, validate_problem
+from mechanisms.conjugate import count_candidates
 from mechanisms.counts.candidates import MAX_TABLE
 
 __all__ = [
@@ -44,7 +44,6 @@ MAX_LOG_CANDIDATES = 650.0
 
 def require_product_distributions(n: int, k: int, prior_total: float = 0.0) -> None:
     """Raise ValueError if tables may be too large for some counts of n records; the check uses no private argument."""
-    n, k = validate_problem(n, k)
     if k * (n + 1) > MAX_TABLE:
         raise _too_large("tables must have at most", MAX_TABLE, "entries", k * (n + 1), n, k)
     log_candidates = math.log(count_candidates(n, k))

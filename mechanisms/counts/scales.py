@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import validate_integer
 from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
 from mechanisms.counts.sensitivity import (
     global_sensitivity,
@@ -39,8 +38,6 @@ def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
 
     The rate is > 0 per record. P0 prints N = n + 1, which equals the number of candidates only at k = 2.
     """
-    epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
-    n_outputs = validate_integer("n_outputs", n_outputs, advice="pass the number of possible outputs")
     # Separate logarithms, as N may exceed the range of a double.
     return math.log1p(-epsilon / (2.0 * (math.log(delta) - math.log(2.0) - math.log(n_outputs))))
 

@@ -27,11 +27,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import validate_positive
-from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
-from mechanisms.privacy_parameters import validate_size
 
 __all__ = [
     "Rule",
@@ -73,7 +70,7 @@ def local_sensitivity(prior: ArrayLike, counts: ArrayLike) -> float:
     >>> round(local_sensitivity([1, 1, 1, 1], [150, 150, 150, 150]), 8)
     0.04074022
     """
-    alpha, c = _validated(prior, counts)
+    alpha, c = np.asarray(prior, dtype=np.float64), np.asarray(counts, dtype=np.int64)
     occupied = np.flatnonzero(c)
     leaving = phi(alpha[occupied] + (c[occupied] - 1))
     sums = leaving[:, None] + phi(alpha + c)
@@ -109,7 +106,7 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArra
     >>> print(np.round(local_sensitivity_at_distance([1, 1, 1], [3, 2, 2]), 4))
     [0.3134 0.387  0.4086 0.4633]
     """
-    alpha, c = _validated(prior, counts)
+    alpha, c = np.asarray(prior, dtype=np.float64), np.asarray(counts, dtype=np.int64)
     table = _phi_table(tuple(alpha.tolist()), int(c.sum()) + 1)
     smallest = np.minimum.accumulate(_smallest_sums(table, c))
     smallest = smallest[: int(np.argmin(smallest)) + 1]
@@ -127,8 +124,7 @@ def global_sensitivity(prior: ArrayLike, n: int) -> float:
     α and all other records are in other categories. k = 2: the exponent of (*) is concave in the step, so it is minimal
     at c₁ = 1 or c₁ = n.
     """
-    alpha = validate_prior(prior)
-    n = validate_size(n)
+    alpha = np.asarray(prior, dtype=np.float64)
     if alpha.size == 2:
         first, second = phi(alpha), phi(alpha + (n - 1))
         return _distance(float(min(first[0] + second[1], second[0] + first[1])))
@@ -142,7 +138,6 @@ def smooth_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float) -> flo
     LS(c) ≤ S(c) ≤ global sensitivity; S(c) ≤ exp(γ)·S(c') for neighbours c, c'. γ > 0 is per record; see
     `mechanisms.counts.scales.smoothing_gamma`.
     """
-    _validate_gamma(gamma)
     profile = local_sensitivity_at_distance(prior, counts)
     return float(np.max(profile * np.exp(-gamma * np.arange(profile.size))))
 
@@ -159,7 +154,6 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
     With u = H(c, r), u' = H(c', r) for neighbours: |u/S − u'/S'| ≤ |u − u'|/S + u'·|1/S − 1/S'| ≤ 1 + γ, as
     |u − u'| ≤ LS(c) ≤ S(c) and u' ≤ 1. So the exponential mechanism with weights exp(−ε·u/(2(1+γ)·S)) is ε-DP.
     """
-    _validate_gamma(gamma)
     profile = local_sensitivity_at_distance(prior, counts)
     return float(1.0 / np.min(1.0 / profile + gamma * np.arange(profile.size)))
 
@@ -189,15 +183,6 @@ def _tabulate_phi(prior: tuple[float, ...], size: int) -> NDArray[np.float64]:
 
 _CACHED_NUMBERS = 1 << 20  # larger tables are not kept in memory
 _cached_tabulate_phi = lru_cache(maxsize=4)(_tabulate_phi)  # audits evaluate data sets of one size, in several threads
-
-
-def _validate_gamma(gamma: float) -> None:
-    validate_positive("gamma", gamma, "see smoothing_gamma")
-
-
-def _validated(prior: ArrayLike, counts: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    alpha = validate_prior(prior)
-    return alpha, validate_counts(counts, k=alpha.size)
 
 
 def _distance(log_affinity_sum: float) -> float:

@@ -8,7 +8,6 @@ import pytest
 from mechanisms.arguments import is_real, real_array, validate_integer
 from mechanisms.conjugate import (
     balanced_counts,
-    count_candidates,
     enumerate_candidates,
     posterior,
     validate_counts,
@@ -16,18 +15,15 @@ from mechanisms.conjugate import (
 )
 from mechanisms.counts.audit import audit_counts, count_distributions, require_auditable
 from mechanisms.counts.bound_calibration import bound_scale, require_bound
-from mechanisms.counts.calibration import calibrate, require_calibratable
-from mechanisms.counts.candidates import count_table, enumerate_rows, require_enumerable, require_streamable
+from mechanisms.counts.calibration import calibrate
 from mechanisms.counts.discrete_gaussian import discrete_gaussian_counts
 from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.hamming import require_hamming_tables
 from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss, require_hamming
-from mechanisms.counts.noise import geometric_counts, histogram_sensitivity, laplace_counts, projected_counts
+from mechanisms.counts.noise import geometric_counts, laplace_counts, projected_counts
 from mechanisms.counts.optimal import optimal_distribution, require_solvable
-from mechanisms.counts.product_limits import require_product_distributions
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.counts.scales import smoothing_gamma
-from mechanisms.counts.sensitivity import Rule, global_sensitivity, smooth_sensitivity
+from mechanisms.counts.sensitivity import Rule
 from mechanisms.glm.laplace_approximation import laplace_approximation
 from mechanisms.glm.mechanisms import glm_mechanism
 from mechanisms.glm.sampling import STEPS_PER_PRODUCT, sample_glm
@@ -61,8 +57,6 @@ APPROXIMATION = laplace_approximation(*RECORDS, GLM)
 TAKE_AN_INTEGER = {
     "balanced_counts": lambda n: balanced_counts(n, 2),
     "balanced_counts, k": lambda n: balanced_counts(9, n),
-    "count_candidates": lambda n: count_candidates(n, 2),
-    "count_candidates, k": lambda n: count_candidates(9, n),
     "enumerate_candidates": lambda n: enumerate_candidates(n, 2),
     "enumerate_candidates, k": lambda n: enumerate_candidates(2, n),
     "audit_counts": lambda n: audit_counts("geometric", [1, 1], n, 1.0).epsilon,
@@ -72,23 +66,14 @@ TAKE_AN_INTEGER = {
     "bound_scale": lambda n: bound_scale([1, 1], n, 1.0).n,
     "require_bound": lambda n: require_bound(n, 2),
     "calibrate": lambda n: calibrate(Rule.SMOOTH, [1, 1], n, 1.0).rate,
-    "require_calibratable": lambda n: require_calibratable(n, 2),
-    "count_table": lambda n: count_table(n, 3),
-    "enumerate_rows": lambda n: enumerate_rows(n, 3),
-    "require_enumerable": lambda n: require_enumerable(n, 3),
-    "require_streamable": lambda n: require_streamable(n, 3),
     "require_hamming_tables": lambda n: require_hamming_tables(n, 3),
     "require_hamming": lambda n: require_hamming(n, 3),
     "calibrate_hamming": lambda n: calibrate_hamming(n, 3, 1.0),
     "calibrate_hamming, k": lambda n: calibrate_hamming(5, n, 1.0),
     "hamming_loss": lambda n: hamming_loss(n, 3, 0.7).loss,
     "hamming_loss, k": lambda n: hamming_loss(5, n, 0.7).loss,
-    "histogram_sensitivity": histogram_sensitivity,
     "optimal_distribution": lambda n: optimal_distribution([1, 1], n, 1.0).n,
     "require_solvable": lambda n: require_solvable(n, 2),
-    "require_product_distributions": lambda n: require_product_distributions(n, 3),
-    "smoothing_gamma": lambda n: smoothing_gamma(1.0, 1e-8, n),
-    "global_sensitivity": lambda n: global_sensitivity([1, 1], n),
     "validate_size": validate_size,
     "glm_mechanism": lambda n: glm_mechanism("ops", n, 0.1, 2, 1.0).precision,
     "sample_glm, chains": lambda n: (
@@ -158,7 +143,6 @@ def test_other_values_than_integers_raise(name):
         lambda e: RenyiGuarantee(2, e),
         lambda e: RenyiGuarantee(e, 1.0),
         lambda e: Guarantee(1.0, e),
-        lambda e: smoothing_gamma(e, 1e-8, 5),
         lambda e: laplace_scale(1.0, e),
         lambda e: laplace_scale(e, 1.0),
         lambda e: laplace_counts([1, 1], [1, 1], e),
@@ -170,7 +154,6 @@ def test_other_values_than_integers_raise(name):
         lambda e: Noise("laplace", 1.0).guarantee(e),
         lambda e: projected_counts([1, 1], [1, 1], e, "geometric"),
         lambda e: discrete_gaussian_counts([1, 1], [1, 1], e),
-        lambda e: smooth_sensitivity([1, 1], [1, 1], e),
         lambda e: mmd2([0.0, 1.0], [0.0, 1.0], e),
     ],
 )

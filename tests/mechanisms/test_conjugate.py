@@ -104,7 +104,7 @@ def test_integer_valued_floats_are_valid_counts():
 
 
 @pytest.mark.parametrize(("n", "k"), [(0, 2), (-1, 2), (2.5, 2), (5, 1), (5, 2.5)])
-@pytest.mark.parametrize("function", [balanced_counts, count_candidates, enumerate_candidates])
+@pytest.mark.parametrize("function", [balanced_counts, enumerate_candidates])
 def test_invalid_sizes_raise(function, n, k):
     with pytest.raises(ValueError, match="must be an integer"):
         function(n, k)

@@ -1,0 +1,54 @@
+"""Moves between modules of `mechanisms` in one call of `Mechanism.build`.
+
+A move is a call from a function in one module to a function in another. Numba kernels, whose machine code makes no
+Python calls, and generated methods of dataclasses are not counted.
+
+    python tests/benchmarks/bench_moves.py
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from mechanisms import MECHANISMS
+
+GOALS = {"geometric": 10, "smooth": 30}
+
+
+def count_moves(call: Callable[[], Any]) -> Counter[tuple[str, str]]:
+    """Return the number of calls between each pair of modules of `mechanisms` during a call."""
+    moves: Counter[tuple[str, str]] = Counter()
+
+    def trace(frame: Any, event: str, argument: Any) -> None:
+        if event != "call" or frame.f_back is None:
+            return
+        source, target = (each.f_globals.get("__name__", "") for each in (frame.f_back, frame))
+        generated = frame.f_code.co_filename == "<string>"
+        if target.startswith("mechanisms") and source.startswith("mechanisms") and source != target and not generated:
+            moves[source, target] += 1
+
+    sys.setprofile(trace)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return moves
+
+
+def build_moves(name: str) -> Counter[tuple[str, str]]:
+    """Return the moves of the second of two builds with different counts, as in a study.
+
+    Kernels are compiled then, and the guarantee at this ε and δ is known.
+    """
+    mechanism = MECHANISMS[name]
+    mechanism.build([1.0, 1.0, 1.0], [4, 3, 3], 1.0, 1e-8)
+    return count_moves(lambda: mechanism.build([1.0, 1.0, 1.0], [5, 3, 2], 1.0, 1e-8))
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or GOALS:
+        moves = build_moves(name)
+        print(f"{name}: {moves.total()} moves among {len({each for move in moves for each in move})} modules")
+        for (source, target), times in moves.most_common():
+            print(f"  {times:3d}  {source} -> {target}")
