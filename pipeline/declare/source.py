@@ -186,12 +186,12 @@ def _load(source: StudySource) -> Study:
         else:
             module = import_content(source.content)
             _from_files[module.__name__] = source
+        is_study = source.content is None or hasattr(module, attribute)
+        study = getattr(module, attribute) if is_study else None
     except (Exception, SystemExit) as error:
         raise BadInputError(f"cannot load the study {source.reference}: {_describe(error)}") from error
-    if not hasattr(module, attribute):
-        advice = _propose_audits(module, source.reference) if source.content is not None else "name another object"
-        raise BadInputError(f"{source.reference} must define {attribute} to be a study; {advice}")
-    study = getattr(module, attribute)
+    if not is_study:
+        raise BadInputError(f"{source.reference} must define STUDY; {_propose_audits(module, source.reference)}")
     if not isinstance(study, Study):
         raise BadInputError(f"{source.reference} must be a Study, got {type(study).__name__}")
     return study

@@ -225,7 +225,7 @@ def test_invalid_names_are_rejected(message, target):
         ("SyntaxError: ", b"def f(:\n"),
         ("ZeroDivisionError: division by zero", b"1 / 0\n"),
         ("ModuleNotFoundError: No module named 'no_such_module'", b"import no_such_module\n"),
-        ("has no attribute 'STUDY'", b"x = 1\n"),
+        ("must define STUDY; it defines nothing to audit either", b"x = 1\n"),
         ("must be a Study, got int", b"STUDY = 1\n"),
         ("must be UTF-8", b"# \xff\n"),
         ("SystemExit: 0", b"import sys\nsys.exit(0)\n"),

@@ -114,7 +114,7 @@ def test_file_of_the_wrong_kind_names_the_right_command(command):
         (("audit", "mine.py", *AT), "STUDY is a study; run it with: dpstudies run mine.py --store results.zarr"),
         (
             ("run", "empty.py", "--store", "s.zarr"),
-            "must define STUDY to be a study; it defines nothing to audit either",
+            "must define STUDY; it defines nothing to audit either",
         ),
     ]:
         code, out, err = command(*words)
