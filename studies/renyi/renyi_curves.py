@@ -18,9 +18,10 @@ from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Needs, Summaries, correct, largest, vector
+from studies.claims import Stored, Summaries, correct, largest, vector
 from studies.renyi.formula_errata import ERRATA
 from studies.renyi.ranges import require_coefficient, require_order
+from studies.renyi.renyi_figures import draw_renyi_curves
 
 _COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _ORDERS = (1.0, *(round(1 + 0.05 * step, 2) for step in range(1, 381)))
@@ -95,22 +96,21 @@ _PANELS = (_panel("diffused", "Algorithm 2", "r"), _panel("concentrated", "Algor
 # Claims
 
 
-_NEEDS: Needs = {
-    name: {"coefficient": _COEFFICIENTS, "order": (1.0, 1.05, 2.0, 6.95, 7.0, 20.0), "prior": ("6:12",), "n": (100,)}
-    for name in _NAMES
-}
+def _curves(summaries: Stored) -> Summaries:
+    """Return both panels, of which every claim needs the published values."""
+    orders = (1.0, 1.05, 2.0, 6.95, 7.0, 20.0)
+    return summaries.each(_NAMES, coefficient=_COEFFICIENTS, order=orders, prior=("6:12",), n=(100,))
 
 
 @claim(
     "vertical-asymptotes",
-    "The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior).",
     paper="P3",
     place="section 5.1 and Corollary 1",
-    needs=_NEEDS,
 )
-def vertical_asymptotes(summaries: Summaries) -> Finding:
+def vertical_asymptotes(summaries: Stored) -> Finding:
+    """The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior)."""
     evidence, holds = [], True
-    for name, summary in summaries.items():
+    for name, summary in _curves(summaries).items():
         smallest = float(vector(summary, "prior").min())
         places = []
         for coefficient in summary["coefficient"].values.tolist():
@@ -131,14 +131,13 @@ def vertical_asymptotes(summaries: Summaries) -> Finding:
 
 @claim(
     "smaller-is-more-private",
-    "As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders.",
     paper="P3",
     place="section 5.1",
-    needs=_NEEDS,
 )
-def smaller_is_more_private(summaries: Summaries) -> Finding:
+def smaller_is_more_private(summaries: Stored) -> Finding:
+    """As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders."""
     evidence, holds = [], True
-    for name, summary in summaries.items():
+    for name, summary in _curves(summaries).items():
         curves = summary["renyi_epsilon"].sortby("coefficient")
         smaller, larger = curves.isel(coefficient=slice(None, -1)), curves.isel(coefficient=slice(1, None))
         holds &= bool(((smaller.values < larger.values) | np.isinf(larger.values)).all())
@@ -157,18 +156,17 @@ def smaller_is_more_private(summaries: Summaries) -> Finding:
 
 @claim(
     "corners-are-the-supremum",
-    "The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it.",
     paper="P3",
     place="Corollary 2",
-    needs=_NEEDS,
     erratum=Erratum(
         "The supremum over neighbours is the largest divergence to the corners η ± (r, 0) of the parameters.",
         "These corners lie outside the set of posteriors; the exact corners replace one record.",
     ),
 )
-def corners_are_the_supremum(summaries: Summaries) -> Finding:
+def corners_are_the_supremum(summaries: Stored) -> Finding:
+    """The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it."""
     evidence, never_below, equal = [], True, True
-    for name, summary in summaries.items():
+    for name, summary in _curves(summaries).items():
         exact, corner = summary["renyi_epsilon"], summary["corner_epsilon"]
         finite = np.isfinite(exact)
         excess = (corner / exact.where(finite) - 1).fillna(0.0)
@@ -196,8 +194,6 @@ _CLAIMS = claims_in(globals())
 
 
 def _draw(summaries: Summaries) -> Any:
-    from studies.renyi.renyi_figures import draw_renyi_curves
-
     return draw_renyi_curves(summaries)
 
 
