@@ -1,4 +1,4 @@
-"""Studies of five papers and of the pipeline's stopping rules, with claims and figures, and the command that runs them.
+"""Studies of papers and of the pipeline's stopping rules, with claims and figures, and the command that runs them.
 
 A study is one file that declares ``STUDY``; its entry in `MODULES` gives it a name on the command line. Other packages
 register their studies as entry points of the group ``dpstudies.studies``, each under the study's name. `STUDIES` maps

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pipeline import Finding, verdict
+from pipeline import Finding, Stored, verdict
 from pipeline.declare.factors import format_value
+
+__all__ = ["Stored"]
 
 Summaries = Mapping[str, xr.Dataset]
 """Summaries by panel."""

@@ -1,4 +1,4 @@
-"""Looks of mechanisms and methods in all figures, taken from the registries.
+"""Styles of mechanisms and methods in all figures, taken from the registries.
 
 Colours follow those of Okabe & Ito, which colour-blind readers can distinguish; orange and sky blue are darker, so that
 each colour has a contrast of at least 3 to light and dark pages (WCAG 2.1, 1.4.11). Markers are unique within a
@@ -123,7 +123,7 @@ class Look:
         return "transparent" if self.origin in ("paper", "baseline", "broken") else self.color
 
 
-Looks = Mapping[str, Look]
+Styles = Mapping[str, Look]
 """Name -> look."""
 
 SERIES = (
@@ -134,7 +134,7 @@ SERIES = (
     Look(_COLORS["brown"], _MARKERS["v"], (11, 3)),
     Look(_COLORS["sky"], "cross", (4, 2, 2, 2, 2, 2)),
 )
-"""Looks of lines that are values of a factor, in order."""
+"""Styles of lines that are values of a factor, in order."""
 
 
 def look_up(names: Iterable[Any]) -> dict[Any, Look]:
@@ -159,7 +159,7 @@ def _styles(*registries: Mapping[str, Entry], **references: Style) -> dict[str, 
     }
 
 
-def complete_styles(styles: Looks, names: Iterable[str], broken: Collection[str] = ()) -> dict[str, Look]:
+def complete_styles(styles: Styles, names: Iterable[str], broken: Collection[str] = ()) -> dict[str, Look]:
     """Return the looks, with an additional one in the text colour and with an unused marker for each other name.
 
     Mechanisms whose guarantee is `broken` are crimson and dotted, below their own heading.
@@ -221,16 +221,16 @@ def label_method(ds: xr.Dataset, by: str, name: str) -> str:
 _REFERENCE = Style("grey", "X")
 
 MECHANISM_STYLES = _styles(MECHANISMS)
-"""Looks of mechanisms that release counts."""
+"""Styles of mechanisms that release counts."""
 
 METHOD_STYLES = _styles(INFERENCE_METHODS)
-"""Looks of methods of inference from noisy statistics."""
+"""Styles of methods of inference from noisy statistics."""
 
 RENYI_STYLES = _styles(RENYI_SAMPLERS, GAUSSIAN_MECHANISMS, **{"true-posterior": _REFERENCE})
-"""Looks of posterior sampling from exponential families."""
+"""Styles of posterior sampling from exponential families."""
 
 GLM_STYLES = _styles(GLM_MECHANISMS, GLM_CHAINS)
-"""Looks of posterior sampling in regression."""
+"""Styles of posterior sampling in regression."""
 
 PARTITION_STYLES = _styles(PROBABILITY_METHODS, QUANTILE_METHODS, full=_REFERENCE)
-"""Looks of regression by partitions; variants without noise share the style of those with noise."""
+"""Styles of regression by partitions; variants without noise share the style of those with noise."""

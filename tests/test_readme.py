@@ -37,7 +37,7 @@ def test_links_lead_to_files():
 
 def test_every_conclusion_has_a_verdict():
     """The stored table of verdicts has one row for each conclusion, with its statement, place and study."""
-    rows = re.findall(r"^\| (P\d) \| (.*) \| (.*) \|$", VERDICTS.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| ([^|\s]+) \| (.* \(.*\)) \| (.*) \|$", VERDICTS.read_text(), re.MULTILINE)
     declared = [
         (claim.paper, f"{claim.statement} ({claim.place}; {name})".replace("|", "\\|"))
         for name, study in STUDIES.items()

@@ -1,8 +1,8 @@
 """Claims about the results of a study, with checks of the stored numbers, and errata of the papers."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
@@ -14,7 +14,9 @@ Kind = Literal["conclusion", "addition", "self-check"]
 Verdict = Literal[
     "reproduced", "not reproduced", "holds", "does not hold", "passed", "failed", "corrected", "undecided"
 ]
-Check = Callable[[Mapping[str, Any]], "Finding"]
+Check = Callable[[Any], "Finding"]
+Needs = Mapping[str, Mapping[str, tuple[Value, ...]]]
+"""Panel -> dimension -> values that must be stored to decide a claim."""
 
 VERDICTS: Mapping[Kind, tuple[Verdict, Verdict]] = {
     "conclusion": ("reproduced", "not reproduced"),
@@ -69,6 +71,78 @@ class Erratum:
     show: Callable[[Mapping[str, Any]], str] | None = field(default=None, repr=False)
 
 
+class Stored(Mapping[str, Any]):
+    """Summaries by panel, as a check receives them."""
+
+    def __init__(self, summaries: Mapping[str, Any]) -> None:
+        self._summaries = summaries
+
+    def need(self, panel: str, **values: tuple[Value, ...]) -> Any:
+        """Return the whole summary of a panel; the claim needs these values of its dimensions.
+
+        A check asks for all its panels before it reads one of them. It is undecided, and not called, if one lacks a
+        value, or has pending trials or too few of them at these values.
+        """
+        return self[panel]
+
+    def each(self, panels: Iterable[str], **values: tuple[Value, ...]) -> dict[str, Any]:
+        """Return the summaries of several panels, of which the claim needs the same values."""
+        return {panel: self.need(panel, **values) for panel in panels}
+
+    def __getitem__(self, panel: str) -> Any:
+        return self._summaries[panel]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._summaries)
+
+    def __len__(self) -> int:
+        return len(self._summaries)
+
+
+class _ReadError(Exception):
+    """A check reads a summary while its needs are recorded."""
+
+
+class _Unread:
+    """Summary whose values are not known."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise _ReadError
+
+    __getitem__ = __contains__ = __getattr__
+
+
+class _Recorder(Stored):
+    """Summaries without values, which record the needs of a check."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.needs: dict[str, dict[str, tuple[Value, ...]]] = {}
+
+    def need(self, panel: str, **values: tuple[Value, ...]) -> Any:
+        known = self.needs.setdefault(panel, {})
+        for dim, given in values.items():
+            known[dim] = tuple(dict.fromkeys((*known.get(dim, ()), *given)))
+        return _Unread()
+
+    def __getitem__(self, panel: str) -> Any:
+        return self.need(panel)
+
+    def __iter__(self) -> Iterator[str]:
+        raise _ReadError
+
+    def __contains__(self, panel: object) -> bool:
+        raise _ReadError
+
+
+def recorded_needs(check: Check) -> Needs:
+    """Return what a check asks `Stored` for before it reads a value; nothing if it iterates over all panels."""
+    recorder = _Recorder()
+    with suppress(_ReadError):
+        check(recorder)
+    return recorder.needs
+
+
 @dataclass(frozen=True)
 class Claim:
     """Statement about the results of a study, with a check of the stored numbers; see `claim`."""
@@ -78,11 +152,12 @@ class Claim:
     paper: str
     place: str
     kind: Kind
-    needs: Mapping[str, Mapping[str, tuple[Value, ...]]]
+    needs: Needs
     check: Check = field(repr=False)
     erratum: Erratum | None = None
     min_trials: int = 100
     level: float | None = None
+    leads: bool = False
 
     @property
     def source(self) -> str:
@@ -95,31 +170,35 @@ class Claim:
 
     def judge(self, summaries: Mapping[str, Any]) -> Finding:
         """Check the claim, and return the finding with a verdict in the words that `VERDICTS` lists for its kind."""
-        finding = self.check(summaries)
+        finding = self.check(Stored(summaries))
         words = dict(zip(("holds", "does not hold"), VERDICTS[self.kind], strict=True))
         return replace(finding, verdict=words.get(finding.verdict, finding.verdict))
 
 
 def claim(
     name: str,
-    statement: str,
+    statement: str = "",
     *,
-    needs: Mapping[str, Mapping[str, tuple[Value, ...]]],
+    needs: Needs | None = None,
     paper: str = "",
     place: str = "",
     kind: Kind = "conclusion",
     erratum: Erratum | None = None,
     min_trials: int = 100,
     level: float | None = None,
+    leads: bool = False,
 ) -> Callable[[Check], Claim]:
     """Declare a function ``{panel: summary Dataset} -> Finding`` as the check of a claim.
 
     Parameters
     ----------
-    name, statement : str
-        Label that is unique in the study, and a sentence that can be understood on its own.
-    needs : mapping
-        Nested mapping, panel -> dimension -> values, of the values that must be stored to decide the claim.
+    name : str
+        Label that is unique in the study.
+    statement : str, optional
+        Sentence that can be understood on its own; by default the docstring of the function.
+    needs : mapping, optional
+        Nested mapping, panel -> dimension -> values, of the values that must be stored to decide the claim; by default
+        those that the function asks for by `Stored.need`, or all panels if it asks for none.
     paper, place : str
         Key of the paper, and location in the paper; a conclusion requires both.
     kind : {"conclusion", "addition", "self-check"}
@@ -133,20 +212,28 @@ def claim(
         Error level of the check, or of each of its comparisons. The thresholds of the check are `error_level` and
         `critical`, so that it can be decided at several looks; 0 for a check of exact numbers. A claim without a level
         is decided by the whole run only.
+    leads : bool
+        Show the claim and its figure first on the page of all studies.
 
     Examples
     --------
-    >>> @claim("positive", "Every mean is positive.", needs={"p": {"n": (100,)}}, kind="self-check")
+    >>> @claim("positive", kind="self-check")
     ... def positive(summaries):
-    ...     return verdict(bool((summaries["p"]["x_mean"] > 0).all()), "All means are positive.")
-    >>> positive.name, positive.source
-    ('positive', 'self-check')
+    ...     'Every mean is positive.'
+    ...     p = summaries.need("p", n=(100,))
+    ...     return verdict(bool((p["x_mean"] > 0).all()), f"The smallest mean is {float(p['x_mean'].min()):.2f}.")
+    >>> positive.statement, positive.source, positive.needs
+    ('Every mean is positive.', 'self-check', {'p': {'n': (100,)}})
     """
     if kind == "conclusion" and not (paper and place):
         raise ValueError(f"claim {name} of kind conclusion must have paper and place, got {paper!r} and {place!r}")
 
     def declare(check: Check) -> Claim:
-        return Claim(name, statement, paper, place, kind, needs, check, erratum, min_trials, level)
+        stated = statement or " ".join((check.__doc__ or "").split())
+        if not stated:
+            raise ValueError(f"claim {name} must have a statement, got none; write it as the docstring of its function")
+        asked = recorded_needs(check) if needs is None else needs
+        return Claim(name, stated, paper, place, kind, asked, check, erratum, min_trials, level, leads)
 
     return declare
 
@@ -161,7 +248,7 @@ def claims_in(namespace: Mapping[str, Any]) -> tuple[Claim, ...]:
 
     Examples
     --------
-    >>> @claim("finite", "All means are finite.", needs={"p": {}}, kind="self-check")
+    >>> @claim("finite", "All means are finite.", kind="self-check")
     ... def finite(summaries):
     ...     return verdict(True, "All means are finite.")
     >>> [one.name for one in claims_in({"finite": finite, "other": 3})]

@@ -195,7 +195,7 @@ def report(
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     from pipeline.resolve import study_of
-    from pipeline.stores.store import ResultStore
+    from pipeline.stores.complete import open_complete
     from studies.commands.collection import report_all
     from studies.commands.pages import open_page, page_of_store
     from studies.folders import is_folder
@@ -210,7 +210,7 @@ def report(
         return
     if markdown is not None:
         raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; omit --markdown")
-    opened = ResultStore.open(store)
+    opened = open_complete(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # no trial is computed
     page = output or page_of_store(opened.url)
     try:

@@ -11,7 +11,8 @@ import xarray as xr
 
 from mechanisms.conjugate import count_candidates
 from pipeline import Erratum, Figure, Finding, claim, claims_in, critical, two_sided_level, verdict
-from studies.claims import Needs, Summaries, correct, span
+from studies.claims import Stored, correct, span
+from studies.figures import draw_lines, draw_quartiles, draw_ranges, of
 from studies.styles import MECHANISM_STYLES
 
 _CATEGORIES = {"k2": 2, "k3": 3, "k4": 4, "abalone": 3}
@@ -28,11 +29,11 @@ _AHEAD = (
 )
 
 
-def _needs(panel: str, *mechanisms: str, n: tuple[int, ...] = ()) -> Needs:
-    """Return the values that a claim needs from a panel: the given mechanisms, with the constants of the poster."""
+def _panel(summaries: Stored, panel: str, *mechanisms: str, n: tuple[int, ...] = ()) -> xr.Dataset:
+    """Return a panel, of which the claim needs the mechanisms with the constants of the poster."""
     prior = ":".join("1" * _CATEGORIES[panel])
     sizes = {"n": n} if n else {}
-    return {panel: {**sizes, "mechanism": mechanisms, "epsilon": (1.0,), "delta": (1e-8,), "prior": (prior,)}}
+    return summaries.need(panel, **sizes, mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,), prior=(prior,))
 
 
 def _ratio(summary: xr.Dataset, first: str, second: str) -> xr.DataArray:
@@ -41,8 +42,9 @@ def _ratio(summary: xr.Dataset, first: str, second: str) -> xr.DataArray:
     return expected.sel(mechanism=first) / expected.sel(mechanism=second)
 
 
-def _beats_dimension(summary: xr.Dataset, mechanism: str) -> Finding:
+def _beats_dimension(summaries: Stored, panel: str, mechanism: str, n: tuple[int, ...]) -> Finding:
     """Judge the statement that a mechanism has a smaller mean distance than `laplace-dimension` at each n > 400."""
+    summary = _panel(summaries, panel, mechanism, "laplace-dimension", n=n)
     expected, ratio = summary["expected_hellinger"], _ratio(summary, mechanism, "laplace-dimension")
     large = ratio["n"].values[ratio["n"] > 400]
     numbers = "; ".join(
@@ -55,11 +57,12 @@ def _beats_dimension(summary: xr.Dataset, mechanism: str) -> Finding:
     return verdict(bool((ratio.sel(n=large) < 1).all()), f"{stored}. Exact mean distance: {numbers}.")
 
 
-def _smaller_means(summaries: Summaries, *pairs: tuple[str, str, str]) -> Finding:
+def _smaller_means(summaries: Stored, *pairs: tuple[str, str, str]) -> Finding:
     """Judge the statement that, for each (panel, first, second), `first` has the smaller mean distance at all n."""
+    stored = [_panel(summaries, *pair, n=_SIZES.get(pair[0], ())) for pair in pairs]
     evidence, holds = [], True
-    for panel, first, second in pairs:
-        ratio = _ratio(summaries[panel], first, second)
+    for summary, (panel, first, second) in zip(stored, pairs, strict=True):
+        ratio = _ratio(summary, first, second)
         if "n" in ratio.dims:
             ratio = ratio.sel(n=ratio["n"].isin(_SIZES[panel]))
         holds &= bool((ratio < 1).all())
@@ -72,11 +75,10 @@ def _smaller_means(summaries: Summaries, *pairs: tuple[str, str, str]) -> Findin
     f"{_AHEAD} (2 categories).",
     paper="P0",
     place="Conclusion",
-    needs=_needs("k2", "smooth", "laplace-dimension", n=(500,)),
     level=0,
 )
-def beats_dimension_k2(summaries: Summaries) -> Finding:
-    return _beats_dimension(summaries["k2"], "smooth")
+def beats_dimension_k2(summaries: Stored) -> Finding:
+    return _beats_dimension(summaries, "k2", "smooth", (500,))
 
 
 @claim(
@@ -84,11 +86,10 @@ def beats_dimension_k2(summaries: Summaries) -> Finding:
     f"{_AHEAD} (3 categories, N = n + 1 as printed).",
     paper="P0",
     place="Conclusion",
-    needs=_needs("k3", "smooth-n", "laplace-dimension", n=(500,)),
     level=0,
 )
-def beats_dimension_k3(summaries: Summaries) -> Finding:
-    return _beats_dimension(summaries["k3"], "smooth-n")
+def beats_dimension_k3(summaries: Stored) -> Finding:
+    return _beats_dimension(summaries, "k3", "smooth-n", (500,))
 
 
 @claim(
@@ -96,41 +97,34 @@ def beats_dimension_k3(summaries: Summaries) -> Finding:
     f"{_AHEAD} (4 categories, N = n + 1 as printed).",
     paper="P0",
     place="Conclusion",
-    needs=_needs("k4", "smooth-n", "laplace-dimension", n=(500, 600)),
     erratum=Erratum(
         "The mechanism is ahead of Laplace noise scaled to the dimension for n > 400.",
         "It is ahead with 2 and 3 categories; with 4 it is behind, at least up to n = 600.",
     ),
     level=0,
 )
-def beats_dimension_k4(summaries: Summaries) -> Finding:
-    return _beats_dimension(summaries["k4"], "smooth-n")
+def beats_dimension_k4(summaries: Stored) -> Finding:
+    return _beats_dimension(summaries, "k4", "smooth-n", (500, 600))
 
 
 @claim(
     "smooth-beats-global",
-    "Smooth sensitivity gives higher accuracy than global sensitivity.",
     paper="P0",
     place="Motivation 2",
-    needs={**_needs("k2", "smooth", "global"), **_needs("k3", "smooth", "global"), **_needs("k4", "smooth", "global")},
     level=0,
 )
-def smooth_beats_global(summaries: Summaries) -> Finding:
-    ahead = {panel: _ratio(summaries[panel], "smooth", "global") < 1 for panel in ("k2", "k3", "k4")}
+def smooth_beats_global(summaries: Stored) -> Finding:
+    """Smooth sensitivity gives higher accuracy than global sensitivity."""
+    stored = {panel: _panel(summaries, panel, "smooth", "global") for panel in ("k2", "k3", "k4")}
+    ahead = {panel: _ratio(summary, "smooth", "global") < 1 for panel, summary in stored.items()}
     counts = ", ".join(f"{panel}: {int(one.sum())} of {one.size} sizes" for panel, one in ahead.items())
     return verdict(all(bool(one.all()) for one in ahead.values()), f"Smooth has the smaller mean distance: {counts}.")
 
 
 @claim(
     "tailored-beats-histogram",
-    "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.",
     paper="P0",
     place="Motivation 1",
-    needs={
-        **_needs("k2", "smooth", "laplace"),
-        **_needs("k3", "smooth", "laplace"),
-        **_needs("k4", "smooth", "laplace"),
-    },
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves on noise scaled to the l1 norm.",
         "Laplace noise with the sensitivity of the histogram, not of the dimension, is ahead of the published "
@@ -138,8 +132,10 @@ def smooth_beats_global(summaries: Summaries) -> Finding:
     ),
     level=0,
 )
-def tailored_beats_histogram(summaries: Summaries) -> Finding:
-    ratios = {panel: _ratio(summaries[panel], "smooth", "laplace") for panel in ("k2", "k3", "k4")}
+def tailored_beats_histogram(summaries: Stored) -> Finding:
+    """Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm."""
+    stored = {panel: _panel(summaries, panel, "smooth", "laplace") for panel in ("k2", "k3", "k4")}
+    ratios = {panel: _ratio(summary, "smooth", "laplace") for panel, summary in stored.items()}
     behind = all(bool((ratio > 1).all()) for ratio in ratios.values())
     numbers = ", ".join(f"{panel}: {span(ratio)}" for panel, ratio in ratios.items())
     return correct(
@@ -152,16 +148,13 @@ def tailored_beats_histogram(summaries: Summaries) -> Finding:
 
 @claim(
     "exact-beats-noise",
-    "The smooth mechanism, calibrated by an exact audit, is pure DP. It is more accurate than Laplace noise on the "
-    "counts for n >= 200 with 2 categories, and than Laplace and geometric noise for n >= 100 with 3 categories.",
     kind="addition",
-    needs={
-        **_needs("k2", "smooth-exact", "laplace", n=_SIZES["k2"]),
-        **_needs("k3", "smooth-exact", "laplace", "geometric", n=_SIZES["k3"]),
-    },
     level=0,
 )
-def exact_beats_noise(summaries: Summaries) -> Finding:
+def exact_beats_noise(summaries: Stored) -> Finding:
+    """The smooth mechanism, calibrated by an exact audit, is pure DP. It is more accurate than Laplace noise on the
+    counts for n >= 200 with 2 categories, and than Laplace and geometric noise for n >= 100 with 3 categories.
+    """
     return _smaller_means(
         summaries,
         ("k2", "smooth-exact", "laplace"),
@@ -172,30 +165,27 @@ def exact_beats_noise(summaries: Summaries) -> Finding:
 
 @claim(
     "geometric-is-best-at-two-cells",
-    "With 2 categories, geometric noise, which is universally optimal for counts, is more accurate than the "
-    "calibrated Hellinger mechanism.",
     place="Ghosh, Roughgarden & Sundararajan 2012",
     kind="addition",
-    needs=_needs("k2", "smooth-exact", "geometric", n=_SIZES["k2"]),
     level=0,
 )
-def geometric_is_best_at_two_cells(summaries: Summaries) -> Finding:
+def geometric_is_best_at_two_cells(summaries: Stored) -> Finding:
+    """With 2 categories, geometric noise, which is universally optimal for counts, is more accurate than the calibrated
+    Hellinger mechanism.
+    """
     return _smaller_means(summaries, ("k2", "geometric", "smooth-exact"))
 
 
 @claim(
     "bound-beats-published",
-    "The varying mechanism, calibrated by a sharper bound, is pure DP. It is more accurate than the published "
-    "mechanism at every size with 4 categories, where no exact audit is possible, and more accurate than Laplace noise "
-    "on real data.",
     kind="addition",
-    needs={
-        **_needs("k4", "varying-bound", "smooth", "smooth-n", n=_SIZES["k4"]),
-        **_needs("abalone", "varying-bound", "smooth", "laplace"),
-    },
     level=0,
 )
-def bound_beats_published(summaries: Summaries) -> Finding:
+def bound_beats_published(summaries: Stored) -> Finding:
+    """The varying mechanism, calibrated by a sharper bound, is pure DP. It is more accurate than the published
+    mechanism at every size with 4 categories, where no exact audit is possible, and more accurate than Laplace noise on
+    real data.
+    """
     return _smaller_means(
         summaries,
         ("k4", "varying-bound", "smooth"),
@@ -207,28 +197,20 @@ def bound_beats_published(summaries: Summaries) -> Finding:
 
 @claim(
     "bound-is-behind",
-    "The varying mechanism calibrated by the bound is less accurate than Laplace noise with 2 categories, and less "
-    "accurate with 4 categories than the exponential mechanism on the Hamming distance, which can be calibrated "
-    "exactly at every size.",
     kind="addition",
-    needs={
-        **_needs("k2", "varying-bound", "laplace", n=_SIZES["k2"]),
-        **_needs("k4", "varying-bound", "hamming-exact", n=_SIZES["k4"]),
-    },
     level=0,
 )
-def bound_is_behind(summaries: Summaries) -> Finding:
+def bound_is_behind(summaries: Stored) -> Finding:
+    """The varying mechanism calibrated by the bound is less accurate than Laplace noise with 2 categories, and less
+    accurate with 4 categories than the exponential mechanism on the Hamming distance, which can be calibrated exactly
+    at every size.
+    """
     return _smaller_means(summaries, ("k2", "laplace", "varying-bound"), ("k4", "hamming-exact", "varying-bound"))
 
 
-@claim(
-    "certified",
-    "The audited privacy loss of every calibrated mechanism is at most epsilon.",
-    kind="addition",
-    needs={},
-    level=0,
-)
-def certified(summaries: Summaries) -> Finding:
+@claim("certified", kind="addition", level=0)
+def certified(summaries: Stored) -> Finding:
+    """The audited privacy loss of every calibrated mechanism is at most epsilon."""
     stored = [summary for summary in summaries.values() if "audited_epsilon" in summary]
     losses = [(summary["audited_epsilon"] / summary["epsilon"]).values.ravel() for summary in stored]
     shares = np.concatenate([loss[np.isfinite(loss)] for loss in losses])
@@ -238,14 +220,9 @@ def certified(summaries: Summaries) -> Finding:
     )
 
 
-@claim(
-    "draws-agree",
-    "The mean distance of the draws equals its exact expectation within 5 Monte Carlo standard errors.",
-    kind="self-check",
-    needs={},
-    level=two_sided_level(5),
-)
-def draws_agree(summaries: Summaries) -> Finding:
+@claim("draws-agree", kind="self-check", level=two_sided_level(5))
+def draws_agree(summaries: Stored) -> Finding:
+    """The mean distance of the draws equals its exact expectation within 5 Monte Carlo standard errors."""
     deviations = {}
     for name, summary in summaries.items():
         if "expected_hellinger" not in summary:  # the panel of random data stores one expectation per trial
@@ -287,27 +264,6 @@ ERRATA = (
 # Figures
 
 
-def _draw_against_n(panel: str) -> Any:
-    def draw(summaries: Mapping[str, xr.Dataset]) -> Any:
-        from studies.figures import draw_lines
-
-        return draw_lines(summaries[panel], "n", "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES)
-
-    return draw
-
-
-def _draw_prior(summaries: Mapping[str, xr.Dataset]) -> Any:
-    from studies.figures import draw_quartiles
-
-    return draw_quartiles(summaries["prior"], "prior", "hellinger", "mechanism", MECHANISM_STYLES)
-
-
-def _draw_abalone(summaries: Mapping[str, xr.Dataset]) -> Any:
-    from studies.figures import draw_ranges
-
-    return draw_ranges(summaries["abalone"], "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES)
-
-
 _LINES = (
     "Mean Hellinger distance between the true and the released posterior against the number of records. Markers show "
     "means of the draws; error bars show ± 2 Monte Carlo standard errors and are often smaller than the marker. Lines "
@@ -320,7 +276,7 @@ FIGURES = (
             f"Accuracy against n, {k} categories (P0, Figure {label})",
             _LINES,
             (f"k{k}",),
-            _draw_against_n(f"k{k}"),
+            of(f"k{k}", draw_lines, "n", "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES),
         )
         for k, label in ((2, "2a"), (3, "2b"), (4, "2c"))
     ),
@@ -330,7 +286,7 @@ FIGURES = (
         "Hellinger distance for 50 successes in 100 records under the prior Beta(a, a), for each mechanism. Lines are "
         "medians of the draws, dark bands span the quartiles, and light bands span the 5th to the 95th percentile.",
         ("prior",),
-        _draw_prior,
+        of("prior", draw_quartiles, "prior", "hellinger", "mechanism", MECHANISM_STYLES),
     ),
     Figure(
         "accuracy-abalone",
@@ -338,6 +294,6 @@ FIGURES = (
         "Hellinger distance between the true and the released posterior. Thick bars span the quartiles of the draws, "
         "thin bars the 5th to the 95th percentile; the marker is the exact mean.",
         ("abalone",),
-        _draw_abalone,
+        of("abalone", draw_ranges, "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES),
     ),
 )

@@ -22,24 +22,11 @@ from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellin
 from mechanisms.counts.candidates import require_enumerable
 from mechanisms.counts.mechanism import validate
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
-from studies.claims import Needs, Summaries, correct
+from studies.claims import Stored, Summaries, correct
+from studies.figures import draw_histograms
 from studies.styles import MECHANISM_STYLES
 
-_NAMES = (
-    "smooth",
-    "smooth-n",
-    "smooth-exact",
-    "varying",
-    "varying-exact",
-    "varying-bound",
-    "global",
-    "global-exact",
-    "local",
-    "laplace",
-    "laplace-dimension",
-    "geometric",
-    "hamming-exact",
-)
+_NAMES = tuple(name for name, mechanism in MECHANISMS.items() if mechanism.evaluation == "formula")
 _BINS = tuple(left / 50 for left in range(50))
 
 
@@ -158,11 +145,15 @@ def _compare(summaries: Summaries, first: str, second: str, n_above: int) -> tup
     return nearer, dominates, f"{first} against {second}: {'; '.join(evidence)}"
 
 
-def _needs(k: int, *mechanisms: str, n: tuple[int, ...] = ()) -> Needs:
-    """Return the values that a claim needs from a panel: the given mechanisms, with the constants of the poster."""
-    sizes = {"n": n} if n else {}
-    prior = ":".join("1" * k)
-    return {f"k{k}": {"mechanism": mechanisms, "epsilon": (1.0,), "delta": (1e-8,), "prior": (prior,), **sizes}}
+def _ask(summaries: Stored, sizes: tuple[int, ...], *mechanisms: str, n: tuple[int, ...] = ()) -> Summaries:
+    """Return panels by number of categories; the claim needs the mechanisms, with the constants of the poster."""
+    more = {"n": n} if n else {}
+    return {
+        f"k{k}": summaries.need(
+            f"k{k}", mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,), prior=(":".join("1" * k),), **more
+        )
+        for k in sizes
+    }
 
 
 def _stochastically_smaller(summaries: Summaries, first: str, second: str, n_above: int = 0) -> Finding:
@@ -186,14 +177,14 @@ _AHEAD = (
     f"{_AHEAD} (2 categories).",
     paper="P0",
     place="Conclusion and Figure 3b",
-    needs=_needs(2, "smooth", "laplace-dimension", n=(500,)),
     erratum=Erratum(
         "The same holds for the distribution of the distance (2 categories).",
         "It holds for the mean only: small distances are less likely.",
     ),
 )
-def ahead_of_dimension_k2(summaries: Summaries) -> Finding:
-    return _stochastically_smaller({"k2": summaries["k2"]}, "smooth", "laplace-dimension", n_above=400)
+def ahead_of_dimension_k2(summaries: Stored) -> Finding:
+    names = ("smooth", "laplace-dimension")
+    return _stochastically_smaller(_ask(summaries, (2,), *names, n=(500,)), *names, n_above=400)
 
 
 @claim(
@@ -201,39 +192,37 @@ def ahead_of_dimension_k2(summaries: Summaries) -> Finding:
     f"{_AHEAD} (3 categories, N = n + 1 as printed).",
     paper="P0",
     place="Conclusion and Figure 3c",
-    needs=_needs(3, "smooth-n", "laplace-dimension", n=(500,)),
     erratum=Erratum(
         "The same holds for the distribution of the distance (3 categories).", "It holds for the mean only."
     ),
 )
-def ahead_of_dimension_k3(summaries: Summaries) -> Finding:
-    return _stochastically_smaller({"k3": summaries["k3"]}, "smooth-n", "laplace-dimension", n_above=400)
+def ahead_of_dimension_k3(summaries: Stored) -> Finding:
+    names = ("smooth-n", "laplace-dimension")
+    return _stochastically_smaller(_ask(summaries, (3,), *names, n=(500,)), *names, n_above=400)
 
 
 @claim(
     "smooth-ahead-of-global",
-    "Smooth sensitivity gives stochastically smaller distances than global sensitivity.",
     paper="P0",
     place="Motivation 2",
-    needs={**_needs(2, "smooth", "global"), **_needs(3, "smooth", "global")},
 )
-def smooth_ahead_of_global(summaries: Summaries) -> Finding:
-    return _stochastically_smaller(summaries, "smooth", "global")
+def smooth_ahead_of_global(summaries: Stored) -> Finding:
+    """Smooth sensitivity gives stochastically smaller distances than global sensitivity."""
+    return _stochastically_smaller(_ask(summaries, (2, 3), "smooth", "global"), "smooth", "global")
 
 
 @claim(
     "ahead-of-histogram",
-    "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.",
     paper="P0",
     place="Motivation 1",
-    needs={**_needs(2, "smooth", "laplace"), **_needs(3, "smooth", "laplace")},
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves the distribution of the distance.",
         "Laplace noise scaled to the histogram's sensitivity is at least as likely to be within every distance.",
     ),
 )
-def ahead_of_histogram(summaries: Summaries) -> Finding:
-    nearer, _, evidence = _compare(summaries, "laplace", "smooth", 0)
+def ahead_of_histogram(summaries: Stored) -> Finding:
+    """Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm."""
+    nearer, _, evidence = _compare(_ask(summaries, (2, 3), "smooth", "laplace"), "laplace", "smooth", 0)
     has = "has" if nearer else "does not have"
     return correct(
         not nearer,
@@ -243,13 +232,9 @@ def ahead_of_histogram(summaries: Summaries) -> Finding:
     )
 
 
-@claim(
-    "distributions-are-whole",
-    "The probabilities of the bins sum to 1 and are consistent with the exact mean distance.",
-    kind="self-check",
-    needs={},
-)
-def distributions_are_whole(summaries: Summaries) -> Finding:
+@claim("distributions-are-whole", kind="self-check")
+def distributions_are_whole(summaries: Stored) -> Finding:
+    """The probabilities of the bins sum to 1 and are consistent with the exact mean distance."""
     worst, n_distributions, n_outside = 0.0, 0, 0
     for summary in summaries.values():
         probability, mean, edges = summary["probability"], summary["expected_hellinger"], _edges(summary)
@@ -270,8 +255,6 @@ _CLAIMS = claims_in(globals())
 
 def _draw(panel: str) -> Any:
     def draw(summaries: Summaries) -> Any:
-        from studies.figures import draw_histograms
-
         return draw_histograms(
             summaries[panel], "distance_bin", "probability", "n", "mechanism", MECHANISM_STYLES, "Hellinger distance"
         )

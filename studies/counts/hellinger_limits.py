@@ -39,8 +39,9 @@ from pipeline import (
     claims_in,
     verdict,
 )
-from studies.claims import Summaries, correct
+from studies.claims import Stored, Summaries, correct, span
 from studies.counts.page_tables import compare_worst_cases
+from studies.figures import draw_ratios
 from studies.styles import MECHANISM_STYLES
 
 _SIZES = {
@@ -51,6 +52,7 @@ _SIZES = {
 _ROUNDING = 1e-6  # relative tolerance; the linear program is solved to 1e-7
 _TAILORED = ("smooth", "smooth-n", "smooth-exact", "varying", "varying-exact", "varying-bound", "global-exact")
 _NOISE = ("laplace", "geometric")
+_SOLVED = "k-norm-minimax"
 _NEAR = {"k2": ("geometric", 1.02), "k3": ("k-norm", 1.02), "k4": ("k-norm", 1.03)}  # for k2, k-norm has the same ratio
 
 
@@ -139,13 +141,12 @@ def _ratio(summary: xr.Dataset, measure: str = "worst_hellinger") -> xr.DataArra
 
 @claim(
     "none-is-better",
-    "No private release of counts has a smaller worst-case distance than the solution of the linear program.",
     kind="self-check",
-    needs={panel: {"mechanism": ("optimal",)} for panel in ("k2", "k3", "k4")},
 )
-def none_is_better(summaries: Summaries) -> Finding:
+def none_is_better(summaries: Stored) -> Finding:
+    """No private release of counts has a smaller worst-case distance than the solution of the linear program."""
     n_below, evidence = 0, []
-    for panel, summary in summaries.items():
+    for panel, summary in summaries.each(("k2", "k3", "k4"), mechanism=("optimal",)).items():
         ratio = _ratio(summary).drop_sel(mechanism="optimal")
         n_below += int((ratio < 1 - _ROUNDING).sum())
         n, name, least = min(_nearest(ratio), key=lambda each: each[2])
@@ -178,14 +179,14 @@ def _list_nearest(found: list[tuple[int, str, float]]) -> str:
 
 @claim(
     "geometric-is-nearest",
-    "With two categories, geometric noise has the smallest worst case of all mechanisms that do not solve a linear "
-    "program; it is optimal up to post-processing of its output.",
     place="Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case",
     kind="addition",
-    needs={"k2": {"mechanism": ("optimal", "geometric"), "prior": ("1:1",)}},
 )
-def geometric_is_nearest(summaries: Summaries) -> Finding:
-    ratio = _ratio(summaries["k2"])
+def geometric_is_nearest(summaries: Stored) -> Finding:
+    """With two categories, geometric noise has the smallest worst case of all mechanisms that do not solve a linear
+    program; it is optimal up to post-processing of its output.
+    """
+    ratio = _ratio(summaries.need("k2", mechanism=("optimal", "geometric"), prior=("1:1",)))
     compared = [name for name in ratio["mechanism"].values.tolist() if MECHANISMS[name].evaluation != "program"]
     found = _nearest(ratio.sel(mechanism=compared))
     ahead = [name == "geometric" for _, name, _ in found]
@@ -199,45 +200,46 @@ def geometric_is_nearest(summaries: Summaries) -> Finding:
 
 @claim(
     "k-norm-is-near-optimal",
-    "Post-processed K-norm noise has a worst case within 2 % of the optimum of all private releases of counts with "
-    "two and three categories, and within 3 % with four.",
     place="Hardt & Talwar 2010 for the noise; Gupte & Sundararajan 2010 for two categories",
     kind="addition",
-    needs={panel: {"mechanism": ("optimal", name, "k-norm-minimax")} for panel, (name, _) in _NEAR.items()},
 )
-def k_norm_is_near_optimal(summaries: Summaries) -> Finding:
+def k_norm_is_near_optimal(summaries: Stored) -> Finding:
+    """Post-processed K-norm noise has a worst case within 2 % of the optimum of all private releases of counts with two
+    and three categories, and within 3 % with four.
+    """
     evidence, holds = [], True
-    for panel, (name, near) in _NEAR.items():
-        worst = _ratio(summaries[panel])
-        solved, projected = worst.sel(mechanism="k-norm-minimax"), worst.sel(mechanism=name)
-        balanced = summaries[panel]["balanced_hellinger"]
-        price = balanced.sel(mechanism="k-norm-minimax") / balanced.sel(mechanism=name)
+    stored = [summaries.need(panel, mechanism=("optimal", name, _SOLVED)) for panel, (name, _) in _NEAR.items()]
+    for summary, (panel, (name, near)) in zip(stored, _NEAR.items(), strict=True):
+        worst = _ratio(summary)
+        solved, projected = worst.sel(mechanism=_SOLVED), worst.sel(mechanism=name)
+        balanced = summary["balanced_hellinger"]
+        price = balanced.sel(mechanism=_SOLVED) / balanced.sel(mechanism=name)
         holds &= bool((solved <= near).all())
         evidence.append(
-            f"{panel}: {float(solved.min()):.4f} to {float(solved.max()):.4f}, with projection only "
-            f"{float(projected.min()):.3f} to {float(projected.max()):.3f}; at balanced data "
-            f"{float(price.min()):.3f} to {float(price.max()):.3f} times the distance of the projection"
+            f"{panel}: {span(solved, '.4f')}, with projection only "
+            f"{span(projected, '.3f')}; at balanced data "
+            f"{span(price, '.3f')} times the distance of the projection"
         )
     return verdict(holds, f"Worst case relative to the optimum. {'. '.join(evidence)}.")
 
 
 @claim(
     "tailored-is-nearer",
-    "At the worst data set, noise calibrated to the Hellinger distance is more accurate than noise scaled to the "
-    "l1 norm.",
     paper="P0",
     place="Motivation 1, judged by the worst case",
-    needs={panel: {"mechanism": ("optimal", "smooth-exact", *_NOISE)} for panel in ("k2", "k3", "k4")},
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves the distance at the worst data set.",
         "Noise on the counts has a smaller distance there, except for the smallest data sets.",
         place="Motivation 1",
     ),
 )
-def tailored_is_nearer(summaries: Summaries) -> Finding:
+def tailored_is_nearer(summaries: Stored) -> Finding:
+    """At the worst data set, noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1
+    norm.
+    """
     evidence, ahead = [], []
-    for panel in ("k2", "k3", "k4"):
-        ratio = _ratio(summaries[panel])
+    for panel, summary in summaries.each(("k2", "k3", "k4"), mechanism=("optimal", "smooth-exact", *_NOISE)).items():
+        ratio = _ratio(summary)
         names = ratio["mechanism"].values.tolist()
         tailored, noise = (
             ratio.sel(mechanism=[name for name in group if name in names]) for group in (_TAILORED, _NOISE)
@@ -259,8 +261,6 @@ _CLAIMS = claims_in(globals())
 
 def _figure(objective: str, title: str, caption: str, ylabel: str) -> Figure:
     def draw(summaries: Summaries) -> Any:
-        from studies.figures import draw_ratios
-
         shown = {}
         for k in (k for k in _SIZES if f"k{k}" in summaries):
             summary = summaries[f"k{k}"]

@@ -24,6 +24,8 @@ import xarray as xr
 from mechanisms import MECHANISMS
 from pipeline import Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
+from studies.claims import Stored, span
+from studies.figures import draw_lines, draw_ratios, of
 from studies.styles import MECHANISM_STYLES
 
 _BALANCED = ("k3", "k4", "k10", "abalone")
@@ -34,8 +36,7 @@ _TAILORED = (
 )
 _IN_ORDER = ("laplace", "laplace-dimension", "geometric")
 _LITERATURE = "K-norm noise of Hardt & Talwar 2010 and Awan & Slavković 2021"
-_UNIT = {"epsilon": (1.0,), "delta": (1e-8,)}
-_COMPARED = {"mechanism": ("smooth", "varying-bound", "laplace", "geometric", "geometric-projected", "k-norm"), **_UNIT}
+_COMPARED = ("smooth", "varying-bound", "laplace", "geometric", "geometric-projected", "k-norm")
 
 
 def _mean(summary: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
@@ -57,11 +58,16 @@ def _place(one: xr.DataArray) -> str:
     return ", ".join(f"{name} = {format_value(one[name].item())}" for name in named)
 
 
-def _compare(summaries: Mapping[str, xr.Dataset], panels: tuple[str, ...]) -> Finding:
+def _ask(summaries: Stored, panels: tuple[str, ...], *mechanisms: str) -> dict[str, xr.Dataset]:
+    """Return panels, of which the claim needs the mechanisms with the constants of the poster."""
+    return summaries.each(panels, mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,))
+
+
+def _compare(summaries: Stored, panels: tuple[str, ...]) -> Finding:
     """Judge the statement that k-norm has the smallest mean distance of all private mechanisms in each cell."""
     evidence, n_behind, n_undecided = [], 0, 0
-    for panel in panels:
-        mean, mcse = _mean(summaries[panel])
+    for panel, summary in _ask(summaries, panels, *_COMPARED).items():
+        mean, mcse = _mean(summary)
         rival, own = _private_rivals(mean), mean.sel(mechanism="k-norm", drop=True)
         tolerance = 3 * np.hypot(_private_rivals(mcse), mcse.sel(mechanism="k-norm", drop=True))
         difference = rival - own
@@ -80,45 +86,43 @@ def _compare(summaries: Mapping[str, xr.Dataset], panels: tuple[str, ...]) -> Fi
 
 @claim(
     "k-norm-is-closest-at-balanced-data",
-    "With 3, 4 and 10 categories of balanced data, and on real data, noise tailored to the neighbouring relation "
-    "(k-norm) is closer to the true posterior than every private mechanism tailored to the Hellinger distance and than "
-    "all other noise on the counts.",
+    leads=True,
     paper="P0",
     place=f"Motivation 1; {_LITERATURE}",
     kind="addition",
-    needs=dict.fromkeys(_BALANCED, _COMPARED),
 )
-def k_norm_is_closest_at_balanced_data(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    """Compare the mean distances of k-norm and its rivals at balanced data."""
+def k_norm_is_closest_at_balanced_data(summaries: Stored) -> Finding:
+    """With 3, 4 and 10 categories of balanced data, and on real data, noise tailored to the neighbouring relation
+    (k-norm) is closer to the true posterior than every private mechanism tailored to the Hellinger distance and than
+    all other noise on the counts.
+    """
     return _compare(summaries, _BALANCED)
 
 
 @claim(
     "k-norm-is-closest-at-skewed-data",
-    "With unequal shares of 3 and 4 categories, in every stored order, k-norm is closer to the true posterior than "
-    "every private mechanism tailored to the Hellinger distance and than all other noise on the counts.",
     paper="P0",
     place=f"Motivation 1; {_LITERATURE}",
     kind="addition",
-    needs=dict.fromkeys(_SKEWED, _COMPARED),
 )
-def k_norm_is_closest_at_skewed_data(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    """Compare the mean distances of k-norm and its rivals at unequal shares."""
+def k_norm_is_closest_at_skewed_data(summaries: Stored) -> Finding:
+    """With unequal shares of 3 and 4 categories, in every stored order, k-norm is closer to the true posterior than
+    every private mechanism tailored to the Hellinger distance and than all other noise on the counts.
+    """
     return _compare(summaries, _SKEWED)
 
 
 @claim(
     "k-norm-is-closest-at-random-data",
-    "At data sets of 3 categories from Dirichlet-multinomial distributions, k-norm is on average closer to the true "
-    "posterior than every other private mechanism with an exact mean.",
     paper="P0",
     place=f"Motivation 1; {_LITERATURE}",
     kind="addition",
-    needs={"random": _COMPARED},
 )
-def k_norm_is_closest_at_random_data(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    """Test that the exact mean distance of each rival is on average larger than that of k-norm."""
-    summary = summaries["random"]
+def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
+    """At data sets of 3 categories from Dirichlet-multinomial distributions, k-norm is on average closer to the true
+    posterior than every other private mechanism with an exact mean.
+    """
+    summary = _ask(summaries, ("random",), *_COMPARED)["random"]
     ratio = _private_rivals(summary["ratio_to_k_norm_mean"]).dropna("mechanism", how="all")
     rivals = ratio["mechanism"].values.tolist()
     excess, tolerance = ratio - 1, 3 * summary["ratio_to_k_norm_mcse"].sel(mechanism=rivals)
@@ -135,18 +139,17 @@ def k_norm_is_closest_at_random_data(summaries: Mapping[str, xr.Dataset]) -> Fin
 
 @claim(
     "tailored-noise-fails-at-skewed-data",
-    "If one category has more than nine tenths of the records, every private mechanism tailored to the Hellinger "
-    "distance has more than twice the mean distance of k-norm.",
     paper="P0",
     place="Motivation 1, away from balanced data",
     kind="addition",
-    needs={panel: {"mechanism": ("smooth", "varying-bound", "k-norm"), **_UNIT} for panel in _SKEWED},
 )
-def tailored_noise_fails_at_skewed_data(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    """Compare k-norm with the best tailored mechanism at data sets with a share above 0.9."""
+def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Finding:
+    """If one category has more than nine tenths of the records, every private mechanism tailored to the Hellinger
+    distance has more than twice the mean distance of k-norm.
+    """
     evidence, holds = [], True
-    for panel in _SKEWED:
-        mean = _mean(summaries[panel])[0]
+    for panel, summary in _ask(summaries, _SKEWED, "smooth", "varying-bound", "k-norm").items():
+        mean = _mean(summary)[0]
         shares = mean["shares"].values.tolist()
         skewed = [each for each in shares if max(map(float, str(each).split(":"))) > 0.9]
         mean = mean.sel(shares=skewed)
@@ -156,8 +159,8 @@ def tailored_noise_fails_at_skewed_data(summaries: Mapping[str, xr.Dataset]) -> 
         least = ratio.isel(ratio.argmin(...))
         holds &= bool((ratio > 2).all())
         evidence.append(
-            f"{panel}: smallest mean of the tailored mechanisms {float(best.min()):.3f} to {float(best.max()):.3f}, "
-            f"that of k-norm {float(own.min()):.3f} to {float(own.max()):.3f}, ratio at least {float(least):.2f} "
+            f"{panel}: smallest mean of the tailored mechanisms {span(best, '.3f')}, "
+            f"that of k-norm {span(own, '.3f')}, ratio at least {float(least):.2f} "
             f"({_place(least)})"
         )
     return verdict(holds, f"{'; '.join(evidence)}.")
@@ -172,18 +175,17 @@ def _spread(expected: xr.DataArray, name: str) -> float:
 
 @claim(
     "order-of-categories",
-    "The mean distance of k-norm does not depend on the order of the categories; that of noise clipped in order "
-    "changes by more than 1 %.",
     paper="P0",
     place="Preliminary Experimental Results, the baseline",
     kind="addition",
-    needs={panel: {"mechanism": ("k-norm", *_IN_ORDER), **_UNIT} for panel in _SKEWED},
 )
-def order_of_categories(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    """Compare mean distances at permutations of the same shares."""
+def order_of_categories(summaries: Stored) -> Finding:
+    """The mean distance of k-norm does not depend on the order of the categories; that of noise clipped in order
+    changes by more than 1 %.
+    """
     evidence, holds = [], True
-    for panel in _SKEWED:
-        expected = summaries[panel]["expected_hellinger"]
+    for panel, summary in _ask(summaries, _SKEWED, "k-norm", *_IN_ORDER).items():
+        expected = summary["expected_hellinger"]
         own, others = _spread(expected, "k-norm"), {name: _spread(expected, name) for name in _IN_ORDER}
         holds &= own < 1e-9 and min(others.values()) > 0.01
         evidence.append(f"{panel}: k-norm {own:.0e}, {', '.join(f'{name} {one:.1%}' for name, one in others.items())}")
@@ -192,26 +194,23 @@ def order_of_categories(summaries: Mapping[str, xr.Dataset]) -> Finding:
 
 @claim(
     "permute-and-flip",
-    "Permute-and-flip is at least as accurate as the exponential mechanism on the global sensitivity, for which both "
-    "have a proof; calibrated by exact audits, it is less accurate than smooth-exact at balanced data.",
     paper="P0",
     place="Mechanism; McKenna & Sheldon 2020 for the first part",
     kind="addition",
-    needs={
-        panel: {"mechanism": ("permute-and-flip", "permute-and-flip-exact", "global", "smooth-exact"), **_UNIT}
-        for panel in ("k2", "k3")
-    },
 )
-def permute_and_flip(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    """Compare permute-and-flip with the exponential mechanism under both calibrations."""
+def permute_and_flip(summaries: Stored) -> Finding:
+    """Permute-and-flip is at least as accurate as the exponential mechanism on the global sensitivity, for which both
+    have a proof; calibrated by exact audits, it is less accurate than smooth-exact at balanced data.
+    """
     evidence, holds = [], True
-    for panel in ("k2", "k3"):
-        expected = summaries[panel]["expected_hellinger"]
+    names = ("permute-and-flip", "permute-and-flip-exact", "global", "smooth-exact")
+    for panel, summary in _ask(summaries, ("k2", "k3"), *names).items():
+        expected = summary["expected_hellinger"]
         proved = (expected.sel(mechanism="permute-and-flip") / expected.sel(mechanism="global")).dropna("n")
         exact = (expected.sel(mechanism="permute-and-flip-exact") / expected.sel(mechanism="smooth-exact")).dropna("n")
         holds &= bool((proved <= 1 + 1e-9).all()) and bool((exact > 1).all())
         evidence += [
-            f"{panel}: {name} {float(ratio.min()):.3f} to {float(ratio.max()):.3f}"
+            f"{panel}: {name} {span(ratio, '.3f')}"
             for name, ratio in (
                 ("permute-and-flip to global", proved),
                 ("permute-and-flip-exact to smooth-exact", exact),
@@ -223,15 +222,7 @@ def permute_and_flip(summaries: Mapping[str, xr.Dataset]) -> Finding:
 RIVAL_CLAIMS = claims_in(globals())
 
 
-def _draw_k10(summaries: Mapping[str, xr.Dataset]) -> Any:
-    from studies.figures import draw_lines
-
-    return draw_lines(summaries["k10"], "n", "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES)
-
-
 def _draw_skewed(summaries: Mapping[str, xr.Dataset]) -> Any:
-    from studies.figures import draw_ratios
-
     parts = {}
     for panel in _SKEWED:
         mean = _mean(summaries[panel])[0]
@@ -254,7 +245,7 @@ RIVAL_FIGURES = (
         "balanced data of ten categories. Markers show means of the draws; error bars show ± 2 Monte Carlo standard "
         "errors. Lines connect the exact expectations, if computable.",
         ("k10",),
-        _draw_k10,
+        of("k10", draw_lines, "n", "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES),
     ),
     Figure(
         "accuracy-skewed",

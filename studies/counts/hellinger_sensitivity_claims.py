@@ -1,43 +1,44 @@
 """Claims and figures of the study `hellinger-sensitivity` (P0 and P1)."""
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
 
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
-from studies.claims import Needs, Summaries
+from studies.claims import Stored
+from studies.figures import draw_curves, of
 from studies.styles import MECHANISM_STYLES
 
 NAMES = ("local", "varying", "smooth", "global")
 """Names of the sensitivities: all are upper bounds on `local`, and `global` is an upper bound on all."""
 
 _UNIT_PRIOR = ("1:1",)
-_COMPLETE: Needs = {"beta": {"n": (100,), "successes": tuple(range(101)), "prior": _UNIT_PRIOR}}
 _UP_TO = "For the prior Beta(1, 1) and n up to 2,000,"
 
 
-def _statements(*names: str) -> Needs:
-    return {"statements": {"statement": names, "n": tuple(range(1, 2001)), "prior": _UNIT_PRIOR}}
+def _statements(summaries: Stored, *names: str) -> list[xr.Dataset]:
+    """Return the numbers of counterexamples to statements."""
+    stored = summaries.need("statements", statement=names, n=tuple(range(1, 2001)), prior=_UNIT_PRIOR)
+    return [stored.sel(statement=name) for name in names]
 
 
-def _complete_sizes(summary: xr.Dataset) -> dict[int, xr.Dataset]:
+def _complete_sizes(summaries: Stored) -> dict[int, xr.Dataset]:
     """Return the sensitivities at x = 0..n, for each n for which all of them are stored."""
+    summary = summaries.need("beta", n=(100,), successes=tuple(range(101)), prior=_UNIT_PRIOR)
     lines = {n: summary.sel(n=n).dropna("successes") for n in summary["n"].values.tolist()}
     return {n: line for n, line in lines.items() if line.sizes["successes"] == n + 1}
 
 
 @claim(
     "largest-at-the-edge",
-    "The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low "
-    "away from them.",
     paper="P0",
     place="Motivation 2",
-    needs=_COMPLETE,
 )
-def largest_at_the_edge(summaries: Summaries) -> Finding:
+def largest_at_the_edge(summaries: Stored) -> Finding:
+    """The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low away from
+    them.
+    """
     evidence, holds = [], True
-    for n, line in _complete_sizes(summaries["beta"]).items():
+    for n, line in _complete_sizes(summaries).items():
         local = line["local_sensitivity"].values
         largest, centre = local.max(), local[n // 2]
         holds &= local[0] == local[n] == largest and centre < largest / 2
@@ -48,14 +49,13 @@ def largest_at_the_edge(summaries: Summaries) -> Finding:
 
 @claim(
     "smooth-below-global",
-    "The smooth sensitivity is smaller than the global sensitivity.",
     paper="P0",
     place="Motivation 2",
-    needs=_COMPLETE,
 )
-def smooth_below_global(summaries: Summaries) -> Finding:
+def smooth_below_global(summaries: Stored) -> Finding:
+    """The smooth sensitivity is smaller than the global sensitivity."""
     evidence, holds = [], True
-    for n, line in _complete_sizes(summaries["beta"]).items():
+    for n, line in _complete_sizes(summaries).items():
         smooth, largest = (line[f"{name}_sensitivity"].values for name in ("smooth", "global"))
         holds &= smooth[n // 2] < largest[n // 2]
         below = np.mean(smooth < largest / 2)
@@ -70,11 +70,10 @@ def smooth_below_global(summaries: Summaries) -> Finding:
 
 @claim(
     "bounds-in-order",
-    "The smooth and the varying sensitivity are between the local and the global sensitivity at every data set.",
     kind="self-check",
-    needs={"beta": {}},
 )
-def bounds_in_order(summaries: Summaries) -> Finding:
+def bounds_in_order(summaries: Stored) -> Finding:
+    """The smooth and the varying sensitivity are between the local and the global sensitivity at every data set."""
     local, varying, smooth, largest = (summaries["beta"][f"{name}_sensitivity"] for name in NAMES)
     rounding = 1 + 1e-12
     n_out = sum(int(((local > bound * rounding) | (bound > largest * rounding)).sum()) for bound in (varying, smooth))
@@ -131,10 +130,9 @@ def _without_counterexample(printed: xr.Dataset, repaired: xr.Dataset | None = N
     f"{_UP_TO} H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored inequality holds for x <= x0.",
     paper="P1",
     place="statement I",
-    needs=_statements("I"),
 )
-def statement_1(summaries: Summaries) -> Finding:
-    return _without_counterexample(summaries["statements"].sel(statement="I"))
+def statement_1(summaries: Stored) -> Finding:
+    return _without_counterexample(_statements(summaries, "I")[0])
 
 
 @claim(
@@ -142,15 +140,14 @@ def statement_1(summaries: Summaries) -> Finding:
     f"{_UP_TO} H(x, x+1) > H(x+1, x+2) for x <= x0.",
     paper="P1",
     place="statement I, second half as printed",
-    needs=_statements("I-below", "I"),
     erratum=Erratum(
         "H(x, x+1) > H(x+1, x+2) for x ≤ x₀.",
         "The mirror image of the first half: H(x, x−1) < H(x−1, x−2).",
         place="statement I",
     ),
 )
-def statement_1_below(summaries: Summaries) -> Finding:
-    printed, mirrored = (summaries["statements"].sel(statement=name) for name in ("I-below", "I"))
+def statement_1_below(summaries: Stored) -> Finding:
+    printed, mirrored = _statements(summaries, "I-below", "I")
     when = "as the mirrored inequality of the first half, H(x, x-1) < H(x-1, x-2) for x <= x0"
     return _without_counterexample(printed, mirrored, when)
 
@@ -161,14 +158,13 @@ def statement_1_below(summaries: Summaries) -> Finding:
     "x <= x0.",
     paper="P1",
     place="statement II",
-    needs=_statements("II", "II-inside"),
     erratum=Erratum(
         "LS(x) is the step towards the nearer edge.",
         "This holds for 0 < x < n; at an edge LS(x) is the step away from the edge.",
     ),
 )
-def statement_2(summaries: Summaries) -> Finding:
-    printed, inside = (summaries["statements"].sel(statement=name) for name in ("II", "II-inside"))
+def statement_2(summaries: Stored) -> Finding:
+    printed, inside = _statements(summaries, "II", "II-inside")
     when = "for 0 < x < n; at an edge this step does not exist, and LS is the distance of the step inwards"
     return _without_counterexample(printed, inside, when)
 
@@ -178,11 +174,10 @@ def statement_2(summaries: Summaries) -> Finding:
     f"{_UP_TO} H(x0, x0-1) = H(x0, x0+1).",
     paper="P1",
     place="proof of statement II",
-    needs=_statements("II-centre"),
     erratum=Erratum("H(x₀, x₀−1) = H(x₀, x₀+1).", "This holds for even n only."),
 )
-def statement_2_centre(summaries: Summaries) -> Finding:
-    printed = summaries["statements"].sel(statement="II-centre")
+def statement_2_centre(summaries: Stored) -> Finding:
+    (printed,) = _statements(summaries, "II-centre")
     when = "for even n; for odd n there are two centres, and one of the two steps from each leads to the other"
     return _without_counterexample(printed, printed.sel(n=printed["n"] % 2 == 0), when)
 
@@ -192,11 +187,10 @@ def statement_2_centre(summaries: Summaries) -> Finding:
     f"{_UP_TO} LS(x) > LS(x0) for every x other than x0.",
     paper="P1",
     place="statement III",
-    needs=_statements("III"),
     erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."),
 )
-def statement_3(summaries: Summaries) -> Finding:
-    printed = summaries["statements"].sel(statement="III")
+def statement_3(summaries: Stored) -> Finding:
+    (printed,) = _statements(summaries, "III")
     return _without_counterexample(printed, printed.sel(n=printed["n"] >= 4), "for n >= 4")
 
 
@@ -206,12 +200,7 @@ CLAIMS = claims_in(globals())
 # Figures
 
 
-def _draw_lines(summaries: Summaries) -> Any:
-    from studies.figures import draw_curves
-
-    curves = {name: f"{name}_sensitivity" for name in NAMES}
-    return draw_curves(summaries["beta"], "successes", curves, "n", MECHANISM_STYLES, "sensitivity")
-
+_CURVES = {name: f"{name}_sensitivity" for name in NAMES}
 
 FIGURES = (
     Figure(
@@ -221,6 +210,6 @@ FIGURES = (
         "several numbers of records. The local sensitivity is the largest change of a score when one record is "
         "replaced; the others are upper bounds on it. Where curves coincide, the tighter bound is drawn on top.",
         ("beta",),
-        _draw_lines,
+        of("beta", draw_curves, "successes", _CURVES, "n", MECHANISM_STYLES, "sensitivity"),
     ),
 )

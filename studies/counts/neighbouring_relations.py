@@ -18,7 +18,7 @@ from mechanisms.inference.records import Bounds
 from mechanisms.privacy import RELATIONS
 from pipeline import Factor, Finding, Measure, Method, Panel, Streams, claim, claims_in, verdict
 from pipeline.errors import unknown
-from studies.claims import Summaries, span
+from studies.claims import Stored, Summaries, span
 
 
 def stated_audits(summaries: Summaries) -> Summaries:
@@ -90,15 +90,16 @@ RELATIONS_PANEL = Panel(
 
 @claim(
     "both-neighbouring-relations",
-    "Sums with Laplace noise are epsilon-DP under replacement and under addition and removal of a record. Releases of "
-    "counts have a finite loss under replacement, and an infinite one under addition and removal, because they reveal "
-    "the number of records.",
     kind="self-check",
-    needs={"relations": {"relation": tuple(RELATIONS), "mechanism": (*FAMILIES, *MECHANISMS)}},
 )
-def both_neighbouring_relations(summaries: Summaries) -> Finding:
-    loss = summaries["relations"]["exact_epsilon"]
-    sums = loss.sel(mechanism=list(FAMILIES)) / summaries["relations"]["epsilon"]
+def both_neighbouring_relations(summaries: Stored) -> Finding:
+    """Sums with Laplace noise are epsilon-DP under replacement and under addition and removal of a record. Releases of
+    counts have a finite loss under replacement, and an infinite one under addition and removal, because they reveal the
+    number of records.
+    """
+    needed = summaries.need("relations", relation=tuple(RELATIONS), mechanism=(*FAMILIES, *MECHANISMS))
+    loss = needed["exact_epsilon"]
+    sums = loss.sel(mechanism=list(FAMILIES)) / needed["epsilon"]
     replaced, added = (loss.sel(mechanism=list(MECHANISMS), relation=name) for name in ("replace-one", "add-remove"))
     n_finite, n_infinite = int(np.isfinite(replaced).sum()), int(np.isposinf(added).sum())
     return verdict(

@@ -24,6 +24,7 @@ from studies.claims import Summaries
 from studies.counts.neighbouring_relations import RELATIONS_PANEL
 from studies.counts.page_tables import audited_releases
 from studies.counts.privacy_audit_claims import BINOMIAL_SIZES, CLAIMS, spent
+from studies.figures import draw_shares
 
 _LARGEST_PROGRAM = 1_000  # number of (data set, output) pairs; larger linear programs would dominate the run time
 _LARGEST_SUM = 30_000  # number of vectors of noisy counts per data set
@@ -128,8 +129,6 @@ _PANELS = (
 
 def _draw(panel: str) -> Any:
     def draw(summaries: Summaries) -> Any:
-        from studies.figures import draw_shares
-
         share = spent(summaries[panel]).max("epsilon").assign_attrs(long_name="exact loss / ε", units="1")
         ds = summaries[panel].assign(share=share)
         return draw_shares(ds, "n", "share", "prior", "mechanism")

@@ -9,7 +9,7 @@ from mechanisms import MECHANISMS, Status
 from mechanisms.audit import exceeds
 from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Needs, Summaries, correct, largest
+from studies.claims import Stored, Summaries, correct, largest
 from studies.counts.neighbouring_relations import RELATION_CLAIMS, stated_audits
 
 BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
@@ -17,13 +17,11 @@ BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
 
 _FULL_SHARE = 0.999
 
-_LOCAL_NEEDS: Needs = {
-    "binomial": {
-        "prior": ("1:1", "0.01:100"),
-        "n": BINOMIAL_SIZES,
-        "epsilon": (0.1, 1.0, 3.0),
-        "mechanism": ("local",),
-    }
+_LOCAL: dict[str, Any] = {
+    "prior": ("1:1", "0.01:100"),
+    "n": BINOMIAL_SIZES,
+    "epsilon": (0.1, 1.0, 3.0),
+    "mechanism": ("local",),
 }
 
 
@@ -99,23 +97,17 @@ def _audit_guarantees(summaries: Summaries, status: Status) -> tuple[bool | None
     )
 
 
-@claim(
-    "guarantees-hold",
-    "The exact privacy loss of every mechanism with a proved guarantee is within that guarantee.",
-    kind="self-check",
-    needs={},
-)
-def guarantees_hold(summaries: Summaries) -> Finding:
+@claim("guarantees-hold", kind="self-check")
+def guarantees_hold(summaries: Stored) -> Finding:
+    """The exact privacy loss of every mechanism with a proved guarantee is within that guarantee."""
     return verdict(*_audit_guarantees(summaries, Status.PROVED))
 
 
-@claim(
-    "conjectured-guarantees-hold",
-    "The exact privacy loss of the mechanisms with smooth sensitivity is within their conjectured (epsilon, delta)-DP.",
-    kind="self-check",
-    needs={},
-)
-def conjectured_guarantees_hold(summaries: Summaries) -> Finding:
+@claim("conjectured-guarantees-hold", kind="self-check")
+def conjectured_guarantees_hold(summaries: Stored) -> Finding:
+    """The exact privacy loss of the mechanisms with smooth sensitivity is within their conjectured (epsilon,
+    delta)-DP.
+    """
     holds, evidence = _audit_guarantees(summaries, Status.CONJECTURED)
     return verdict(
         holds,
@@ -127,17 +119,18 @@ def conjectured_guarantees_hold(summaries: Summaries) -> Finding:
 
 @claim(
     "smooth-at-the-published-setting",
-    "The exponential mechanism with smooth sensitivity is (1, 1e-8)-DP for the prior Beta(1, 1) and n = 100.",
     paper="P0",
     place="Mechanism",
-    needs={"binomial": {"prior": ("1:1",), "n": (100,), "epsilon": (1.0,), "delta": (1e-8,), "mechanism": ("smooth",)}},
     erratum=Erratum(
         "With smooth sensitivity the exponential mechanism is (ε, δ)-DP at the published setting, and no better.",
         "It is pure DP at about half of ε. Calibrated by its exact audit, it is pure DP and spends all of ε.",
     ),
 )
-def smooth_at_the_published_setting(summaries: Summaries) -> Finding:
-    one = summaries["binomial"].sel(prior="1:1", n=100, epsilon=1.0, mechanism="smooth")
+def smooth_at_the_published_setting(summaries: Stored) -> Finding:
+    """The exponential mechanism with smooth sensitivity is (1, 1e-8)-DP for the prior Beta(1, 1) and n = 100."""
+    at: dict[str, Any] = {"prior": ("1:1",), "n": (100,), "epsilon": (1.0,)}
+    binomial = summaries.need("binomial", **at, delta=(1e-8,), mechanism=("smooth",))
+    one = binomial.sel(prior="1:1", n=100, epsilon=1.0, mechanism="smooth")
     loss, delta = float(one["exact_epsilon"]), float(one["exact_delta"])
     pure = f": it is {loss:.4f}-DP with delta = 0, well within its budget" if loss <= 1 else ""
     evidence = f"The exact loss is {loss:.4f}, with delta {delta:.2g} at epsilon = 1{pure}."
@@ -146,13 +139,12 @@ def smooth_at_the_published_setting(summaries: Summaries) -> Finding:
 
 @claim(
     "local-is-not-private",
-    "The exponential mechanism with local sensitivity is not epsilon-DP.",
     paper="P1",
     place="section 1.2.2",
-    needs=_LOCAL_NEEDS,
 )
-def local_is_not_private(summaries: Summaries) -> Finding:
-    summary = summaries["binomial"]
+def local_is_not_private(summaries: Stored) -> Finding:
+    """The exponential mechanism with local sensitivity is not epsilon-DP."""
+    summary = summaries.need("binomial", **_LOCAL)
     shares = _share(summary).sel(mechanism="local")
     n_broken = int(exceeds(shares, 1.0).sum())
     return verdict(
@@ -164,19 +156,19 @@ def local_is_not_private(summaries: Summaries) -> Finding:
 
 @claim(
     "local-proof",
-    "The loss of the exponential mechanism with local sensitivity exceeds epsilon at neighbours x, y with "
-    "LS(y) = H(x, y) < LS(x), which exist for the prior Beta(1, 1) and n >= 4.",
     paper="P1",
     place="proof in section 1.2.2, with the prior of section 2.1",
-    needs=_LOCAL_NEEDS,
     erratum=Erratum(
         "The proof that local sensitivity is not private uses Beta(1, 1).",
         "With Beta(1, 1) the exact loss stays below ε; a skewed prior gives a counterexample.",
         place="section 1.2.2",
     ),
 )
-def local_proof(summaries: Summaries) -> Finding:
-    summary = summaries["binomial"].sel(prior=["1:1"])
+def local_proof(summaries: Stored) -> Finding:
+    """The loss of the exponential mechanism with local sensitivity exceeds epsilon at neighbours x, y with LS(y) = H(x,
+    y) < LS(x), which exist for the prior Beta(1, 1) and n >= 4.
+    """
+    summary = summaries.need("binomial", **_LOCAL).sel(prior=["1:1"])
     shares = _share(summary).sel(mechanism="local")
     holds = bool((shares.sel(n=[n for n in shares["n"].values if n >= 4]) > 1).all())
     n_above = int((shares > 1).sum())
@@ -188,20 +180,16 @@ def local_proof(summaries: Summaries) -> Finding:
     )
 
 
-@claim(
-    "calibrated-spend-all",
-    "The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it.",
-    kind="self-check",
-    needs={},
-)
-def calibrated_spend_all(summaries: Summaries) -> Finding:
-    summaries = stated_audits(summaries)
+@claim("calibrated-spend-all", kind="self-check")
+def calibrated_spend_all(summaries: Stored) -> Finding:
+    """The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it."""
+    stored = stated_audits(summaries)
     evidence, holds = [], True
-    for name in _names(summaries, lambda name: MECHANISMS[name].calibrate is not None):
-        shares = _shares(summaries, name)
+    for name in _names(stored, lambda name: MECHANISMS[name].calibrate is not None):
+        shares = _shares(stored, name)
         low, high = min(float(share.min()) for share in shares), max(float(share.max()) for share in shares)
         holds &= low >= _FULL_SHARE and not any(
-            bool(_broken(summary, name).any()) for summary in summaries.values() if name in summary["mechanism"].values
+            bool(_broken(summary, name).any()) for summary in stored.values() if name in summary["mechanism"].values
         )
         evidence.append(f"{name} {low:.6f} to {high:.6f} in {sum(int(share.count()) for share in shares)} audits")
     return verdict(holds if evidence else None, f"Ratio of loss to epsilon: {'; '.join(evidence) or 'no audits'}.")
@@ -209,18 +197,17 @@ def calibrated_spend_all(summaries: Summaries) -> Finding:
 
 @claim(
     "bound-leaves-slack",
-    "The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon.",
     kind="self-check",
-    needs={panel: {"mechanism": ("varying-bound", "varying")} for panel in ("binomial", "multinomial")},
 )
-def bound_leaves_slack(summaries: Summaries) -> Finding:
-    summaries = stated_audits(summaries)
-    shares = _shares(summaries, "varying-bound")
+def bound_leaves_slack(summaries: Stored) -> Finding:
+    """The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon."""
+    stored = summaries.each(("binomial", "multinomial"), mechanism=("varying-bound", "varying"))
+    shares = _shares(stored, "varying-bound")
     worst = max(shares, key=lambda share: float(share.max()))
     high, low = float(worst.max()), min(float(share.min()) for share in shares)
     ahead = [
         int((share > _share(summary).sel(mechanism="varying") * (1 + 1e-9)).sum())
-        for share, summary in zip(shares, summaries.values(), strict=True)
+        for share, summary in zip(shares, stored.values(), strict=True)
     ]
     return verdict(
         high < 1,

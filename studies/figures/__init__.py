@@ -5,7 +5,7 @@ that colour-blind readers can distinguish, a marker, and a dash and fill that st
 """
 
 from studies.figures.conversion import Converter, convert
-from studies.figures.plot import Axis, Plot, across, constants_of, label_of, rows_of, stack
+from studies.figures.plot import Axis, Plot, across, constants_of, label_of, of, rows_of, stack
 from studies.figures.rendering import interactive
 from studies.figures.shared import (
     Drawing,
@@ -42,6 +42,7 @@ __all__ = [
     "interactive",
     "label_of",
     "looks_of",
+    "of",
     "quantile_rows",
     "rows_of",
     "specify",

@@ -4,7 +4,7 @@ A figure is a sequence of plots, one above the other. `studies.figures.vega` com
 specification, from which static images and the interactive figure of a page are made.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -130,7 +130,7 @@ class Plot:
 
     @cached_property
     def series(self) -> dict[str, Look]:
-        """Looks of the series with rows."""
+        """Styles of the series with rows."""
         stored = set(self.rows["series"].dropna())
         return {name: look for name, look in self.looks.items() if name in stored}
 
@@ -218,6 +218,11 @@ def constants_of(ds: xr.Dataset) -> str:
 def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return the rows of several parts as one table."""
     return pd.concat(parts, ignore_index=True)
+
+
+def of(panel: str, draw: Callable[..., list[Plot]], *given: Any, **options: Any) -> Callable[..., list[Plot]]:
+    """Return the description of a figure of one panel: a function of its summary, with the other arguments."""
+    return lambda summaries: draw(summaries[panel], *given, **options)
 
 
 def across(names: Sequence[Any], **values: Any) -> pd.DataFrame:

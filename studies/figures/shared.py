@@ -8,13 +8,13 @@ import xarray as xr
 
 from pipeline.declare.factors import format_value
 from studies.figures.plot import Axis, Plot, across, constants_of, label_of, rows_of, stack
-from studies.styles import INK, Look, Looks, complete_styles, label_method, look_up, stored_audits
+from studies.styles import INK, Look, Styles, complete_styles, label_method, look_up, stored_audits
 
 Drawing = list[Plot]
 """Plots of a figure, one above the other."""
 
 
-def looks_of(styles: Looks, by: str, parts: Iterable[xr.Dataset]) -> dict[str, Look]:
+def looks_of(styles: Styles, by: str, parts: Iterable[xr.Dataset]) -> dict[str, Look]:
     """Return the looks by label of each method in the summaries; see `complete_styles` and `label_method`."""
     parts = list(parts)
     names = [name for ds in parts for name in ds[by].values.tolist()]
@@ -29,7 +29,7 @@ def with_labels(ds: xr.Dataset, by: str) -> xr.Dataset:
     return ds.assign_coords({by: [label_method(ds, by, name) for name in ds[by].values.tolist()]})
 
 
-def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Looks) -> Drawing:
+def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Styles) -> Drawing:
     """Draw the mean of a measure against a factor, one line per method, on a logarithmic axis.
 
     Parameters
@@ -86,7 +86,7 @@ def draw_means(ds: xr.Dataset, x: str, measure: str, by: str | None) -> Drawing:
     ]
 
 
-def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Looks) -> Drawing:
+def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Styles) -> Drawing:
     """Draw median, quartiles and outer percentiles of a measure against a factor, one axes per method.
 
     The values of the factor are evenly spaced. See `draw_lines` for the parameters.
@@ -112,7 +112,7 @@ def quantile_rows(ds: xr.Dataset, x: str, by: str | None, measure: str) -> pd.Da
     return rows_of(ds, x, by, **{name: f"{measure}_{quantile}" for name, quantile in names.items()})
 
 
-def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], split: str, styles: Looks, ylabel: str) -> Drawing:
+def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], split: str, styles: Styles, ylabel: str) -> Drawing:
     """Draw several measures against an output, with one axes per value of a factor.
 
     Parameters
@@ -150,7 +150,7 @@ def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], split: str, s
     ]
 
 
-def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Looks) -> Drawing:
+def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Styles) -> Drawing:
     """Draw the range of a measure over its draws and the exact mean, one row per method, on a logarithmic axis.
 
     See `draw_lines` for the parameters.
@@ -176,7 +176,7 @@ def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Looks
 
 
 def draw_histograms(
-    ds: xr.Dataset, bins: str, measure: str, split: str, by: str, styles: Looks, xlabel: str
+    ds: xr.Dataset, bins: str, measure: str, split: str, by: str, styles: Styles, xlabel: str
 ) -> Drawing:
     """Draw probabilities of bins above their cumulative sums, one axes per value of a factor.
 
@@ -272,7 +272,7 @@ def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, split: str) -> Dr
     ]
 
 
-def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, styles: Looks, ylabel: str) -> Drawing:
+def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, styles: Styles, ylabel: str) -> Drawing:
     """Draw ratios to a limit against a factor, one axes per panel, with a line at 1.
 
     Parameters

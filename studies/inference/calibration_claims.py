@@ -7,7 +7,8 @@ import xarray as xr
 
 from pipeline import Claim, Erratum, Figure, Finding, claim, critical, error_level, two_sided_level, verdict
 from pipeline.declare.claims import Kind
-from studies.claims import Needs, Summaries, largest, place, smallest
+from studies.claims import Stored, Summaries, largest, place, smallest, span
+from studies.inference.calibration_figures import draw_against_n, draw_ecdfs, draw_ranks
 from studies.inference.noisy_trials import LARGEST_AUGMENTED, LARGEST_RHAT
 from studies.styles import METHOD_STYLES
 
@@ -28,9 +29,9 @@ _EXPONENTIAL = ("exponential", "exponential-wide", "exponential-paper-bounds")
 _P4: dict[str, Any] = {"paper": "P4", "place": "section 5"}
 
 
-def _needs(panel: str, *methods: str, most: int = 100_000) -> Needs:
-    """Return the values that a claim needs, the ends of the published grid; verdicts cover all stored n and ε."""
-    return {panel: {"n": (10, most), "epsilon": (0.01, 0.1), "algorithm": methods}}
+def _ask(summaries: Stored, panel: str, *methods: str, most: int = 100_000) -> xr.Dataset:
+    """Return a panel; a claim needs the ends of the published grid, and verdicts cover all stored n and ε."""
+    return summaries.need(panel, n=(10, most), epsilon=(0.01, 0.1), algorithm=methods)
 
 
 def _fewest(printed: str) -> int:
@@ -44,7 +45,7 @@ def _is_calibrated(summary: xr.Dataset, method: str) -> tuple[bool, str]:
     level = error_level(_LEVEL) / (2 * one["pit_p"].size)
     least, rank = smallest(one["pit_p"]), smallest(one["rank_p"])
     text = (
-        f"KS distance {float(one['pit_ks'].min()):.3f} to {float(one['pit_ks'].max()):.3f}; smallest p-value "
+        f"KS distance {span(one['pit_ks'], '.3f')}; smallest p-value "
         f"{float(least):.2g} ({place(least, one['pit_p'].dims)}) for quantiles and {float(rank):.2g} "
         f"({place(rank, one['rank_p'].dims)}) for ranks; values above {level:.2g} are accepted"
     )
@@ -62,9 +63,9 @@ def _is_calibrated(summary: xr.Dataset, method: str) -> tuple[bool, str]:
 def _calibrated(name: str, statement: str, panel: str, method: str, most: int = 100_000, **origin: Any) -> Claim:
     """Return the claim that a method is calibrated at all values of n ≤ `most` to which it applies."""
 
-    @claim(name, statement, needs=_needs(panel, method, most=most), level=_LEVEL, **origin)
-    def check(summaries: Summaries) -> Finding:
-        holds, text = _is_calibrated(summaries[panel], method)
+    @claim(name, statement, level=_LEVEL, **origin)
+    def check(summaries: Stored) -> Finding:
+        holds, text = _is_calibrated(_ask(summaries, panel, method, most=most), method)
         return verdict(holds, f"{method}: {text}.", is_settled=not holds)
 
     return check
@@ -73,9 +74,9 @@ def _calibrated(name: str, statement: str, panel: str, method: str, most: int = 
 def _over_confident(name: str, statement: str, panel: str, method: str, **origin: Any) -> Claim:
     """Return the claim that a method is over-confident at the smallest n and ε, and calibrated at the largest."""
 
-    @claim(name, statement, needs=_needs(panel, method), level=_LEVEL, **origin)
-    def check(summaries: Summaries) -> Finding:
-        one = summaries[panel].sel(algorithm=method)
+    @claim(name, statement, level=_LEVEL, **origin)
+    def check(summaries: Stored) -> Finding:
+        one = _ask(summaries, panel, method).sel(algorithm=method)
         small, large = one.isel(n=0, epsilon=0), one.isel(n=-1, epsilon=-1)
         over = bool((small["pit_tails"] > 0.1 + critical(5) * np.sqrt(0.09 / small["n_ok"])).all())
         right = bool((large["pit_p"] > error_level(_LEVEL) / large["pit_p"].size).all())
@@ -93,9 +94,9 @@ def _over_confident(name: str, statement: str, panel: str, method: str, **origin
 def _nearer(name: str, statement: str, panel: str, gibbs: str, method: str, **origin: Any) -> Claim:
     """Return the claim that the MMD of a Gibbs sampler is not significantly larger than that of another method."""
 
-    @claim(name, statement, needs=_needs(panel, gibbs, method), level=two_sided_level(3), **origin)
-    def check(summaries: Summaries) -> Finding:
-        ds = summaries[panel]
+    @claim(name, statement, level=two_sided_level(3), **origin)
+    def check(summaries: Stored) -> Finding:
+        ds = _ask(summaries, panel, gibbs, method)
         gap = ds["mmd2_mean"].sel(algorithm=gibbs) - ds["mmd2_mean"].sel(algorithm=method)
         error = np.hypot(ds["mmd2_mcse"].sel(algorithm=gibbs), ds["mmd2_mcse"].sel(algorithm=method))
         n_behind, worst = int((gap > critical(3) * error).sum()), largest(gap)
@@ -110,23 +111,24 @@ def _nearer(name: str, statement: str, panel: str, gibbs: str, method: str, **or
 
 @claim(
     "ops-is-over-dispersed",
-    "Posteriors from one-posterior sampling (OPS) are over-dispersed.",
     paper="P4",
     place="section 5",
-    needs=_needs("binomial", "ops", "ops-likelihood"),
     level=two_sided_level(5),
 )
-def ops_is_over_dispersed(summaries: Summaries) -> Finding:
-    tails = {name: summaries["binomial"]["pit_tails"].sel(algorithm=name) for name in ("ops", "ops-likelihood")}
-    limit = 0.1 - critical(5) * np.sqrt(0.09 / summaries["binomial"]["n_ok"].sel(algorithm="ops"))
+def ops_is_over_dispersed(summaries: Stored) -> Finding:
+    """Posteriors from one-posterior sampling (OPS) are over-dispersed."""
+    names = ("ops", "ops-likelihood")
+    binomial = _ask(summaries, "binomial", *names)
+    tails = {name: binomial["pit_tails"].sel(algorithm=name) for name in names}
+    limit = 0.1 - critical(5) * np.sqrt(0.09 / binomial["n_ok"].sel(algorithm="ops"))
     if not bool((limit > 0).all()):
         return Finding("undecided", "Too few trials to detect over-dispersion; at least 250 are needed.")
     n_over = int((tails["ops"] < limit).sum())
     both = []
     for name, each in tails.items():
-        far = summaries["binomial"]["pit_ks"].sel(algorithm=name)
+        far = binomial["pit_ks"].sel(algorithm=name)
         both.append(
-            f"{name}: KS distance {float(far.min()):.3f} to {float(far.max()):.3f}, "
+            f"{name}: KS distance {span(far, '.3f')}, "
             f"{float(each.min()):.1%} to {float(each.max()):.1%} of quantiles outside [0.05, 0.95] (10% if calibrated)"
         )
     return verdict(
@@ -138,31 +140,26 @@ def ops_is_over_dispersed(summaries: Summaries) -> Finding:
 
 @claim(
     "bounds-hide-it",
-    "With bounds from the true parameter, the tests do not detect that the Gibbs sampler, as printed, is uncalibrated.",
     paper="P4",
     place="experiment",
     kind="addition",
     min_trials=_FEWEST_FOR_PUBLISHED,
-    needs={
-        panel: {
-            "n": (1_000,),
-            "epsilon": (0.1,),
-            "algorithm": ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal"),
-        }
-        for panel in ("exponential-wide", "exponential-paper-bounds")
-    },
     erratum=Erratum(
         "The sampler for truncated families is calibrated.",
         "It treats regions as independent, and one step ignores the release. Bounds from the true parameter hide this.",
         place="section 5",
     ),
 )
-def bounds_hide_it(summaries: Summaries) -> Finding:
-    wide, own = summaries["exponential-wide"], summaries["exponential-paper-bounds"]
+def bounds_hide_it(summaries: Stored) -> Finding:
+    """With bounds from the true parameter, the tests do not detect that the Gibbs sampler, as printed, is
+    uncalibrated.
+    """
+    names = ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal")
+    panels = ("exponential-wide", "exponential-paper-bounds")
+    wide, own = summaries.each(panels, n=(1_000,), epsilon=(0.1,), algorithm=names).values()
     fails, _ = _is_calibrated(wide, "gibbs-published")
     passes, _ = _is_calibrated(own, "gibbs-published")
     ks, p = (wide[name].sel(n=1_000, epsilon=0.1) for name in ("pit_ks", "pit_p"))
-    names = ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal")
     listed = ", ".join(
         f"{name} {float(ks.sel(algorithm=name)):.3f} (p = {float(p.sel(algorithm=name)):.1g})" for name in names
     )
@@ -312,8 +309,6 @@ def _nearest(ds: xr.Dataset, n: int, epsilon: float) -> xr.Dataset:
 
 
 def _draw_distances(summaries: Summaries) -> Any:
-    from studies.inference.calibration_figures import draw_against_n
-
     def limit(ds: xr.Dataset) -> float:
         return float(
             1.6276 / np.sqrt(ds["n_ok"].where(ds["n_ok"] > 0).min())
@@ -324,15 +319,11 @@ def _draw_distances(summaries: Summaries) -> Any:
 
 
 def _draw_mmd(summaries: Summaries) -> Any:
-    from studies.inference.calibration_figures import draw_against_n
-
     private = {name: ds.drop_sel(algorithm="non-private", errors="ignore") for name, ds in _parts(summaries).items()}
     return draw_against_n(private, "mmd2", "MMD² to the non-private posterior", METHOD_STYLES)
 
 
 def _draw_ranks(summaries: Summaries) -> Any:
-    from studies.inference.calibration_figures import draw_ranks
-
     shown = ("gibbs", "gibbs-collapsed", "gibbs-published", "marginal", "exact", "gibbs-exact", "non-private")
     parts = {}
     for name, ds in _parts(summaries).items():
@@ -342,8 +333,6 @@ def _draw_ranks(summaries: Summaries) -> Any:
 
 
 def _draw_ecdfs(summaries: Summaries) -> Any:
-    from studies.inference.calibration_figures import draw_ecdfs
-
     parts = {name: _nearest(ds, 1_000, 0.01) for name, ds in _parts(summaries).items()}
     return draw_ecdfs(parts, "pit_ecdf", "level", METHOD_STYLES)
 

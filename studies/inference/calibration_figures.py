@@ -8,13 +8,13 @@ import xarray as xr
 
 from pipeline.declare.factors import format_value
 from studies.figures import Axis, Drawing, Plot, across, looks_of, rows_of, stack, with_labels
-from studies.styles import Looks, look_up
+from studies.styles import Styles, look_up
 
 Parts = Mapping[str, xr.Dataset]
 
 
 def draw_against_n(
-    parts: Parts, measure: str, ylabel: str, styles: Looks, limit: Callable[[xr.Dataset], float] | None = None
+    parts: Parts, measure: str, ylabel: str, styles: Styles, limit: Callable[[xr.Dataset], float] | None = None
 ) -> Drawing:
     """Draw a variable against the number of records, with one row per panel and one column per privacy loss.
 
@@ -50,7 +50,7 @@ def draw_against_n(
     ]
 
 
-def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Looks) -> Drawing:
+def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Drawing:
     """Draw empirical distribution functions of quantiles, one axes per panel, with a band for uniform quantiles.
 
     The simultaneous 95 % bands are those of Dvoretzky, Kiefer & Wolfowitz. Parts are titles of axes -> summaries with
@@ -78,7 +78,7 @@ def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Looks) -> Drawing:
     ]
 
 
-def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Looks) -> Drawing:
+def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Drawing:
     """Draw rank histograms as lines, one axes per panel, with a pointwise band for uniform ranks.
 
     Parts are titles of axes -> summaries with dimensions method and `bins` and variable ``n_ok``. The values of the

@@ -1,13 +1,15 @@
 """Claims and figures of the study `exact-inference`."""
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from pipeline import Figure, Finding, claim, verdict
+from pipeline.declare.claims import Check
 from pipeline.declare.factors import format_value
+from studies.claims import Stored, Summaries, span
+from studies.inference.calibration_figures import draw_against_n, draw_ecdfs
 from studies.styles import METHOD_STYLES
 
 _LEVEL = 1e-3
@@ -19,8 +21,6 @@ _LARGE_VARIANCE, _NEGLIGIBLE = 20.0, 0.015
 
 _LARGEST_SHARE = 0.05
 """Accepted fraction of the trials of a cell whose chains are too short."""
-
-Summaries = Mapping[str, xr.Dataset]
 
 _EXACT_METHODS = {
     "binomial": ("exact", "gibbs-exact", "data-augmentation"),
@@ -46,11 +46,12 @@ def _describe(values: xr.DataArray, place: int) -> str:
     return ", ".join(f"{name} = {format_value(one[name].item())}" for name in names)
 
 
-def _calibrated(panel: str, methods: tuple[str, ...]) -> Callable[[Summaries], Finding]:
-    def check(summaries: Summaries) -> Finding:
+def _calibrated(panel: str, methods: tuple[str, ...]) -> Check:
+    def check(summaries: Stored) -> Finding:
         holds, parts = True, []
+        summary = summaries.need(panel, n=(100,), epsilon=(1.0,), algorithm=methods)
         for method in methods:
-            one = summaries[panel].sel(algorithm=method)
+            one = summary.sel(algorithm=method)
             pit, rank = _stacked(one["pit_p"]), _stacked(one["rank_p"])
             joint = _stacked(one["joint_p"]) if "joint_p" in one else None
             n_tests = pit.size + rank.size + (0 if joint is None else joint.size)
@@ -67,7 +68,8 @@ def _calibrated(panel: str, methods: tuple[str, ...]) -> Callable[[Summaries], F
     return check
 
 
-def _chains_suffice(summaries: Summaries) -> Finding:
+def _chains_suffice(summaries: Stored) -> Finding:
+    summaries.need("normal", n=(100,), epsilon=(1.0,), algorithm=("data-augmentation",))
     holds, parts = True, []
     for panel, methods in _EXACT_METHODS.items():
         for method in methods:
@@ -88,8 +90,8 @@ def _chains_suffice(summaries: Summaries) -> Finding:
     )
 
 
-def _approximation_fails(summaries: Summaries) -> Finding:
-    one = summaries["binomial"].sel(algorithm="gibbs")
+def _approximation_fails(summaries: Stored) -> Finding:
+    one = summaries.need("binomial", n=(100, 1_000), epsilon=(1.0, 3.0), algorithm=("gibbs",)).sel(algorithm="gibbs")
     pit, distance = _stacked(one["pit_p"]), _stacked(one["distance_mean"])
     worst, farthest = int(np.argmin(pit.values)), int(np.argmax(distance.values))
     return verdict(
@@ -105,11 +107,12 @@ def _scaled_distance(summary: xr.Dataset, method: str) -> xr.DataArray:
     return _stacked(one["distance_mean"] * np.sqrt(one["ess_mean"]))
 
 
-def _exact_at_the_edge(summaries: Summaries) -> Finding:
-    found = {method: _scaled_distance(summaries["edge"], method) for method in ("gibbs-exact", "data-augmentation")}
+def _exact_at_the_edge(summaries: Stored) -> Finding:
+    names = ("gibbs-exact", "data-augmentation")
+    edge = summaries.need("edge", n=(100, 1_000), algorithm=names)
+    found = {method: _scaled_distance(edge, method) for method in names}
     text = "; ".join(
-        f"{method}: {float(scaled.min()):.2f} to {float(scaled.max()):.2f} at n up to {int(scaled['n'].max()):,}"
-        for method, scaled in found.items()
+        f"{method}: {span(scaled, '.2f')} at n up to {int(scaled['n'].max()):,}" for method, scaled in found.items()
     )
     return verdict(
         all(bool(scaled.max() <= _LARGEST_SCALED) for scaled in found.values()),
@@ -117,29 +120,30 @@ def _exact_at_the_edge(summaries: Summaries) -> Finding:
     )
 
 
-def _approximate_at_the_edge(summaries: Summaries) -> Finding:
-    distance = _stacked(summaries["edge"]["distance_mean"].sel(algorithm="gibbs"))
-    exact = _stacked(summaries["edge"]["distance_mean"].sel(algorithm="exact"))
+def _approximate_at_the_edge(summaries: Stored) -> Finding:
+    edge = summaries.need("edge", n=(100, 1_000_000), algorithm=("gibbs", "exact"))
+    distance, exact = (_stacked(edge["distance_mean"].sel(algorithm=name)) for name in ("gibbs", "exact"))
     return verdict(
         bool(distance.min() > 0.1 and float(distance.max() - distance.min()) < 0.05),
-        f"Mean distance to the exact posterior {float(distance.min()):.3f} to {float(distance.max()):.3f} for n from "
+        f"Mean distance to the exact posterior {span(distance, '.3f')} for n from "
         f"{int(distance['n'].min()):,} to {int(distance['n'].max()):,}; independent exact draws: at most "
         f"{float(exact.max()):.3f}.",
     )
 
 
-def _augmentation_is_exact(panel: str) -> Callable[[Summaries], Finding]:
-    def check(summaries: Summaries) -> Finding:
-        scaled = _scaled_distance(summaries[panel], "data-augmentation")
+def _augmentation_is_exact(panel: str) -> Check:
+    def check(summaries: Stored) -> Finding:
+        one = summaries.need(panel, n=(10, 100), outside=("drop", "clamp"), algorithm=("data-augmentation",))
+        scaled = _scaled_distance(one, "data-augmentation")
         others = ", ".join(
-            f"{method} {float(_stacked(summaries[panel]['distance_mean'].sel(algorithm=method)).max()):.3f}"
+            f"{method} {float(_stacked(one['distance_mean'].sel(algorithm=method)).max()):.3f}"
             for method in ("data-augmentation", "gibbs-collapsed", "marginal")
-            if method in summaries[panel]["algorithm"]
+            if method in one["algorithm"]
         )
         return verdict(
             bool(scaled.max() <= _LARGEST_SCALED),
-            f"Mean distance times the root of the effective sample size {float(scaled.min()):.2f} to "
-            f"{float(scaled.max()):.2f}; at most {_LARGEST_SCALED} is allowed. Largest mean distance: {others}.",
+            f"Mean distance times the root of the effective sample size {span(scaled, '.2f')}; at most "
+            f"{_LARGEST_SCALED} is allowed. Largest mean distance: {others}.",
         )
 
     return check
@@ -153,14 +157,14 @@ def _expected_variance(ds: xr.Dataset) -> xr.DataArray:
     return ds["n"] * xr.DataArray(share, {"prior": ds["prior"]}, ("prior",))
 
 
-def _approximation_suffices(method: str, peer: str, noise_counts: bool) -> Callable[[Summaries], Finding]:
+def _approximation_suffices(method: str, peer: str, noise_counts: bool) -> Check:
     """Return the check that the mean distance of `method` exceeds that of `peer` only if a variance is small.
 
     The variance is that of the count given θ, or, with `noise_counts`, that of the noisy count.
     """
 
-    def check(summaries: Summaries) -> Finding:
-        ds = summaries["binomial"]
+    def check(summaries: Stored) -> Finding:
+        ds = summaries.need("binomial", n=(10, 1_000), epsilon=(0.1, 3.0), algorithm=(method, peer))
         excess = ds["distance_mean"].sel(algorithm=method) - ds["distance_mean"].sel(algorithm=peer)
         variance = _expected_variance(ds) + (2.0 / ds["epsilon"] ** 2 if noise_counts else 0.0 * ds["epsilon"])
         large = _stacked(excess.where(variance >= _LARGE_VARIANCE))
@@ -178,9 +182,9 @@ def _approximation_suffices(method: str, peer: str, noise_counts: bool) -> Calla
     return check
 
 
-def _k_norm_is_narrower(panel: str) -> Callable[[Summaries], Finding]:
-    def check(summaries: Summaries) -> Finding:
-        ds = summaries[panel].sel(algorithm="exact")
+def _k_norm_is_narrower(panel: str) -> Check:
+    def check(summaries: Stored) -> Finding:
+        ds = summaries.need(panel, n=(100,), noise=("laplace", "k-norm"), algorithm=("exact",)).sel(algorithm="exact")
         relative = ds["mean_width_mcse"] / ds["mean_width_mean"]
         ratio = ds["mean_width_mean"].sel(noise="k-norm") / ds["mean_width_mean"].sel(noise="laplace")
         error = ratio * np.hypot(relative.sel(noise="k-norm"), relative.sel(noise="laplace"))
@@ -198,17 +202,12 @@ def _k_norm_is_narrower(panel: str) -> Callable[[Summaries], Finding]:
     return check
 
 
-def _needs(panel: str, *methods: str) -> dict[str, dict[str, tuple[Any, ...]]]:
-    return {panel: {"n": (100,), "epsilon": (1.0,), "algorithm": methods}}
-
-
 CLAIMS = (
     *(
         claim(
             f"exact-methods-are-calibrated-{panel}",
             f"Posterior quantiles and ranks of the exact methods are uniform (panel {panel}).",
             kind="addition",
-            needs=_needs(panel, *methods),
             min_trials=1_000,
         )(_calibrated(panel, methods))
         for panel, methods in _EXACT_METHODS.items()
@@ -217,7 +216,6 @@ CLAIMS = (
         "chains-are-long-enough",
         "The chains of the exact samplers mix and are long enough, in all but a few trials.",
         kind="self-check",
-        needs=_needs("normal", "data-augmentation"),
     )(_chains_suffice),
     claim(
         "normal-approximation-fails",
@@ -225,14 +223,12 @@ CLAIMS = (
         paper="P4",
         place="Algorithm 1",
         kind="addition",
-        needs={"binomial": {"n": (100, 1_000), "epsilon": (1.0, 3.0), "algorithm": ("gibbs",)}},
         min_trials=1_000,
     )(_approximation_fails),
     claim(
         "exact-at-the-edge",
         "For the release y = 0, draws of the exact methods differ from the exact posterior by sampling error only.",
         kind="addition",
-        needs={"edge": {"n": (100, 1_000), "algorithm": ("gibbs-exact", "data-augmentation")}},
     )(_exact_at_the_edge),
     claim(
         "approximation-does-not-vanish",
@@ -241,7 +237,6 @@ CLAIMS = (
         paper="P4",
         place="Algorithm 1",
         kind="addition",
-        needs={"edge": {"n": (100, 1_000_000), "algorithm": ("gibbs", "exact")}},
     )(_approximate_at_the_edge),
     *(
         claim(
@@ -249,7 +244,6 @@ CLAIMS = (
             "Draws by data augmentation differ from the exact posterior by sampling error only, with records dropped "
             f"or clamped (panel {panel}).",
             kind="addition",
-            needs={panel: {"n": (10, 100), "outside": ("drop", "clamp"), "algorithm": ("data-augmentation",)}},
         )(_augmentation_is_exact(panel))
         for panel in ("exponential", "poisson", "normal")
     ),
@@ -261,7 +255,6 @@ CLAIMS = (
         paper="P4",
         place="section 3.2",
         kind="addition",
-        needs={"binomial": {"n": (10, 1_000), "epsilon": (0.1, 3.0), "algorithm": ("marginal", "exact")}},
     )(_approximation_suffices("marginal", "exact", noise_counts=True)),
     claim(
         "gibbs-needs-large-counts",
@@ -270,7 +263,6 @@ CLAIMS = (
         paper="P4",
         place="Algorithm 1",
         kind="addition",
-        needs={"binomial": {"n": (10, 1_000), "epsilon": (0.1, 3.0), "algorithm": ("gibbs", "gibbs-exact")}},
     )(_approximation_suffices("gibbs", "gibbs-exact", noise_counts=False)),
     *(
         claim(
@@ -279,7 +271,6 @@ CLAIMS = (
             paper="P4",
             place="section 2",
             kind="addition",
-            needs={panel: {"n": (100,), "noise": ("laplace", "k-norm"), "algorithm": ("exact",)}},
         )(_k_norm_is_narrower(panel))
         for panel in ("multinomial-3", "multinomial-10")
     ),
@@ -290,23 +281,17 @@ CLAIMS = (
 
 
 def _draw_distances(summaries: Summaries) -> Any:
-    from studies.inference.calibration_figures import draw_against_n
-
     binomial = summaries["binomial"]
     parts = {f"Beta({prior.replace(':', ', ')})": binomial.sel(prior=prior) for prior in binomial["prior"].values}
     return draw_against_n(parts, "distance", "distance to the exact posterior", METHOD_STYLES)
 
 
 def _draw_edge(summaries: Summaries) -> Any:
-    from studies.inference.calibration_figures import draw_against_n
-
     ylabel = "distance to the exact posterior"
     return draw_against_n({"Beta(1, 1), y = 0": summaries["edge"]}, "distance", ylabel, METHOD_STYLES)
 
 
 def _draw_ecdfs(summaries: Summaries) -> Any:
-    from studies.inference.calibration_figures import draw_ecdfs
-
     sparse = summaries["binomial"].isel(prior=slice(1, None)).sel(n=100, epsilon=3.0, method="nearest")
     at = f"n = {sparse['n'].item():,}, ε = {sparse['epsilon'].item():g}"
     parts = {f"Beta({prior.replace(':', ', ')}), {at}": sparse.sel(prior=prior) for prior in sparse["prior"].values}

@@ -7,7 +7,7 @@ import xarray as xr
 
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS
 from mechanisms.regression.quantile_methods import QUANTILE_METHODS
-from studies.claims import Summaries, vector
+from studies.claims import Summaries, span, vector
 from studies.tables import AuditedLoss, Column, Table, compare_methods, plus_minus
 
 
@@ -62,7 +62,7 @@ def compare_quantiles(summaries: Summaries) -> Table:
 
 def _typical(ds: xr.Dataset) -> str:
     typical = ds["difference_absolute"]
-    return f"{float(typical.min()):.2f} to {float(typical.max()):.2f}"
+    return f"{span(typical, '.2f')}"
 
 
 def _median(ds: xr.Dataset) -> str:

@@ -7,7 +7,7 @@ import xarray as xr
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, ProbabilityMethod
 from mechanisms.regression.quantile_methods import QUANTILE_METHODS, QuantileMethod
 from studies.figures import Axis, Drawing, Plot, across, label_of, quantile_rows, rows_of, stack
-from studies.styles import Looks, complete_styles
+from studies.styles import Styles, complete_styles
 
 _METHODS: dict[str, ProbabilityMethod | QuantileMethod] = {**PROBABILITY_METHODS, **QUANTILE_METHODS}
 
@@ -28,7 +28,7 @@ def draw_spreads(
     measure: str,
     methods: Sequence[str],
     columns: int,
-    styles: Looks,
+    styles: Styles,
     ylabel: str,
     limits: tuple[float | None, float | None] = (None, None),
 ) -> Drawing:
@@ -58,7 +58,7 @@ def draw_spreads(
     ]
 
 
-def draw_errors(ds: xr.Dataset, x: str, styles: Looks) -> Drawing:
+def draw_errors(ds: xr.Dataset, x: str, styles: Styles) -> Drawing:
     """Draw the bias and the root mean squared error of all methods against an output, without and with noise.
 
     The summary has the measure ``difference`` and its statistic ``rmse``.

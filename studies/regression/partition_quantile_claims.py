@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from mechanisms.audit import exceeds
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Needs, Summaries, decide, listed, span, vector
+from studies.claims import Stored, Summaries, decide, listed, span, vector
+from studies.regression.partition_figures import draw_spreads
 from studies.regression.partition_trials import SLOPE
 from studies.styles import PARTITION_STYLES
 
@@ -28,12 +28,9 @@ _ALIKE = 1.0  # posterior standard deviations; errors of single releases are sev
 _P = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
 
 
-def _needs(panel: str, *methods: str) -> Needs:
-    return {panel: {"p": _P, "algorithm": methods}}
-
-
-def _accuracy(one: xr.Dataset) -> Finding:
+def _accuracy(summaries: Stored, method: str) -> Finding:
     """Judge the statement that the median of the absolute difference is at most one posterior standard deviation."""
+    one = summaries.need("default", p=_P, algorithm=(method,)).sel(algorithm=method)
     error, wide = one["difference_absolute"], one["difference_q75"] - one["difference_q25"]
     return verdict(
         float(error.max()) <= _ACCURATE,
@@ -46,8 +43,9 @@ def _accuracy(one: xr.Dataset) -> Finding:
     )
 
 
-def _gain(summary: xr.Dataset) -> Finding:
+def _gain(summaries: Stored, panel: str) -> Finding:
     """Judge the statement that a private centre reduces the interquartile range at every p."""
+    summary = summaries.need(panel, p=_P, algorithm=("quantile", "quantile-centred"))
     plain, centred = (summary.sel(algorithm=name) for name in ("quantile", "quantile-centred"))
     wide, centred_wide = (each["difference_q75"] - each["difference_q25"] for each in (plain, centred))
     errors = [np.hypot(each["difference_q75_mcse"], each["difference_q25_mcse"]) for each in (plain, centred)]
@@ -65,13 +63,13 @@ def _gain(summary: xr.Dataset) -> Finding:
 
 @claim(
     "means-agree",
-    "The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p.",
     paper="P2",
     place="section 4.1, Figure 4.1",
-    needs=_needs("default", "full", "quantile", "quantile-noiseless"),
 )
-def means_agree(summaries: Summaries) -> Finding:
-    parts, noisy = (summaries["default"].sel(algorithm=name) for name in ("quantile-noiseless", "quantile"))
+def means_agree(summaries: Stored) -> Finding:
+    """The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p."""
+    default = summaries.need("default", p=_P, algorithm=("full", "quantile", "quantile-noiseless"))
+    parts, noisy = (default.sel(algorithm=name) for name in ("quantile-noiseless", "quantile"))
     gap = float(np.abs(parts["difference_mean"]).max())
     mean, error = abs(noisy["difference_mean"]), _DECIDING * noisy["difference_mcse"]
     worst = noisy.isel(p=int(mean.argmax("p")))
@@ -87,13 +85,12 @@ def means_agree(summaries: Summaries) -> Finding:
 
 @claim(
     "partitions-have-no-pattern",
-    "Differences between quantiles given all rows and quantiles from partitions have no clear pattern.",
     paper="P2",
     place="section 4.1, Figure 4.2",
-    needs=_needs("default", "quantile-noiseless"),
 )
-def partitions_have_no_pattern(summaries: Summaries) -> Finding:
-    one = summaries["default"].sel(algorithm="quantile-noiseless")
+def partitions_have_no_pattern(summaries: Stored) -> Finding:
+    """Differences between quantiles given all rows and quantiles from partitions have no clear pattern."""
+    one = summaries.need("default", p=_P, algorithm=("quantile-noiseless",)).sel(algorithm="quantile-noiseless")
     mean, error = one["difference_mean"], one["difference_mcse"]
     return decide(
         bool((np.abs(mean) + _DECIDING * error <= _NO_PATTERN).all()),
@@ -106,34 +103,31 @@ def partitions_have_no_pattern(summaries: Summaries) -> Finding:
 
 @claim(
     "reasonably-accurate",
-    "The differentially private quantiles are reasonably accurate.",
     paper="P2",
     place="section 4.1, Figure 4.2",
-    needs=_needs("default", "quantile"),
     erratum=Erratum(
         "Private quantiles are reasonably accurate.",
         "Their errors are several posterior standard deviations, unless part of the budget is spent on their centre.",
         place="section 4.1",
     ),
 )
-def reasonably_accurate(summaries: Summaries) -> Finding:
-    return _accuracy(summaries["default"].sel(algorithm="quantile"))
+def reasonably_accurate(summaries: Stored) -> Finding:
+    """The differentially private quantiles are reasonably accurate."""
+    return _accuracy(summaries, "quantile")
 
 
 @claim(
     "no-share-helps",
-    "With bounds around 0, quantiles are inaccurate for both values of theta: bounds that contain most quantiles are "
-    "too wide, and bounds that contain half of them clip the others.",
     kind="addition",
-    needs={
-        **_needs("default", "quantile", "quantile-noiseless"),
-        **_needs("half-share", "quantile", "quantile-noiseless"),
-    },
 )
-def no_share_helps(summaries: Summaries) -> Finding:
+def no_share_helps(summaries: Stored) -> Finding:
+    """With bounds around 0, quantiles are inaccurate for both values of theta: bounds that contain most quantiles are
+    too wide, and bounds that contain half of them clip the others.
+    """
     lines, errors = [], []
-    for panel in ("default", "half-share"):
-        plain, noiseless = (summaries[panel].sel(algorithm=name) for name in ("quantile", "quantile-noiseless"))
+    names = ("quantile", "quantile-noiseless")
+    for ds in summaries.each(("default", "half-share"), p=_P, algorithm=names).values():
+        plain, noiseless = (ds.sel(algorithm=name) for name in names)
         errors.append(float(plain["difference_absolute"].min()))
         lines.append(
             f"theta = {float(plain['share']):g}: half widths {span(plain['half_width_q05'])} (5 % quantiles), "
@@ -147,14 +141,14 @@ def no_share_helps(summaries: Summaries) -> Finding:
 
 @claim(
     "bounds-are-private",
-    "The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most "
-    "epsilon_1 + epsilon_2.",
     paper="P2",
     place="chapter 4",
-    needs={"audit": {"algorithm": ("quantile",)}},
 )
-def bounds_are_private(summaries: Summaries) -> Finding:
-    one = summaries["audit"].sel(algorithm="quantile")
+def bounds_are_private(summaries: Stored) -> Finding:
+    """The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most
+    epsilon_1 + epsilon_2.
+    """
+    one = summaries.need("audit", algorithm=("quantile",)).sel(algorithm="quantile")
     budgets = vector(one, "split")
     search, total, epsilon = (float(one[name]) for name in ("search_epsilon", "exact_epsilon", "epsilon"))
     data, neighbour = (one[name].values.astype(int).tolist() for name in ("worst_dataset", "worst_neighbour"))
@@ -169,33 +163,32 @@ def bounds_are_private(summaries: Summaries) -> Finding:
 
 @claim(
     "centre-first",
-    "Spending part of the budget on a private centre of the quantiles gives tighter bounds and less noise.",
     paper="P2",
     place="chapter 5 (future work)",
-    needs=_needs("default", "quantile", "quantile-centred"),
 )
-def centre_first(summaries: Summaries) -> Finding:
-    return _gain(summaries["default"])
+def centre_first(summaries: Stored) -> Finding:
+    """Spending part of the budget on a private centre of the quantiles gives tighter bounds and less noise."""
+    return _gain(summaries, "default")
 
 
 @claim(
     "centre-first-is-accurate",
-    "Quantiles with bounds around a private centre are reasonably accurate.",
     kind="addition",
-    needs=_needs("default", "quantile-centred"),
 )
-def centre_first_is_accurate(summaries: Summaries) -> Finding:
-    return _accuracy(summaries["default"].sel(algorithm="quantile-centred"))
+def centre_first_is_accurate(summaries: Stored) -> Finding:
+    """Quantiles with bounds around a private centre are reasonably accurate."""
+    return _accuracy(summaries, "quantile-centred")
 
 
 @claim(
     "centre-first-abalone",
-    "Spending part of the budget on a private centre also gives tighter bounds and less noise on real rows (abalone).",
     kind="self-check",
-    needs=_needs("abalone", "quantile", "quantile-centred"),
 )
-def centre_first_abalone(summaries: Summaries) -> Finding:
-    return _gain(summaries["abalone"])
+def centre_first_abalone(summaries: Stored) -> Finding:
+    """Spending part of the budget on a private centre also gives tighter bounds and less noise on real rows
+    (abalone).
+    """
+    return _gain(summaries, "abalone")
 
 
 CLAIMS = claims_in(globals())
@@ -234,8 +227,6 @@ def _draw(
     panel: str, measure: str, methods: tuple[str, ...], ylabel: str, columns: int = 2
 ) -> Callable[[Summaries], Any]:
     def draw(summaries: Summaries) -> Any:
-        from studies.regression.partition_figures import draw_spreads
-
         ds = summaries[panel]
         limits: tuple[float | None, float | None] = (None, None)
         if "quantile" in ds["algorithm"].values:  # this method has far wider tails than the others

@@ -4,8 +4,7 @@ Differences between methods are judged with a margin of 0.01 nat per test record
 errors of the margin they are undecided. Standard errors are those of draws on a fixed split.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import xarray as xr
@@ -14,8 +13,9 @@ from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.langevin import LEAST_DRAWS
 from pipeline import Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Needs, Summaries, decide, largest, listed, place, smallest
-from studies.styles import GLM_STYLES
+from studies.claims import Stored, Summaries, decide, largest, listed, place, smallest
+from studies.figures import Axis, Drawing, Plot, looks_of, of, rows_of, stack, with_labels
+from studies.styles import GLM_STYLES, look_up
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 DATA_SETS = ("abalone", "adult", "mnist")
@@ -27,8 +27,8 @@ _LAW = 0.1
 _LEAST_COVERAGE = 0.9
 
 
-def _needs(*mechanisms: str, epsilons: Sequence[float] = EPSILONS) -> Needs:
-    return {panel: {"epsilon": tuple(epsilons), "mechanism": mechanisms} for panel in DATA_SETS}
+def _stored(summaries: Stored, *mechanisms: str, epsilons: Sequence[float] = EPSILONS) -> Summaries:
+    return summaries.each(DATA_SETS, epsilon=tuple(epsilons), mechanism=mechanisms)
 
 
 def _gap(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
@@ -53,29 +53,20 @@ def _not_worse(summaries: Summaries, one: str, others: Sequence[str], largest_ep
     )
 
 
-@claim(
-    "one-draw-at-small-budgets",
-    "At epsilon <= 1, one draw (langevin-last) predicts test records at least as well, within 0.01 nat, as several "
-    "exact draws with a divided budget and as chains that publish all states.",
-    kind="addition",
-    needs=_needs(_ONE, *_MANY, epsilons=EPSILONS[:3]),
-    min_trials=10,
-)
-def one_draw_at_small_budgets(summaries: Summaries) -> Finding:
-    return _not_worse(summaries, _ONE, _MANY, 1.0)
+@claim("one-draw-at-small-budgets", kind="addition", min_trials=10)
+def one_draw_at_small_budgets(summaries: Stored) -> Finding:
+    """At epsilon <= 1, one draw (langevin-last) predicts test records at least as well, within 0.01 nat, as several
+    exact draws with a divided budget and as chains that publish all states."""
+    stored = _stored(summaries, _ONE, *_MANY, epsilons=EPSILONS[:3])
+    return _not_worse(stored, _ONE, _MANY, 1.0)
 
 
-@claim(
-    "many-draws-at-large-budgets",
-    "At epsilon = 10, the iterates of a Langevin chain represent the posterior better than one exact draw of equal "
-    "privacy: their energy distance is smaller.",
-    kind="addition",
-    needs=_needs("langevin", _EXACT, epsilons=EPSILONS[-1:]),
-    min_trials=10,
-)
-def many_draws_at_large_budgets(summaries: Summaries) -> Finding:
+@claim("many-draws-at-large-budgets", kind="addition", min_trials=10)
+def many_draws_at_large_budgets(summaries: Stored) -> Finding:
+    """At epsilon = 10, the iterates of a Langevin chain represent the posterior better than one exact draw of equal
+    privacy: their energy distance is smaller."""
     holds, fails, lines = True, False, []
-    for panel, ds in summaries.items():
+    for panel, ds in _stored(summaries, "langevin", _EXACT, epsilons=EPSILONS[-1:]).items():
         gap, limit = (each.sel(epsilon=10.0) for each in _gap(ds, "energy", "langevin", _EXACT))
         holds &= bool(gap + limit < 0)
         fails |= bool(gap - limit > 0)
@@ -94,41 +85,29 @@ def many_draws_at_large_budgets(summaries: Summaries) -> Finding:
     )
 
 
-@claim(
-    "finite-chain-suffices",
-    "The last iterate of a finite Langevin chain predicts test records at least as well, within 0.01 nat, as an exact "
-    "draw with the same guarantee (glm-gdp).",
-    kind="addition",
-    needs=_needs(_ONE, _EXACT),
-    min_trials=10,
-)
-def finite_chain_suffices(summaries: Summaries) -> Finding:
-    return _not_worse(summaries, _ONE, (_EXACT,))
+@claim("finite-chain-suffices", kind="addition", min_trials=10)
+def finite_chain_suffices(summaries: Stored) -> Finding:
+    """The last iterate of a finite Langevin chain predicts test records at least as well, within 0.01 nat, as an
+    exact draw with the same guarantee (glm-gdp)."""
+    stored = _stored(summaries, _ONE, _EXACT)
+    return _not_worse(stored, _ONE, (_EXACT,))
 
 
-@claim(
-    "gaussian-calibration",
-    "At equal (epsilon, delta), a draw calibrated by Gaussian differential privacy predicts test records at least as "
-    "well, within 0.01 nat, as draws calibrated by Rényi differential privacy at all orders (Algorithms 4 and 5).",
-    kind="addition",
-    needs=_needs(_EXACT, "glm-diffused", "glm-concentrated"),
-    min_trials=10,
-)
-def gaussian_calibration(summaries: Summaries) -> Finding:
-    return _not_worse(summaries, _EXACT, ("glm-diffused", "glm-concentrated"))
+@claim("gaussian-calibration", kind="addition", min_trials=10)
+def gaussian_calibration(summaries: Stored) -> Finding:
+    """At equal (epsilon, delta), a draw calibrated by Gaussian differential privacy predicts test records at least
+    as well, within 0.01 nat, as draws calibrated by Rényi differential privacy at all orders (Algorithms 4 and
+    5)."""
+    stored = _stored(summaries, _EXACT, "glm-diffused", "glm-concentrated")
+    return _not_worse(stored, _EXACT, ("glm-diffused", "glm-concentrated"))
 
 
-@claim(
-    "no-intervals",
-    "At epsilon <= 1, no chain that publishes all iterates has 20 effective draws in each direction, so that intervals "
-    "are not possible.",
-    kind="addition",
-    needs=_needs("langevin", epsilons=EPSILONS[:3]),
-    min_trials=0,
-)
-def no_intervals(summaries: Summaries) -> Finding:
+@claim("no-intervals", kind="addition", min_trials=0)
+def no_intervals(summaries: Stored) -> Finding:
+    """At epsilon <= 1, no chain that publishes all iterates has 20 effective draws in each direction, so that
+    intervals are not possible."""
     holds, lines = True, []
-    for panel, ds in summaries.items():
+    for panel, ds in _stored(summaries, "langevin", epsilons=EPSILONS[:3]).items():
         one = ds.sel(mechanism="langevin").sel(epsilon=1.0)
         mean = ds["mean_draws"].sel(mechanism="langevin").sel(epsilon=ds["epsilon"] <= 1.0)
         holds &= bool((mean < LEAST_DRAWS).all())
@@ -140,16 +119,11 @@ def no_intervals(summaries: Summaries) -> Finding:
     )
 
 
-@claim(
-    "coverage-where-planned",
-    "Where the planner promises intervals, central 95 % intervals of the published iterates of a Langevin chain "
-    "contain the true weights in at least 90 % of trials.",
-    kind="addition",
-    needs={"simulated": {"beta": (0.1,), "epsilon": (10.0,), "mechanism": ("langevin",)}},
-    min_trials=20,
-)
-def coverage_where_planned(summaries: Summaries) -> Finding:
-    ds = summaries["simulated"].sel(mechanism="langevin")
+@claim("coverage-where-planned", kind="addition", min_trials=20)
+def coverage_where_planned(summaries: Stored) -> Finding:
+    """Where the planner promises intervals, central 95 % intervals of the published iterates of a Langevin chain
+    contain the true weights in at least 90 % of trials."""
+    ds = summaries.need("simulated", beta=(0.1,), epsilon=(10.0,), mechanism=("langevin",)).sel(mechanism="langevin")
     planned = ds["planned"] > 0
     covered, error = (ds[f"covered_{what}"].where(planned) for what in ("mean", "mcse"))
     least = smallest(covered)
@@ -163,16 +137,11 @@ def coverage_where_planned(summaries: Summaries) -> Finding:
     )
 
 
-@claim(
-    "budget-law",
-    "Measured effective draws of Langevin chains equal the budget law within 10 % on quadratic potentials, and are at "
-    "most the law at the largest curvature on logistic ones.",
-    kind="self-check",
-    needs={"step-size": {"model": ("quadratic", "logistic"), "step": (0.05, 0.5, 0.8)}},
-    min_trials=5,
-)
-def budget_law(summaries: Summaries) -> Finding:
-    ds = summaries["step-size"]
+@claim("budget-law", kind="self-check", min_trials=5)
+def budget_law(summaries: Stored) -> Finding:
+    """Measured effective draws of Langevin chains equal the budget law within 10 % on quadratic potentials, and are
+    at most the law at the largest curvature on logistic ones."""
+    ds = summaries.need("step-size", model=("quadratic", "logistic"), step=(0.05, 0.5, 0.8))
     ratio, error = (ds[f"effective_{what}"] / ds["law"] for what in ("mean", "mcse"))
     low, high = ratio - _DECIDING * error, ratio + _DECIDING * error
     off, bound = abs(ratio.sel(model="quadratic") - 1.0), ratio.sel(model="logistic")
@@ -187,16 +156,11 @@ def budget_law(summaries: Summaries) -> Finding:
     )
 
 
-@claim(
-    "bias-grows-with-the-step",
-    "The standard deviation of Langevin iterates grows with the step size: on quadratics by the factor "
-    "(1 - step·curvature/4)^(-1/2) within 2 %, on logistic potentials by at most that at the largest curvature.",
-    kind="self-check",
-    needs={"step-size": {"model": ("quadratic", "logistic"), "step": (0.05, 0.5, 0.8)}},
-    min_trials=5,
-)
-def bias_grows_with_the_step(summaries: Summaries) -> Finding:
-    ds = summaries["step-size"].sortby("step")
+@claim("bias-grows-with-the-step", kind="self-check", min_trials=5)
+def bias_grows_with_the_step(summaries: Stored) -> Finding:
+    """The standard deviation of Langevin iterates grows with the step size: on quadratics by the factor (1 -
+    step·curvature/4)^(-1/2) within 2 %, on logistic potentials by at most that at the largest curvature."""
+    ds = summaries.need("step-size", model=("quadratic", "logistic"), step=(0.05, 0.5, 0.8)).sortby("step")
     inflation = ds["inflation_mean"]
     ratio = inflation / ds["variance_law"]
     logistic = inflation.sel(model="logistic")
@@ -221,41 +185,37 @@ CLAIMS = claims_in(globals())
 # Figures
 
 
-def _draw(measure: str, ylabel: str, log: bool = False) -> Callable[[Summaries], Any]:
-    def draw(summaries: Mapping[str, xr.Dataset]) -> Any:
-        from studies.figures import Axis, Plot, looks_of, rows_of, stack, with_labels
-
-        parts = {}
-        for panel, ds in summaries.items():
-            cells = ds["beta"].values.tolist() if "beta" in ds.dims else [None]
-            parts |= {f"{panel}, β = {beta:g}" if beta else panel: ds.sel(beta=beta) if beta else ds for beta in cells}
-        if measure == "covered":
-            parts = {title: ds.sel(mechanism=ds["mechanism"].isin(list(GLM_CHAINS)[1:])) for title, ds in parts.items()}
-        rows = [
-            rows_of(with_labels(ds, "mechanism"), "epsilon", "mechanism", title, y=f"{measure}_mean")
-            for title, ds in parts.items()
-        ]
-        return [
-            Plot(
-                stack(rows),
-                Axis("ε (nat)", log=True),
-                Axis(ylabel, log=log),
-                looks_of(GLM_STYLES, "mechanism", parts.values()),
-                ("line", "errors", "points"),
-                columns=len(parts),
-                height=200,
-                share_y=False,
-            )
-        ]
-
-    return draw
+def _draw_by_epsilon(summaries: Summaries, measure: str, ylabel: str, log: bool = False) -> Drawing:
+    parts = {}
+    for panel, ds in summaries.items():
+        cells = ds["beta"].values.tolist() if "beta" in ds.dims else [None]
+        parts |= {f"{panel}, β = {beta:g}" if beta else panel: ds.sel(beta=beta) if beta else ds for beta in cells}
+    if measure == "covered":
+        parts = {title: ds.sel(mechanism=ds["mechanism"].isin(list(GLM_CHAINS)[1:])) for title, ds in parts.items()}
+    rows = [
+        rows_of(with_labels(ds, "mechanism"), "epsilon", "mechanism", title, y=f"{measure}_mean")
+        for title, ds in parts.items()
+    ]
+    return [
+        Plot(
+            stack(rows),
+            Axis("ε (nat)", log=True),
+            Axis(ylabel, log=log),
+            looks_of(GLM_STYLES, "mechanism", parts.values()),
+            ("line", "errors", "points"),
+            columns=len(parts),
+            height=200,
+            share_y=False,
+        )
+    ]
 
 
-def _draw_bias(summaries: Summaries) -> Any:
-    from studies.figures import Axis, Plot, rows_of, stack
-    from studies.styles import look_up
+def _draw(measure: str, ylabel: str, log: bool = False) -> Callable[[Summaries], Drawing]:
+    return lambda summaries: _draw_by_epsilon(summaries, measure, ylabel, log)
 
-    ds = summaries["step-size"].sortby("step").mean("coordinate")
+
+def _draw_bias(ds: xr.Dataset) -> Drawing:
+    ds = ds.sortby("step").mean("coordinate")
     return [
         Plot(
             stack([rows_of(ds, "step", "model", y=ds["inflation_mean"], exact=ds["variance_law"])]),
@@ -318,6 +278,6 @@ FIGURES = (
         "Standard deviation of Langevin iterates divided by that of the posterior, against the step size. Lines: the "
         "factor for a quadratic with the largest curvature, which is exact for the quadratic potential.",
         ("step-size",),
-        _draw_bias,
+        of("step-size", _draw_bias),
     ),
 )

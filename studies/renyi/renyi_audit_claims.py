@@ -16,10 +16,13 @@ from mechanisms.glm.worst_case import LARGEST_SHARE_1D
 from mechanisms.renyi.conversions import pure_renyi
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Summaries, correct, largest, listed, place
+from studies.claims import Stored, Summaries, correct, largest, listed, place
+from studies.figures import draw_shares, of
+from studies.renyi.renyi_audit_figures import draw_links, draw_tightness
 
 _ROUNDING = 1e-6  # relative tolerance; quadrature is accurate to 1e-7
 _TIGHT = 0.99
+_LINKS = ("logistic", "probit", "cloglog")
 _SETTLED = 0.01  # a divergence has converged if doubling the interval changes it by a smaller fraction
 
 
@@ -35,14 +38,15 @@ def logistic_shares(ds: xr.Dataset) -> xr.DataArray:
 
 @claim(
     "theorems-hold",
-    "A posterior draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 "
-    "are (λ, epsilon)-RDP; the bounds are linear in λ.",
     paper="P3",
     place="Theorems 16 and 17",
-    needs={"logistic": {"dimension": (1, 2), "mechanism": ("glm-concentrated", "glm-diffused", "true-posterior")}},
 )
-def theorems_hold(summaries: Summaries) -> Finding:
-    ds = summaries["logistic"]
+def theorems_hold(summaries: Stored) -> Finding:
+    """A posterior draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 are
+    (λ, epsilon)-RDP; the bounds are linear in λ.
+    """
+    names = ("glm-concentrated", "glm-diffused", "true-posterior")
+    ds = summaries.need("logistic", dimension=(1, 2), mechanism=names)
     shares = logistic_shares(ds)
     broken = int((shares > 1 + _ROUNDING).sum())
     largest = [
@@ -58,17 +62,16 @@ def theorems_hold(summaries: Summaries) -> Finding:
 
 @claim(
     "bound-is-tight",
-    "The bound of Theorem 16 is tight for logistic regression.",
     paper="P3",
     place="section 4.2",
-    needs={"tightness": {"dimension": (1, 2), "beta": (0.001, 1e-6)}},
     erratum=Erratum(
         "Theorem 16's bound is tight for logistic regression.",
         "It is tight from two dimensions on, in the limit of a weak prior.",
     ),
 )
-def bound_is_tight(summaries: Summaries) -> Finding:
-    ds = summaries["tightness"]
+def bound_is_tight(summaries: Stored) -> Finding:
+    """The bound of Theorem 16 is tight for logistic regression."""
+    ds = summaries.need("tightness", dimension=(1, 2), beta=(0.001, 1e-6))
     largest = {d: ds["share"].sel(dimension=d).max(("order", "precision")) for d in (1, 2)}
     top = {d: float(one.max()) for d, one in largest.items()}
     climb = ", ".join(f"{float(one):.5f} at beta = {float(one['beta']):g}" for one in largest[2].sortby("beta", False))
@@ -83,18 +86,19 @@ def bound_is_tight(summaries: Summaries) -> Finding:
 
 @claim(
     "links-satisfy-the-theorems",
-    "Theorem 16 holds with B = 1 for probit and complementary log-log regression, as it does for logistic regression.",
     paper="P3",
     place="section 4.1, example",
-    needs={"links": {"order": (1.0,), "n": (1,), "link": ("logistic", "probit", "cloglog")}},
     erratum=Erratum(
         "Theorem 16 covers probit and complementary log-log regression.",
         "It requires the canonical link: the divergence is infinite from a finite order on (probit) or above 1 "
         "(cloglog).",
     ),
 )
-def links_satisfy_the_theorems(summaries: Summaries) -> Finding:
-    ds = summaries["links"]
+def links_satisfy_the_theorems(summaries: Stored) -> Finding:
+    """Theorem 16 holds with B = 1 for probit and complementary log-log regression, as it does for logistic
+    regression.
+    """
+    ds = summaries.need("links", order=(1.0,), n=(1,), link=_LINKS)
     excess = ds["renyi_epsilon"] / ds["bound"]
     evidence, broken = [], []
     for link in ("probit", "cloglog"):
@@ -121,21 +125,15 @@ def links_satisfy_the_theorems(summaries: Summaries) -> Finding:
 
 @claim(
     "orders-that-diverge",
-    "Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the "
-    "complementary log-log link, and finite with the logistic link.",
     kind="self-check",
-    needs={
-        "links": {
-            "n": (1,),
-            "order": (1.5, 2.0, 5.0),
-            "reach": (10.0, 80.0),
-            "link": ("logistic", "probit", "cloglog"),
-            "precision": (1.0,),
-        }
-    },
 )
-def orders_that_diverge(summaries: Summaries) -> Finding:
-    ds = summaries["links"].sel(n=1)  # for larger n the posterior mass is outside intervals of this size
+def orders_that_diverge(summaries: Stored) -> Finding:
+    """Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the complementary
+    log-log link, and finite with the logistic link.
+    """
+    reach, orders = (10.0, 80.0), (1.5, 2.0, 5.0)
+    ds = summaries.need("links", n=(1,), order=orders, reach=reach, link=_LINKS, precision=(1.0,))
+    ds = ds.sel(n=1)  # for larger n the posterior mass is outside intervals of this size
     boxed = ds["divergence_on_box"].sortby("reach")
     finite = np.isfinite(ds["renyi_epsilon"])
     settled = abs(boxed.isel(reach=-1) / boxed.isel(reach=-2) - 1) <= _SETTLED
@@ -160,19 +158,18 @@ def _published_loss(ds: xr.Dataset) -> xr.DataArray:
 
 @claim(
     "ops-loss",
-    "The privacy loss of one posterior sample (OPS) on the ball of radius c/beta is up to 4c²ρ/beta.",
     paper="P3",
     place="section 5.2, after Wang, Fienberg & Smola 2015",
     kind="addition",
-    needs={"ops": {"mechanism": ("ops",), "n": (1, 1_000), "beta": (0.001, 10.0)}},
     erratum=Erratum(
         "One posterior sample on the ball of radius c/β loses 4c²ρ/β.",
         "It loses at most 2c²ρ/β, so that twice the power has the same guarantee.",
         place="section 5.2",
     ),
 )
-def ops_loss(summaries: Summaries) -> Finding:
-    ops = summaries["ops"].sel(mechanism="ops")
+def ops_loss(summaries: Stored) -> Finding:
+    """The privacy loss of one posterior sample (OPS) on the ball of radius c/beta is up to 4c²ρ/beta."""
+    ops = summaries.need("ops", mechanism=("ops",), n=(1, 1_000), beta=(0.001, 10.0)).sel(mechanism="ops")
     shares = ops["pure_loss"] / _published_loss(ops)
     top = float(shares.max())
     curve = float((ops["renyi_epsilon"] / ops["stated_epsilon"]).max())
@@ -189,17 +186,16 @@ def ops_loss(summaries: Summaries) -> Finding:
 
 @claim(
     "better-than-ops",
-    "Posterior sampling on the whole space has a better Rényi guarantee than OPS at all orders λ <= 2n/ρ.",
     paper="P3",
     place="section 5.2",
-    needs={"ops": {"mechanism": ("ops", "glm-diffused"), "n": (1, 1_000), "beta": (0.001, 10.0)}},
     erratum=Erratum(
         "GLM sampling has the better Rényi guarantee than OPS for λ ≤ 2n/ρ.",
         "It is better only against the published guarantee of OPS.",
     ),
 )
-def better_than_ops(summaries: Summaries) -> Finding:
-    ds = summaries["ops"]
+def better_than_ops(summaries: Stored) -> Finding:
+    """Posterior sampling on the whole space has a better Rényi guarantee than OPS at all orders λ <= 2n/ρ."""
+    ds = summaries.need("ops", mechanism=("ops", "glm-diffused"), n=(1, 1_000), beta=(0.001, 10.0))
     ops, glm = (ds.sel(mechanism=name) for name in ("ops", "glm-diffused"))
     linear, loss = glm["stated_epsilon"], _published_loss(ds)
     claimed = (ds["order"] <= 2 * ds["n"] / ds["power"]) & linear.notnull()
@@ -221,12 +217,11 @@ def better_than_ops(summaries: Summaries) -> Finding:
 
 @claim(
     "suprema-are-exact",
-    "The stated divergence of the samplers for exponential families is the exact maximum over all neighbours.",
     kind="self-check",
-    needs={"dirichlet": {"mechanism": tuple(RENYI_SAMPLERS)}},
 )
-def suprema_are_exact(summaries: Summaries) -> Finding:
-    ds = summaries["dirichlet"]
+def suprema_are_exact(summaries: Stored) -> Finding:
+    """The stated divergence of the samplers for exponential families is the exact maximum over all neighbours."""
+    ds = summaries.need("dirichlet", mechanism=tuple(RENYI_SAMPLERS))
     evidence, exact = [], True
     for name in (name for name in RENYI_SAMPLERS if name in ds["mechanism"].values):
         one = ds.sel(mechanism=name)
@@ -250,14 +245,13 @@ def suprema_are_exact(summaries: Summaries) -> Finding:
 
 @claim(
     "gaussian-variance",
-    "Gaussian noise of variance λ/epsilon on the number of successes has Rényi divergence epsilon at order λ.",
     paper="P3",
     place="section 5.1",
-    needs={"dirichlet": {"mechanism": tuple(GAUSSIAN_MECHANISMS), "n": (30,)}},
     erratum=Erratum("Gaussian noise of variance λΔ²/ε spends ε at order λ.", "Variance λΔ²/(2ε) is sufficient."),
 )
-def gaussian_variance(summaries: Summaries) -> Finding:
-    ds = summaries["dirichlet"]
+def gaussian_variance(summaries: Stored) -> Finding:
+    """Gaussian noise of variance λ/epsilon on the number of successes has Rényi divergence epsilon at order λ."""
+    ds = summaries.need("dirichlet", mechanism=tuple(GAUSSIAN_MECHANISMS), n=(30,))
     shares = ds["quadrature_epsilon"] / ds["epsilon"]
     top = {name: float(shares.sel(mechanism=name).max()) for name in GAUSSIAN_MECHANISMS}
     within = top["gaussian"] <= 1 + _ROUNDING
@@ -276,8 +270,6 @@ CLAIMS = claims_in(globals())
 
 
 def _draw_logistic(summaries: Summaries) -> Any:
-    from studies.figures import draw_shares
-
     ds = summaries["logistic"]
     share = (ds["renyi_epsilon"] / ds["stated_epsilon"]).max(("n", "epsilon")).stack(at=("dimension", "beta"))
     labels = [f"d = {d}, β = {format_value(beta)}" for d, beta in share["at"].values.tolist()]
@@ -286,21 +278,7 @@ def _draw_logistic(summaries: Summaries) -> Any:
     return draw_shares(share.to_dataset(name="share"), "order", "share", "at", "mechanism")
 
 
-def _draw_tightness(summaries: Summaries) -> Any:
-    from studies.renyi.renyi_audit_figures import draw_tightness
-
-    return draw_tightness(summaries["tightness"])
-
-
-def _draw_links(summaries: Summaries) -> Any:
-    from studies.renyi.renyi_audit_figures import draw_links
-
-    return draw_links(summaries["links"])
-
-
 def _draw_ops(summaries: Summaries) -> Any:
-    from studies.figures import draw_shares
-
     ds = summaries["ops"]
     loss = ds["pure_loss"].sel(mechanism="ops", drop=True)
     bounds = {"4c²ρ/β (published)": _published_loss(ds), "2c²ρ/β": _published_loss(ds) / 2}
@@ -310,8 +288,6 @@ def _draw_ops(summaries: Summaries) -> Any:
 
 
 def _draw_dirichlet(summaries: Summaries) -> Any:
-    from studies.figures import draw_shares
-
     fixed = [name for name, method in RENYI_SAMPLERS.items() if not method.is_tunable]
     ds = summaries["dirichlet"].drop_sel(mechanism=fixed, errors="ignore")
     found = ds["enumerated_epsilon"].fillna(ds["quadrature_epsilon"])
@@ -338,7 +314,7 @@ FIGURES = (
         "for large n and n·beta. As beta decreases, it increases to 1 in two dimensions and to 0.2765 in one "
         "dimension.",
         ("tightness",),
-        _draw_tightness,
+        of("tightness", draw_tightness),
     ),
     Figure(
         "audit-links",
@@ -348,7 +324,7 @@ FIGURES = (
         "divergence at the largest order for weights in an interval, against its half width. It converges for the "
         "logistic link and grows without bound for the two others. The vertical axes are logarithmic.",
         ("links",),
-        _draw_links,
+        of("links", draw_links),
     ),
     Figure(
         "audit-ops",

@@ -30,9 +30,11 @@ from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Needs, Summaries, correct, largest, span, vector
+from studies.claims import Stored, Summaries, correct, largest, span, vector
+from studies.figures import of
 from studies.renyi.formula_errata import ERRATA
 from studies.renyi.ranges import require_coefficient, require_order
+from studies.renyi.renyi_figures import draw_dirichlet_bounds, draw_renyi_curves
 
 _COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _ORDERS = (1.0, *(round(1 + 0.05 * step, 2) for step in range(1, 381)))
@@ -169,22 +171,21 @@ _PANELS = (_panel("diffused", "Algorithm 2", "r"), _panel("concentrated", "Algor
 # Claims
 
 
-_NEEDS: Needs = {
-    name: {"coefficient": _COEFFICIENTS, "order": (1.0, 1.05, 2.0, 6.95, 7.0, 20.0), "prior": ("6:12",), "n": (100,)}
-    for name in _NAMES
-}
+def _curves(summaries: Stored) -> Summaries:
+    """Return both panels, of which every claim needs the published values."""
+    orders = (1.0, 1.05, 2.0, 6.95, 7.0, 20.0)
+    return summaries.each(_NAMES, coefficient=_COEFFICIENTS, order=orders, prior=("6:12",), n=(100,))
 
 
 @claim(
     "vertical-asymptotes",
-    "The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior).",
     paper="P3",
     place="section 5.1 and Corollary 1",
-    needs=_NEEDS,
 )
-def vertical_asymptotes(summaries: Summaries) -> Finding:
+def vertical_asymptotes(summaries: Stored) -> Finding:
+    """The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior)."""
     evidence, holds = [], True
-    for name, summary in summaries.items():
+    for name, summary in _curves(summaries).items():
         smallest = float(vector(summary, "prior").min())
         places = []
         for coefficient in summary["coefficient"].values.tolist():
@@ -205,14 +206,13 @@ def vertical_asymptotes(summaries: Summaries) -> Finding:
 
 @claim(
     "smaller-is-more-private",
-    "As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders.",
     paper="P3",
     place="section 5.1",
-    needs=_NEEDS,
 )
-def smaller_is_more_private(summaries: Summaries) -> Finding:
+def smaller_is_more_private(summaries: Stored) -> Finding:
+    """As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders."""
     evidence, holds = [], True
-    for name, summary in summaries.items():
+    for name, summary in _curves(summaries).items():
         curves = summary["renyi_epsilon"].sortby("coefficient")
         smaller, larger = curves.isel(coefficient=slice(None, -1)), curves.isel(coefficient=slice(1, None))
         holds &= bool(((smaller.values < larger.values) | np.isinf(larger.values)).all())
@@ -231,18 +231,17 @@ def smaller_is_more_private(summaries: Summaries) -> Finding:
 
 @claim(
     "corners-are-the-supremum",
-    "The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it.",
     paper="P3",
     place="Corollary 2",
-    needs=_NEEDS,
     erratum=Erratum(
         "The supremum over neighbours is the largest divergence to the corners η ± (r, 0) of the parameters.",
         "These corners lie outside the set of posteriors; the exact corners replace one record.",
     ),
 )
-def corners_are_the_supremum(summaries: Summaries) -> Finding:
+def corners_are_the_supremum(summaries: Stored) -> Finding:
+    """The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it."""
     evidence, never_below, equal = [], True, True
-    for name, summary in summaries.items():
+    for name, summary in _curves(summaries).items():
         exact, corner = summary["renyi_epsilon"], summary["corner_epsilon"]
         finite = np.isfinite(exact)
         excess = (corner / exact.where(finite) - 1).fillna(0.0)
@@ -266,15 +265,12 @@ def corners_are_the_supremum(summaries: Summaries) -> Finding:
     )
 
 
-@claim(
-    "dirichlet-bounds",
-    "Published bounds for the Dirichlet mechanism hold. For the posterior itself, that of Ponnoprat is more than twice "
-    "the exact divergence at order 2, and that of Gohari et al. over three times the exact epsilon at delta = 1e-6.",
-    kind="addition",
-    needs={"dirichlet-bounds": {"coefficient": (0.1, 1.0), "order": (1.0, 2.0, 10.0), "prior": ("6:12",), "n": (100,)}},
-)
-def dirichlet_bounds(summaries: Summaries) -> Finding:
-    ds = summaries["dirichlet-bounds"]
+@claim("dirichlet-bounds", kind="addition")
+def dirichlet_bounds(summaries: Stored) -> Finding:
+    """Published bounds for the Dirichlet mechanism hold. For the posterior itself, that of Ponnoprat is more than twice
+    the exact divergence at order 2, and that of Gohari et al. over three times the exact epsilon at delta = 1e-6.
+    """
+    ds = summaries.need("dirichlet-bounds", coefficient=(0.1, 1.0), order=(1.0, 2.0, 10.0), prior=("6:12",), n=(100,))
     finite = np.isfinite(ds["renyi_epsilon"])
     ratio = (ds["ponnoprat_epsilon"].where(finite) / ds["renyi_epsilon"].where(finite)).sortby("coefficient")
     other = (ds["gohari_epsilon"] / ds["exact_epsilon"]).sortby("coefficient")
@@ -291,18 +287,6 @@ def dirichlet_bounds(summaries: Summaries) -> Finding:
 
 
 _CLAIMS = claims_in(globals())
-
-
-def _draw(summaries: Summaries) -> Any:
-    from studies.renyi.renyi_figures import draw_renyi_curves
-
-    return draw_renyi_curves(summaries)
-
-
-def _draw_bounds(summaries: Summaries) -> Any:
-    from studies.renyi.renyi_figures import draw_dirichlet_bounds
-
-    return draw_dirichlet_bounds(summaries["dirichlet-bounds"])
 
 
 STUDY = Study(
@@ -322,7 +306,7 @@ STUDY = Study(
             "coefficients of the diffused (left) and the concentrated posterior (right). Dotted lines mark the order "
             "at which a curve becomes infinite; for small coefficients it is outside the plotted range.",
             _NAMES,
-            _draw,
+            draw_renyi_curves,
         ),
         Figure(
             "dirichlet-bounds",
@@ -330,7 +314,7 @@ STUDY = Study(
             "Ponnoprat's bound on the Rényi divergence of one draw of the diffused posterior, divided by its exact "
             "value, against the order, for several coefficients.",
             ("dirichlet-bounds",),
-            _draw_bounds,
+            of("dirichlet-bounds", draw_dirichlet_bounds),
         ),
     ),
 )

@@ -10,7 +10,7 @@ from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
 from mechanisms.renyi.sampling import RENYI_SAMPLERS
 from pipeline.declare.factors import format_value
 from studies.figures import Axis, Drawing, Plot, looks_of, rows_of, stack, with_labels
-from studies.styles import Looks, look_up
+from studies.styles import Styles, look_up
 
 Parts = Mapping[str, xr.Dataset]
 
@@ -70,7 +70,7 @@ def draw_dirichlet_bounds(ds: xr.Dataset) -> Drawing:
     ]
 
 
-def draw_divergences(ds: xr.Dataset, styles: Looks) -> Drawing:
+def draw_divergences(ds: xr.Dataset, styles: Styles) -> Drawing:
     """Draw the divergence of the posterior from each mechanism against ε, with one axes per order.
 
     The summary has ``kl`` and ``spent_epsilon`` (order, epsilon, mechanism), NaN where a mechanism does not apply.
@@ -101,7 +101,7 @@ def draw_divergences(ds: xr.Dataset, styles: Looks) -> Drawing:
     ]
 
 
-def draw_losses(ds: xr.Dataset, styles: Looks) -> Drawing:
+def draw_losses(ds: xr.Dataset, styles: Styles) -> Drawing:
     """Draw exact and simulated log losses against ε, with one column per order; the second row is enlarged.
 
     The summary has ``expected_nll``, ``heldout_nll_mean`` and ``heldout_nll_sd`` (order, epsilon, mechanism).

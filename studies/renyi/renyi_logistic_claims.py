@@ -18,8 +18,9 @@ import xarray as xr
 
 from mechanisms.glm.mechanisms import glm_mechanism
 from pipeline import Figure, Finding, claim, claims_in, verdict
-from studies.claims import Needs, Summaries, decide
+from studies.claims import Stored, Summaries, decide
 from studies.renyi.logistic_trials import LARGEST_RHAT, LEAST_ESS
+from studies.renyi.renyi_logistic_figures import draw_orders
 from studies.styles import GLM_STYLES
 
 DATA_SETS = ("abalone", "adult", "mnist")
@@ -29,10 +30,9 @@ _DECIDING = 4.0
 _REPEATS = 50  # number of draws per setting, as in P3
 
 
-def _needs(*mechanisms: str, panels: Sequence[str] = DATA_SETS) -> Needs:
-    """Return the values that a claim needs, the ends of the published grid; verdicts cover all stored ε and orders."""
-    grid = {"order": (1.0, 10.0, 100.0), "epsilon": (math.exp(-5), math.exp(3))}
-    return {panel: {**grid, "mechanism": mechanisms} for panel in panels}
+def _ask(summaries: Stored, *mechanisms: str, panels: Sequence[str] = DATA_SETS) -> Summaries:
+    """Return panels; a claim needs the ends of the published grid, and verdicts cover all stored ε and orders."""
+    return summaries.each(panels, order=(1.0, 10.0, 100.0), epsilon=(math.exp(-5), math.exp(3)), mechanism=mechanisms)
 
 
 def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
@@ -73,14 +73,19 @@ def _where(marked: xr.DataArray) -> str:
     return "; ".join(parts)
 
 
-def _beats(summaries: Summaries, measure: str, panels: Sequence[str], *pairs: tuple[str, str]) -> Finding:
-    """Judge the statement that, in each pair, the first mechanism has the smaller mean where distributions differ."""
+def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Sequence[str] = ()) -> Finding:
+    """Judge the statement that, in each pair, the first mechanism has the smaller mean where distributions differ.
+
+    The panels are those of all data sets, and those in `also`, of which the claim needs the mechanisms only.
+    """
+    names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
+    stored = {**_ask(summaries, *names), **summaries.each(also, mechanism=names)}
     lines, worst, complete = [], 0, True
     for one, other in pairs:
         parts = []
-        for panel in panels:
-            ahead, behind = _compare(summaries[panel], measure, one, other)
-            differ = ~_same_distribution(summaries[panel], one, other)
+        for panel, ds in stored.items():
+            ahead, behind = _compare(ds, measure, one, other)
+            differ = ~_same_distribution(ds, one, other)
             n_ahead, n_behind = int((ahead & differ).sum()), int((behind & differ).sum())
             worst += n_behind
             complete &= n_ahead == int(differ.sum())
@@ -105,11 +110,11 @@ def _beats(summaries: Summaries, measure: str, panels: Sequence[str], *pairs: tu
     f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and bulk ESS of at least {LEAST_ESS}.",
     kind="self-check",
     place="P3 uses 1,000 steps without a diagnostic",
-    needs={panel: {} for panel in (*DATA_SETS, "abalone-splits", "abalone-strong")},
     min_trials=0,
 )
-def converged(summaries: Summaries) -> Finding:
+def converged(summaries: Stored) -> Finding:
     lines, holds = [], True
+    summaries.each((*DATA_SETS, "abalone-splits", "abalone-strong"))
     for panel, ds in summaries.items():
         rhat, ess = float(ds["rhat_largest"].max()), float(ds["ess_smallest"].min())
         n_failed = int(ds["n_failed"].sum())  # chains that did not converge are failed trials
@@ -118,77 +123,64 @@ def converged(summaries: Summaries) -> Finding:
     return verdict(holds, f"{'; '.join(lines)}.")
 
 
-@claim(
-    "beats-ops",
-    "Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all data "
-    "sets.",
-    paper="P3",
-    place="section 5.2, Figure 3",
-    needs=_needs(*_SAMPLERS, "ops"),
-    min_trials=_REPEATS,
-)
-def beats_ops(summaries: Summaries) -> Finding:
-    return _beats(summaries, "test_error", DATA_SETS, *product(_SAMPLERS, ["ops"]))
+@claim("beats-ops", paper="P3", place="section 5.2, Figure 3", min_trials=_REPEATS)
+def beats_ops(summaries: Stored) -> Finding:
+    """Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all data
+    sets.
+    """
+    return _beats(summaries, "test_error", *product(_SAMPLERS, ["ops"]))
 
 
-@claim(
-    "beats-better-ops",
-    "Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS "
-    "calibrated to the same Rényi guarantee through its pure one (ops-renyi).",
-    kind="self-check",
-    needs=_needs(*_SAMPLERS, *_OPS),
-    min_trials=_REPEATS,
-)
-def beats_better_ops(summaries: Summaries) -> Finding:
-    return _beats(summaries, "test_error", DATA_SETS, *product(_SAMPLERS, ["ops-tight", "ops-renyi"]))
+@claim("beats-better-ops", kind="self-check", min_trials=_REPEATS)
+def beats_better_ops(summaries: Stored) -> Finding:
+    """Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS
+    calibrated to the same Rényi guarantee through its pure one (ops-renyi).
+    """
+    return _beats(summaries, "test_error", *product(_SAMPLERS, ["ops-tight", "ops-renyi"]))
 
 
 @claim(
     "beats-ops-in-likelihood",
-    "Algorithms 4 and 5 have a higher test likelihood than all variants of OPS.",
     paper="P3",
     place="section 5.2 and appendix",
-    needs=_needs(*_SAMPLERS, *_OPS),
     min_trials=_REPEATS,
 )
-def beats_ops_in_likelihood(summaries: Summaries) -> Finding:
-    return _beats(summaries, "test_nll", DATA_SETS, *product(_SAMPLERS, _OPS))
+def beats_ops_in_likelihood(summaries: Stored) -> Finding:
+    """Algorithms 4 and 5 have a higher test likelihood than all variants of OPS."""
+    return _beats(summaries, "test_nll", *product(_SAMPLERS, _OPS))
 
 
 @claim(
     "diffused-beats-concentrated",
-    "Algorithm 5 always has a lower test error than Algorithm 4.",
     paper="P3",
     place="section 5.2, Figure 3",
-    needs={**_needs(*_SAMPLERS), "abalone-strong": {"mechanism": _SAMPLERS}},
     min_trials=_REPEATS,
 )
-def diffused_beats_concentrated(summaries: Summaries) -> Finding:
-    panels = (*DATA_SETS, "abalone-strong")
-    return _beats(summaries, "test_error", panels, ("glm-diffused", "glm-concentrated"))
+def diffused_beats_concentrated(summaries: Stored) -> Finding:
+    """Algorithm 5 always has a lower test error than Algorithm 4."""
+    return _beats(summaries, "test_error", ("glm-diffused", "glm-concentrated"), also=("abalone-strong",))
 
 
 @claim(
     "diffused-beats-concentrated-in-likelihood",
-    "Algorithm 5 has a higher test likelihood than Algorithm 4.",
     paper="P3",
     place="appendix",
-    needs=_needs(*_SAMPLERS),
     min_trials=_REPEATS,
 )
-def diffused_beats_concentrated_in_likelihood(summaries: Summaries) -> Finding:
-    return _beats(summaries, "test_nll", DATA_SETS, ("glm-diffused", "glm-concentrated"))
+def diffused_beats_concentrated_in_likelihood(summaries: Stored) -> Finding:
+    """Algorithm 5 has a higher test likelihood than Algorithm 4."""
+    return _beats(summaries, "test_nll", ("glm-diffused", "glm-concentrated"))
 
 
 @claim(
     "one-split-is-enough",
-    "The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits.",
     kind="self-check",
-    needs=_needs(*_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits")),
     min_trials=_REPEATS,
 )
-def one_split_is_enough(summaries: Summaries) -> Finding:
-    fixed, splits = summaries["abalone"], summaries["abalone-splits"]
+def one_split_is_enough(summaries: Stored) -> Finding:
+    """The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits."""
+    stored = _ask(summaries, *_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits"))
+    fixed, splits = stored.values()
     confirmed = contradicted = decided = 0
     for one, other in (("glm-diffused", "glm-concentrated"), *((one, "ops") for one in _SAMPLERS)):
         (ahead, behind), (there, back) = (_compare(ds, "test_error", one, other) for ds in (fixed, splits))
@@ -213,8 +205,6 @@ CLAIMS = claims_in(globals())
 
 def _draw(measure: str, ylabel: str) -> Callable[[Summaries], Any]:
     def draw(summaries: Summaries) -> Any:
-        from studies.renyi.renyi_logistic_figures import draw_orders
-
         return draw_orders(summaries, measure, ylabel, GLM_STYLES)
 
     return draw

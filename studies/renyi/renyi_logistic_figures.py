@@ -6,10 +6,10 @@ import xarray as xr
 
 from pipeline.declare.factors import format_value
 from studies.figures import Axis, Drawing, Plot, looks_of, rows_of, stack, with_labels
-from studies.styles import Looks
+from studies.styles import Styles
 
 
-def draw_orders(parts: Mapping[str, xr.Dataset], measure: str, ylabel: str, styles: Looks) -> Drawing:
+def draw_orders(parts: Mapping[str, xr.Dataset], measure: str, ylabel: str, styles: Styles) -> Drawing:
     """Draw the mean of a measure against ε, with one row per order and one column per panel.
 
     Parts are titles of columns -> summaries with the dimensions order, epsilon and mechanism. ``{measure}_mean`` is

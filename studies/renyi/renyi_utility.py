@@ -31,6 +31,7 @@ from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Stu
 from studies.claims import Summaries
 from studies.renyi.page_tables import compare_utility
 from studies.renyi.ranges import require_epsilon, require_order
+from studies.renyi.renyi_figures import draw_divergences, draw_losses
 from studies.renyi.renyi_utility_claims import CLAIMS
 from studies.styles import RENYI_STYLES
 
@@ -260,14 +261,10 @@ _LOGLIK = Panel(
 
 
 def _draw_kl(summaries: Summaries) -> Any:
-    from studies.renyi.renyi_figures import draw_divergences
-
     return draw_divergences(summaries["kl"], RENYI_STYLES)
 
 
 def _draw_loss(summaries: Summaries) -> Any:
-    from studies.renyi.renyi_figures import draw_losses
-
     return draw_losses(summaries["loglik"], RENYI_STYLES)
 
 

@@ -5,6 +5,7 @@ losses with the expected ones.
 """
 
 import math
+from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
@@ -14,10 +15,12 @@ import xarray as xr
 from mechanisms.renyi.divergence import dirichlet_renyi
 from pipeline import Claim, Erratum, Finding, claim, verdict
 from pipeline.declare.claims import Kind
-from studies.claims import Needs, Summaries, correct, named, span, vector
+from studies.claims import Stored, correct, named, span, vector
 
 _PROPOSED = ("diffused", "concentrated")
+_GAUSSIAN = ("gaussian", "gaussian-tight")
 _ROUNDING = 1e-9
+Ask = Callable[..., xr.Dataset]
 _RIVALS: dict[str, tuple[str, Kind]] = {
     "gaussian": ("", "conclusion"),
     "gaussian-tight": (", compared with the tight variance", "addition"),
@@ -37,18 +40,20 @@ def _of(summary: xr.Dataset, measure: str, mechanism: str, **place: Any) -> xr.D
     return summary[measure].sel(mechanism=mechanism, **place).sortby("epsilon")
 
 
-_PUBLISHED = {"order": (2.0, 15.0), "prior": ("6:12",), "n": (100,)}
+_PUBLISHED: dict[str, Any] = {"order": (2.0, 15.0), "prior": ("6:12",), "n": (100,)}
 _KL_ENDS = (math.exp(-10), math.exp(-9.5), math.exp(2))
 _NLL_ENDS = (math.exp(-15), math.exp(2))
 
 
-def _kl(*mechanisms: str) -> Needs:
-    return {"kl": {**_PUBLISHED, "epsilon": _KL_ENDS, "successes": (38,), "mechanism": mechanisms}}
+def _kl(summaries: Stored, *mechanisms: str) -> xr.Dataset:
+    """Return the panel `kl`, of which the claim needs the mechanisms at the published values."""
+    return summaries.need("kl", **_PUBLISHED, epsilon=_KL_ENDS, successes=(38,), mechanism=mechanisms)
 
 
-def _nll(*mechanisms: str) -> Needs:
-    constants = {"n_heldout": (100,), "probability": (0.5,)}
-    return {"loglik": {**_PUBLISHED, **constants, "epsilon": _NLL_ENDS, "mechanism": mechanisms}}
+def _loglik(summaries: Stored, *mechanisms: str) -> xr.Dataset:
+    """Return the panel `loglik`, of which the claim needs the mechanisms at the published values."""
+    constants: dict[str, Any] = {"n_heldout": (100,), "probability": (0.5,)}
+    return summaries.need("loglik", **_PUBLISHED, **constants, epsilon=_NLL_ENDS, mechanism=mechanisms)
 
 
 # Panel kl
@@ -56,14 +61,14 @@ def _nll(*mechanisms: str) -> Needs:
 
 @claim(
     "direct-is-reached",
-    "At order 2 the diffused and the concentrated posterior have zero divergence where direct sampling satisfies "
-    "the guarantee; the Gaussian mechanism always has a positive divergence.",
     paper="P3",
     place="section 5.1",
-    needs=_kl("direct", *_PROPOSED, "gaussian", "gaussian-tight"),
 )
-def direct_is_reached(summaries: Summaries) -> Finding:
-    summary = summaries["kl"].sel(order=2.0)
+def direct_is_reached(summaries: Stored) -> Finding:
+    """At order 2 the diffused and the concentrated posterior have zero divergence where direct sampling satisfies the
+    guarantee; the Gaussian mechanism always has a positive divergence.
+    """
+    summary = _kl(summaries, "direct", *_PROPOSED, *_GAUSSIAN).sel(order=2.0)
     threshold = float(summary["spent_epsilon"].sel(mechanism="direct").max())
     reachable = summary["epsilon"] >= threshold
     holds = all(bool(((_of(summary, "kl", name) == 0) == reachable).all()) for name in _PROPOSED)
@@ -79,14 +84,14 @@ def direct_is_reached(summaries: Summaries) -> Finding:
 
 @claim(
     "bounded-away",
-    "At order 15 the divergences of the diffused and the concentrated posterior are bounded away from 0, while "
-    "that of the Gaussian mechanism approaches 0.",
     paper="P3",
     place="section 5.1",
-    needs=_kl(*_PROPOSED, "gaussian"),
 )
-def bounded_away(summaries: Summaries) -> Finding:
-    summary = summaries["kl"].sel(order=15.0)
+def bounded_away(summaries: Stored) -> Finding:
+    """At order 15 the divergences of the diffused and the concentrated posterior are bounded away from 0, while that of
+    the Gaussian mechanism approaches 0.
+    """
+    summary = _kl(summaries, *_PROPOSED, "gaussian").sel(order=15.0)
     prior, counts = vector(summary, "prior"), _counts(summary)
     largest = float(prior.min() / 14)
     limits = {"diffused": prior + largest * counts, "concentrated": prior / largest + counts}
@@ -108,13 +113,12 @@ def bounded_away(summaries: Summaries) -> Finding:
 
 @claim(
     "diffused-degrades-to-the-prior",
-    "As epsilon tends to 0, the diffused posterior tends to the prior, with a moderate divergence.",
     paper="P3",
     place="section 5.1",
-    needs=_kl("diffused"),
 )
-def diffused_degrades_to_the_prior(summaries: Summaries) -> Finding:
-    summary = summaries["kl"]
+def diffused_degrades_to_the_prior(summaries: Stored) -> Finding:
+    """As epsilon tends to 0, the diffused posterior tends to the prior, with a moderate divergence."""
+    summary = _kl(summaries, "diffused")
     prior = vector(summary, "prior")
     limit = float(dirichlet_renyi(prior + _counts(summary), prior, 1.0))
     divergences = _of(summary, "kl", "diffused")
@@ -131,13 +135,12 @@ def diffused_degrades_to_the_prior(summaries: Summaries) -> Finding:
 
 @claim(
     "concentrated-degrades-to-a-point",
-    "As epsilon tends to 0, the concentrated posterior tends to a point mass, with an unbounded divergence.",
     paper="P3",
     place="section 5.1",
-    needs=_kl("concentrated"),
 )
-def concentrated_degrades_to_a_point(summaries: Summaries) -> Finding:
-    divergences = _of(summaries["kl"], "kl", "concentrated")
+def concentrated_degrades_to_a_point(summaries: Stored) -> Finding:
+    """As epsilon tends to 0, the concentrated posterior tends to a point mass, with an unbounded divergence."""
+    divergences = _of(_kl(summaries, "concentrated"), "kl", "concentrated")
     two = divergences.isel(epsilon=slice(0, 2))
     first, second = two.transpose("epsilon", "order").values
     slopes = np.log(first / second) / np.log(two["epsilon"].values[0] / two["epsilon"].values[1])
@@ -154,15 +157,15 @@ def concentrated_degrades_to_a_point(summaries: Summaries) -> Finding:
 
 @claim(
     "gaussian-is-bimodal",
-    "As epsilon tends to 0, the distribution of the Gaussian mechanism becomes bimodal because it clips the counts.",
     paper="P3",
     place="section 5.1",
-    needs=_kl("gaussian", "gaussian-tight"),
 )
-def gaussian_is_bimodal(summaries: Summaries) -> Finding:
+def gaussian_is_bimodal(summaries: Stored) -> Finding:
+    """As epsilon tends to 0, the distribution of the Gaussian mechanism becomes bimodal because it clips the counts."""
+    summary = _kl(summaries, *_GAUSSIAN)
     holds, evidence = True, []
-    for name in ("gaussian", "gaussian-tight"):
-        ends = [_of(summaries["kl"], measure, name) for measure in ("mass_at_zero", "mass_at_n")]
+    for name in _GAUSSIAN:
+        ends = [_of(summary, measure, name) for measure in ("mass_at_zero", "mass_at_n")]
         holds &= all(bool((each.diff("epsilon") <= 0).all()) and bool((each < 0.5).all()) for each in ends)
         holds &= all(bool((each.isel(epsilon=0) > 0.25).all()) for each in ends)
         for order in ends[0]["order"].values:
@@ -178,14 +181,14 @@ def gaussian_is_bimodal(summaries: Summaries) -> Finding:
 
 @claim(
     "spent-epsilon",
-    "The Rényi divergence of the calibrated mechanisms is epsilon and never more; with the published variance, the "
-    "divergence of the Gaussian mechanism is half of epsilon.",
     kind="self-check",
     place="P3 uses twice the variance that (order, epsilon)-RDP needs",
-    needs=_kl("direct", *_PROPOSED, "gaussian", "gaussian-tight"),
 )
-def spent_epsilon(summaries: Summaries) -> Finding:
-    summary = summaries["kl"]
+def spent_epsilon(summaries: Stored) -> Finding:
+    """The Rényi divergence of the calibrated mechanisms is epsilon and never more; with the published variance, the
+    divergence of the Gaussian mechanism is half of epsilon.
+    """
+    summary = _kl(summaries, "direct", *_PROPOSED, *_GAUSSIAN)
     share, coefficient = summary["spent_epsilon"] / summary["epsilon"], summary["coefficient"]
     holds = bool((share.fillna(0) <= 1 + _ROUNDING).all())
     at_asymptote = coefficient * (summary["order"] - 1) >= vector(summary, "prior").min() * (1 - 1e-6)
@@ -214,7 +217,7 @@ def _winners(values: xr.DataArray, names: tuple[str, ...], order: float) -> list
     return list(zip(np.sort(values["epsilon"].values).tolist(), best, strict=True))
 
 
-def _ahead_of(name: str, what: str, panel: str, measure: str, rival: str, needs: Needs, kind: Kind) -> Claim:
+def _ahead_of(name: str, what: str, ask: Ask, measure: str, rival: str, kind: Kind) -> Claim:
     """Return the claim that, at each order, a proposed mechanism has a smaller measure than a rival for some ε."""
 
     @claim(
@@ -223,10 +226,9 @@ def _ahead_of(name: str, what: str, panel: str, measure: str, rival: str, needs:
         paper="P3",
         place="section 6",
         kind=kind,
-        needs=needs,
     )
-    def check(summaries: Summaries) -> Finding:
-        values, evidence, holds = summaries[panel][measure], [], True
+    def check(summaries: Stored) -> Finding:
+        values, evidence, holds = ask(summaries, *_PROPOSED, rival)[measure], [], True
         for order in values["order"].values.tolist():
             winners = _winners(values, (*_PROPOSED, rival), order)
             n_ahead = sum(rival not in best for _, best in winners)
@@ -254,22 +256,22 @@ def _tight_is_ahead(values: xr.DataArray) -> Finding:
 
 @claim(
     "kl-tight-ahead-of-published",
-    "The tight variance outperforms the published one at every order and epsilon: divergence of the posterior.",
     kind="addition",
-    needs=_kl("gaussian", "gaussian-tight"),
 )
-def kl_tight_ahead_of_published(summaries: Summaries) -> Finding:
-    return _tight_is_ahead(summaries["kl"]["kl"])
+def kl_tight_ahead_of_published(summaries: Stored) -> Finding:
+    """The tight variance outperforms the published one at every order and epsilon: divergence of the posterior."""
+    return _tight_is_ahead(_kl(summaries, *_GAUSSIAN)["kl"])
 
 
 @claim(
     "nll-tight-ahead-of-published",
-    "The tight variance outperforms the published one at every order and epsilon: expected loss on held-out records.",
     kind="addition",
-    needs=_nll("gaussian", "gaussian-tight"),
 )
-def nll_tight_ahead_of_published(summaries: Summaries) -> Finding:
-    return _tight_is_ahead(summaries["loglik"]["expected_nll"])
+def nll_tight_ahead_of_published(summaries: Stored) -> Finding:
+    """The tight variance outperforms the published one at every order and epsilon: expected loss on held-out
+    records.
+    """
+    return _tight_is_ahead(_loglik(summaries, *_GAUSSIAN)["expected_nll"])
 
 
 # Panel loglik
@@ -283,17 +285,16 @@ def _loss_at(summary: xr.Dataset, theta: float) -> float:
 
 @claim(
     "limit-of-concentrated",
-    "As epsilon tends to 0, the loss of the concentrated posterior tends to that at the mode of the prior.",
     paper="P3",
     place="section 5.1",
-    needs=_nll("concentrated"),
     erratum=Erratum(
         "As ε vanishes the concentrated posterior's loss tends to that at the mode of the prior.",
         "It tends to the loss at the mean of the prior.",
     ),
 )
-def limit_of_concentrated(summaries: Summaries) -> Finding:
-    summary = summaries["loglik"]
+def limit_of_concentrated(summaries: Stored) -> Finding:
+    """As epsilon tends to 0, the loss of the concentrated posterior tends to that at the mode of the prior."""
+    summary = _loglik(summaries, "concentrated")
     first, second = vector(summary, "prior")
     mean, mode = first / (first + second), (first - 1) / (first + second - 2)
     at_mean, at_mode = _loss_at(summary, mean), _loss_at(summary, mode)
@@ -311,14 +312,13 @@ def limit_of_concentrated(summaries: Summaries) -> Finding:
 
 @claim(
     "favours-concentrated",
-    "As epsilon tends to 0, the concentrated posterior has the smallest expected loss on held-out records.",
     paper="P3",
     place="section 5.1",
-    needs=_nll(*_PROPOSED, "gaussian", "gaussian-tight"),
 )
-def favours_concentrated(summaries: Summaries) -> Finding:
-    losses = summaries["loglik"]["expected_nll"].sortby("epsilon").isel(epsilon=0)
-    rivals = ("diffused", "gaussian", "gaussian-tight")
+def favours_concentrated(summaries: Stored) -> Finding:
+    """As epsilon tends to 0, the concentrated posterior has the smallest expected loss on held-out records."""
+    losses = _loglik(summaries, *_PROPOSED, *_GAUSSIAN)["expected_nll"].sortby("epsilon").isel(epsilon=0)
+    rivals = ("diffused", *_GAUSSIAN)
     gaps = losses.sel(mechanism=list(rivals)) - losses.sel(mechanism="concentrated")
     numbers = "; ".join(
         f"order {order:g}: {named(losses.sel(order=order), ('concentrated', *rivals), '.2f')}"
@@ -330,14 +330,13 @@ def favours_concentrated(summaries: Summaries) -> Finding:
 
 @claim(
     "same-limits",
-    "The losses on held-out records have the same limits in epsilon as the divergence.",
     paper="P3",
     place="section 5.1",
-    needs={**_kl("direct"), **_nll(*_PROPOSED, "gaussian", "true-posterior")},
 )
-def same_limits(summaries: Summaries) -> Finding:
-    summary = summaries["loglik"]
-    threshold = float(summaries["kl"]["spent_epsilon"].sel(order=2.0, mechanism="direct").max())
+def same_limits(summaries: Stored) -> Finding:
+    """The losses on held-out records have the same limits in epsilon as the divergence."""
+    kl, summary = _kl(summaries, "direct"), _loglik(summaries, *_PROPOSED, "gaussian", "true-posterior")
+    threshold = float(kl["spent_epsilon"].sel(order=2.0, mechanism="direct").max())
     excess = summary["expected_nll"] - summary["expected_nll"].sel(mechanism="true-posterior")
     holds, largest = True, excess["epsilon"].max()
     for name in _PROPOSED:
@@ -360,11 +359,10 @@ def same_limits(summaries: Summaries) -> Finding:
 
 @claim(
     "draws-agree",
-    "The mean loss of the draws equals its exact expectation within 5 Monte Carlo standard errors.",
     kind="self-check",
-    needs={"loglik": {}},
 )
-def draws_agree(summaries: Summaries) -> Finding:
+def draws_agree(summaries: Stored) -> Finding:
+    """The mean loss of the draws equals its exact expectation within 5 Monte Carlo standard errors."""
     summary = summaries["loglik"]
     errors = abs(summary["heldout_nll_mean"] - summary["expected_nll"]) / summary["heldout_nll_mcse"]
     return verdict(
@@ -383,11 +381,11 @@ CLAIMS = (
     spent_epsilon,
     # The following four claims share one check.
     *(
-        _ahead_of(f"{label}-ahead-of-{rival}", what + added, panel, measure, rival, needs(*_PROPOSED, rival), kind)
+        _ahead_of(f"{label}-ahead-of-{rival}", what + added, ask, measure, rival, kind)
         for rival, (added, kind) in _RIVALS.items()
-        for label, panel, measure, what, needs in (
-            ("kl", "kl", "kl", "divergence of the posterior", _kl),
-            ("nll", "loglik", "expected_nll", "expected loss on held-out records", _nll),
+        for label, ask, measure, what in (
+            ("kl", _kl, "kl", "divergence of the posterior"),
+            ("nll", _loglik, "expected_nll", "expected loss on held-out records"),
         )
     ),
     kl_tight_ahead_of_published,

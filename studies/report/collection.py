@@ -27,8 +27,6 @@ _VERDICTS: dict[str, tuple[Verdict, ...]] = {
 }
 """Heading -> verdicts counted under it."""
 
-_LEAD, _LEAD_CLAIM = "hellinger-accuracy-accuracy-k3", "k-norm-is-closest-at-balanced-data"
-
 
 @dataclass(frozen=True)
 class Judged:
@@ -120,7 +118,7 @@ def _page(
         "collection.html",
         converter,
         mark,
-        title="Differentially private Bayesian inference: what five papers conclude, checked",
+        title="Differentially private Bayesian inference: conclusions of papers, checked",
         headline="Complete." if whole and not n_failed else "Complete, with failed trials." if whole else "Incomplete.",
         detail=f"{len(results)} studies, {sum(one.state.n_ok for one in results.values()):,} evaluations ok, "
         f"{n_failed:,} failed, {n_pending:,} pending. {counts.total()} claims: "
@@ -157,8 +155,8 @@ def _count(chapters: list[Chapter]) -> Counter[str]:
 def _lead(chapters: list[Chapter]) -> tuple[RenderedFigure | None, list[tuple[str, Claim, Finding]]]:
     """Return the first figure of the page, and one finding per paper, those on the figure first."""
     figures = [figure for chapter in chapters for figure in chapter.figures]
-    figure = next((figure for figure in figures if figure.id == _LEAD), figures[0] if figures else None)
-    lead = [one for chapter in chapters for one in chapter.judged if one.claim.name == _LEAD_CLAIM]
+    lead = [one for chapter in chapters for one in chapter.judged if one.claim.leads]
+    figure = next((one.figure for one in lead if one.figure is not None), figures[0] if figures else None)
     others = [one for chapter in chapters for one in (*chapter.decided(figure), *chapter.of_kind("conclusion"))]
     decided = [*lead, *others]
     first = {one.claim.paper: one for one in reversed(decided) if one.finding.verdict != "undecided"}

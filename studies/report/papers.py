@@ -1,4 +1,4 @@
-"""The five papers whose conclusions the studies check."""
+"""Papers whose conclusions the studies check."""
 
 from dataclasses import dataclass
 
@@ -43,5 +43,5 @@ PAPERS = (
         "https://arxiv.org/abs/1809.02188",
     ),
 )
-OTHER = Paper("other", "Other studies", "not about one of the five papers")
-"""Placeholder for studies that are not about one of the five papers, such as those of other packages."""
+OTHER = Paper("other", "Other studies", "not about one of these papers")
+"""Placeholder for studies that are not about one of `PAPERS`, such as those of other packages."""

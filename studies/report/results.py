@@ -53,7 +53,7 @@ Results = Mapping[str, StudyResults]
 
 def read_results(store: ResultStore, study: Study) -> StudyResults:
     """Read a store, which may be incomplete, and judge the claims of its study."""
-    summaries = load_summaries(store.url, study=study)
+    summaries = load_summaries(store, study=study)
     claims = [(claim, with_audits(study, claim, one, summaries)) for claim, one in judge_store(study, store, summaries)]
     return StudyResults(study, store, summaries, claims, summarised_state(summaries))
 

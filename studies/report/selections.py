@@ -104,10 +104,11 @@ def select(
     store: str, panels: Sequence[str], measures: Sequence[str], where: Mapping[str, Sequence[str]]
 ) -> list[Selection]:
     """Return the selected part of each panel, without the panels that lack a selected measure, factor or value."""
-    declared = open_complete(store).spec["panels"]
+    opened = open_complete(store)
+    declared = opened.spec["panels"]
     selected: list[Selection] = []
     reasons: list[BadInputError] = []
-    for panel, summary in load_summaries(store, panels).items():
+    for panel, summary in load_summaries(opened, panels).items():
         own = list(declared[panel]["measures"])
         try:
             kept = [_known("measure", name, own) for name in dict.fromkeys(measures)] or own

@@ -21,25 +21,10 @@ _READ_AT_ONCE = 1 << 27  # bytes
 
 
 def load_summaries(
-    store: str | os.PathLike[str], panels: Sequence[str] = (), study: Study | None = None
+    store: str | os.PathLike[str] | ResultStore, panels: Sequence[str] = (), study: Study | None = None
 ) -> dict[str, xr.Dataset]:
-    """Return the summaries of a store.
-
-    Parameters
-    ----------
-    store : path
-        A store.
-    panels : sequence of str
-        Panels to summarise; all if empty.
-    study : Study, optional
-        Study of the store; the additional statistics that it declares are computed.
-
-    Returns
-    -------
-    dict of str to xarray.Dataset
-        See `pipeline.summarise`.
-    """
-    opened = open_complete(store)
+    """Return the summaries of a store, or of some of its panels, with the statistics that its study declares."""
+    opened = store if isinstance(store, ResultStore) else open_complete(store)
     stored = opened.spec["panels"]
     for name in panels:
         if name not in stored:

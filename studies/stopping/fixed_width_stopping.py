@@ -22,7 +22,8 @@ from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Str
 from pipeline.declare.claims import two_sided_level
 from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials
 from pipeline.precision.targets import estimate_mean
-from studies.claims import Summaries, decide, place, smallest
+from studies.claims import Stored, decide, place, smallest, span
+from studies.figures import draw_means, of
 
 Array = np.ndarray
 _NOMINAL = 0.95
@@ -193,19 +194,18 @@ SKEWED = Panel(
     validate=_validate,
 )
 
-_NEEDS: dict[str, Any] = {"coverage": {"distribution": _CONTINUOUS, "minimum": (2, MIN_TRIALS)}}
 
-
-def _coverage(summaries: Summaries, rule: str, minimum: int, distributions: Any = _CONTINUOUS) -> xr.Dataset:
-    return summaries["coverage"].sel(rule=rule, minimum=minimum, distribution=list(distributions))
+def _coverage(summaries: Stored, rule: str, minimum: int, distributions: tuple[str, ...] = _CONTINUOUS) -> xr.Dataset:
+    minimums = (2, MIN_TRIALS) if distributions == _CONTINUOUS else (minimum,)
+    coverage = summaries.need("coverage", distribution=distributions, minimum=minimums)
+    return coverage.sel(rule=rule, minimum=minimum, distribution=list(distributions))
 
 
 def _describe(one: xr.Dataset) -> str:
     least = smallest(one["covered_mean"])
     return (
         f"smallest coverage {float(least):.3f} ({place(least, one['covered_mean'].dims)}), nominal {_NOMINAL}, with "
-        f"{float((one['draws_mean'] / one['needed']).min()):.3f} to "
-        f"{float((one['draws_mean'] / one['needed']).max()):.3f} of the ideal number of draws"
+        f"{span((one['draws_mean'] / one['needed']), '.3f')} of the ideal number of draws"
     )
 
 
@@ -215,7 +215,7 @@ def _find_loss(one: xr.Dataset, words: str) -> Finding:
     return decide(
         bool((loss - error > 0).all()),
         bool((loss + error < 0).any()),
-        f"{words} {float(loss.min()):.3f} to {float(loss.max()):.3f}; {_describe(one)}.",
+        f"{words} {span(loss, '.3f')}; {_describe(one)}.",
     )
 
 
@@ -224,10 +224,9 @@ def _find_loss(one: xr.Dataset, words: str) -> Finding:
     f"For continuous distributions, fixed-width stopping with at least {MIN_TRIALS} draws loses less than two "
     "percentage points of the coverage of intervals of fixed size.",
     kind="self-check",
-    needs=_NEEDS,
     level=two_sided_level(3),
 )
-def minimum_keeps_coverage(summaries: Summaries) -> Finding:
+def minimum_keeps_coverage(summaries: Stored) -> Finding:
     one = _coverage(summaries, "fixed-width", MIN_TRIALS)
     loss, error = one["lost_mean"], critical(3) * one["lost_mcse"]
     return decide(
@@ -238,14 +237,9 @@ def minimum_keeps_coverage(summaries: Summaries) -> Finding:
     )
 
 
-@claim(
-    "two-draws-lose-coverage",
-    "Without a minimum, that is with two draws, fixed-width stopping loses coverage at every distribution.",
-    kind="self-check",
-    needs=_NEEDS,
-    level=two_sided_level(5),
-)
-def two_draws_lose_coverage(summaries: Summaries) -> Finding:
+@claim("two-draws-lose-coverage", kind="self-check", level=two_sided_level(5))
+def two_draws_lose_coverage(summaries: Stored) -> Finding:
+    """Without a minimum, that is with two draws, fixed-width stopping loses coverage at every distribution."""
     return _find_loss(_coverage(summaries, "fixed-width", 2), "Loss")
 
 
@@ -254,10 +248,9 @@ def two_draws_lose_coverage(summaries: Summaries) -> Finding:
     f"For draws that are 1 with probability 1/100 and 0 otherwise, a minimum of {MIN_TRIALS} draws is too small: the "
     "interval loses coverage, since all draws are often equal.",
     kind="self-check",
-    needs={"coverage": {"distribution": ("bernoulli-1%",), "minimum": (MIN_TRIALS,)}},
     level=two_sided_level(5),
 )
-def rare_events_need_more(summaries: Summaries) -> Finding:
+def rare_events_need_more(summaries: Stored) -> Finding:
     return _find_loss(_coverage(summaries, "fixed-width", MIN_TRIALS, ("bernoulli-1%",)), "Probability 1/100: loss")
 
 
@@ -266,10 +259,9 @@ def rare_events_need_more(summaries: Summaries) -> Finding:
     f"For continuous distributions, the probability that the confidence sequence contains the mean at all sizes from "
     f"{MIN_TRIALS} draws on is at least the nominal one.",
     kind="self-check",
-    needs=_NEEDS,
     level=two_sided_level(3),
 )
-def sequence_holds_at_all_sizes(summaries: Summaries) -> Finding:
+def sequence_holds_at_all_sizes(summaries: Stored) -> Finding:
     one = _coverage(summaries, "confidence-sequence", MIN_TRIALS)
     error = critical(3) * one["covered_mcse"]
     return decide(
@@ -285,16 +277,15 @@ def sequence_holds_at_all_sizes(summaries: Summaries) -> Finding:
     f"For draws that are 1 with probability 1/10 or 1/100 and 0 otherwise, the confidence sequence from {MIN_TRIALS} "
     "draws on has less than the nominal coverage.",
     kind="self-check",
-    needs={"coverage": {"distribution": _RARE, "minimum": (MIN_TRIALS,)}},
     level=two_sided_level(5),
 )
-def sequence_is_asymptotic(summaries: Summaries) -> Finding:
+def sequence_is_asymptotic(summaries: Stored) -> Finding:
     one = _coverage(summaries, "confidence-sequence", MIN_TRIALS, _RARE)
     covered, error = one["covered_mean"], critical(5) * one["covered_mcse"]
     return decide(
         bool((covered + error < _NOMINAL).all()),
         bool((covered - error > _NOMINAL).any()),
-        f"Coverage {float(covered.min()):.3f} to {float(covered.max()):.3f}, nominal {_NOMINAL}.",
+        f"Coverage {span(covered, '.3f')}, nominal {_NOMINAL}.",
     )
 
 
@@ -303,15 +294,15 @@ def _bias(one: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
     return one["deviation_mean"] / one["deviation_sd"], one["deviation_mcse"] / one["deviation_sd"]
 
 
-def _skewed(summaries: Summaries, rule: str, distributions: tuple[str, ...]) -> xr.Dataset:
-    return summaries["skewed"].sel(rule=rule, distribution=list(distributions))
+def _skewed(summaries: Stored, rule: str, distributions: tuple[str, ...]) -> xr.Dataset:
+    return summaries.need("skewed", distribution=distributions).sel(rule=rule, distribution=list(distributions))
 
 
 def _describe_bias(one: xr.Dataset) -> str:
     least, (bias, error) = smallest(one["covered_mean"]), _bias(one)
     return (
         f"Smallest coverage {float(least):.3f} ({place(least, one['covered_mean'].dims)}), standard error up to "
-        f"{float(one['covered_mcse'].max()):.4f}; bias {float(bias.min()):.3f} to {float(bias.max()):.3f} standard "
+        f"{float(one['covered_mcse'].max()):.4f}; bias {span(bias, '.3f')} standard "
         f"errors, with an error up to {float(error.max()):.3f}."
     )
 
@@ -322,10 +313,9 @@ def _describe_bias(one: xr.Dataset) -> str:
     f"less than {_LARGEST_LOSS:g} of the nominal coverage, and its bias is less than {_LARGEST_BIAS:g} standard "
     "errors.",
     kind="self-check",
-    needs={"skewed": {"distribution": _MODERATE}},
     level=two_sided_level(3),
 )
-def skewness_keeps_coverage(summaries: Summaries) -> Finding:
+def skewness_keeps_coverage(summaries: Stored) -> Finding:
     one = _skewed(summaries, "by-skewness", _MODERATE)
     covered, width = one["covered_mean"], critical(3) * one["covered_mcse"]
     bias, error = _bias(one)
@@ -340,13 +330,13 @@ def skewness_keeps_coverage(summaries: Summaries) -> Finding:
 
 @claim(
     "error-alone-loses-coverage",
-    "For events with a probability of at most 3/100, stopping by the error alone loses coverage, and the final mean is "
-    "too small by more than a tenth of its standard error.",
     kind="self-check",
-    needs={"skewed": {"distribution": ("bernoulli-3%", "bernoulli-1%", "bernoulli-0.1%")}},
     level=two_sided_level(5),
 )
-def error_alone_loses_coverage(summaries: Summaries) -> Finding:
+def error_alone_loses_coverage(summaries: Stored) -> Finding:
+    """For events with a probability of at most 3/100, stopping by the error alone loses coverage, and the final mean is
+    too small by more than a tenth of its standard error.
+    """
     one = _skewed(summaries, "by-error", ("bernoulli-3%", "bernoulli-1%", "bernoulli-0.1%"))
     covered, width = one["covered_mean"], critical(5) * one["covered_mcse"]
     bias, error = _bias(one)
@@ -360,24 +350,18 @@ def error_alone_loses_coverage(summaries: Summaries) -> Finding:
 
 @claim(
     "heavy-tails-lose-coverage",
-    "For lognormal draws, whose skewness of 6 is underestimated by few draws, the rule of the pipeline has less than "
-    "the nominal coverage.",
     kind="self-check",
-    needs={"skewed": {"distribution": ("lognormal",)}},
     level=two_sided_level(3),
 )
-def heavy_tails_lose_coverage(summaries: Summaries) -> Finding:
+def heavy_tails_lose_coverage(summaries: Stored) -> Finding:
+    """For lognormal draws, whose skewness of 6 is underestimated by few draws, the rule of the pipeline has less than
+    the nominal coverage.
+    """
     one = _skewed(summaries, "by-skewness", ("lognormal",))
     covered, width = one["covered_mean"], critical(3) * one["covered_mcse"]
     return decide(
         bool((covered + width < _NOMINAL).all()), bool((covered - width > _NOMINAL).any()), _describe_bias(one)
     )
-
-
-def _draw(summaries: Summaries) -> Any:
-    from studies.figures import draw_means
-
-    return draw_means(summaries["coverage"], "minimum", "covered", "rule")
 
 
 STUDY = Study(
@@ -395,7 +379,7 @@ STUDY = Study(
             "(200 draws are needed). The nominal coverage is 0.95. The confidence sequence has to contain the mean at "
             "all sizes from the minimum on.",
             ("coverage",),
-            _draw,
+            of("coverage", draw_means, "minimum", "covered", "rule"),
         ),
     ),
     quick=Scale(trials={"coverage": 2000, "skewed": 100}),

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import pipeline
-from pipeline import Claim
+from pipeline import Claim, Stored
 from pipeline.declare.source import StudySource
 from pipeline.execution.rerun import rerun_trial
 from pipeline.resolve import study_of
@@ -127,6 +127,46 @@ def test_case_has_two_decided_verdicts_on_every_claim(study):
         for name, verdict in verdicts_of_run.items():
             expected[name].add(verdict)
     assert {name for name, words in expected.items() if len(words - {"undecided"}) < 2} == set()
+
+
+class Asked(Stored):
+    """Summaries that list what a check asks for, also after it has read values."""
+
+    def __init__(self, summaries):
+        super().__init__(summaries)
+        self.needs = {}
+
+    def need(self, panel, **values):
+        known = self.needs.setdefault(panel, {})
+        for dim, given in values.items():
+            known[dim] = known.get(dim, set()) | set(given)
+        return super().need(panel, **values)
+
+
+def asked_late(claim, summaries):
+    """Return True if a check asks for a panel or values that are not among its recorded needs."""
+    asked = Asked(summaries)
+    claim.check(asked)
+    known = {panel: {dim: set(values) for dim, values in dims.items()} for panel, dims in claim.needs.items()}
+    return asked.needs != known
+
+
+@every_study
+def test_claims_ask_for_all_values_before_they_read_one(study, summaries):
+    prepared = CASES[study.name].prepare(summaries)
+    stored = [claim for claim in study.claims if set(claim.needs) <= set(prepared)]
+    assert [claim.name for claim in stored if asked_late(claim, prepared)] == []
+
+
+def test_claim_that_asks_after_it_has_read_is_found():
+    @pipeline.claim("late", kind="self-check")
+    def late(summaries):
+        """Both panels have three values."""
+        first = float(summaries.need("p", n=(1,))["x"])
+        return pipeline.verdict(first == float(summaries.need("q")["x"]), "They have three values.")
+
+    assert late.needs == {"p": {"n": (1,)}}
+    assert asked_late(late, {"p": {"x": 3.0}, "q": {"x": 3.0}})
 
 
 @every_study
