@@ -91,7 +91,7 @@ class DrawnPosterior(Posterior):
         if rhat <= LARGEST_RHAT and ess >= LEAST_DRAWS:
             return None
         return (
-            f"chains must have R-hat <= {LARGEST_RHAT:g} and at least {LEAST_DRAWS} effective draws, got {rhat:.3g} "
+            f"chains must have R-hat <= {LARGEST_RHAT:g} and at least {LEAST_DRAWS} effective draws, got {rhat:.4f} "
             f"and {ess:.0f}; use infer with more draws, a narrower prior or parameter_range"
         )
 
