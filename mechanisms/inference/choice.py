@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.drawn_posterior import DrawnPosterior
-from mechanisms.inference.exact_posterior import ExactPosterior, exact_posterior
+from mechanisms.inference.exact_posterior import ExactPosterior, QuadraturePosterior, exact_posterior
 from mechanisms.inference.gibbs import validate_run
 from mechanisms.inference.gibbs_exact import sample_gibbs_exact
 from mechanisms.inference.records import Floats
@@ -18,6 +18,7 @@ from mechanisms.inference.release_model import ReleaseModel
 
 __all__ = ["Choice", "Inference", "choose_method", "draw_posterior", "infer", "rehearse", "resolve"]
 
+_LARGEST_ERROR = 1e-4  # relative error of exact posteriors that is reported
 _LEAST_DIAGNOSED = 400  # number of draws per chain below which chains are not judged
 _REHEARSED = (5_000, 20_000)  # numbers of draws per chain of rehearsals
 _MAX_WIDTH = 20_000  # largest width of bounds of integer records
@@ -175,7 +176,17 @@ def resolve(model: ReleaseModel, prior: ArrayLike, y: Floats) -> tuple[Choice, E
     'exact'
     """
     choice = choose_method(model, prior)
-    return choice, exact_posterior(model, prior, y) if choice.method == "exact" else None
+    if choice.method != "exact":
+        return choice, None
+    posterior = exact_posterior(model, prior, y)
+    if isinstance(posterior, QuadraturePosterior) and posterior.error > _LARGEST_ERROR:
+        warnings.warn(
+            f"the exact posterior may have a relative error of {min(posterior.error, 1.0):.1g}, as the noise hardly "
+            "explains y; check n, the bounds and the scale of the noise",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return choice, posterior
 
 
 def draw_posterior(

@@ -163,7 +163,7 @@ def _integrate(model: ReleaseModel, prior: Floats, y: float) -> QuadraturePoster
     edges = _first_edges(model, prior)
     phi, log_integrand, error = evaluate(np.column_stack([edges[:-1], edges[1:]]))
     while True:
-        split, gap = _unresolved(phi, log_integrand, is_log)
+        split, gap = _unresolved(phi, log_integrand, error, is_log)
         if not split.any() or len(phi) > _LARGEST:
             break
         middle = 0.5 * (phi[split, 0] + phi[split, -1])
@@ -194,8 +194,11 @@ def _integrate(model: ReleaseModel, prior: Floats, y: float) -> QuadraturePoster
 _FRACTIONS = (1.0 + NODES) / 2.0
 
 
-def _unresolved(phi: Floats, log_integrand: Floats, is_log: bool) -> tuple[np.ndarray, float]:
-    """Return the panels to be halved, and the sum of the differences of the two rules relative to the mass."""
+def _unresolved(phi: Floats, log_integrand: Floats, error: Floats, is_log: bool) -> tuple[np.ndarray, float]:
+    """Return the panels to be halved, and the sum of the differences of the two rules relative to the mass.
+
+    Differences that errors of the likelihood explain are not reduced by halving.
+    """
     peak, top, bottom = log_integrand.max(), log_integrand.max(axis=1), log_integrand.min(axis=1)
     width = phi[:, -1] - phi[:, 0]
     integrand = np.exp(log_integrand - peak) * (0.5 * width[:, None])
@@ -209,11 +212,10 @@ def _unresolved(phi: Floats, log_integrand: Floats, is_log: bool) -> tuple[np.nd
         square = np.minimum(np.abs(theta - mean) / math.sqrt(variance), 1e150) ** 2
     with np.errstate(over="ignore"):
         bound = np.exp(np.minimum(1.5 * top - 0.5 * bottom - peak, 600.0)) * width * (1.0 + square.max(axis=1))
-    errors = np.array([
-        np.abs(weighted_sum(integrand * weight, WEIGHTS) - weighted_sum((integrand * weight)[:, ::2], COARSE_WEIGHTS))
-        for weight in (1.0, np.sqrt(square), square)
-    ])  # fmt: skip
-    resolved = np.all(errors <= _TOLERANCE * total, axis=0) & (top - bottom < 60.0)
+    moments = np.array([integrand, integrand * np.sqrt(square), integrand * square])
+    errors = np.abs(weighted_sum(moments, WEIGHTS) - weighted_sum(moments[..., ::2], COARSE_WEIGHTS))
+    explained = weighted_sum(moments * error, WEIGHTS)
+    resolved = np.all(errors <= _TOLERANCE * total + explained, axis=0) & (top - bottom < 60.0)
     narrow = width <= 1e-12 * np.maximum(np.abs(phi).max(axis=1), 1.0)
     return ~(resolved | (bound < _NEGLIGIBLE * total) | narrow), float(errors[0].sum() / total)
 

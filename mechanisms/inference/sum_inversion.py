@@ -49,6 +49,7 @@ _WINDOW = 46.0  # nats below the maximum, where a density is negligible
 _RESOLVED = 40.0  # largest product of frequency and width that the nodes resolve
 _LARGEST_NODES = 1 << 21  # largest number of steps of a line integral
 _TOLERANCE = 1e-6  # largest omitted part of a line integral, relative to the likelihood
+_FIRST_CUT, _CUTS = 8.0, 20  # smallest product of a cut-off frequency and the width, and number of cut-offs
 _GAUSSIAN_REACH = 9.5  # scales of Gaussian noise, or their inverses, beyond which it is negligible
 
 
@@ -394,7 +395,7 @@ def _log_likelihood(record, n, y, power, scale, x, weight):
         record, n, origin, slope, now, variance, (p_first, p_second), size, power, is_lattice, scale, rest, peels,
         reach, known, x, weight,
     )  # fmt: skip
-    # If y lies between values of the sum that the noise hardly explains, the integral cancels down to its rounding error.
+    # If the noise hardly explains the distance of y from all likely sums, the integral cancels down to its rounding.
     rounding = 1e-15 * max(known, gross)
     total = max(known + integral, rounding)
     return log_scale + math.log(total), (error + rounding) / total
@@ -489,7 +490,7 @@ def _line_integral(
     record, n, origin, slope, log_total, variance, atoms, size, power, is_lattice, scale, rest, peels, reach, known, x,
     weight,
 ):  # fmt: skip
-    """Return 1/(2π) of the line integral relative to its factor at t = 0, a bound on its omitted part, and that of |·|."""
+    """Return 1/(2π) of the line integral relative to its factor at t = 0, its error, and that of its modulus."""
     kind, theta, a, b, first, second, _, _ = record
     steps = _LARGEST_NODES
     h = 2.0 * math.pi / reach
@@ -506,6 +507,9 @@ def _line_integral(
         highest = 2.0 * math.exp(_log_density(kind, theta, mode) + slope * (mode - origin) - log_total)
     total, gross, omitted, t, j = 0.0, 0.0, 0.0, 0.0, 0
     unit = h / (2.0 * math.pi)
+    # Integrals with smooth cut-offs at frequencies 2^k·_FIRST_CUT/width: that of the next one shows their errors.
+    spin, turns, following = np.empty(x.size, np.complex128), np.exp(1j * h * (x - origin)), 0
+    filtered, level, cut = np.zeros(_CUTS), 0, _FIRST_CUT / width if width > 0.0 else math.inf
     while j < steps:
         t = j * h
         base = atoms[0] * complex(math.cos(t * (first - origin)), math.sin(t * (first - origin)))
@@ -518,8 +522,13 @@ def _line_integral(
                 inner = inner * turn + weight[i]
             inner *= complex(math.cos(t * (x[0] - origin)), math.sin(t * (x[0] - origin)))
         elif t * width < _RESOLVED:
+            if j != following or j % 64 == 0:
+                for i in range(size):
+                    spin[i] = complex(math.cos(t * (x[i] - origin)), math.sin(t * (x[i] - origin)))
             for i in range(size):
-                inner += weight[i] * complex(math.cos(t * (x[i] - origin)), math.sin(t * (x[i] - origin)))
+                inner += weight[i] * spin[i]
+                spin[i] *= turns[i]
+            following = j + 1
         else:
             inner = _interval_transform(kind, theta, slope, origin, log_total, a, b, t)
         phi = base + inner
@@ -543,6 +552,15 @@ def _line_integral(
         term *= noise if j == 0 else 2.0 * noise
         total += term.real
         gross += abs(term)
+        while kind != POISSON and t >= cut and level < _CUTS:
+            change = unit * abs(filtered[level] - filtered[level - 1])
+            if level > 0 and change <= _TOLERANCE * (known + unit * abs(filtered[level])):
+                return unit * filtered[level], change, unit * gross
+            level, cut = level + 1, 2.0 * cut
+        power_of_share = (t / cut) ** 8
+        for k in range(level, _CUTS):
+            filtered[k] += term.real * (math.exp(-36.0 * power_of_share) if power_of_share > 1e-17 else 1.0)
+            power_of_share /= 256.0
         if j % 16 == 15:
             if power == 2 and not is_lattice and t * scale > _GAUSSIAN_REACH:
                 return unit * total, 0.0, unit * gross
