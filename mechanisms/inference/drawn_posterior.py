@@ -17,15 +17,9 @@ LARGEST_RHAT, LEAST_DRAWS = 1.01, 400  # limits of R-hat and of effective sample
 
 @dataclass(frozen=True, eq=False)
 class DrawnPosterior(Posterior):
-    """Posterior represented by the draws of a sampler.
+    """Posterior represented by the draws of a sampler, which may be autocorrelated within a chain."""
 
-    Parameters
-    ----------
-    draws : ndarray of float64, shape (n_chains, n_draws) or (n_chains, n_draws, p)
-        Draws of θ, which may be autocorrelated within a chain.
-    """
-
-    draws: Floats = field(repr=False)
+    draws: Floats = field(repr=False)  # shape (n_chains, n_draws) or (n_chains, n_draws, p)
 
     def mean(self) -> Floats | float:
         """Return the mean of the draws; `mcse` is its standard error."""

@@ -28,7 +28,6 @@ from numpy.typing import ArrayLike
 from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, interpolate, invert, tabulate
 from mechanisms.inference.binomial_mixture import BinomialMixture, count_mixture
 from mechanisms.inference.family import EXPONENTIAL, NORMAL
-from mechanisms.inference.family_distributions import prior_distribution
 from mechanisms.inference.multinomial_mixture import MultinomialMixture, multinomial_mixture
 from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
@@ -51,34 +50,16 @@ _TAIL = 1e-35  # prior probability beyond each end of the range of rates and mea
 
 @dataclass(frozen=True, eq=False)
 class QuadraturePosterior(Posterior):
-    """Posterior of a scalar θ from values of its density at the nodes of panels; build it with `exact_posterior`.
+    """Posterior of a scalar θ from values of its density at g nodes; build it with `exact_posterior`."""
 
-    Parameters
-    ----------
-    points : ndarray of float64, shape (g,)
-        Nodes of all panels in φ, which is ln θ, or θ for normal records; ascending.
-    cdf_values, density : ndarray of float64, shape (g,)
-        Distribution function of φ and its derivative at the nodes, given that φ is at least the first of them.
-    moments : tuple of float
-        Mean and standard deviation of θ.
-    below : float
-        Probability of values of φ below the first node, where θ has a density ∝ θ^(shape − 1).
-    shape : float
-        Shape of the prior; unused if `below` is 0.
-    is_log : bool
-        True if φ = ln θ.
-    error : float
-        Estimate of the relative error of the mass: differences of the quadrature rules, and omitted frequencies.
-    """
-
-    points: Floats = field(repr=False)
-    cdf_values: Floats = field(repr=False)
-    density: Floats = field(repr=False)
-    moments: tuple[float, float]
-    below: float
-    shape: float
-    is_log: bool
-    error: float
+    points: Floats = field(repr=False)  # φ = ln θ, or θ for normal records, at the nodes of all panels; ascending
+    cdf_values: Floats = field(repr=False)  # distribution function at the nodes, given that φ is at least the first
+    density: Floats = field(repr=False)  # its derivative
+    moments: tuple[float, float]  # mean and standard deviation of θ
+    below: float  # probability below the first node, where θ has a density ∝ θ^(shape − 1)
+    shape: float  # shape of the prior; unused if `below` is 0
+    is_log: bool  # True if φ = ln θ
+    error: float  # estimate of the relative error of the mass: of quadrature and of likelihoods
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of values ≤ θ, for `theta` of any shape."""
@@ -232,7 +213,7 @@ def _first_edges(model: ReleaseModel, prior: Floats) -> Floats:
         spread = _REACH * math.sqrt(prior[1])
         parts = [(a - reach, b + reach), (prior[0] - spread, prior[0] + spread)]
     else:
-        distribution = prior_distribution(model.entry, prior)
+        distribution = model.entry.prior_distribution(prior)
         with np.errstate(divide="ignore"):
             parts = [tuple(np.log([distribution.ppf(_TAIL), distribution.isf(_TAIL)]))]
         if model.entry.code == EXPONENTIAL:
