@@ -14,9 +14,6 @@ __all__ = ["Stored"]
 Summaries = Mapping[str, xr.Dataset]
 """Summaries by panel."""
 
-Needs = dict[str, dict[str, tuple[Any, ...]]]
-"""Panel -> dimension -> values that must be stored to decide a claim."""
-
 
 def decide(holds: bool, fails: bool, evidence: str) -> Finding:
     """Return the finding of a significance test: the statement fails, holds, or is undecided.

@@ -1,6 +1,6 @@
 """Bayesian inference from a noisy sum of records of an exponential family (P4).
 
-`families` declares the models, and `family`, `family_distributions`, `records` and `region_moments` implement them.
+`families` declares the models, and `family`, `records` and `region_moments` implement them.
 `noisy_statistics` releases noisy sums of the records, within bounds that `private_quantile` can choose. `naive`,
 `gibbs`, `truncated_gibbs`, `marginal` (on an `adaptive_grid`) and `one_posterior_sample` infer the parameter, and `mmd`
 compares posteriors.

@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.drawn_posterior import DrawnPosterior
-from mechanisms.inference.exact_posterior import ExactPosterior, exact_posterior
+from mechanisms.inference.exact_posterior import QuadraturePosterior
 from mechanisms.inference.gibbs import validate_run
-from mechanisms.inference.gibbs_exact import sample_gibbs_exact
+from mechanisms.inference.methods import INFERENCE_METHODS, InferenceMethod
 from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.protocols import Posterior
 
-__all__ = ["Choice", "Inference", "choose_method", "draw_posterior", "infer", "rehearse", "resolve"]
+__all__ = ["Choice", "Inference", "choose_method", "fit_release", "infer", "rehearse"]
 
+_LARGEST_ERROR = 1e-4  # relative error of exact posteriors that is reported
 _LEAST_DIAGNOSED = 400  # number of draws per chain below which chains are not judged
 _REHEARSED = (5_000, 20_000)  # numbers of draws per chain of rehearsals
 _MAX_WIDTH = 20_000  # largest width of bounds of integer records
@@ -27,38 +28,24 @@ _MAX_RECORDS = 100_000  # largest number of records in data augmentation, which 
 
 @dataclass(frozen=True)
 class Choice:
-    """Inference method for a release, and the reason for its choice.
+    """Inference method for a release, and the reason for its choice in one sentence."""
 
-    Parameters
-    ----------
-    method : {"exact", "gibbs-exact", "data-augmentation"}
-        Key of `INFERENCE_METHODS`.
-    reason : str
-        Reason in one sentence.
-    """
-
-    method: str
+    method: str  # key of `INFERENCE_METHODS`
     reason: str
+
+    @property
+    def entry(self) -> InferenceMethod:
+        """Entry of the method in `INFERENCE_METHODS`."""
+        return INFERENCE_METHODS[self.method]
 
 
 @dataclass(frozen=True, eq=False)
 class Inference:
-    """Posterior draws for a release.
-
-    Parameters
-    ----------
-    choice : Choice
-        Method that produced the draws, and the reason for its choice.
-    draws : ndarray of float64, shape (n_chains, n_draws) or (n_chains, n_draws, p)
-        Draws of θ, which are independent if the method is "exact".
-    is_surprising : bool
-        True if y is so far outside the range of the statistic that the noise hardly explains it; see
-        `ReleaseModel.is_surprising`. The stated number of records or noise may then be wrong.
-    """
+    """Posterior draws for a release; if it is surprising, the stated number of records or noise may be wrong."""
 
     choice: Choice
-    draws: Floats = field(repr=False)
-    is_surprising: bool
+    draws: Floats = field(repr=False)  # shape (n_chains, n_draws) or (n_chains, n_draws, p), independent if "exact"
+    is_surprising: bool  # see `ReleaseModel.is_surprising`
 
 
 def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
@@ -155,44 +142,38 @@ def infer(
     """
     n_chains, _, n_draws = validate_run(rng, n_chains, 0, n_draws)
     _, y = model.validate_release(prior, noisy_statistics)
-    choice, posterior = resolve(model, prior, y)
-    if posterior is None:
-        draws = draw_posterior(rng, model, prior, y, choice, n_chains, n_draws)
+    choice = choose_method(model, prior)
+    posterior = fit_release(rng, model, prior, y, choice, n_chains, n_draws)
+    if isinstance(posterior, DrawnPosterior):
+        draws = posterior.draws
     else:
         drawn = posterior.sample(rng, n_chains * n_draws)
         draws = drawn.reshape(n_chains, n_draws, *drawn.shape[1:])
     return Inference(choice, draws, model.is_surprising(y))
 
 
-def resolve(model: ReleaseModel, prior: ArrayLike, y: Floats) -> tuple[Choice, ExactPosterior | None]:
-    """Return the method for a release, and the exact posterior if the method is "exact".
-
-    Examples
-    --------
-    >>> from mechanisms.noise import Noise
-    >>> model = ReleaseModel("poisson", 100, Noise("laplace", 2.0), bounds=(0, 10), outside="clamp")
-    >>> resolve(model, (100, 100), np.array([300.0]))[0].method
-    'exact'
-    """
-    choice = choose_method(model, prior)
-    return choice, exact_posterior(model, prior, y) if choice.method == "exact" else None
-
-
-def draw_posterior(
-    rng: np.random.Generator,
+def fit_release(
+    rng: np.random.Generator | None,
     model: ReleaseModel,
     prior: ArrayLike,
     y: Floats,
     choice: Choice,
     n_chains: int = 4,
     n_draws: int = 5000,
-) -> Floats:
-    """Draw θ by the chosen sampler, shape (n_chains, n_draws) or (…, p); warn if chains do not converge."""
-    draws = _SAMPLERS[choice.method](rng, model, prior, y, n_chains=n_chains, n_draws=n_draws)
-    problem = DrawnPosterior(draws).problem() if n_draws >= _LEAST_DIAGNOSED else None
+) -> Posterior:
+    """Return the posterior given one release by the chosen method; warn if it is inexact, or chains do not converge."""
+    posterior = choice.entry.fit(rng, model, prior, y, n_chains=n_chains, n_draws=n_draws)
+    problem = None
+    if isinstance(posterior, DrawnPosterior) and n_draws >= _LEAST_DIAGNOSED:
+        problem = posterior.problem()
+    elif isinstance(posterior, QuadraturePosterior) and posterior.error > _LARGEST_ERROR:
+        problem = (
+            f"the exact posterior may have a relative error of {min(posterior.error, 1.0):.1g}, as the noise hardly "
+            "explains y; check n, the bounds and the scale of the noise"
+        )
     if problem:
         warnings.warn(problem, RuntimeWarning, stacklevel=3)
-    return draws
+    return posterior
 
 
 def rehearse(model: ReleaseModel, prior: ArrayLike, choice: Choice) -> int:
@@ -202,10 +183,9 @@ def rehearse(model: ReleaseModel, prior: ArrayLike, choice: Choice) -> int:
     theta = drawn.mean(axis=0) if model.entry.is_vector else np.median(drawn, axis=0)
     y = model.draw_statistics(rng, theta[None])[0]
     for n_draws in _REHEARSED:
-        problem = DrawnPosterior(_SAMPLERS[choice.method](rng, model, prior, y, n_draws=n_draws)).problem()
+        posterior = choice.entry.fit(rng, model, prior, y, n_draws=n_draws)
+        assert isinstance(posterior, DrawnPosterior)
+        problem = posterior.problem()
         if not problem:
             return n_draws
     raise ValueError(f"{problem} (rehearsal on the median of the prior, before any noise is drawn)")
-
-
-_SAMPLERS = {"gibbs-exact": sample_gibbs_exact, "data-augmentation": sample_data_augmentation}

@@ -17,15 +17,9 @@ LARGEST_RHAT, LEAST_DRAWS = 1.01, 400  # limits of R-hat and of effective sample
 
 @dataclass(frozen=True, eq=False)
 class DrawnPosterior(Posterior):
-    """Posterior represented by the draws of a sampler.
+    """Posterior represented by the draws of a sampler, which may be autocorrelated within a chain."""
 
-    Parameters
-    ----------
-    draws : ndarray of float64, shape (n_chains, n_draws) or (n_chains, n_draws, p)
-        Draws of θ, which may be autocorrelated within a chain.
-    """
-
-    draws: Floats = field(repr=False)
+    draws: Floats = field(repr=False)  # shape (n_chains, n_draws) or (n_chains, n_draws, p)
 
     def mean(self) -> Floats | float:
         """Return the mean of the draws; `mcse` is its standard error."""
@@ -91,7 +85,7 @@ class DrawnPosterior(Posterior):
         if rhat <= LARGEST_RHAT and ess >= LEAST_DRAWS:
             return None
         return (
-            f"chains must have R-hat <= {LARGEST_RHAT:g} and at least {LEAST_DRAWS} effective draws, got {rhat:.3g} "
+            f"chains must have R-hat <= {LARGEST_RHAT:g} and at least {LEAST_DRAWS} effective draws, got {rhat:.4f} "
             f"and {ess:.0f}; use infer with more draws, a narrower prior or parameter_range"
         )
 

@@ -28,7 +28,6 @@ from numpy.typing import ArrayLike
 from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, interpolate, invert, tabulate
 from mechanisms.inference.binomial_mixture import BinomialMixture, count_mixture
 from mechanisms.inference.family import EXPONENTIAL, NORMAL
-from mechanisms.inference.family_distributions import prior_distribution
 from mechanisms.inference.multinomial_mixture import MultinomialMixture, multinomial_mixture
 from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
@@ -51,34 +50,16 @@ _TAIL = 1e-35  # prior probability beyond each end of the range of rates and mea
 
 @dataclass(frozen=True, eq=False)
 class QuadraturePosterior(Posterior):
-    """Posterior of a scalar θ from values of its density at the nodes of panels; build it with `exact_posterior`.
+    """Posterior of a scalar θ from values of its density at g nodes; build it with `exact_posterior`."""
 
-    Parameters
-    ----------
-    points : ndarray of float64, shape (g,)
-        Nodes of all panels in φ, which is ln θ, or θ for normal records; ascending.
-    cdf_values, density : ndarray of float64, shape (g,)
-        Distribution function of φ and its derivative at the nodes, given that φ is at least the first of them.
-    moments : tuple of float
-        Mean and standard deviation of θ.
-    below : float
-        Probability of values of φ below the first node, where θ has a density ∝ θ^(shape − 1).
-    shape : float
-        Shape of the prior; unused if `below` is 0.
-    is_log : bool
-        True if φ = ln θ.
-    error : float
-        Estimate of the relative error of the mass: differences of the quadrature rules, and omitted frequencies.
-    """
-
-    points: Floats = field(repr=False)
-    cdf_values: Floats = field(repr=False)
-    density: Floats = field(repr=False)
-    moments: tuple[float, float]
-    below: float
-    shape: float
-    is_log: bool
-    error: float
+    points: Floats = field(repr=False)  # φ = ln θ, or θ for normal records, at the nodes of all panels; ascending
+    cdf_values: Floats = field(repr=False)  # distribution function at the nodes, given that φ is at least the first
+    density: Floats = field(repr=False)  # its derivative
+    moments: tuple[float, float]  # mean and standard deviation of θ
+    below: float  # probability below the first node, where θ has a density ∝ θ^(shape − 1)
+    shape: float  # shape of the prior; unused if `below` is 0
+    is_log: bool  # True if φ = ln θ
+    error: float  # estimate of the relative error of the mass: of quadrature and of likelihoods
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of values ≤ θ, for `theta` of any shape."""
@@ -163,7 +144,7 @@ def _integrate(model: ReleaseModel, prior: Floats, y: float) -> QuadraturePoster
     edges = _first_edges(model, prior)
     phi, log_integrand, error = evaluate(np.column_stack([edges[:-1], edges[1:]]))
     while True:
-        split, gap = _unresolved(phi, log_integrand, is_log)
+        split, gap = _unresolved(phi, log_integrand, error, is_log)
         if not split.any() or len(phi) > _LARGEST:
             break
         middle = 0.5 * (phi[split, 0] + phi[split, -1])
@@ -194,8 +175,11 @@ def _integrate(model: ReleaseModel, prior: Floats, y: float) -> QuadraturePoster
 _FRACTIONS = (1.0 + NODES) / 2.0
 
 
-def _unresolved(phi: Floats, log_integrand: Floats, is_log: bool) -> tuple[np.ndarray, float]:
-    """Return the panels to be halved, and the sum of the differences of the two rules relative to the mass."""
+def _unresolved(phi: Floats, log_integrand: Floats, error: Floats, is_log: bool) -> tuple[np.ndarray, float]:
+    """Return the panels to be halved, and the sum of the differences of the two rules relative to the mass.
+
+    Differences that errors of the likelihood explain are not reduced by halving.
+    """
     peak, top, bottom = log_integrand.max(), log_integrand.max(axis=1), log_integrand.min(axis=1)
     width = phi[:, -1] - phi[:, 0]
     integrand = np.exp(log_integrand - peak) * (0.5 * width[:, None])
@@ -209,11 +193,10 @@ def _unresolved(phi: Floats, log_integrand: Floats, is_log: bool) -> tuple[np.nd
         square = np.minimum(np.abs(theta - mean) / math.sqrt(variance), 1e150) ** 2
     with np.errstate(over="ignore"):
         bound = np.exp(np.minimum(1.5 * top - 0.5 * bottom - peak, 600.0)) * width * (1.0 + square.max(axis=1))
-    errors = np.array([
-        np.abs(weighted_sum(integrand * weight, WEIGHTS) - weighted_sum((integrand * weight)[:, ::2], COARSE_WEIGHTS))
-        for weight in (1.0, np.sqrt(square), square)
-    ])  # fmt: skip
-    resolved = np.all(errors <= _TOLERANCE * total, axis=0) & (top - bottom < 60.0)
+    moments = np.array([integrand, integrand * np.sqrt(square), integrand * square])
+    errors = np.abs(weighted_sum(moments, WEIGHTS) - weighted_sum(moments[..., ::2], COARSE_WEIGHTS))
+    explained = weighted_sum(moments * error, WEIGHTS)
+    resolved = np.all(errors <= _TOLERANCE * total + explained, axis=0) & (top - bottom < 60.0)
     narrow = width <= 1e-12 * np.maximum(np.abs(phi).max(axis=1), 1.0)
     return ~(resolved | (bound < _NEGLIGIBLE * total) | narrow), float(errors[0].sum() / total)
 
@@ -230,7 +213,7 @@ def _first_edges(model: ReleaseModel, prior: Floats) -> Floats:
         spread = _REACH * math.sqrt(prior[1])
         parts = [(a - reach, b + reach), (prior[0] - spread, prior[0] + spread)]
     else:
-        distribution = prior_distribution(model.entry, prior)
+        distribution = model.entry.prior_distribution(prior)
         with np.errstate(divide="ignore"):
             parts = [tuple(np.log([distribution.ppf(_TAIL), distribution.isf(_TAIL)]))]
         if model.entry.code == EXPONENTIAL:

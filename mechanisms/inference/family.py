@@ -12,10 +12,11 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 from mechanisms.arguments import real_array
 from mechanisms.inference.records import Bounds, Floats, as_records, draw_sums, require_records, sum_records
-from mechanisms.inference.region_moments import Regions
+from mechanisms.inference.region_moments import Moments, Regions
 from mechanisms.privacy import Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_size
 
@@ -28,56 +29,33 @@ _LARGEST_BOUND, _LARGEST_INTEGER = 1e50, 1e15  # variances of squares remain fin
 _LEAST_WIDTH = 1e-50  # noise scales, and units of a release, are normal doubles
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """Exponential family with a conjugate prior; the members are listed in `mechanisms.inference.families.FAMILIES`.
 
     Arrays of parameters have shape (trials, p), and arrays of statistics have shape (trials, d). Here p = d, which is k
     for the multinomial, 2 if the variance is unknown, and 1 otherwise.
-
-    Parameters
-    ----------
-    name : str
-        Key in `FAMILIES`.
-    code : int
-        Number that identifies the family in compiled samplers.
-    hyperparameters : tuple of str
-        Names of the parameters of the prior. The multinomial has a single name for its k ≥ 2 values.
-    any_sign : int
-        Number of leading hyperparameters that may have any sign; the others must be > 0.
-    parameter_range, record_range : tuple of float
-        Closed intervals for the entries of θ and of a record. An end at infinity, or at 0 for a rate, is excluded.
-    integer_records : bool
-        True if records are integers.
-    bounded_sensitivity : float or None
-        Sensitivity Δ under replacement if the support of a record is bounded; None if a release needs public bounds.
-    marginal : {"beta", "gamma", "normal", "student"}
-        Distribution of θ, or of each of its components, under the prior and the posterior.
-    draw : callable
-        Function of (rng, θ, n) that returns the records, shape (trials, n), or their sums if records are bounded.
-    regions : Regions or None
-        Moments of records in the regions outside and within bounds; None if they are not available.
-    is_vector : bool
-        True if θ and the statistic have k ≥ 2 components.
-    has_square : bool
-        True if the statistic is the sum of the records and the sum of their squares.
     """
 
     name: str
-    code: int
-    hyperparameters: tuple[str, ...]
-    any_sign: int
-    parameter_range: tuple[float, float]
-    record_range: tuple[float, float]
-    integer_records: bool
-    bounded_sensitivity: float | None
-    marginal: Literal["beta", "gamma", "normal", "student"]
+    code: int  # number that identifies the family in compiled samplers
+    hyperparameters: tuple[str, ...]  # names; the multinomial has a single name for its k ≥ 2 values
+    any_sign: int = 0  # number of leading hyperparameters that may have any sign; the others must be > 0
+    # closed intervals of the entries of θ and of a record, without ends at infinity, or at 0 for a rate
+    parameter_range: tuple[float, float] = (0.0, math.inf)
+    record_range: tuple[float, float] = (0.0, math.inf)
+    integer_records: bool = False
+    bounded_sensitivity: float | None = None  # Δ under replacement; None if a release needs public bounds
+    marginal: Literal[
+        "beta", "gamma", "normal", "student"
+    ]  # distribution of each component of θ given prior or records
     _draw_parameters: Callable[[np.random.Generator, Floats, int], Floats] = field(repr=False)
+    # (rng, θ, n) -> records, shape (trials, n), or their sums if records are bounded
     draw: Callable[[np.random.Generator, Floats, int], NDArray] = field(repr=False)
     _update: Callable[[Floats, Floats, int], Sequence[Floats]] = field(repr=False)
-    regions: Regions | None = field(default=None, repr=False)
-    is_vector: bool = False
-    has_square: bool = False
+    regions: Regions | None = field(default=None, repr=False)  # moments of records outside and within bounds
+    is_vector: bool = False  # True if θ and the statistic have k ≥ 2 components
+    has_square: bool = False  # True if the statistic is the sum of the records and the sum of their squares
 
     @property
     def is_truncated(self) -> bool:
@@ -211,12 +189,17 @@ class Family:
             raise ValueError(f"s must have shape (..., {d}), got {statistic.shape}; add the missing axis")
         return np.stack(np.broadcast_arrays(*self._update(hyperparameters, statistic, n)), axis=-1)
 
-    def sensitivity(self, bounds: Bounds | None = None, relation: Neighbouring = Neighbouring.REPLACE_ONE) -> float:
+    def sensitivity(
+        self,
+        bounds: Bounds | None = None,
+        relation: Neighbouring = Neighbouring.REPLACE_ONE,
+        outside: Literal["drop", "clamp"] = "drop",
+    ) -> float:
         """Return Δ, the largest ℓ₁ change of the released statistic between neighbouring data sets.
 
-        With bounds, a record in [a, b] contributes its value and any other contributes 0. Replacement changes the
-        contribution by at most the diameter of {0} ∪ [a, b], max(|a|, |b|, b − a); addition or removal changes the
-        statistic by at most max(|a|, |b|).
+        With bounds, a record in [a, b] contributes its value, and any other contributes 0 or the nearest bound.
+        Replacement changes the contribution by at most the diameter of its range, {0} ∪ [a, b] or [a, b]; addition or
+        removal changes the statistic by at most max(|a|, |b|).
 
         If the variance is unknown, a record contributes (z, z²) with z in [−1, 1]; see `ReleaseModel`. As |u| + |v| is
         the larger of |u + v| and |u − v|, replacement changes both by at most the width of the range of z + z², which
@@ -227,8 +210,32 @@ class Family:
         if checked is None:
             assert self.bounded_sensitivity is not None
             return self.bounded_sensitivity if replaced else self.record_range[1]
-        a, b = checked
         if self.has_square:
             return 2.25 if replaced else 2.0
-        largest = max(abs(a), abs(b))
-        return max(largest, b - a) if replaced else largest
+        a, b = checked
+        if not replaced:
+            return max(abs(a), abs(b))
+        return b - a if outside == "clamp" else max(b, 0.0) - min(a, 0.0)
+
+    def prior_distribution(self, prior: ArrayLike) -> stats.rv_continuous:
+        """Return the prior of a rate or mean θ as a frozen distribution of `scipy.stats`."""
+        first, second = self.validate_prior(prior)
+        if self.marginal == "normal":
+            return stats.norm(first, math.sqrt(second))
+        assert self.marginal == "gamma"
+        return stats.gamma(first, scale=1.0 / second)
+
+    def region_moments(self, theta: ArrayLike, bounds: Bounds) -> Moments:
+        """Return the probability of each region x < a, a ≤ x ≤ b, x > b, and the moments of a record in the region.
+
+        The sum of the records in a region has mean n·q·μ and variance n·q·Σ + n·q·(1 − q)·μ². The sums over two regions
+        have covariance −n·q_r·q_s·μ_r·μ_s, because the numbers of records per region are multinomial.
+
+        q, μ and Σ have shape theta.shape + (3,), for (lower, centre, upper). Their relative error is below 1e-10 if
+        q > 1e-250 (and θ < 1e5 for Poisson). Empty regions have q = 0.
+        """
+        if self.regions is None:
+            raise ValueError(f"family must have bounds, got {self.name}; use exponential, poisson or normal")
+        values, checked = self.validate_parameters(theta), self.validate_bounds(bounds)
+        assert checked is not None
+        return self.regions.moments(values, *checked)

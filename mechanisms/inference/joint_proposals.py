@@ -18,7 +18,6 @@ from scipy import special, stats
 
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import EXPONENTIAL, NORMAL
-from mechanisms.inference.family_distributions import prior_distribution
 from mechanisms.inference.records import Bounds, Floats
 from mechanisms.inference.release_model import ReleaseModel
 
@@ -79,7 +78,7 @@ def _cells(
         z_edges = np.linspace(-_REACH, _REACH, n_cells + 1) / np.sqrt(strength)
         z_probability = np.diff(special.ndtr(z_edges * np.sqrt(strength)))
     else:
-        n_cells, distribution = _CELLS, prior_distribution(entry, prior)
+        n_cells, distribution = _CELLS, entry.prior_distribution(prior)
         z_edges, z_probability = np.array([0.0, 1.0]), np.ones(1)
     least, most = special.ndtri(distribution.cdf(limits)).clip(-_REACH, _REACH)
     levels = np.linspace(least, most, n_cells + 1)

@@ -35,15 +35,14 @@ from mechanisms.inference.adaptive_grid import (
 )
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
-from mechanisms.inference.family_distributions import region_moments
 from mechanisms.inference.noisy_statistics import validate_noise_scale
+from mechanisms.inference.records import Floats
 from mechanisms.metadata import find_entry
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
 
 __all__ = ["MarginalPosterior", "log_normal_laplace", "marginal_posterior", "validate_marginal_prior"]
 
-Floats = NDArray[np.float64]
 
 _PRIOR_REACH = 700.0  # number of nats by which the prior density at the ends of the range is below its maximum
 _SMALLEST = -345.0  # log of the smallest θ (or 1 − θ); its square does not underflow
@@ -128,24 +127,13 @@ class MarginalPosterior(Posterior):
 
     The distribution function and its derivative are tabulated in a coordinate φ (log θ for Gamma priors, logit θ for
     Beta priors, θ for Normal priors), at separate points in each trial. Between points a cubic polynomial is used.
-
-    Parameters
-    ----------
-    family : str
-        Name of the family.
-    points : ndarray of float64, shape (trials, g)
-        Values of φ, ascending; ends of panels are listed twice, and short rows repeat their last point.
-    cdf_values, density : ndarray of float64, shape (trials, g)
-        Pr[φ' ≤ φ | y] and its derivative at these points.
-    means : ndarray of float64, shape (trials,)
-        Posterior means E[θ | y].
     """
 
     family: str
-    points: Floats = field(repr=False)
-    cdf_values: Floats = field(repr=False)
-    density: Floats = field(repr=False)
-    means: Floats = field(repr=False)
+    points: Floats = field(repr=False)  # φ, shape (trials, g), ascending; ends of panels twice, last points repeated
+    cdf_values: Floats = field(repr=False)  # Pr[φ' ≤ φ | y] at the points
+    density: Floats = field(repr=False)  # its derivative
+    means: Floats = field(repr=False)  # posterior means E[θ | y], shape (trials,)
 
     @property
     def grid(self) -> Floats:
@@ -297,6 +285,6 @@ def _statistic_moments(
 ) -> tuple[Floats, Floats]:
     if bounds is None:
         return n * theta, n * theta * special.expit(-phi)
-    q, mean, variance = region_moments(FAMILIES[family], theta, bounds)
+    q, mean, variance = FAMILIES[family].region_moments(theta, bounds)
     inside, outside = q[..., 1], q[..., 0] + q[..., 2]
     return n * inside * mean[..., 1], n * inside * (variance[..., 1] + outside * mean[..., 1] ** 2)

@@ -1,19 +1,28 @@
-"""Registry of the inference methods that the calibration study compares.
-
-Each method is documented in the module of the same name.
-"""
+"""Registry of inference methods; each entry holds the function that fits it, and its module documents the method."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from mechanisms.inference.data_augmentation import sample_data_augmentation
+from mechanisms.inference.drawn_posterior import DrawnPosterior
+from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.marginal import validate_marginal_prior
+from mechanisms.inference.gibbs import sample_gibbs
+from mechanisms.inference.gibbs_exact import sample_gibbs_exact
+from mechanisms.inference.marginal import marginal_posterior, validate_marginal_prior
+from mechanisms.inference.naive import conjugate_posterior, naive_statistics
+from mechanisms.inference.one_posterior_sample import one_posterior_sampling
+from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.inference.truncated_gibbs import RegionTable, region_table, sample_truncated_gibbs
 from mechanisms.metadata import Entry, Style, find_entry
+from mechanisms.protocols import Posterior
 
 __all__ = ["INFERENCE_METHODS", "InferenceMethod"]
 
@@ -26,12 +35,18 @@ def _validate_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
 class InferenceMethod(Entry):
     """Inference method for the parameter of an exponential family.
 
+    ``fit(rng, model, prior, y, **run)`` returns the posterior of θ given one release y of a `ReleaseModel`, shape (d,).
+    `marginal` and the conjugate methods also take many releases, shape (trials, d). Methods without a private release
+    take the exact statistic as y. Samplers return a `DrawnPosterior`, and take `n_chains`, `n_burn_in` and `n_draws`.
+
     If `is_approximate`, the method approximates the distribution of the statistic by a normal distribution. It then
     requires Laplace noise, drops records outside the bounds, and has a prior that is not restricted.
     """
 
+    fit: Callable[..., Any] = field(kw_only=True, repr=False)
     is_private: bool = field(default=True, kw_only=True)  # False if the method uses the records themselves
     is_approximate: bool = field(default=False, kw_only=True)
+    is_sampler: bool = field(default=False, kw_only=True)
     # each iteration draws all records, so that its time is proportional to n
     draws_records: bool = field(default=False, kw_only=True)
     validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(
@@ -44,12 +59,59 @@ class InferenceMethod(Entry):
         return plain or not self.is_approximate
 
 
+def _sampler(sample: Callable[..., Floats]) -> Callable[..., Posterior]:
+    return lambda rng, model, prior, y, **run: DrawnPosterior(sample(rng, model, prior, y, **run))
+
+
+def _gibbs(method: str) -> Callable[..., Posterior]:
+    """Return the fit of a Gibbs sampler of P4; the `table` of `tabulate_regions` may be given."""
+
+    def sample(
+        rng: np.random.Generator,
+        model: ReleaseModel,
+        prior: ArrayLike,
+        y: ArrayLike,
+        table: RegionTable | None = None,
+        **run: Any,
+    ) -> Floats:
+        known = prior, model.n, y, model.noise.scale
+        if model.bounds is None:
+            return sample_gibbs(rng, model.family, *known, **run)
+        return sample_truncated_gibbs(
+            rng, table or region_table(model.family, model.bounds), *known, method=method, **run
+        )
+
+    return _sampler(sample)
+
+
+def _marginal(rng: Any, model: ReleaseModel, prior: ArrayLike, y: ArrayLike, **run: Any) -> Posterior:
+    return marginal_posterior(model.family, prior, model.n, y, model.noise.scale, model.bounds)
+
+
+def _naive(within: bool) -> Callable[..., Posterior]:
+    def fit(rng: Any, model: ReleaseModel, prior: ArrayLike, y: ArrayLike, **run: Any) -> Posterior:
+        statistics = naive_statistics(model.family, y, model.n, model.bounds if within else None)
+        return conjugate_posterior(model.family, prior, model.n, statistics)
+
+    return fit
+
+
+def _one_posterior_sample(name: Literal["ops", "ops-likelihood"]) -> Callable[..., Posterior]:
+    def fit(rng: np.random.Generator, model: ReleaseModel, prior: ArrayLike, y: ArrayLike, **run: Any) -> Posterior:
+        mechanism = one_posterior_sampling(name, prior, model.n, model.sensitivity() / model.noise.scale)
+        return DrawnPosterior(mechanism.at(int(np.ravel(y)[0])).sample(rng, 1))
+
+    return fit
+
+
 INFERENCE_METHODS: dict[str, InferenceMethod] = {
     method.name: method
     for method in (
         InferenceMethod(
             "gibbs",
             "Gibbs sampler of P4 with joint draws of the regions and the full conditional of the sum.",
+            fit=_gibbs("gibbs"),
+            is_sampler=True,
             origin="paper",
             paper="P4",
             variant="corrected",
@@ -59,12 +121,16 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "gibbs-collapsed",
             "Gibbs sampler with a Metropolis move between modes.",
+            fit=_gibbs("gibbs-collapsed"),
+            is_sampler=True,
             is_approximate=True,
             style=Style("blue", "h"),
         ),
         InferenceMethod(
             "gibbs-published",
             "Algorithm 2 of P4 as printed.",
+            fit=_gibbs("gibbs-published"),
+            is_sampler=True,
             is_approximate=True,
             origin="paper",
             paper="P4",
@@ -73,6 +139,7 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "marginal",
             "Posterior with the statistic integrated out, by a normal approximation of its distribution.",
+            fit=_marginal,
             is_approximate=True,
             validate_prior=validate_marginal_prior,
             style=Style("purple", "D"),
@@ -80,16 +147,21 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "exact",
             "Exact posterior: a sum over counts, or the inverse of a transform of the sum of bounded records.",
+            fit=lambda rng, model, prior, y, **run: exact_posterior(model, prior, y),
             style=Style("purple", "d"),
         ),
         InferenceMethod(
             "gibbs-exact",
             "Gibbs sampler for noisy counts that draws integer counts.",
+            fit=_sampler(sample_gibbs_exact),
+            is_sampler=True,
             style=Style("green", "*"),
         ),
         InferenceMethod(
             "data-augmentation",
             "Metropolis-within-Gibbs draws of all records (Ju et al. 2022).",
+            fit=_sampler(sample_data_augmentation),
+            is_sampler=True,
             origin="baseline",
             draws_records=True,
             style=Style("sky", "P"),
@@ -97,6 +169,7 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "naive",
             "Conjugate posterior that ignores the noise; with bounds, it also uses the records outside them.",
+            fit=_naive(within=False),
             origin="baseline",
             paper="P4",
             style=Style("vermilion", "s"),
@@ -104,12 +177,14 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "naive-truncated",
             "Conjugate posterior that treats the noisy truncated sum as the sum of all records.",
+            fit=_naive(within=True),
             origin="baseline",
             style=Style("vermilion", "v"),
         ),
         InferenceMethod(
             "ops",
             "Draws of a tempered, truncated posterior, with a tempered prior (Foulds et al. 2016).",
+            fit=_one_posterior_sample("ops"),
             origin="baseline",
             paper="P4",
             style=Style("orange", "^"),
@@ -117,11 +192,13 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "ops-likelihood",
             "Draws of a truncated posterior with a tempered likelihood only.",
+            fit=_one_posterior_sample("ops-likelihood"),
             style=Style("orange", ">"),
         ),
         InferenceMethod(
             "non-private",
             "Not private: the posterior given the records.",
+            fit=lambda rng, model, prior, y, **run: conjugate_posterior(model.family, prior, model.n, y),
             origin="reference",
             is_private=False,
             style=Style("grey", "X"),

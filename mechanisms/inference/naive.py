@@ -25,20 +25,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from mechanisms.arguments import real_array, validate_integer
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
+from mechanisms.inference.records import Floats
 from mechanisms.metadata import find_entry
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
 
 __all__ = ["ConjugatePosterior", "conjugate_posterior", "naive_statistics"]
-
-Floats = NDArray[np.float64]
 
 
 def naive_statistics(
@@ -67,18 +66,10 @@ def naive_statistics(
 
 @dataclass(frozen=True, eq=False)
 class ConjugatePosterior(Posterior):
-    """Conjugate posterior of θ in each of many trials; build it with `conjugate_posterior`.
-
-    Parameters
-    ----------
-    family : str
-        Name of the family.
-    parameters : ndarray of float64, shape (trials, h)
-        Hyperparameters of the posterior, in the same order as in the prior.
-    """
+    """Conjugate posterior of θ in each of many trials; build it with `conjugate_posterior`."""
 
     family: str
-    parameters: Floats = field(repr=False)
+    parameters: Floats = field(repr=False)  # hyperparameters in the order of the prior, shape (trials, h)
 
     def mean(self) -> Floats:
         """Return the posterior mean of θ, shape (trials,), or (trials, k) for the multinomial."""

@@ -34,11 +34,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from mechanisms.arguments import real_array
 from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.records import Floats
 from mechanisms.jit import kernel
 from mechanisms.metadata import Entry, find_entry
 from mechanisms.privacy import Guarantee
@@ -47,7 +48,6 @@ from mechanisms.protocols import OutputDistribution
 
 __all__ = ["EDGE", "N_DRAWS", "OnePosteriorSampling", "TemperedDraws", "one_posterior_sampling", "quantile_among"]
 
-Floats = NDArray[np.float64]
 
 N_DRAWS = 100
 """Number of released draws, each with a hundredth of the privacy loss."""

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import real_array, validate_integer
-from mechanisms.inference.choice import choose_method, draw_posterior, rehearse, resolve
+from mechanisms.inference.choice import Choice, choose_method, fit_release, rehearse
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import NORMAL, Family
@@ -50,7 +50,6 @@ from mechanisms.metadata import find_entry
 from mechanisms.noise import NOISES, Noise, calibrated_noise
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
-from mechanisms.protocols import Posterior
 
 __all__ = ["posterior_from_release", "private_posterior"]
 
@@ -146,7 +145,8 @@ def posterior_from_release(
             "they are not percentages",
             stacklevel=2,
         )
-    return _infer(model, _prior(model, prior), release, Guarantee(epsilon), rng)
+    prior = _prior(model, prior)
+    return _infer(model, prior, release, choose_method(model, prior), Guarantee(epsilon), rng)
 
 
 def private_posterior(
@@ -248,7 +248,8 @@ def private_posterior(
             "category"
         )
     choice = choose_method(model, prior)
-    n_draws = 0 if choice.method == "exact" else rehearse(model, prior, choice)  # raises before the budget is spent
+    # Raises an error before the budget is spent.
+    n_draws = rehearse(model, prior, choice) if choice.entry.is_sampler else 0
     rng = np.random.default_rng(None if seed is None else [seed, 1])
     released = publish_sums(
         entry,
@@ -261,7 +262,7 @@ def private_posterior(
         before_release=before_release,
     )
     model = replace(model, noise=Noise("laplace", released.noise_scale))
-    return _infer(model, prior, released.noisy, released.guarantee, rng, n_draws)
+    return _infer(model, prior, released.noisy, choice, released.guarantee, rng, n_draws)
 
 
 def _unscaled(
@@ -317,20 +318,17 @@ def _infer(
     model: ReleaseModel,
     prior: ArrayLike,
     y: Floats,
+    choice: Choice,
     guarantee: Guarantee | None,
     rng: np.random.Generator | None,
     n_draws: int = 5_000,
 ) -> ReleasePosterior:
-    """Return the posterior given a release; `choose_method` selects the method that computes it."""
+    """Return the posterior given a release; that of records that are clamped, if their variance is unknown."""
     hyperparameters, release = model.validate_release(prior, y)
     release.flags.writeable = False
-    choice, exact = resolve(model, hyperparameters, release)
-    distribution: Posterior
-    if exact is not None:
-        distribution = exact
-    else:
-        generator = require_generator(rng, f"the sampler {choice.method}")
-        draws = draw_posterior(generator, model, hyperparameters, release, choice, n_draws=n_draws)
-        is_clamped = model.entry.has_square and model.outside == "clamp"
-        distribution = DrawnPosterior(model.released_moments(draws) if is_clamped else draws)
+    if choice.entry.is_sampler:
+        require_generator(rng, f"the sampler {choice.method}")
+    distribution = fit_release(rng, model, hyperparameters, release, choice, n_draws=n_draws)
+    if isinstance(distribution, DrawnPosterior) and model.entry.has_square and model.outside == "clamp":
+        distribution = DrawnPosterior(model.released_moments(distribution.draws))
     return ReleasePosterior(model, release, guarantee, choice, distribution)

@@ -44,27 +44,13 @@ _BITS = 32
 
 @dataclass(frozen=True, eq=False)
 class PublishedSums:
-    """Released sums with Laplace noise; all attributes are public.
+    """Released sums with Laplace noise; all attributes are public."""
 
-    Attributes
-    ----------
-    noisy : ndarray of float64, shape (d,)
-        Release y.
-    noise_scale : float
-        Scale b of the noise, an argument of the inference methods.
-    unit : float
-        Unit g, of which y is a multiple; 0 for a rehearsal.
-    guarantee : Guarantee or None
-        Guarantee of the release; None for a rehearsal.
-    rehearsal : bool
-        True if the noise was drawn from a seed, so that the release is not private.
-    """
-
-    noisy: NDArray[np.float64]
-    noise_scale: float
-    unit: float
-    guarantee: Guarantee | None = field(kw_only=True)
-    rehearsal: bool = field(kw_only=True)
+    noisy: NDArray[np.float64]  # release y, shape (d,)
+    noise_scale: float  # scale b of the noise, an argument of the inference methods
+    unit: float  # unit g, of which y is a multiple; 0 for a rehearsal
+    guarantee: Guarantee | None = field(kw_only=True)  # None for a rehearsal
+    rehearsal: bool = field(kw_only=True)  # True if the noise was drawn from a seed, so that nothing is private
 
 
 def publish_sums(
@@ -135,7 +121,7 @@ def publish_sums(
     # If the number of records is private, an error for empty data would reveal it.
     records, n = validate_data(data, family, n, int(validate_relation(relation) is Neighbouring.REPLACE_ONE))
     model = ReleaseModel(family.name, max(n, 1), Noise("laplace", 1.0), bounds, outside)
-    sensitivity = _sensitivity(model, relation)
+    sensitivity = model.sensitivity(relation)
     scale = laplace_scale(sensitivity, epsilon)
     if rehearsal_seed is not None:
         rng = np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0))
@@ -162,13 +148,6 @@ def validate_data(data: ArrayLike, family: Family, n: int | None, least: int = 1
     return records, len(records)
 
 
-def _sensitivity(model: ReleaseModel, relation: Neighbouring) -> float:
-    """Return the ℓ₁ sensitivity of the sums in real arithmetic."""
-    if validate_relation(relation) is Neighbouring.REPLACE_ONE:
-        return model.sensitivity()
-    return model.entry.sensitivity(model.bounds, relation)
-
-
 def _integer_sums(model: ReleaseModel, records: Floats, relation: Neighbouring, unit: float) -> tuple[list[int], int]:
     """Return the sums of rounded contributions and their ℓ₁ sensitivity, both as multiples of `unit`.
 
@@ -178,7 +157,7 @@ def _integer_sums(model: ReleaseModel, records: Floats, relation: Neighbouring, 
     if model.bounds is None:
         one = int(1 / unit)
         totals = [int(total) * one for total in np.atleast_1d(records.sum(axis=0)).tolist()]
-        return totals, one * int(_sensitivity(model, relation))
+        return totals, one * int(model.sensitivity(relation))
     quotients = [int(q) for q in np.rint(model.contributions(records) / unit).tolist()]
     ends = (-1.0, 1.0) if model.entry.has_square else model.bounds
     low, high = (int(np.rint(end / unit)) for end in ends)

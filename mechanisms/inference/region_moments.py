@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from mechanisms.inference.records import Floats
 from mechanisms.jit import kernel
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "poisson_regions",
 ]
 
-Floats = NDArray[np.float64]
 Moments = tuple[Floats, Floats, Floats]
 
 # 1/t − 1/(eᵗ − 1) = ½ − Σ_{k≥1} B₂ₖ·t^(2k−1)/(2k)!, Bernoulli numbers B₂ₖ; at t ≤ 1 the tenth term is below 1e-16.

@@ -31,11 +31,10 @@ from scipy import special, stats
 from mechanisms.arguments import real_array, validate_positive
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import Family
-from mechanisms.inference.family_distributions import prior_distribution
 from mechanisms.inference.records import Bounds, Floats
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
-from mechanisms.privacy import Guarantee, RenyiGuarantee
+from mechanisms.privacy import Guarantee, Neighbouring, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_size
 
 __all__ = ["ReleaseModel"]
@@ -168,21 +167,16 @@ class ReleaseModel:
         least, most = ([low, 0.0], [high, 1.0]) if self.entry.has_square else ([low], [high])
         return self.n * np.array(least), self.n * np.array(most)
 
-    def sensitivity(self) -> float:
-        """Return the sensitivity Δ of the sum to replacement of one record, in ℓ₁, or in ℓ₂ for Gaussian noise.
+    def sensitivity(self, relation: Neighbouring = Neighbouring.REPLACE_ONE) -> float:
+        """Return the sensitivity Δ of the statistic in ℓ₁, see `Family.sensitivity`, or in ℓ₂ for Gaussian noise.
 
-        A scalar sum changes by at most the width of `contribution_range`. For the multinomial, one count increases by 1
-        and another decreases by 1, so that Δ is 2 in ℓ₁ and √2 in ℓ₂. For (z, z²), Δ is 9/4 in ℓ₁, see
-        `Family.sensitivity`, and 2 in ℓ₂, as the largest squared change at |z − z'| = d, which is d² + d²(2 − d)²,
-        increases with d.
+        In ℓ₂, replacement changes a vector of counts by √2. It changes (z, z²) by 2, as the largest squared change at
+        |z − z'| = d, which is d² + d²(2 − d)², increases with d.
         """
-        is_gaussian = not self.noise.is_pure
-        if self.entry.is_vector:
-            return math.sqrt(2.0) if is_gaussian else 2.0
-        low, high = self.contribution_range()
-        if not self.entry.has_square:
-            return high - low
-        return 2.0 if is_gaussian else self.entry.sensitivity(self.bounds)
+        has_several = self.entry.is_vector or self.entry.has_square
+        if has_several and not self.noise.is_pure and relation is Neighbouring.REPLACE_ONE:
+            return math.sqrt(2.0) if self.entry.is_vector else 2.0
+        return self.entry.sensitivity(self.bounds, relation, self.outside)
 
     def guarantee(self) -> Guarantee | Callable[[float], RenyiGuarantee]:
         """Return the guarantee of the release under replace-one with n public; see `Noise.guarantee`."""
@@ -381,7 +375,7 @@ class ReleaseModel:
         """
         lower, upper = self.parameter_limits()
         if not self.entry.has_square:
-            low, high = prior_distribution(self.entry, prior).cdf([lower[0], upper[0]])
+            low, high = self.entry.prior_distribution(prior).cdf([lower[0], upper[0]])
             return float(high - low)
         mean, strength, shape, scale = self.entry.validate_prior(prior)
         variance = stats.invgamma(shape, scale=scale).ppf((np.arange(_LEVELS) + 0.5) / _LEVELS)

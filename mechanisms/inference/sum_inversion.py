@@ -49,6 +49,7 @@ _WINDOW = 46.0  # nats below the maximum, where a density is negligible
 _RESOLVED = 40.0  # largest product of frequency and width that the nodes resolve
 _LARGEST_NODES = 1 << 21  # largest number of steps of a line integral
 _TOLERANCE = 1e-6  # largest omitted part of a line integral, relative to the likelihood
+_FIRST_CUT, _CUTS = 8.0, 20  # smallest product of a cut-off frequency and the width, and number of cut-offs
 _GAUSSIAN_REACH = 9.5  # scales of Gaussian noise, or their inverses, beyond which it is negligible
 
 
@@ -64,7 +65,7 @@ _LENGTH, _COEFFICIENTS = _error_function_table(48)
 
 
 def log_likelihood(model: ReleaseModel, theta: Floats, y: float) -> tuple[Floats, Floats]:
-    """Return ln p(y | θ) up to a constant, and a bound on its error from omitted frequencies, both of shape (m,)."""
+    """Return ln p(y | θ) up to a constant, and a bound on its error, both of shape (m,)."""
     assert model.bounds is not None
     a, b = map(float, model.bounds)
     theta = np.ascontiguousarray(theta, dtype=np.float64)
@@ -297,7 +298,7 @@ def _noise_transform(power, is_lattice, scale, rest, slope, t):
     """Return the transform of the noise density at slope + it, relative to its value or bound at t = 0.
 
     For Gaussian noise the factor e^{slope²·scale²/2} is omitted. At integers, y = m + `rest` with integer m, and the
-    factor e^{−λm} is omitted.
+    factor e^{−λm} and the largest term are omitted.
     """
     if power == 2:
         if not is_lattice:
@@ -305,9 +306,11 @@ def _noise_transform(power, is_lattice, scale, rest, slope, t):
                 math.cos(scale * scale * slope * t), math.sin(scale * scale * slope * t)
             )
         found, centre = 0.0 + 0.0j, rest - slope * scale * scale
+        least = abs(math.floor(centre + 0.5) - centre) / scale
         s = math.floor(centre - _GAUSSIAN_REACH * scale) - 1.0
         while s <= centre + _GAUSSIAN_REACH * scale + 1.0:
-            found += math.exp(-0.5 * ((s - centre) / scale) ** 2) * complex(math.cos(t * s), -math.sin(t * s))
+            z = abs(s - centre) / scale
+            found += math.exp(-0.5 * (z - least) * (z + least)) * complex(math.cos(t * s), -math.sin(t * s))
             s += 1.0
         return found
     rate = 1.0 / scale
@@ -326,7 +329,7 @@ def _period(record, n, origin, slope, now, sd, low, high, variance, x, weight):
     reach = 0.0
     for side in (-1.0, 1.0):
         shortest = -low if side < 0.0 else high
-        for k in (0.25, 1.0, 3.0, 8.0):
+        for k in (0.004, 0.015, 0.06, 0.25, 1.0, 3.0, 8.0):
             step = side * k / sd
             further = _tilt(record, slope + step, origin, x, weight)[1]
             rise = n * (further - now) + variance * step * (slope + 0.5 * step)
@@ -363,7 +366,9 @@ def _log_likelihood(record, n, y, power, scale, x, weight):
     if is_lattice and power == 1:
         log_scale -= min(rest, 1.0 - rest) * rate
     elif is_lattice:
-        log_scale -= slope * rest
+        # The largest term is at k; the density at the integer next to y is a constant.
+        k, next_to_y = math.floor(rest - slope * gaussian + 0.5), math.floor(rest + 0.5)
+        log_scale = n * now - slope * k - 0.5 * (next_to_y - k) * (2.0 * rest - next_to_y - k) / gaussian
     peels = power == 1 and not is_integer and (n <= 12 or n * math.log(max(p_first + p_second, 1e-300)) > -44.0)
     log_peeled = log_other = -math.inf
     if peels:
@@ -386,12 +391,14 @@ def _log_likelihood(record, n, y, power, scale, x, weight):
     else:
         reach += 36.0 / gap
     _tilt(record, slope, origin, x, weight)
-    integral, error = _line_integral(
+    integral, error, gross = _line_integral(
         record, n, origin, slope, now, variance, (p_first, p_second), size, power, is_lattice, scale, rest, peels,
         reach, known, x, weight,
     )  # fmt: skip
-    total = max(known + integral, 1e-300)
-    return log_scale + math.log(total), (error + 1e-15) / total
+    # If the noise hardly explains the distance of y from all likely sums, the integral cancels down to its rounding.
+    rounding = 1e-15 * max(known, gross)
+    total = max(known + integral, rounding)
+    return log_scale + math.log(total), (error + rounding) / total
 
 
 @kernel
@@ -483,7 +490,7 @@ def _line_integral(
     record, n, origin, slope, log_total, variance, atoms, size, power, is_lattice, scale, rest, peels, reach, known, x,
     weight,
 ):  # fmt: skip
-    """Return 1/(2π) of the line integral relative to its factor at t = 0, and a bound on its omitted part."""
+    """Return 1/(2π) of the line integral relative to its factor at t = 0, its error, and that of its modulus."""
     kind, theta, a, b, first, second, _, _ = record
     steps = _LARGEST_NODES
     h = 2.0 * math.pi / reach
@@ -498,7 +505,11 @@ def _line_integral(
         low, high, mode = _window(kind, theta, slope, a, b)
         width = high - low
         highest = 2.0 * math.exp(_log_density(kind, theta, mode) + slope * (mode - origin) - log_total)
-    total, omitted, t, j = 0.0, 0.0, 0.0, 0
+    total, gross, omitted, t, j = 0.0, 0.0, 0.0, 0.0, 0
+    unit = h / (2.0 * math.pi)
+    # Integrals with smooth cut-offs at frequencies 2^k·_FIRST_CUT/width: that of the next one shows their errors.
+    spin, turns, following = np.empty(x.size, np.complex128), np.exp(1j * h * (x - origin)), 0
+    filtered, level, cut = np.zeros(_CUTS), 0, _FIRST_CUT / width if width > 0.0 else math.inf
     while j < steps:
         t = j * h
         base = atoms[0] * complex(math.cos(t * (first - origin)), math.sin(t * (first - origin)))
@@ -511,17 +522,22 @@ def _line_integral(
                 inner = inner * turn + weight[i]
             inner *= complex(math.cos(t * (x[0] - origin)), math.sin(t * (x[0] - origin)))
         elif t * width < _RESOLVED:
+            if j != following or j % 64 == 0:
+                for i in range(size):
+                    spin[i] = complex(math.cos(t * (x[i] - origin)), math.sin(t * (x[i] - origin)))
             for i in range(size):
-                inner += weight[i] * complex(math.cos(t * (x[i] - origin)), math.sin(t * (x[i] - origin)))
+                inner += weight[i] * spin[i]
+                spin[i] *= turns[i]
+            following = j + 1
         else:
             inner = _interval_transform(kind, theta, slope, origin, log_total, a, b, t)
         phi = base + inner
         modulus = abs(phi)
         if not peels and modulus < negligible:
             if power == 2 and not is_lattice and t * scale > _GAUSSIAN_REACH:
-                return h / (2.0 * math.pi) * total, 0.0
+                return unit * total, 0.0, unit * gross
             if kind != POISSON and share + highest / t < negligible:
-                return h / (2.0 * math.pi) * total, 0.0
+                return unit * total, 0.0, unit * gross
             j += max(1, int(min((negligible - modulus) / (sd * h), 1e9))) if sd > 0.0 else steps
             continue
         term = np.exp(n * np.log(phi)) if modulus > 0.0 else 0.0 + 0.0j
@@ -533,10 +549,21 @@ def _line_integral(
             elif n == 1:
                 term = 0.0 + 0.0j
         noise = _noise_transform(power, is_lattice, scale, rest, slope, t)
-        total += (1.0 if j == 0 else 2.0) * (term * noise).real
+        term *= noise if j == 0 else 2.0 * noise
+        total += term.real
+        gross += abs(term)
+        while kind != POISSON and t >= cut and level < _CUTS:
+            change = unit * abs(filtered[level] - filtered[level - 1])
+            if level > 0 and change <= _TOLERANCE * (known + unit * abs(filtered[level])):
+                return unit * filtered[level], change, unit * gross
+            level, cut = level + 1, 2.0 * cut
+        power_of_share = (t / cut) ** 8
+        for k in range(level, _CUTS):
+            filtered[k] += term.real * (math.exp(-36.0 * power_of_share) if power_of_share > 1e-17 else 1.0)
+            power_of_share /= 256.0
         if j % 16 == 15:
             if power == 2 and not is_lattice and t * scale > _GAUSSIAN_REACH:
-                return h / (2.0 * math.pi) * total, 0.0
+                return unit * total, 0.0, unit * gross
             if kind != POISSON:
                 bound = share + highest / t
                 modulus = math.exp(n * math.log(bound))
@@ -544,10 +571,10 @@ def _line_integral(
                     modulus = math.exp((n - 2.0) * math.log(bound)) * 0.5 * n * (n - 1.0) * (highest / t) ** 2
                     modulus = min(modulus, math.exp(n * math.log(bound)))
                 omitted = modulus * abs(noise) * t / math.pi
-                if omitted <= _TOLERANCE * (known + h / (2.0 * math.pi) * total):
-                    return h / (2.0 * math.pi) * total, omitted
+                if omitted <= _TOLERANCE * (known + unit * total):
+                    return unit * total, omitted, unit * gross
         j += 1
-    return h / (2.0 * math.pi) * total, omitted
+    return unit * total, omitted, unit * gross
 
 
 @kernel

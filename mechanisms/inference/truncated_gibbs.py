@@ -16,8 +16,8 @@ P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponent
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,14 +25,13 @@ from scipy.interpolate import CubicSpline
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
-from mechanisms.inference.family_distributions import region_moments
 from mechanisms.inference.gibbs import validate_run, validate_statistics
 from mechanisms.inference.gibbs_kernels import run_truncated, run_truncated_published
 from mechanisms.inference.noisy_statistics import validate_noise_scale
 from mechanisms.metadata import Entry, find_entry
 from mechanisms.privacy_parameters import validate_size
 
-__all__ = ["RegionTable", "sample_truncated_gibbs", "tabulate_regions"]
+__all__ = ["RegionTable", "region_table", "sample_truncated_gibbs", "tabulate_regions"]
 
 _MAX_CELLS = 1 << 17
 
@@ -77,7 +76,7 @@ def tabulate_regions(family: Family | str, bounds: tuple[float, float]) -> Regio
         )
     u = low + regions.step * np.arange(n_cells + 1, dtype=np.float64)
     mean_unit, variance_unit = regions.mean_unit(u), regions.variance_unit(u)
-    q, mean, variance = region_moments(family, regions.parameter(u), checked)
+    q, mean, variance = family.region_moments(regions.parameter(u), checked)
     share = q * mean
     moments = (
         share[:, 1] / mean_unit,
@@ -88,6 +87,10 @@ def tabulate_regions(family: Family | str, bounds: tuple[float, float]) -> Regio
     coefficients = np.ascontiguousarray(splines.c[::-1].transpose(1, 2, 0))
     coefficients.flags.writeable = False
     return RegionTable(family.name, checked, low, 1.0 / regions.step, coefficients)
+
+
+region_table = lru_cache(maxsize=8)(tabulate_regions)
+"""`tabulate_regions` for bounds that many trials share."""
 
 
 def sample_truncated_gibbs(
@@ -145,7 +148,9 @@ def sample_truncated_gibbs(
     modes have the correct weights. It is a Metropolis–Hastings step on (θ, ŝ, r, σ²) for the target given by the prior
     and the normal approximation.
     """
-    run = find_entry(_RUNS, method if isinstance(method, str) else method.name, "method")
+    name = method if isinstance(method, str) else method.name
+    if name not in _JUMPS:
+        raise ValueError(f"method must be one of {', '.join(_JUMPS)}, got {name!r}; choose one of them")
     family = FAMILIES[table.family]
     assert family.regions is not None
     hyperparameters = np.array(family.validate_prior(prior))
@@ -156,7 +161,13 @@ def sample_truncated_gibbs(
     if family.regions.starts_inside:  # a vague prior can draw rates so small that the variance 1/θ² overflows
         starts = np.maximum(starts, family.regions.parameter(np.array(table.origin)))
     draws = np.empty((n_chains, n_draws))
-    failed = run(rng, table, starts, hyperparameters, n, noisy, scale, n_burn_in, draws)
+    known, jumps = (starts, hyperparameters, n, noisy, scale), _JUMPS[name]
+    grid = n * family.record_range[0], (table.origin, table.steps_per_unit, table.coefficients)
+    if jumps is None:
+        failed = run_truncated_published(rng, family.code, *known, *grid, n_burn_in, draws)
+    else:
+        centre = n * min(table.bounds[0], 0.0), n * max(table.bounds[1], 0.0)
+        failed = run_truncated(rng, family.code, jumps, *known, *centre, *grid, n_burn_in, draws)
     if failed >= 0:
         raise ValueError(
             f"no truncated normal draw was accepted within the maximum number of attempts at iteration {failed} with "
@@ -167,49 +178,5 @@ def sample_truncated_gibbs(
     return draws
 
 
-def _run_corrected(jumps: bool) -> Callable[..., int]:
-    def run(
-        rng: np.random.Generator,
-        table: RegionTable,
-        starts: NDArray[np.float64],
-        prior: NDArray[np.float64],
-        n: int,
-        noisy: float,
-        scale: float,
-        n_burn_in: int,
-        draws: NDArray[np.float64],
-    ) -> int:
-        family, (a, b) = FAMILIES[table.family], table.bounds
-        low, high, least_total = n * min(a, 0.0), n * max(b, 0.0), n * family.record_range[0]
-        limits = low, high, least_total, _grid(table)
-        return run_truncated(rng, family.code, jumps, starts, prior, n, noisy, scale, *limits, n_burn_in, draws)
-
-    return run
-
-
-def _run_published(
-    rng: np.random.Generator,
-    table: RegionTable,
-    starts: NDArray[np.float64],
-    prior: NDArray[np.float64],
-    n: int,
-    noisy: float,
-    scale: float,
-    n_burn_in: int,
-    draws: NDArray[np.float64],
-) -> int:
-    family = FAMILIES[table.family]
-    limits = n * family.record_range[0], _grid(table)
-    return run_truncated_published(rng, family.code, starts, prior, n, noisy, scale, *limits, n_burn_in, draws)
-
-
-_RUNS: dict[str, Callable[..., int]] = {
-    "gibbs": _run_corrected(jumps=False),
-    "gibbs-collapsed": _run_corrected(jumps=True),
-    "gibbs-published": _run_published,
-}
-
-
-def _grid(table: RegionTable) -> tuple[float, float, NDArray[np.float64]]:
-    """Return the arguments of the kernels that describe the table: `origin`, `steps_per_unit` and `coefficients`."""
-    return table.origin, table.steps_per_unit, table.coefficients
+_JUMPS = {"gibbs": False, "gibbs-collapsed": True, "gibbs-published": None}
+"""True if a joint move follows each iteration; None for the algorithm as printed."""

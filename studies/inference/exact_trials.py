@@ -17,19 +17,16 @@ inference", ICML 2023: the test of joint coverage (TARP).
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mechanisms.inference.chain_diagnostics import diagnose_chains
-from mechanisms.inference.data_augmentation import sample_data_augmentation
+from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import exact_posterior
-from mechanisms.inference.gibbs import sample_gibbs
-from mechanisms.inference.gibbs_exact import sample_gibbs_exact
-from mechanisms.inference.marginal import marginal_posterior
+from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.inference.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
 from mechanisms.noise import Noise, calibrated_noise
 from pipeline import Method, Streams
 from studies.inference.noisy_trials import N_RANKED, Array
@@ -52,8 +49,6 @@ models of counts. Distances to it are computed in every 5th trial only, because 
 
 LARGEST_AUGMENTED = {"calibration": 100, "edge": 1_000}
 """Largest number of records for data augmentation."""
-
-_table = lru_cache(maxsize=8)(tabulate_regions)
 
 
 @dataclass(frozen=True)
@@ -175,18 +170,18 @@ class Chains:
         return bool(np.all(self.rhat < LARGEST_RHAT) and np.all(self.ess >= ENOUGH_DRAWS))
 
 
-def _run_chains(sample: Callable[..., Array], thinning: int) -> Array:
+def _run_chains(sample: Callable[..., DrawnPosterior], thinning: int) -> Array:
     """Return every `thinning`-th draw of new chains, shape (chains, draws, p)."""
-    draws = sample(n_chains=N_CHAINS, n_burn_in=N_BURN_IN * thinning, n_draws=N_DRAWS * thinning)
+    draws = sample(n_chains=N_CHAINS, n_burn_in=N_BURN_IN * thinning, n_draws=N_DRAWS * thinning).draws
     return draws.reshape(N_CHAINS, N_DRAWS * thinning, -1)[:, thinning - 1 :: thinning]
 
 
-def lengthen_chains(sample: Callable[..., Array], chains: Chains) -> Chains:
+def lengthen_chains(sample: Callable[..., DrawnPosterior], chains: Chains) -> Chains:
     """Return the given chains if they suffice, and otherwise new chains with more iterations.
 
     The number of iterations is what the effective sample size of the last chains requires (Talts et al. 2018, Algorithm
     2), up to `LONGEST` times the number of the first chains. The chains of that length may not suffice either. `sample`
-    is a function of `n_chains`, `n_burn_in` and `n_draws` that returns draws, shape (chains, draws[, p]).
+    is a function of `n_chains`, `n_burn_in` and `n_draws`.
     """
     while not chains.suffice and chains.thinning < LONGEST:
         needed = math.ceil(_AIM * chains.thinning / max(chains.ess.min(), 1.0))
@@ -196,18 +191,17 @@ def lengthen_chains(sample: Callable[..., Array], chains: Chains) -> Chains:
     return chains
 
 
-def _sampled(
-    name: str, prepare: Callable[[Releases, int, np.random.Generator], Callable[..., Array]], note: str, version: int
-) -> Method:
-    """Return a method that samples the posterior of each trial with the function that `prepare` returns.
-
-    A failure affects its trial only.
-    """
+def _sampled(name: str, version: int) -> Method:
+    """Return a method that samples the posterior of each trial; a failure affects its trial only."""
+    method = INFERENCE_METHODS[name]
 
     def evaluate(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         n_trials, p = releases.theta.shape
         first, errors = np.zeros((n_trials, N_CHAINS, N_DRAWS, p)), [""] * n_trials  # zeros in failed trials
-        samplers = [prepare(releases, i, rng) for i, rng in enumerate(streams.generators())]
+        samplers = [
+            partial(method.fit, rng, releases.model, releases.prior, y)
+            for rng, y in zip(streams.generators(), releases.noisy, strict=True)
+        ]
         for i, sample in enumerate(samplers):
             try:
                 first[i] = _run_chains(sample, 1)
@@ -227,7 +221,7 @@ def _sampled(
             found[measure] = np.stack([getattr(one, measure) for one in chains]).reshape(found[measure].shape)
         return {**found, "thinning": np.array([float(one.thinning) for one in chains]), "error": np.array(errors)}
 
-    return Method(name, evaluate, version=version, note=note)
+    return Method(name, evaluate, version=version, note=method.note)
 
 
 def _exact(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
@@ -238,39 +232,15 @@ def _exact(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> 
 
 
 def _marginal(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    model = releases.model
-    posterior = marginal_posterior(
-        model.family, releases.prior, model.n, releases.noisy, model.noise.scale, model.bounds
-    )
+    posterior = INFERENCE_METHODS["marginal"].fit(None, releases.model, releases.prior, releases.noisy)
     uniforms = np.stack([rng.random(N_CHAINS * N_DRAWS) for rng in streams.generators()])
     draws = posterior.from_uniforms(uniforms)
     return summarise_draws(releases, draws[..., None], posterior.cdf(releases.theta[:, 0])[:, None])
 
 
-def _gibbs(releases: Releases, i: int, rng: np.random.Generator) -> Callable[..., Array]:
-    model = releases.model
-    noisy, scale = releases.noisy[i], model.noise.scale
-    if model.bounds is None:
-        return partial(sample_gibbs, rng, model.family, releases.prior, model.n, noisy, scale)
-    table = _table(model.family, model.bounds)
-    return partial(sample_truncated_gibbs, rng, table, releases.prior, model.n, noisy, scale, method="gibbs-collapsed")
-
-
-def _exact_model(sample: Callable[..., Array]) -> Callable[[Releases, int, np.random.Generator], Callable[..., Array]]:
-    """Return the argument `draw` of `_sampled` for a sampler that takes a release model."""
-    return lambda releases, i, rng: partial(sample, rng, releases.model, releases.prior, releases.noisy[i])
-
-
-EXACT = Method("exact", _exact, version=2, note="Exact posterior: a mixture over all counts.")
-GIBBS_EXACT = _sampled(
-    "gibbs-exact", _exact_model(sample_gibbs_exact), "Gibbs sampler with integer draws of the counts.", version=4
-)
-AUGMENTATION = _sampled(
-    "data-augmentation",
-    _exact_model(sample_data_augmentation),
-    "Metropolis-within-Gibbs draws of all records (Ju et al. 2022), with joint updates of unbounded records.",
-    version=4,
-)
-GIBBS = _sampled("gibbs", _gibbs, "Algorithm 1 of P4, with normal approximations of the counts.", version=3)
-COLLAPSED = _sampled("gibbs-collapsed", _gibbs, "Algorithm 2 of P4 with a Metropolis move between modes.", version=3)
-MARGINAL = Method("marginal", _marginal, version=2, note="The posterior with a normal approximation integrated out.")
+EXACT = Method("exact", _exact, version=2, note=INFERENCE_METHODS["exact"].note)
+GIBBS_EXACT = _sampled("gibbs-exact", version=4)
+AUGMENTATION = _sampled("data-augmentation", version=4)
+GIBBS = _sampled("gibbs", version=3)
+COLLAPSED = _sampled("gibbs-collapsed", version=3)
+MARGINAL = Method("marginal", _marginal, version=2, note=INFERENCE_METHODS["marginal"].note)

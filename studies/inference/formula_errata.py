@@ -7,7 +7,6 @@ from typing import Any
 from scipy import integrate, stats
 
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family_distributions import region_moments
 from pipeline import Erratum
 
 _RATE, _BOUNDS, _N = 4.0, (0.00633, 0.9222), 1_000
@@ -16,7 +15,7 @@ _RECORDS = f"{_N:,} exponential records of rate {_RATE:g}, bounds {_BOUNDS[0]} a
 
 def shared_regions(summaries: Mapping[str, Any]) -> str:
     """Compute the covariance between the sums of the records in two regions."""
-    share, mean, variance = region_moments(FAMILIES["exponential"], _RATE, _BOUNDS)
+    share, mean, variance = FAMILIES["exponential"].region_moments(_RATE, _BOUNDS)
     own = _N * (share * variance + share * (1 - share) * mean**2)
     cross = -_N * share[1] * share[2] * mean[1] * mean[2]
     return (
@@ -27,7 +26,7 @@ def shared_regions(summaries: Mapping[str, Any]) -> str:
 
 def random_sum(summaries: Mapping[str, Any]) -> str:
     """Compute the mean of the sum of the records that lie within bounds."""
-    share, mean, _ = (float(each[1]) for each in region_moments(FAMILIES["exponential"], _RATE, _BOUNDS))
+    share, mean, _ = (float(each[1]) for each in FAMILIES["exponential"].region_moments(_RATE, _BOUNDS))
     inside, _ = integrate.quad(lambda x: x * _RATE * math.exp(-_RATE * x), *_BOUNDS)
     return (
         f"{_RECORDS}: expected sum of those inside {_N * inside:.2f} by quadrature, "

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.gibbs import sample_gibbs
+from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
-from mechanisms.inference.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.noise import Noise
 from mechanisms.privacy_parameters import validate_size
 from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, verdict
 from studies.claims import Stored, Summaries
@@ -36,12 +37,9 @@ def _trace(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
     cell = data["cell"]
     (rng,) = streams.generators()
     n_chains, n_draws = len(cell["start"]), len(cell["iteration"])
-    known = (cell["prior"], cell["n"], data["noisy"], data["scale"])
-    if cell.get("bounds") is None:
-        theta = sample_gibbs(rng, cell["family"], *known, n_chains=n_chains, n_burn_in=0, n_draws=n_draws)
-    else:
-        table = tabulate_regions(cell["family"], cell["bounds"])
-        theta = sample_truncated_gibbs(rng, table, *known, n_chains=n_chains, n_burn_in=0, n_draws=n_draws)
+    model = ReleaseModel(cell["family"], cell["n"], Noise("laplace", data["scale"]), cell.get("bounds"))
+    run = {"n_chains": n_chains, "n_burn_in": 0, "n_draws": n_draws}
+    theta = INFERENCE_METHODS["gibbs"].fit(rng, model, cell["prior"], data["noisy"], **run).draws
     return {"theta": theta, "truth": data["theta"]}
 
 

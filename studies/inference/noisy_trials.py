@@ -4,27 +4,22 @@ A block of trials is simulated once for all methods. Each method returns the sam
 posterior quantile of the true parameter. The methods are documented in `mechanisms.inference`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.inference.binomial_mixture import binomial_mixture
-from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.gibbs import sample_gibbs
-from mechanisms.inference.gibbs_exact import sample_gibbs_exact
-from mechanisms.inference.marginal import marginal_posterior
+from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.mmd import mmd2
-from mechanisms.inference.naive import ConjugatePosterior, conjugate_posterior, naive_statistics
+from mechanisms.inference.naive import ConjugatePosterior
 from mechanisms.inference.noisy_statistics import laplace_scale
 from mechanisms.inference.one_posterior_sample import N_DRAWS as OPS_DRAWS
 from mechanisms.inference.one_posterior_sample import one_posterior_sampling, quantile_among
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.inference.truncated_gibbs import RegionTable, sample_truncated_gibbs, tabulate_regions
+from mechanisms.inference.truncated_gibbs import RegionTable, region_table
 from mechanisms.noise import Noise
 from pipeline import Method, Streams
 
@@ -147,9 +142,25 @@ def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None)
     return found if d > 1 else {name: value[:, 0] for name, value in found.items()}
 
 
-def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str, is_private: bool = True) -> Method:
+def _release_model(trials: Trials, i: int) -> ReleaseModel:
+    bounds = None if trials.bounds is None else tuple(trials.bounds[i].tolist())
+    return ReleaseModel(trials.family, trials.n, Noise("laplace", trials.noise_scale[i]), bounds)
+
+
+def _groups(trials: Trials) -> Iterator[tuple[slice, ReleaseModel]]:
+    """Return the slices of trials that share a release model, with their models."""
+    size = 1 if trials.own_bounds else len(trials.theta)
+    for start in range(0, len(trials.theta), size):
+        yield slice(start, start + size), _release_model(trials, start)
+
+
+def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str = "", is_private: bool = True) -> Method:
+    method = INFERENCE_METHODS[name]
+
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        posterior = conjugate_posterior(trials.family, trials.prior, trials.n, statistics(trials))
+        y = statistics(trials)
+        fitted = [method.fit(None, model, trials.prior, y[some]) for some, model in _groups(trials)]
+        posterior = ConjugatePosterior(trials.family, np.concatenate([one.parameters for one in fitted]))
         d = trials.theta.shape[1]
         draws = [
             ConjugatePosterior(trials.family, posterior.parameters[i : i + 1]).sample(rng, N_DRAWS)
@@ -158,34 +169,30 @@ def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str, is_p
         quantile = posterior.cdf(trials.theta if d > 1 else trials.theta[:, 0])
         return summarise_draws(trials, np.reshape(draws, (len(draws), 1, N_DRAWS, d)), quantile.reshape(len(draws), d))
 
-    return Method(name, evaluate, note=note, is_private=is_private)
+    return Method(name, evaluate, note=note or method.note, is_private=is_private)
 
 
-def _project(noisy: Callable[[Trials], Array], within: bool) -> Callable[[Trials], Array]:
-    """Return a function that projects noisy statistics to the range of statistics that data sets can have."""
-
-    def project(trials: Trials) -> Array:
-        if trials.bounds is None or not within:
-            return naive_statistics(trials.family, noisy(trials), trials.n)
-        rows = zip(noisy(trials), trials.bounds.tolist(), strict=True)
-        return np.concatenate([naive_statistics(trials.family, y[None], trials.n, tuple(own)) for y, own in rows])
-
-    return project
+def _own_table(trials: Trials, i: int) -> RegionTable:
+    """Return the table of moments for bounds that are multiples of 1/θ: the shifted table of θ = 1."""
+    assert trials.bounds is not None
+    low, high = trials.bounds[i].tolist()
+    theta = trials.theta[i, 0]
+    unit = region_table("exponential", (round(low * theta, 12), round(high * theta, 12)))
+    return replace(unit, bounds=(low, high), origin=unit.origin + float(np.log(theta)))
 
 
-def _sampled(
-    name: str, draw: Callable[[Trials, int, np.random.Generator], Array], note: str, version: int = 1
-) -> Method:
-    """Return a method that calls `draw` for each trial; it returns draws of shape (chains, draws[, k]).
-
-    A failure affects its trial only.
-    """
+def _sampled(name: str, version: int = 1, n_burn_in: int = N_BURN_IN, n_draws: int = N_DRAWS) -> Method:
+    """Return a method that samples the posterior of each trial; a failure affects its trial only."""
+    method = INFERENCE_METHODS[name]
 
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         rows, errors = [], []
         for i, rng in enumerate(streams.generators()):
+            run: dict[str, Any] = {"n_chains": N_CHAINS, "n_burn_in": n_burn_in, "n_draws": n_draws}
+            if trials.own_bounds and not method.draws_records:
+                run["table"] = _own_table(trials, i)
             try:
-                rows.append(draw(trials, i, rng))
+                rows.append(method.fit(rng, _release_model(trials, i), trials.prior, trials.noisy[i], **run).draws)
                 errors.append("")
             except ValueError as error:
                 rows.append(np.stack([trials.reference[i]] * N_CHAINS))  # a placeholder, which the pipeline discards
@@ -193,176 +200,75 @@ def _sampled(
         draws = np.stack([row.reshape(*row.shape[:2], -1) for row in rows])
         return {**summarise_draws(trials, draws), "error": np.array(errors)}
 
-    return Method(name, evaluate, version=version, note=note)
-
-
-def _draw_gibbs(trials: Trials, i: int, rng: np.random.Generator) -> Array:
-    return sample_gibbs(
-        rng,
-        trials.family,
-        trials.prior,
-        trials.n,
-        trials.noisy[i],
-        trials.noise_scale[i],
-        n_chains=N_CHAINS,
-        n_burn_in=N_BURN_IN,
-        n_draws=N_DRAWS,
-    )
-
-
-def _release_model(trials: Trials, i: int) -> ReleaseModel:
-    bounds = None if trials.bounds is None else tuple(trials.bounds[i].tolist())
-    return ReleaseModel(trials.family, trials.n, Noise("laplace", trials.noise_scale[i]), bounds)
-
-
-def _draw_gibbs_exact(trials: Trials, i: int, rng: np.random.Generator) -> Array:
-    model, y = _release_model(trials, i), trials.noisy[i]
-    return sample_gibbs_exact(rng, model, trials.prior, y, n_chains=N_CHAINS, n_burn_in=N_BURN_IN, n_draws=N_DRAWS)
-
-
-def _draw_augmentation(trials: Trials, i: int, rng: np.random.Generator) -> Array:
-    return sample_data_augmentation(
-        rng,
-        _release_model(trials, i),
-        trials.prior,
-        trials.noisy[i],
-        n_chains=N_CHAINS,
-        n_burn_in=N_AUGMENTED_BURN_IN,
-        n_draws=N_AUGMENTED,
-    )
-
-
-_table = lru_cache(maxsize=8)(tabulate_regions)
-
-
-def _region_table(trials: Trials, i: int) -> RegionTable:
-    """Return the table of moments for a trial's bounds; for `own_bounds`, the shifted table of θ = 1."""
-    assert trials.bounds is not None
-    low, high = trials.bounds[i].tolist()
-    if not trials.own_bounds:
-        return _table(trials.family, (low, high))
-    theta = trials.theta[i, 0]
-    unit = _table("exponential", (round(low * theta, 12), round(high * theta, 12)))
-    return replace(unit, bounds=(low, high), origin=unit.origin + float(np.log(theta)))
-
-
-def _draw_truncated(method: str) -> Callable[[Trials, int, np.random.Generator], Array]:
-    def draw(trials: Trials, i: int, rng: np.random.Generator) -> Array:
-        return sample_truncated_gibbs(
-            rng,
-            _region_table(trials, i),
-            trials.prior,
-            trials.n,
-            trials.noisy[i],
-            trials.noise_scale[i],
-            method=method,
-            n_chains=N_CHAINS,
-            n_burn_in=N_BURN_IN,
-            n_draws=N_DRAWS,
-        )
-
-    return draw
+    return Method(name, evaluate, version=version, note=method.note)
 
 
 def _marginal() -> Method:
+    method = INFERENCE_METHODS["marginal"]
+
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         uniforms = np.stack([rng.random(N_DRAWS) for rng in streams.generators()])
-        together = [slice(None)] if not trials.own_bounds else [slice(i, i + 1) for i in range(len(uniforms))]
         quantiles, draws = [], []
-        for some in together:
-            bounds = None if trials.bounds is None else tuple(trials.bounds[some][0].tolist())
-            posterior = marginal_posterior(
-                trials.family, trials.prior, trials.n, trials.noisy[some], trials.noise_scale[some][0], bounds
-            )
+        for some, model in _groups(trials):
+            posterior = method.fit(None, model, trials.prior, trials.noisy[some])
             quantiles.append(posterior.cdf(trials.theta[some, 0]))
             draws.append(posterior.from_uniforms(uniforms[some]))
         sampled = np.concatenate(draws)[:, None, :, None]
         return summarise_draws(trials, sampled, np.concatenate(quantiles)[:, None])
 
-    return Method(
-        "marginal", evaluate, note="Ours: the posterior with the statistic integrated out (normal approximation)."
-    )
+    return Method(method.name, evaluate, note=method.note)
 
 
-def _ops(method: Literal["ops", "ops-likelihood"], note: str) -> Method:
+def _ops(name: Literal["ops", "ops-likelihood"]) -> Method:
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        mechanism = one_posterior_sampling(method, trials.prior, trials.n, trials.epsilon)
+        mechanism = one_posterior_sampling(name, trials.prior, trials.n, trials.epsilon)
         draws = mechanism.from_uniforms(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
         return summarise_draws(trials, draws[:, None, :, None], quantile_among(draws, trials.theta[:, 0])[:, None])
 
-    return Method(method, evaluate, note=note)
+    return Method(name, evaluate, note=INFERENCE_METHODS[name].note)
 
 
 def _exact() -> Method:
+    method = INFERENCE_METHODS["exact"]
+
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         quantiles, draws = [], []
         for i, rng in enumerate(streams.generators()):
-            posterior = binomial_mixture(trials.prior, trials.n, trials.noisy[i, 0], trials.noise_scale[i])
+            posterior = method.fit(rng, _release_model(trials, i), trials.prior, trials.noisy[i])
             quantiles.append(posterior.cdf(trials.theta[i, 0]))
             draws.append(posterior.sample(rng, N_DRAWS))
         return summarise_draws(trials, np.stack(draws)[:, None, :, None], np.array(quantiles)[:, None])
 
-    return Method("exact", evaluate, note="Exact posterior: a mixture over all counts.")
+    return Method(method.name, evaluate, note=method.note)
 
 
-NON_PRIVATE = _conjugate(
-    "non-private", lambda t: t.statistics, "Not private: the posterior given the records.", is_private=False
-)
-_NAIVE = _conjugate(
-    "naive", _project(lambda t: t.noisy, within=False), "Conjugate posterior that ignores the noise; private."
-)
-_GIBBS_EXACT = _sampled(
-    "gibbs-exact", _draw_gibbs_exact, "Ours: Gibbs with integer draws of the counts; private.", version=2
-)
-_AUGMENTATION = _sampled(
-    "data-augmentation",
-    _draw_augmentation,
-    "Draws of all records (Ju et al. 2022), up to 100 of them; private.",
-    version=2,
-)
+NON_PRIVATE = _conjugate("non-private", lambda t: t.statistics, is_private=False)
+_NAIVE = _conjugate("naive", lambda t: t.noisy)
+_GIBBS_EXACT = _sampled("gibbs-exact", version=2)
+_AUGMENTATION = _sampled("data-augmentation", 2, N_AUGMENTED_BURN_IN, N_AUGMENTED)
 
 BINOMIAL_METHODS = (
     NON_PRIVATE,
     _NAIVE,
-    _ops("ops", "Draws of a tempered, truncated posterior, with a tempered prior (Foulds et al. 2016); private."),
-    _ops("ops-likelihood", "Draws of a truncated posterior with a tempered likelihood only; private."),
-    _sampled("gibbs", _draw_gibbs, "Algorithm 1 of P4; private."),
+    _ops("ops"),
+    _ops("ops-likelihood"),
+    _sampled("gibbs"),
     _marginal(),
     _exact(),
     _GIBBS_EXACT,
     _AUGMENTATION,
 )
-MULTINOMIAL_METHODS = (
-    NON_PRIVATE,
-    _NAIVE,
-    _sampled("gibbs", _draw_gibbs, "Algorithm 1 of P4; private."),
-    _GIBBS_EXACT,
-    replace(_AUGMENTATION, version=3),
-)
+MULTINOMIAL_METHODS = (NON_PRIVATE, _NAIVE, _sampled("gibbs"), _GIBBS_EXACT, replace(_AUGMENTATION, version=3))
 TRUNCATED_METHODS = (
     NON_PRIVATE,
     _conjugate(
         "naive",
-        _project(lambda t: t.noisy_total, within=False),
+        lambda t: t.noisy_total,
         "Not private: as in P4, the noisy sum of all records, with noise calibrated to the truncated sum.",
         is_private=False,
     ),
-    _conjugate(
-        "naive-truncated",
-        _project(lambda t: t.noisy, within=True),
-        "Conjugate posterior that treats the noisy truncated sum as the sum of all records; private.",
-    ),
-    *(
-        _sampled(method, _draw_truncated(method), note)
-        for method, note in (
-            (
-                "gibbs",
-                "Algorithm 2 of P4 with joint draws of the regions and the full conditional of the sum; private.",
-            ),
-            ("gibbs-collapsed", "Ours: gibbs with a Metropolis move between modes; private."),
-            ("gibbs-published", "Algorithm 2 of P4 as printed; private."),
-        )
-    ),
+    _conjugate("naive-truncated", lambda t: t.noisy),
+    *(_sampled(name) for name in ("gibbs", "gibbs-collapsed", "gibbs-published")),
     _marginal(),
     replace(_AUGMENTATION, version=4),
 )

@@ -467,3 +467,22 @@ def test_messages_do_not_contain_private_values(case):
         REFUSED[case]()
     assert "4321" not in str(raised.value)
     assert "4320" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", INFERENCE_METHODS)
+def test_entries_of_inference_methods_fit_a_release(name):
+    """Methods that converge to the posterior have a mean near the release; samplers return chains as long as asked."""
+    entry, model, run = INFERENCE_METHODS[name], ReleaseModel("binomial", 200, Noise("laplace", 2.0)), {}
+    if entry.is_sampler:
+        run = {"n_chains": 2, "n_burn_in": 200, "n_draws": 300}
+    if name in ("gibbs-collapsed", "gibbs-published", "naive-truncated"):
+        model = ReleaseModel("exponential", 200, Noise("laplace", 0.05), (0.01, 4.0))
+    assert entry.supports(model)
+    posterior = entry.fit(np.random.default_rng(1), model, (2.0, 2.0), [90.0], **run)
+    assert isinstance(posterior, Posterior)
+    assert isinstance(posterior, DrawnPosterior) == (entry.is_sampler or name.startswith("ops"))
+    if entry.is_sampler:
+        assert posterior.draws.shape == (2, 300)
+    expected = 0.45 if model.family == "binomial" else 2.15
+    if name not in ("gibbs-published", "ops", "ops-likelihood"):
+        np.testing.assert_allclose(np.ravel(posterior.mean()), expected, rtol=0.12)

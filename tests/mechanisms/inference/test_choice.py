@@ -123,3 +123,10 @@ def test_chains_that_do_not_mix_are_warned_of():
     model = ReleaseModel("multinomial", 10**8, Noise("laplace", 2e6))
     with pytest.warns(RuntimeWarning, match="chains must have R-hat <= 1.01 and at least 400 effective draws"):
         infer(np.random.default_rng(3), model, (1, 1, 1), [5e7, 3e7, 2.5e7])
+
+
+def test_rounding_errors_of_exact_posteriors_are_reported():
+    """The noise explains y = −32 neither by a dropped record nor by one that is at most −34."""
+    model = ReleaseModel("normal", 1, Noise("gaussian", 1.5), (-34.0, -15.0))
+    with pytest.warns(RuntimeWarning, match="may have a relative error of 1, as the noise hardly explains y"):
+        infer(np.random.default_rng(1), model, (-56.5, 0.01), [-32.1])

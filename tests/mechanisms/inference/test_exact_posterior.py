@@ -1,5 +1,7 @@
 """Tests of exact posteriors against enumeration, quadrature and importance sampling."""
 
+import time
+
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -184,6 +186,33 @@ def test_contradictions_are_no_special_case():
     assert posterior.error < 1e-6
     clamped = ReleaseModel("exponential", 636, Noise("gaussian", 0.575), (0, 1), "clamp")
     np.testing.assert_allclose(exact_posterior(clamped, (2.0, 1e-3), [637.085]).mean(), 0.00408, rtol=1e-3)
+
+
+HARD = {
+    "dropped": (ReleaseModel("normal", 20, Noise("laplace", 3.0), (30, 31)), (31.0, 0.1), 45.0),
+    "kinks": (ReleaseModel("normal", 20, Noise("laplace", 0.6), (30, 31)), (31.0, 0.1), 45.0),
+    "next to all clamped": (
+        ReleaseModel("normal", 8_047, Noise("laplace", 0.0245), (-0.3455, 0.2242), "clamp"), (0.35, 70.5), 1_803.99
+    ),
+    "one record": (ReleaseModel("normal", 1, Noise("gaussian", 1.5), (-34, -15)), (-43.0, 100.8), -32.1),
+}  # fmt: skip
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("name", HARD)
+def test_hard_integrals_need_few_values_and_steps(name, monkeypatch):
+    """Few likelihoods per posterior, at most 2 ms each: some of them took 100 ms, or 80,000 likelihoods."""
+    model, prior, y = HARD[name]
+    sizes = []
+    monkeypatch.setattr(
+        "mechanisms.inference.exact_posterior.log_likelihood",
+        lambda model, theta, y: sizes.append(theta.size) or log_likelihood(model, theta, y),
+    )
+    exact_posterior(model, prior, [y])
+    start = time.process_time()
+    exact_posterior(model, prior, [y])
+    assert sum(sizes) < 2 * 2_000
+    assert time.process_time() - start < 0.002 * sum(sizes) / 2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family_distributions import region_moments
 from mechanisms.privacy_parameters import validate_size
 from tests.statistical import assert_mean_within
 
@@ -104,7 +103,7 @@ ORACLES = {"exponential": exponential_oracle, "normal": normal_oracle, "poisson"
 )
 def test_region_moments_equal_quadrature(name, theta, bounds):
     """Region moments agree with quadrature, even in far tails and narrow intervals, where closed forms lose digits."""
-    found = region_moments(FAMILIES[name], theta, bounds)
+    found = FAMILIES[name].region_moments(theta, bounds)
     checked = 0
     with mpmath.workdps(40):
         for region, exact in enumerate(ORACLES[name](mpmath.mpf(theta), *map(mpmath.mpf, bounds))):
@@ -121,7 +120,7 @@ def test_region_moments_equal_quadrature(name, theta, bounds):
 @pytest.mark.parametrize("name", TRUNCATED)
 def test_region_moments_sum_to_record_moments(name):
     theta = FAMILIES[name].draw_parameters(np.random.default_rng(1), PRIORS[name], size=200)[:, 0].reshape(2, 100)
-    q, mean, variance = region_moments(FAMILIES[name], theta, BOUNDS[name])
+    q, mean, variance = FAMILIES[name].region_moments(theta, BOUNDS[name])
     assert q.shape == mean.shape == variance.shape == (2, 100, 3)
     expected_mean, expected_variance = {
         "exponential": (1 / theta, theta**-2),
@@ -139,7 +138,7 @@ def test_drawn_statistics_have_the_moments_of_the_regions(name):
     family, n, trials = FAMILIES[name], 50, 20_000
     theta = {"exponential": 4.0, "poisson": 4.0, "normal": -0.5}[name]
     s, truncated = family.draw_statistics(np.random.default_rng(3), np.full((trials, 1), theta), n, BOUNDS[name])
-    q, mean, variance = region_moments(family, theta, BOUNDS[name])
+    q, mean, variance = family.region_moments(theta, BOUNDS[name])
     expected = n * q[1] * mean[1]
     spread = n * q[1] * (variance[1] + (1 - q[1]) * mean[1] ** 2)
     outside = s[:, 0] - truncated[:, 0]
@@ -339,6 +338,6 @@ def test_invalid_number_of_records_raises(n):
 
 def test_region_moments_of_bounded_family_raise():
     with pytest.raises(ValueError, match="use exponential, poisson or normal"):
-        region_moments(FAMILIES["binomial"], 0.5, None)
+        FAMILIES["binomial"].region_moments(0.5, None)
     with pytest.raises(ValueError, match="s must have shape"):
         FAMILIES["multinomial"].posterior((1, 1, 1), [1.0, 2.0], 3)

@@ -8,7 +8,6 @@ import pytest
 from scipy import special, stats
 
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family_distributions import region_moments
 from mechanisms.inference.marginal import log_normal_laplace, marginal_posterior
 from mechanisms.inference.noisy_statistics import release_statistics
 
@@ -76,7 +75,7 @@ def brute_force(family, prior, n, y, noise_scale, bounds, n_intervals=6000):
         mean, variance = n * theta, n * theta * (1 - theta)
         log_prior = stats.beta.logpdf(theta, *prior)
     else:
-        q, mu, spread = (moment[..., 1] for moment in region_moments(FAMILIES[family], theta, bounds))
+        q, mu, spread = (moment[..., 1] for moment in FAMILIES[family].region_moments(theta, bounds))
         mean, variance = n * q * mu, n * q * spread + n * q * (1 - q) * mu**2
         if family == "normal":
             log_prior = stats.norm.logpdf(theta, prior[0], math.sqrt(prior[1]))
@@ -113,7 +112,7 @@ def test_all_modes_are_found():
     """If two rates give the same expected truncated sum, the posterior includes both narrow modes."""
     family, prior, bounds, n, scale = "exponential", (3.0, 3.0), (0.02532, 3.689), 100_000, 3.689
     grid = np.linspace(0.05, 4.0, 4001)
-    q, mu, _ = region_moments(FAMILIES[family], grid, bounds)
+    q, mu, _ = FAMILIES[family].region_moments(grid, bounds)
     mean = n * q[:, 1] * mu[:, 1]
     peak = int(mean.argmax())
     for low_side in (0.12, 0.2, 0.35):

@@ -24,7 +24,10 @@ def enumerate_log_likelihood(model, theta, y):
     for _ in range(model.n):
         total = np.convolve(total, one)
     s = model.n * first + np.arange(total.size)
-    return special.logsumexp(model.noise.log_weight(y - s), b=total)
+    log_weight = model.noise.log_weight(y - s)
+    if model.noise.name == "gaussian" and model.noise.scale < 1.0:  # relative to the density at the nearest integer
+        log_weight -= model.noise.log_weight(y - np.rint(y))
+    return special.logsumexp(log_weight, b=total)
 
 
 @pytest.mark.parametrize("outside", ["drop", "clamp"])
@@ -42,6 +45,14 @@ def test_poisson_likelihood_equals_enumeration(name, outside):
         found = log_likelihood(model, np.array([theta]), y)[0][0]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9, err_msg=str((model, theta, y)))
         assert abs(enumerate_log_likelihood(model, 1.05 * theta, y) - expected) > 1e-9 or scale > 10 or theta < 0.1
+
+
+@pytest.mark.parametrize(("y", "scale"), [(20.4, 0.01), (20.5, 1e-3), (20.4, 1e-6), (-3.3, 0.02)])
+def test_narrow_noise_between_integers_equals_enumeration(y, scale):
+    model = ReleaseModel("poisson", 40, Noise("gaussian", scale), (0, 3), "drop")
+    theta = np.array([0.4, 0.8])
+    expected = [enumerate_log_likelihood(model, one, y) for one in theta]
+    np.testing.assert_allclose(np.diff(log_likelihood(model, theta, y)[0]), np.diff(expected), rtol=1e-9)
 
 
 def quadrature_log_likelihood(model, theta, y):

@@ -8,7 +8,6 @@ from scipy import integrate, stats
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON
-from mechanisms.inference.family_distributions import region_moments
 from mechanisms.inference.gibbs_kernels import (
     centre_moments,
     draw_conjugate,
@@ -49,7 +48,7 @@ def test_table_gives_the_moments_of_the_regions(family, bounds, theta):
         mean = unit = 1 / theta if family == "exponential" else theta
         variance = mean**2 if family == "exponential" else theta
     found = from_table(tabulate_regions(family, bounds), theta)
-    q, region_mean, region_variance = region_moments(FAMILIES[family], theta, bounds)
+    q, region_mean, region_variance = FAMILIES[family].region_moments(theta, bounds)
     share = q * region_mean
     assert np.allclose(found[:, 2], mean, rtol=1e-14)
     assert np.allclose(found[:, 3], variance, rtol=1e-14)
@@ -69,7 +68,7 @@ def test_rest_combines_both_outer_regions(family, bounds, theta):
     table = tabulate_regions(family, bounds)
     theta = theta[::300]
     split = np.array([split_moments(n, tuple(row)) for row in from_table(table, theta)])
-    q, mean, variance = region_moments(FAMILIES[family], theta, bounds)
+    q, mean, variance = FAMILIES[family].region_moments(theta, bounds)
     share = q * mean
     own = q * variance + q * (1 - q) * mean**2
     rest = own[:, 0] + own[:, 2] - 2 * share[:, 0] * share[:, 2]

@@ -1,10 +1,14 @@
 """Tests of the study `exact-inference`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray as xr
 from scipy import stats
 
+from mechanisms.inference.drawn_posterior import DrawnPosterior
+from mechanisms.inference.methods import INFERENCE_METHODS
 from pipeline import Streams
 from studies.inference.exact_inference import STUDY
 from studies.inference.exact_trials import (
@@ -77,7 +81,7 @@ def _chains(rng, correlation, calls):
         draws = rng.normal(size=(n_chains, n_burn_in + n_draws))
         for t in range(1, n_burn_in + n_draws):
             draws[:, t] += correlation * draws[:, t - 1]
-        return draws[:, n_burn_in:]
+        return DrawnPosterior(draws[:, n_burn_in:])
 
     return sample
 
@@ -101,26 +105,25 @@ def test_chains_are_lengthened_until_they_suffice(correlation):
 
 
 @pytest.mark.parametrize("fails_at", [1, 2])
-def test_errors_of_samplers_are_recorded_per_trial(fails_at):
+def test_errors_of_samplers_are_recorded_per_trial(fails_at, monkeypatch):
     """A sampler that raises in its first or a repeated run fails its trial; the others have all measures."""
     panel = STUDY.panel("binomial")
     cell = {"n": 10, "epsilon": 0.1, "prior": (1.0, 1.0)}
     streams = Streams(1, "s", "p", "data", cell, range(3))
     releases = panel.simulate(cell, streams)
 
-    def prepare(releases, i, rng):
-        calls = []
+    calls = [0, 0, 0]
 
-        def sample(**lengths):
-            calls.append(lengths)
-            if i == 1 and len(calls) == fails_at:
-                raise ValueError("no draw was accepted")
-            draws = rng.normal(size=(N_CHAINS, lengths["n_draws"]))
-            return draws + (10.0 * np.arange(N_CHAINS)[:, None] if len(calls) == 1 else 0.0)
+    def fit(rng, model, prior, y, **lengths):
+        i = int(np.flatnonzero(releases.noisy[:, 0] == y[0])[0])
+        calls[i] += 1
+        if i == 1 and calls[i] == fails_at:
+            raise ValueError("no draw was accepted")
+        draws = rng.normal(size=(N_CHAINS, lengths["n_draws"]))
+        return DrawnPosterior(draws + (10.0 * np.arange(N_CHAINS)[:, None] if calls[i] == 1 else 0.0))
 
-        return sample
-
-    method = _sampled("gibbs-exact", prepare, "Test.", version=1)
+    monkeypatch.setitem(INFERENCE_METHODS, "gibbs-exact", replace(INFERENCE_METHODS["gibbs-exact"], fit=fit))
+    method = _sampled("gibbs-exact", version=1)
     found = method.evaluate(releases, {}, Streams(1, "s", "p", "gibbs-exact", cell, range(3)))
     assert found["error"].tolist() == ["", "no draw was accepted", ""]
     assert (found["rhat"][[0, 2]] < 1.01).all()
