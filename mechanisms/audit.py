@@ -230,45 +230,18 @@ class Audit:
 
 
 def exceeds(loss: Any, stated: Any, rounding: float = 0.0) -> Any:
-    """Return True where a loss exceeds the stated loss by more than the tolerance for rounding.
+    """Return True where a loss exceeds the stated loss by more than the tolerance for rounding; False for NaN.
 
-    Parameters
-    ----------
-    loss, stated : float or array
-        Losses, divergences or probabilities; arrays broadcast.
-    rounding : float
-        Absolute error of `loss`, in addition to the relative tolerance `ROUNDING`; at most 1 % of `stated` is excused.
-
-    Returns
-    -------
-    bool or array of bool
-        False for NaN.
-
-    Examples
-    --------
-    >>> exceeds(1.0 + 1e-12, 1.0), exceeds(1.0e-9, 1e-12)
-    (False, True)
+    `rounding` is the absolute error of `loss`, in addition to the relative tolerance `ROUNDING`; at most 1 % of
+    `stated` is excused. Arrays broadcast.
     """
     tolerance = np.minimum(rounding, stated * _LARGEST_ERROR) if rounding else 0.0
     return loss > stated * (1.0 + ROUNDING) + tolerance
 
 
 def format_excess(value: float, stated: float, text: str = "") -> str:
-    """Return `text`, or `value` with as many digits as distinguish it from a smaller stated value.
+    """Return `text`, by default four decimals, or as many digits of `value` as distinguish it from a smaller value.
 
-    Parameters
-    ----------
-    value, stated : float
-        A computed loss, and the smaller stated loss, which is shown with six digits.
-    text : str
-        Preferred format of `value`; by default four decimals.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> format_excess(1.5, 1.0), format_excess(1.0000023, 1.0)
     ('1.5000', '1.000002')
     """

@@ -21,8 +21,8 @@ def bisect(
 
     Examples
     --------
-    >>> bisect(lambda x: x * x <= 2.0, 0.0, 2.0)
-    (1.4142135623730951, 1.4142135623730954)
+    >>> bisect(lambda x: x <= 1.0, 0.0, 3.0)
+    (1.0, 1.0000000000000002)
     """
     for _ in range(_STEPS):
         middle = 0.5 * (low + high)

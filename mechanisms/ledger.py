@@ -26,23 +26,7 @@ _LEAST_DELTA = 1e-12
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One or more releases that are represented by the same event.
-
-    Attributes
-    ----------
-    label : str
-        Name of the releases, or "".
-    stated : str
-        Guarantee of one release as text.
-    times : int
-        Number of releases, ≥ 1.
-    epsilon, delta : float
-        Privacy parameters of one release; ε is inf if no (ε, δ) guarantee is known.
-    rho : float
-        ρ of a zero-concentrated guarantee of one release, which replaces ε and δ; 0 for other releases.
-    event : dp_accounting.DpEvent
-        dp-accounting event of one release.
-    """
+    """One or more releases that are represented by the same event."""
 
     label: str  # name of the releases, or ""
     stated: str  # guarantee of one release as text

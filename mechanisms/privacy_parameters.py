@@ -68,29 +68,7 @@ def validate_order(order: float) -> float:
 
 
 def validate_size(n: int, least: int = 1) -> int:
-    """Return the number of records as an int if it is an integer up to 10¹⁵, so that sums of records are exact.
-
-    Parameters
-    ----------
-    n : int
-        Number of records, public.
-    least : int
-        Smallest allowed number.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If `n` is not such an integer.
-
-    Examples
-    --------
-    >>> validate_size(10)
-    10
-    """
+    """Return the number of records as an int if it is an integer up to 10¹⁵, so that sums of records are exact."""
     size = validate_integer("n", n, least, advice="pass the number of records")
     if size > _MOST_RECORDS:
         raise ValueError(f"n must be at most {_MOST_RECORDS:,}, got {size:.3g}; pass the number of records")

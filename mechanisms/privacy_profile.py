@@ -228,21 +228,9 @@ def losses_profile(
 ) -> PrivacyProfile:
     """Return the profile of a mechanism whose privacy loss distribution is the same for all pairs of neighbours.
 
-    Parameters
-    ----------
-    losses : array_like, shape (s,)
-        Losses ln p(r)/p'(r) in nats, where p and p' are the output distributions at two neighbours.
-    probabilities : array_like, shape (s,)
-        Probabilities of the losses under p.
-    relation : Neighbouring
-        The neighbouring relation.
-    omitted : float
-        Upper bound on the probability of losses that `losses` omits, or whose probabilities underflow; it is added to
-        δ.
-
-    Returns
-    -------
-    PrivacyProfile
+    `losses` ln p(r)/p'(r), shape (s,), where p and p' are the output distributions at two neighbours, have the
+    `probabilities` under p. `omitted` bounds the probability of losses that `losses` omits, or whose probabilities
+    underflow; it is added to δ.
 
     Examples
     --------

@@ -97,23 +97,10 @@ def count_distributions(
     delta: float = 1e-8,
     relation: Neighbouring = Neighbouring.REPLACE_ONE,
 ) -> OutputDistributions:
-    """Return the output distributions of a mechanism at all data sets of `n` records.
+    """Return the output distributions of a mechanism at all data sets of `n` records; arguments as in `audit_counts`.
 
-    Parameters
-    ----------
-    mechanism, prior, n, epsilon, delta, relation
-        As in `audit_counts`.
-
-    Returns
-    -------
-    OutputDistributions
-        Input of `mechanisms.audit.audit_distributions`, with one pair of neighbours per equivalence class if the
-        mechanism is symmetric and `is_built_in` returns True for it, and with all pairs otherwise.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or the audit is too large.
+    There is one pair of neighbours per equivalence class if the mechanism is symmetric and `is_built_in` returns True
+    for it, and otherwise all pairs. Raises ValueError if the audit is too large.
 
     Examples
     --------

@@ -46,27 +46,10 @@ _LARGEST_STD = 100_000.0  # records; the exact profile has about 30 losses per u
 
 @lru_cache(maxsize=256)
 def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
-    """Return the smallest σ for which the lattice noise is (ε, δ)-DP, up to rounding.
+    """Return the smallest σ, in records, for which the lattice noise is (ε, δ)-DP, for δ in [1e-250, 1).
 
-    Parameters
-    ----------
-    epsilon : float
-        Finite and > 0, in nats.
-    delta : float
-        In [1e-250, 1).
-    k : int
-        Number of categories, ≥ 2.
-
-    Returns
-    -------
-    float
-        σ in records, found by bisection on the exact δ(ε), with a margin of one part in 10⁹ of δ for rounding and for
-        the omitted mass.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or if ε and δ require a σ above 100,000 records.
+    It is found by bisection on the exact δ(ε), with a margin of one part in 10⁹ of δ for rounding and for the omitted
+    mass. Raises ValueError if a σ above 100,000 records is required.
 
     Examples
     --------
@@ -110,20 +93,9 @@ def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
 
 @lru_cache(maxsize=64)
 def loss_distribution(k: int, noise_std: float, reach: float = REACH) -> tuple[Floats, Floats]:
-    """Return the privacy losses (1 − t)/σ², t = vⱼ − vᵢ, of two neighbours and the probabilities of the losses.
+    """Return the privacy losses (1 − t)/σ², t = vⱼ − vᵢ, of two neighbours and their probabilities, shape (T,) each.
 
-    Parameters
-    ----------
-    k : int
-        Number of categories, ≥ 2.
-    noise_std : float
-        σ > 0, in records.
-    reach : float
-        Number of standard deviations √2·σ of t to which the table extends; see `omitted_mass`.
-
-    Returns
-    -------
-    losses, probabilities : ndarray of float64, shape (T,)
+    The table extends to `reach` standard deviations √2·σ of t; see `omitted_mass`.
 
     Examples
     --------
