@@ -64,7 +64,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 LEAST_DRAWS = 20.0
-"""Number of effective draws below which intervals from published iterates are not promised."""
+"""Number of effective draws below which intervals from published iterates are refused."""
 
 _START = 0.01  # part of the distance between start and mode that remains after the steps of `last_langevin`
 _MOST_STEPS = 1_000_000  # of `last_langevin`

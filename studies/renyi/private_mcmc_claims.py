@@ -23,7 +23,7 @@ _ONE, _EXACT = "langevin-last", "glm-gdp"
 _MANY = ("glm-gdp-4", "glm-gdp-16", "langevin", "penalty")
 _MARGIN = 0.01
 _DECIDING = 4.0
-_LAW = 0.1
+_CLOSE = 0.1
 _LEAST_COVERAGE = 0.9
 
 
@@ -31,7 +31,7 @@ def _needs(*mechanisms: str, epsilons: Sequence[float] = EPSILONS) -> Needs:
     return {panel: {"epsilon": tuple(epsilons), "mechanism": mechanisms} for panel in DATA_SETS}
 
 
-def _gap(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
+def _gap(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, Any]:
     """Return the differences of two means over ε, and four standard errors of them."""
     mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
     limit = _DECIDING * np.hypot(error.sel(mechanism=one), error.sel(mechanism=other))
@@ -142,7 +142,7 @@ def no_intervals(summaries: Summaries) -> Finding:
 
 @claim(
     "coverage-where-planned",
-    "Where the planner promises intervals, central 95 % intervals of the published iterates of a Langevin chain "
+    "Where the planner allows intervals, central 95 % intervals of the published iterates of a Langevin chain "
     "contain the true weights in at least 90 % of trials.",
     kind="addition",
     needs={"simulated": {"beta": (0.1,), "epsilon": (10.0,), "mechanism": ("langevin",)}},
@@ -164,26 +164,26 @@ def coverage_where_planned(summaries: Summaries) -> Finding:
 
 
 @claim(
-    "budget-law",
-    "Measured effective draws of Langevin chains equal the budget law within 10 % on quadratic potentials, and are at "
-    "most the law at the largest curvature on logistic ones.",
+    "effective-draws",
+    "Measured effective draws of Langevin chains equal the forecast for the budget within 10 % on quadratic "
+    "potentials, and are at most the forecast for the largest curvature on logistic ones.",
     kind="self-check",
     needs={"step-size": {"model": ("quadratic", "logistic"), "step": (0.05, 0.5, 0.8)}},
     min_trials=5,
 )
-def budget_law(summaries: Summaries) -> Finding:
+def effective_draws(summaries: Summaries) -> Finding:
     ds = summaries["step-size"]
-    ratio, error = (ds[f"effective_{what}"] / ds["law"] for what in ("mean", "mcse"))
+    ratio, error = (ds[f"effective_{what}"] / ds["predicted_draws"] for what in ("mean", "mcse"))
     low, high = ratio - _DECIDING * error, ratio + _DECIDING * error
     off, bound = abs(ratio.sel(model="quadratic") - 1.0), ratio.sel(model="logistic")
     quadratic = {"model": "quadratic"}
     return decide(
-        bool((off <= _LAW).all()) and bool((bound <= 1.0).all()),
-        bool((low.sel(quadratic) > 1.0 + _LAW).any())
-        or bool((high.sel(quadratic) < 1.0 - _LAW).any())
+        bool((off <= _CLOSE).all()) and bool((bound <= 1.0).all()),
+        bool((low.sel(quadratic) > 1.0 + _CLOSE).any())
+        or bool((high.sel(quadratic) < 1.0 - _CLOSE).any())
         or bool((low.sel(model="logistic") > 1.0).any()),
-        f"Largest deviation from the law on quadratics {float(off.max()):.1%}, largest ratio to the bound on logistic "
-        f"potentials {float(bound.max()):.3f}.",
+        f"Largest deviation from the forecast on quadratics {float(off.max()):.1%}, largest ratio to the bound on "
+        f"logistic potentials {float(bound.max()):.3f}.",
     )
 
 
@@ -198,7 +198,7 @@ def budget_law(summaries: Summaries) -> Finding:
 def bias_grows_with_the_step(summaries: Summaries) -> Finding:
     ds = summaries["step-size"].sortby("step")
     inflation = ds["inflation_mean"]
-    ratio = inflation / ds["variance_law"]
+    ratio = inflation / ds["predicted_inflation"]
     logistic = inflation.sel(model="logistic")
     holds = (
         bool((abs(ratio.sel(model="quadratic") - 1.0) < 0.02).all())
@@ -225,7 +225,7 @@ def _draw(measure: str, ylabel: str, log: bool = False) -> Callable[[Summaries],
     def draw(summaries: Mapping[str, xr.Dataset]) -> Any:
         from studies.figures import Axis, Plot, looks_of, rows_of, stack, with_labels
 
-        parts = {}
+        parts: dict[str, xr.Dataset] = {}
         for panel, ds in summaries.items():
             cells = ds["beta"].values.tolist() if "beta" in ds.dims else [None]
             parts |= {f"{panel}, β = {beta:g}" if beta else panel: ds.sel(beta=beta) if beta else ds for beta in cells}
@@ -258,7 +258,7 @@ def _draw_bias(summaries: Summaries) -> Any:
     ds = summaries["step-size"].sortby("step").mean("coordinate")
     return [
         Plot(
-            stack([rows_of(ds, "step", "model", y=ds["inflation_mean"], exact=ds["variance_law"])]),
+            stack([rows_of(ds, "step", "model", y=ds["inflation_mean"], exact=ds["predicted_inflation"])]),
             Axis("step size / largest step size"),
             Axis("standard deviation / that of the posterior"),
             look_up(ds["model"].values.tolist()),
