@@ -31,6 +31,10 @@ def _needs(*mechanisms: str, epsilons: Sequence[float] = EPSILONS) -> Needs:
     return {panel: {"epsilon": tuple(epsilons), "mechanism": mechanisms} for panel in DATA_SETS}
 
 
+def _real(summaries: Summaries) -> dict[str, xr.Dataset]:
+    return {panel: summaries[panel] for panel in DATA_SETS}
+
+
 def _gap(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, Any]:
     """Return the differences of two means over ε, and four standard errors of them."""
     mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
@@ -41,7 +45,7 @@ def _gap(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArr
 def _not_worse(summaries: Summaries, one: str, others: Sequence[str], largest_epsilon: float = np.inf) -> Finding:
     """Judge the statement that the log loss of `one` exceeds that of no other method by more than the margin."""
     holds, fails, lines = True, False, []
-    for panel, ds in summaries.items():
+    for panel, ds in _real(summaries).items():
         ds = ds.sel(epsilon=ds["epsilon"] <= largest_epsilon)
         gaps = {other: _gap(ds, "test_nll", one, other) for other in others}
         holds &= all(bool((gap + limit <= _MARGIN).all()) for gap, limit in gaps.values())
@@ -75,7 +79,7 @@ def one_draw_at_small_budgets(summaries: Summaries) -> Finding:
 )
 def many_draws_at_large_budgets(summaries: Summaries) -> Finding:
     holds, fails, lines = True, False, []
-    for panel, ds in summaries.items():
+    for panel, ds in _real(summaries).items():
         gap, limit = (each.sel(epsilon=10.0) for each in _gap(ds, "energy", "langevin", _EXACT))
         holds &= bool(gap + limit < 0)
         fails |= bool(gap - limit > 0)
@@ -128,7 +132,7 @@ def gaussian_calibration(summaries: Summaries) -> Finding:
 )
 def no_intervals(summaries: Summaries) -> Finding:
     holds, lines = True, []
-    for panel, ds in summaries.items():
+    for panel, ds in _real(summaries).items():
         one = ds.sel(mechanism="langevin").sel(epsilon=1.0)
         mean = ds["mean_draws"].sel(mechanism="langevin").sel(epsilon=ds["epsilon"] <= 1.0)
         holds &= bool((mean < LEAST_DRAWS).all())
@@ -255,14 +259,26 @@ def _draw_bias(summaries: Summaries) -> Any:
     from studies.figures import Axis, Plot, rows_of, stack
     from studies.styles import look_up
 
-    ds = summaries["step-size"].sortby("step").mean("coordinate")
+    ds = summaries["step-size"].sortby("step")
+    rows = [
+        rows_of(
+            ds,
+            "step",
+            "model",
+            f"weight {k + 1}",
+            y=ds["inflation_mean"].sel(coordinate=k),
+            exact="predicted_inflation",
+        )
+        for k in ds["coordinate"].values.tolist()
+    ]
     return [
         Plot(
-            stack([rows_of(ds, "step", "model", y=ds["inflation_mean"], exact=ds["predicted_inflation"])]),
+            stack(rows),
             Axis("step size / largest step size"),
             Axis("standard deviation / that of the posterior"),
             look_up(ds["model"].values.tolist()),
             ("exact", "points"),
+            columns=len(rows),
             height=220,
         )
     ]

@@ -184,7 +184,7 @@ _NEEDS: Needs = {
 )
 def vertical_asymptotes(summaries: Summaries) -> Finding:
     evidence, holds = [], True
-    for name, summary in summaries.items():
+    for name, summary in ((name, summaries[name]) for name in _NAMES):
         smallest = float(vector(summary, "prior").min())
         places = []
         for coefficient in summary["coefficient"].values.tolist():
@@ -212,7 +212,7 @@ def vertical_asymptotes(summaries: Summaries) -> Finding:
 )
 def smaller_is_more_private(summaries: Summaries) -> Finding:
     evidence, holds = [], True
-    for name, summary in summaries.items():
+    for name, summary in ((name, summaries[name]) for name in _NAMES):
         curves = summary["renyi_epsilon"].sortby("coefficient")
         smaller, larger = curves.isel(coefficient=slice(None, -1)), curves.isel(coefficient=slice(1, None))
         holds &= bool(((smaller.values < larger.values) | np.isinf(larger.values)).all())
@@ -242,7 +242,7 @@ def smaller_is_more_private(summaries: Summaries) -> Finding:
 )
 def corners_are_the_supremum(summaries: Summaries) -> Finding:
     evidence, never_below, equal = [], True, True
-    for name, summary in summaries.items():
+    for name, summary in ((name, summaries[name]) for name in _NAMES):
         exact, corner = summary["renyi_epsilon"], summary["corner_epsilon"]
         finite = np.isfinite(exact)
         excess = (corner / exact.where(finite) - 1).fillna(0.0)
