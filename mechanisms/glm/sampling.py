@@ -75,7 +75,8 @@ def sample_glm(
     Privacy
     -------
     The guarantee of `mechanism` holds for exact draws from the target. Draws of a Markov chain are approximate, and
-    this function does not check convergence.
+    this function does not check convergence. No finite number of steps of this sampler has a proved guarantee;
+    `mechanisms.glm.langevin.last_langevin` plans a finite chain that has one.
     """
     n_steps = validate_integer("n_steps", n_steps, advice=f"pass a multiple of {STEPS_PER_PRODUCT}")
     n_chains = validate_integer("n_chains", n_chains)

@@ -138,7 +138,7 @@ def evaluate_published(name: str, groups: list[Group], setting: Mapping[str, Any
             )
             for measure, value in zip(found, values, strict=True):
                 found[measure].append(value)
-    return {**found, **forecasts(*data.train_x.shape, setting)}
+    return {**found, **forecasts(len(data.train_y), data.train_x.shape[1], setting)}
 
 
 # Simulated records in two dimensions
@@ -214,7 +214,7 @@ def evaluate_simulated(
 
 
 def _is_planned(n: int, setting: Mapping[str, Any]) -> bool:
-    """Return True if the planner promises intervals from a chain that publishes all iterates."""
+    """Return True if the planner allows intervals from a chain that publishes all iterates."""
     try:
         plan_intervals(published_langevin(n, setting["beta"], setting.get("epsilon", 1.0), setting["delta"]), 2)
     except ValueError:
@@ -253,6 +253,6 @@ def evaluate_steps(cell: Mapping[str, Any], setting: Mapping[str, Any], streams:
     mu = math.sqrt(chain.step * (_N_STEPS - _N_DISCARDED))
     return {
         **{name: np.array(values) for name, values in found.items()},
-        "law": float(forecast_draws(curvature, mu, chain.step)),
-        "variance_law": (1.0 - chain.step * curvature / 4.0) ** -0.5,
+        "predicted_draws": float(forecast_draws(curvature, mu, chain.step)),
+        "predicted_inflation": (1.0 - chain.step * curvature / 4.0) ** -0.5,
     }

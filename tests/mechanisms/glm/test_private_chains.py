@@ -147,7 +147,7 @@ def test_conversions_are_on_the_safe_side(epsilon, delta):
 
 
 @pytest.mark.parametrize("fraction", [0.05, 0.3, 0.8])
-def test_effective_draws_follow_the_budget_law(fraction):
+def test_effective_draws_equal_the_forecast(fraction):
     """With records at 0 the potential is quadratic; the variance of the mean of a chain gives its effective draws."""
     n, beta, n_steps = 4, 0.5, 4000
     precision = n * beta

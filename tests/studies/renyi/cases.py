@@ -383,7 +383,7 @@ PRIVATE_MCMC = Case(
             "energy covered width status": "beta epsilon mechanism trial",
             "planned": "beta epsilon mechanism",
         },
-        "step-size": {"shift inflation effective": "model step trial coordinate", "law": "model step"},
+        "step-size": {"shift inflation effective": "model step trial coordinate", "predicted_draws": "model step"},
     },
     methods=dict.fromkeys(("abalone", "simulated"), " ".join(_LOSSES)),
     prepare=_published,
@@ -407,8 +407,12 @@ PRIVATE_MCMC = Case(
         Flip({"coverage-where-planned": "does not hold"}, change("simulated", {}, covered_mean=0.8, covered_mcse=0.01)),
         Flip({"coverage-where-planned": "undecided"}, change("simulated", {}, covered_mean=0.91, covered_mcse=0.01)),
         Flip({"coverage-where-planned": "undecided"}, change("simulated", {}, n_ok=19)),
-        Flip({"budget-law": "failed"}, scale("step-size", {"model": "quadratic", "step": 0.5}, effective_mean=1.3)),
-        Flip({"budget-law": "failed"}, scale("step-size", {"model": "logistic", "step": 0.05}, effective_mean=1.6)),
+        Flip(
+            {"effective-draws": "failed"}, scale("step-size", {"model": "quadratic", "step": 0.5}, effective_mean=1.3)
+        ),
+        Flip(
+            {"effective-draws": "failed"}, scale("step-size", {"model": "logistic", "step": 0.05}, effective_mean=1.6)
+        ),
         Flip(
             {"bias-grows-with-the-step": "failed"},
             scale("step-size", {"model": "quadratic", "step": 0.8}, inflation_mean=0.95),

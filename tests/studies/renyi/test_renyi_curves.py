@@ -72,8 +72,8 @@ def test_corners_with_invalid_parameters_are_infinite(tmp_path):
 
 
 def test_curves_end_at_their_asymptotes(summaries):
-    (figure,) = STUDY.figures
-    (plot,) = figure.draw(summaries)
+    figure = STUDY.figures[0]
+    (plot,) = figure.draw({panel: summaries[panel] for panel in PANELS})
     assert plot.titles == list(PANELS)
     assert list(plot.series) == ["0.1", "0.3", "0.5", "0.7", "0.9", "1 (direct posterior)"]
     assert plot.limits == (0, 2)
