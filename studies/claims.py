@@ -114,4 +114,15 @@ def vector(summary: xr.Dataset, name: str) -> np.ndarray:
     >>> vector(xr.Dataset(coords={"prior": "6:12"}), "prior")
     array([ 6., 12.])
     """
-    return np.array([float(entry) for entry in str(summary[name].item()).split(":")])
+    return np.array(entries(summary[name].item()))
+
+
+def entries(text: str) -> tuple[float, ...]:
+    """Return the entries of a vector, which stores contain as text.
+
+    Examples
+    --------
+    >>> entries("0.5:2")
+    (0.5, 2.0)
+    """
+    return tuple(float(entry) for entry in str(text).split(":"))

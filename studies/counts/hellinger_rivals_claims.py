@@ -24,7 +24,7 @@ import xarray as xr
 from mechanisms import MECHANISMS
 from pipeline import Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, span
+from studies.claims import Stored, entries, span
 from studies.figures import draw_lines, draw_ratios, of
 from studies.styles import MECHANISM_STYLES
 
@@ -151,7 +151,7 @@ def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Finding:
     for panel, summary in _ask(summaries, _SKEWED, "smooth", "varying-bound", "k-norm").items():
         mean = _mean(summary)[0]
         shares = mean["shares"].values.tolist()
-        skewed = [each for each in shares if max(map(float, str(each).split(":"))) > 0.9]
+        skewed = [each for each in shares if max(entries(each)) > 0.9]
         mean = mean.sel(shares=skewed)
         names = [name for name in _TAILORED if name in mean["mechanism"].values]
         best, own = mean.sel(mechanism=names).min("mechanism"), mean.sel(mechanism="k-norm", drop=True)
@@ -168,7 +168,7 @@ def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Finding:
 
 def _spread(expected: xr.DataArray, name: str) -> float:
     """Return the largest relative difference between mean distances at permutations of the same shares."""
-    sets = [":".join(sorted(str(each).split(":"))) for each in expected["shares"].values.tolist()]
+    sets = [str(sorted(entries(each))) for each in expected["shares"].values.tolist()]
     grouped = expected.sel(mechanism=name, drop=True).groupby(expected["shares"].copy(data=sets))
     return float((grouped.max() / grouped.min() - 1).max())
 
@@ -226,10 +226,8 @@ def _draw_skewed(summaries: Mapping[str, xr.Dataset]) -> Any:
     parts = {}
     for panel in _SKEWED:
         mean = _mean(summaries[panel])[0]
-        for shares in dict.fromkeys(
-            ":".join(sorted(str(each).split(":"), reverse=True)) for each in mean["shares"].values
-        ):
-            if shares in mean["shares"].values:
+        for shares in mean["shares"].values.tolist():
+            if list(entries(shares)) == sorted(entries(shares), reverse=True):
                 one = mean.sel(shares=shares)
                 ratio = _private_rivals(one / one.sel(mechanism="k-norm", drop=True)).dropna("mechanism", how="all")
                 names = ratio["mechanism"].values.tolist()

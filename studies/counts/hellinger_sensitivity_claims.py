@@ -74,7 +74,8 @@ def smooth_below_global(summaries: Stored) -> Finding:
 )
 def bounds_in_order(summaries: Stored) -> Finding:
     """The smooth and the varying sensitivity are between the local and the global sensitivity at every data set."""
-    local, varying, smooth, largest = (summaries["beta"][f"{name}_sensitivity"] for name in NAMES)
+    beta = summaries.need("beta")
+    local, varying, smooth, largest = (beta[f"{name}_sensitivity"] for name in NAMES)
     rounding = 1 + 1e-12
     n_out = sum(int(((local > bound * rounding) | (bound > largest * rounding)).sum()) for bound in (varying, smooth))
     tight = ", ".join(

@@ -1,5 +1,6 @@
 """Claims and figures of the study `calibration` (P4)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,16 @@ def _calibrated(name: str, statement: str, panel: str, method: str, most: int = 
         return verdict(holds, f"{method}: {text}.", is_settled=not holds)
 
     return check
+
+
+def _calibrated_on(
+    panels: Iterable[str], label: str, statement: str, method: str, kind: Kind = "addition", most: int = 100_000
+) -> tuple[Claim, ...]:
+    """Return the claims that a method is calibrated, one per panel."""
+    return tuple(
+        _calibrated(f"{label}-{panel}", f"{statement} (panel {panel}).", panel, method, most, kind=kind)
+        for panel in panels
+    )
 
 
 def _over_confident(name: str, statement: str, panel: str, method: str, **origin: Any) -> Claim:
@@ -250,46 +261,31 @@ CLAIMS = (
             ),
         )
     ),
-    *(
-        _calibrated(
-            f"marginal-{panel}",
-            f"The marginal posterior is calibrated at every size and privacy loss (panel {panel}).",
-            panel,
-            "marginal",
-            kind="addition",
-        )
-        for panel in ("binomial", *_EXPONENTIAL)
+    *_calibrated_on(
+        ("binomial", *_EXPONENTIAL),
+        "marginal",
+        "The marginal posterior is calibrated at every size and privacy loss",
+        "marginal",
     ),
-    *(
-        _calibrated(
-            f"gibbs-exact-{panel}",
-            f"The Gibbs sampler with integer draws of the counts is calibrated (panel {panel}).",
-            panel,
-            "gibbs-exact",
-            kind="addition",
-        )
-        for panel in ("binomial", "multinomial")
+    *_calibrated_on(
+        ("binomial", "multinomial"),
+        "gibbs-exact",
+        "The Gibbs sampler with integer draws of the counts is calibrated",
+        "gibbs-exact",
     ),
-    *(
-        _calibrated(
-            f"augmentation-{panel}",
-            f"Data augmentation is calibrated at up to {LARGEST_AUGMENTED} records (panel {panel}).",
-            panel,
-            "data-augmentation",
-            LARGEST_AUGMENTED,
-            kind="addition",
-        )
-        for panel in ("binomial", "multinomial", "exponential", "exponential-wide")
+    *_calibrated_on(
+        ("binomial", "multinomial", "exponential", "exponential-wide"),
+        "augmentation",
+        f"Data augmentation is calibrated at up to {LARGEST_AUGMENTED} records",
+        "data-augmentation",
+        most=LARGEST_AUGMENTED,
     ),
-    *(
-        _calibrated(
-            f"control-{panel}",
-            f"The non-private posterior given the records is calibrated (panel {panel}).",
-            panel,
-            "non-private",
-            kind="self-check",
-        )
-        for panel in _MODELS
+    *_calibrated_on(
+        _MODELS,
+        "control",
+        "The non-private posterior given the records is calibrated",
+        "non-private",
+        kind="self-check",
     ),
 )
 
@@ -310,9 +306,8 @@ def _nearest(ds: xr.Dataset, n: int, epsilon: float) -> xr.Dataset:
 
 def _draw_distances(summaries: Summaries) -> Any:
     def limit(ds: xr.Dataset) -> float:
-        return float(
-            1.6276 / np.sqrt(ds["n_ok"].where(ds["n_ok"] > 0).min())
-        )  # 99 % quantile of the Kolmogorov distribution
+        # 99 % quantile of the Kolmogorov distribution
+        return float(1.6276 / np.sqrt(ds["n_ok"].where(ds["n_ok"] > 0).min()))
 
     ylabel = "KS distance of the quantiles to the uniform distribution"
     return draw_against_n(_parts(summaries), "pit_ks", ylabel, METHOD_STYLES, limit=limit)

@@ -8,7 +8,7 @@ import xarray as xr
 from pipeline import Figure, Finding, claim, verdict
 from pipeline.declare.claims import Check
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, span
+from studies.claims import Stored, Summaries, entries, span
 from studies.inference.calibration_figures import draw_against_n, draw_ecdfs
 from studies.styles import METHOD_STYLES
 
@@ -151,7 +151,7 @@ def _augmentation_is_exact(panel: str) -> Check:
 
 def _expected_variance(ds: xr.Dataset) -> xr.DataArray:
     """Return n·E[θ(1 − θ)] for the Beta prior: the mean variance of the count given θ."""
-    shapes = np.array([[float(one) for one in str(prior).split(":")] for prior in ds["prior"].values])
+    shapes = np.array([entries(prior) for prior in ds["prior"].values])
     alpha, beta = shapes.T
     share = alpha * beta / ((alpha + beta) * (alpha + beta + 1.0))
     return ds["n"] * xr.DataArray(share, {"prior": ds["prior"]}, ("prior",))

@@ -363,7 +363,7 @@ def same_limits(summaries: Stored) -> Finding:
 )
 def draws_agree(summaries: Stored) -> Finding:
     """The mean loss of the draws equals its exact expectation within 5 Monte Carlo standard errors."""
-    summary = summaries["loglik"]
+    summary = summaries.need("loglik")
     errors = abs(summary["heldout_nll_mean"] - summary["expected_nll"]) / summary["heldout_nll_mcse"]
     return verdict(
         bool((errors <= 5).all()),

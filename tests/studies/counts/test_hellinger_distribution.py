@@ -34,7 +34,12 @@ def test_constants_bins_and_skipped_mechanisms(stores):
         if k == 3:  # there are too many candidates for an exact calibration
             assert (skipped == 5).all()
             assert skipped.n.values.tolist() == [500]
-            assert sorted(skipped.mechanism.values) == ["global-exact", "smooth-exact", "varying-exact"]
+            assert sorted(skipped.mechanism.values) == [
+                "global-exact",
+                "permute-and-flip-exact",
+                "smooth-exact",
+                "varying-exact",
+            ]
         assert "trial" not in ds.dims
         assert (float(ds.epsilon), float(ds.delta), ds.prior.item()) == (1.0, 1e-8, ":".join("1" * k))
         assert ds.n.values.tolist() == [100, 500]
