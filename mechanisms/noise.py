@@ -101,7 +101,8 @@ class Noise:
     def __post_init__(self) -> None:
         if self.name not in NOISES:
             raise ValueError(f"noise must be one of {', '.join(NOISES)}, got {self.name!r}; choose one of them")
-        validate_positive("scale", self.scale, "use calibrated_noise")
+        if not (type(self.scale) is float and 0.0 < self.scale < math.inf):  # the common case first
+            validate_positive("scale", self.scale, "use calibrated_noise")
 
     @property
     def power(self) -> int:

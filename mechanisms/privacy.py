@@ -105,7 +105,7 @@ class Guarantee:
 
 
 def _is_zero(value: object) -> bool:
-    return is_real(value) and value == 0
+    return (type(value) is float or is_real(value)) and value == 0
 
 
 def pure_guarantee(epsilon: float, delta: float | None = None) -> Guarantee:

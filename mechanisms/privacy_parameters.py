@@ -32,6 +32,8 @@ def validate_epsilon(epsilon: float) -> float:
 
     It is in [1e-100, 1e100], so that noise scales, squares and products with n or k neither underflow nor overflow.
     """
+    if type(epsilon) is float and _EPSILONS[0] <= epsilon <= _EPSILONS[1]:  # the common case first
+        return epsilon
     value = validate_positive("epsilon", epsilon, "choose a loss in nats, such as 1.0")
     if not _EPSILONS[0] <= value <= _EPSILONS[1]:
         raise ValueError(f"epsilon must be in [1e-100, 1e100], got {epsilon}; choose a loss in nats, such as 1.0")
@@ -51,6 +53,8 @@ def validate_resolved_epsilon(epsilon: float) -> float:
 
 def validate_delta(delta: float | None) -> float:
     """Return `delta` as a float if it is in the open interval (0, 1)."""
+    if type(delta) is float and 0 < delta < 1:  # the common case first
+        return delta
     value = _as_float(delta, "delta must be in (0, 1)")
     if not 0 < value < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta}; choose a value well below 1/n, such as 1e-8")

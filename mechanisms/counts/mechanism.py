@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -44,12 +43,6 @@ def validate(
     epsilon, alpha = validate_resolved_epsilon(epsilon), validate_prior(prior)
     delta = None if delta is None else validate_delta(delta)
     return alpha, validate_counts(counts, k=alpha.size), epsilon, delta
-
-
-@lru_cache(maxsize=256)
-def _stated(guarantee: Callable[..., Guarantee | None], epsilon: float, delta: float | None) -> Guarantee | None:
-    """Return a guarantee at valid parameters."""
-    return guarantee(epsilon, delta)
 
 
 def _no_limit(n: int, k: int) -> None:
@@ -221,5 +214,5 @@ class Mechanism(Entry):
             release = copy(self.release(alpha, c, epsilon, delta or 0.0))
         else:
             release = SampledCounts(alpha, c, epsilon, delta or 0.0, self.sampler)
-        object.__setattr__(release, "guarantee", _stated(self.guarantee, epsilon, delta))
+        object.__setattr__(release, "guarantee", self.guarantee(epsilon, delta))
         return release
