@@ -57,8 +57,9 @@ class DrawnPosterior(Posterior):
     def diagnostics(self) -> dict[str, Floats]:
         """Return rank-normalised split R-hat, and the effective sample sizes of bulk and tails, shape (p,), by name.
 
-        R-hat includes the folded draws, so that differences of scale count, and is the larger one of θ and ln θ for
-        positive components. Draws that are not finite have an infinite R-hat and no effective draws.
+        R-hat includes the folded draws, so that differences of scale count. It is the larger one, and the bulk size the
+        smaller one, of θ and ln θ for positive components, or of θ and its log odds for components in (0, 1). Draws
+        that are not finite have an infinite R-hat and no effective draws.
         """
         from arviz_stats.base import array_stats  # slow import (1 s)
 
@@ -66,7 +67,9 @@ class DrawnPosterior(Posterior):
         finite = np.isfinite(draws).all(axis=(0, 1))
         known = np.where(finite, draws, np.arange(draws.shape[1])[:, None])
         positive = (known > 0.0).all(axis=(0, 1))
-        scales = (known, np.log(known, out=known.copy(), where=np.broadcast_to(positive, known.shape)))
+        share = positive & (known < 1.0).all(axis=(0, 1))
+        log_odds = np.log(np.where(positive, known, 1.0)) - np.log1p(-np.where(share, known, 0.0))
+        scales = (known, np.where(positive, log_odds, known))
         axes = {"chain_axis": 0, "draw_axis": 1}
         rhat = np.max([array_stats.rhat(one, method="rank", **axes) for one in scales], axis=0)
         bulk = np.min([array_stats.ess(one, method="bulk", **axes) for one in scales], axis=0)

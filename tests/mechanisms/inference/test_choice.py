@@ -108,6 +108,16 @@ def test_chains_that_differ_are_reported(scale, shift, is_fine):
     assert DrawnPosterior(np.exp(draws)).diagnostics()["rhat"] > found["rhat"] - 1e-3
 
 
+def test_scales_next_to_the_ends_are_compared():
+    """Chains next to 1 that differ only in the spread of their log odds have a larger R-hat on that scale."""
+    log_odds = 4.0 + np.random.default_rng(4).normal(size=(4, 1_000)) * np.array([[1.0], [1.0], [1.0], [1.3]])
+    theta = 1.0 / (1.0 + np.exp(-log_odds))
+    found = DrawnPosterior(theta).diagnostics()["rhat"]
+    np.testing.assert_allclose(found, DrawnPosterior(np.exp(log_odds)).diagnostics()["rhat"], rtol=1e-3)
+    assert found > DrawnPosterior(theta - 1.0).diagnostics()["rhat"] + 1e-3
+    assert found > 1.01
+
+
 def test_chains_with_nan_are_reported():
     draws = np.random.default_rng(3).normal(size=(4, 1_000, 2))
     draws[1, 7, 1] = np.nan
