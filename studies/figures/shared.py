@@ -32,8 +32,8 @@ def with_labels(ds: xr.Dataset, by: str) -> xr.Dataset:
 def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Styles) -> Drawing:
     """Draw the mean of a measure against a factor, one line per method, on a logarithmic axis.
 
-    Markers are means of `measure` with bars of two Monte Carlo standard errors, lines the expectations `exact`, and `by`
-    is the dimension of the methods.
+    Markers are means of `measure` with bars of two Monte Carlo standard errors, and lines the expectations `exact`. The
+    dimension of the methods is `by`.
     """
     rows = rows_of(with_labels(ds, by), x, by, y=f"{measure}_mean", exact=exact)
     return [
