@@ -70,24 +70,12 @@ def _smaller_means(summaries: Stored, *pairs: tuple[str, str, str]) -> Finding:
     return verdict(holds, f"Ratios of exact means: {'; '.join(evidence)}.")
 
 
-@claim(
-    "beats-dimension-k2",
-    f"{_AHEAD} (2 categories).",
-    paper="P0",
-    place="Conclusion",
-    level=0,
-)
+@claim("beats-dimension-k2", f"{_AHEAD} (2 categories).", paper="P0", place="Conclusion", level=0)
 def beats_dimension_k2(summaries: Stored) -> Finding:
     return _beats_dimension(summaries, "k2", "smooth", (500,))
 
 
-@claim(
-    "beats-dimension-k3",
-    f"{_AHEAD} (3 categories, N = n + 1 as printed).",
-    paper="P0",
-    place="Conclusion",
-    level=0,
-)
+@claim("beats-dimension-k3", f"{_AHEAD} (3 categories, N = n + 1 as printed).", paper="P0", place="Conclusion", level=0)
 def beats_dimension_k3(summaries: Stored) -> Finding:
     return _beats_dimension(summaries, "k3", "smooth-n", (500,))
 
@@ -107,12 +95,7 @@ def beats_dimension_k4(summaries: Stored) -> Finding:
     return _beats_dimension(summaries, "k4", "smooth-n", (500, 600))
 
 
-@claim(
-    "smooth-beats-global",
-    paper="P0",
-    place="Motivation 2",
-    level=0,
-)
+@claim("smooth-beats-global", paper="P0", place="Motivation 2", level=0)
 def smooth_beats_global(summaries: Stored) -> Finding:
     """Smooth sensitivity gives higher accuracy than global sensitivity."""
     stored = {panel: _panel(summaries, panel, "smooth", "global") for panel in ("k2", "k3", "k4")}
@@ -146,11 +129,7 @@ def tailored_beats_histogram(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "exact-beats-noise",
-    kind="addition",
-    level=0,
-)
+@claim("exact-beats-noise", kind="addition", level=0)
 def exact_beats_noise(summaries: Stored) -> Finding:
     """The smooth mechanism, calibrated by an exact audit, is pure DP. It is more accurate than Laplace noise on the
     counts for n >= 200 with 2 categories, and than Laplace and geometric noise for n >= 100 with 3 categories.
@@ -163,12 +142,7 @@ def exact_beats_noise(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "geometric-is-best-at-two-cells",
-    place="Ghosh, Roughgarden & Sundararajan 2012",
-    kind="addition",
-    level=0,
-)
+@claim("geometric-is-best-at-two-cells", place="Ghosh, Roughgarden & Sundararajan 2012", kind="addition", level=0)
 def geometric_is_best_at_two_cells(summaries: Stored) -> Finding:
     """With 2 categories, geometric noise, which is universally optimal for counts, is more accurate than the calibrated
     Hellinger mechanism.
@@ -176,11 +150,7 @@ def geometric_is_best_at_two_cells(summaries: Stored) -> Finding:
     return _smaller_means(summaries, ("k2", "geometric", "smooth-exact"))
 
 
-@claim(
-    "bound-beats-published",
-    kind="addition",
-    level=0,
-)
+@claim("bound-beats-published", kind="addition", level=0)
 def bound_beats_published(summaries: Stored) -> Finding:
     """The varying mechanism, calibrated by a sharper bound, is pure DP. It is more accurate than the published
     mechanism at every size with 4 categories, where no exact audit is possible, and more accurate than Laplace noise on
@@ -195,11 +165,7 @@ def bound_beats_published(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "bound-is-behind",
-    kind="addition",
-    level=0,
-)
+@claim("bound-is-behind", kind="addition", level=0)
 def bound_is_behind(summaries: Stored) -> Finding:
     """The varying mechanism calibrated by the bound is less accurate than Laplace noise with 2 categories, and less
     accurate with 4 categories than the exponential mechanism on the Hamming distance, which can be calibrated exactly

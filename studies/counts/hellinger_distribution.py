@@ -91,13 +91,7 @@ def _panel(k: int, figure: str) -> Panel:
             Measure("expected_hellinger", "exact mean of the distance"),
         ),
         factors=(Factor("n", (100, 500), "number of records", "int"),),
-        outputs=(
-            Factor(
-                "distance_bin",
-                _BINS,
-                "Hellinger distance, lower edge of the bin; the last bin includes 1",
-            ),
-        ),
+        outputs=(Factor("distance_bin", _BINS, "Hellinger distance, lower edge of the bin; the last bin includes 1"),),
         constants=(
             Factor("epsilon", (1.0,), "privacy loss", unit="nat"),
             Factor("delta", (1e-8,), "probability of a larger privacy loss"),
@@ -201,11 +195,7 @@ def ahead_of_dimension_k3(summaries: Stored) -> Finding:
     return _stochastically_smaller(_ask(summaries, (3,), *names, n=(500,)), *names, n_above=400)
 
 
-@claim(
-    "smooth-ahead-of-global",
-    paper="P0",
-    place="Motivation 2",
-)
+@claim("smooth-ahead-of-global", paper="P0", place="Motivation 2")
 def smooth_ahead_of_global(summaries: Stored) -> Finding:
     """Smooth sensitivity gives stochastically smaller distances than global sensitivity."""
     return _stochastically_smaller(_ask(summaries, (2, 3), "smooth", "global"), "smooth", "global")

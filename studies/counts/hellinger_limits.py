@@ -44,11 +44,7 @@ from studies.counts.page_tables import compare_worst_cases
 from studies.figures import draw_ratios
 from studies.styles import MECHANISM_STYLES
 
-_SIZES = {
-    2: (5, 10, 20, 30, 50, 70, 100, 139),
-    3: (3, 5, 8, 10, 12, 15, 18, 20),
-    4: (3, 4, 5, 6, 7, 8, 9, 10),
-}
+_SIZES = {2: (5, 10, 20, 30, 50, 70, 100, 139), 3: (3, 5, 8, 10, 12, 15, 18, 20), 4: (3, 4, 5, 6, 7, 8, 9, 10)}
 _ROUNDING = 1e-6  # relative tolerance; the linear program is solved to 1e-7
 _TAILORED = ("smooth", "smooth-n", "smooth-exact", "varying", "varying-exact", "varying-bound", "global-exact")
 _NOISE = ("laplace", "geometric")
@@ -139,10 +135,7 @@ def _ratio(summary: xr.Dataset, measure: str = "worst_hellinger") -> xr.DataArra
     return distance / distance.sel(mechanism="optimal", drop=True)
 
 
-@claim(
-    "none-is-better",
-    kind="self-check",
-)
+@claim("none-is-better", kind="self-check")
 def none_is_better(summaries: Stored) -> Finding:
     """No private release of counts has a smaller worst-case distance than the solution of the linear program."""
     n_below, evidence = 0, []
@@ -152,8 +145,7 @@ def none_is_better(summaries: Stored) -> Finding:
         n, name, least = min(_nearest(ratio), key=lambda each: each[2])
         evidence.append(f"{panel}: at least {least:.4f} ({name}, n = {n})")
     return verdict(
-        not n_below,
-        f"{n_below} exceptions. Ratio of the worst case to that of optimal: {'; '.join(evidence)}.",
+        not n_below, f"{n_below} exceptions. Ratio of the worst case to that of optimal: {'; '.join(evidence)}."
     )
 
 

@@ -85,11 +85,7 @@ def _compare(summaries: Stored, panels: tuple[str, ...]) -> Finding:
 
 
 @claim(
-    "k-norm-is-closest-at-balanced-data",
-    leads=True,
-    paper="P0",
-    place=f"Motivation 1; {_LITERATURE}",
-    kind="addition",
+    "k-norm-is-closest-at-balanced-data", leads=True, paper="P0", place=f"Motivation 1; {_LITERATURE}", kind="addition"
 )
 def k_norm_is_closest_at_balanced_data(summaries: Stored) -> Finding:
     """With 3, 4 and 10 categories of balanced data, and on real data, noise tailored to the neighbouring relation
@@ -99,12 +95,7 @@ def k_norm_is_closest_at_balanced_data(summaries: Stored) -> Finding:
     return _compare(summaries, _BALANCED)
 
 
-@claim(
-    "k-norm-is-closest-at-skewed-data",
-    paper="P0",
-    place=f"Motivation 1; {_LITERATURE}",
-    kind="addition",
-)
+@claim("k-norm-is-closest-at-skewed-data", paper="P0", place=f"Motivation 1; {_LITERATURE}", kind="addition")
 def k_norm_is_closest_at_skewed_data(summaries: Stored) -> Finding:
     """With unequal shares of 3 and 4 categories, in every stored order, k-norm is closer to the true posterior than
     every private mechanism tailored to the Hellinger distance and than all other noise on the counts.
@@ -112,12 +103,7 @@ def k_norm_is_closest_at_skewed_data(summaries: Stored) -> Finding:
     return _compare(summaries, _SKEWED)
 
 
-@claim(
-    "k-norm-is-closest-at-random-data",
-    paper="P0",
-    place=f"Motivation 1; {_LITERATURE}",
-    kind="addition",
-)
+@claim("k-norm-is-closest-at-random-data", paper="P0", place=f"Motivation 1; {_LITERATURE}", kind="addition")
 def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
     """At data sets of 3 categories from Dirichlet-multinomial distributions, k-norm is on average closer to the true
     posterior than every other private mechanism with an exact mean.
@@ -138,10 +124,7 @@ def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
 
 
 @claim(
-    "tailored-noise-fails-at-skewed-data",
-    paper="P0",
-    place="Motivation 1, away from balanced data",
-    kind="addition",
+    "tailored-noise-fails-at-skewed-data", paper="P0", place="Motivation 1, away from balanced data", kind="addition"
 )
 def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Finding:
     """If one category has more than nine tenths of the records, every private mechanism tailored to the Hellinger
@@ -173,12 +156,7 @@ def _spread(expected: xr.DataArray, name: str) -> float:
     return float((grouped.max() / grouped.min() - 1).max())
 
 
-@claim(
-    "order-of-categories",
-    paper="P0",
-    place="Preliminary Experimental Results, the baseline",
-    kind="addition",
-)
+@claim("order-of-categories", paper="P0", place="Preliminary Experimental Results, the baseline", kind="addition")
 def order_of_categories(summaries: Stored) -> Finding:
     """The mean distance of k-norm does not depend on the order of the categories; that of noise clipped in order
     changes by more than 1 %.
@@ -192,12 +170,7 @@ def order_of_categories(summaries: Stored) -> Finding:
     return verdict(holds, f"Largest relative difference between orders: {'; '.join(evidence)}.")
 
 
-@claim(
-    "permute-and-flip",
-    paper="P0",
-    place="Mechanism; McKenna & Sheldon 2020 for the first part",
-    kind="addition",
-)
+@claim("permute-and-flip", paper="P0", place="Mechanism; McKenna & Sheldon 2020 for the first part", kind="addition")
 def permute_and_flip(summaries: Stored) -> Finding:
     """Permute-and-flip is at least as accurate as the exponential mechanism on the global sensitivity, for which both
     have a proof; calibrated by exact audits, it is less accurate than smooth-exact at balanced data.

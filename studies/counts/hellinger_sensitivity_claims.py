@@ -28,11 +28,7 @@ def _complete_sizes(summaries: Stored) -> dict[int, xr.Dataset]:
     return {n: line for n, line in lines.items() if line.sizes["successes"] == n + 1}
 
 
-@claim(
-    "largest-at-the-edge",
-    paper="P0",
-    place="Motivation 2",
-)
+@claim("largest-at-the-edge", paper="P0", place="Motivation 2")
 def largest_at_the_edge(summaries: Stored) -> Finding:
     """The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low away from
     them.
@@ -47,11 +43,7 @@ def largest_at_the_edge(summaries: Stored) -> Finding:
     return verdict(holds, f"Local sensitivity. {'; '.join(evidence)}.")
 
 
-@claim(
-    "smooth-below-global",
-    paper="P0",
-    place="Motivation 2",
-)
+@claim("smooth-below-global", paper="P0", place="Motivation 2")
 def smooth_below_global(summaries: Stored) -> Finding:
     """The smooth sensitivity is smaller than the global sensitivity."""
     evidence, holds = [], True
@@ -68,10 +60,7 @@ def smooth_below_global(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "bounds-in-order",
-    kind="self-check",
-)
+@claim("bounds-in-order", kind="self-check")
 def bounds_in_order(summaries: Stored) -> Finding:
     """The smooth and the varying sensitivity are between the local and the global sensitivity at every data set."""
     beta = summaries.need("beta")

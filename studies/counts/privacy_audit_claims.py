@@ -137,11 +137,7 @@ def smooth_at_the_published_setting(summaries: Stored) -> Finding:
     return correct(loss > 1 and delta <= 1e-8, loss <= 1, evidence)
 
 
-@claim(
-    "local-is-not-private",
-    paper="P1",
-    place="section 1.2.2",
-)
+@claim("local-is-not-private", paper="P1", place="section 1.2.2")
 def local_is_not_private(summaries: Stored) -> Finding:
     """The exponential mechanism with local sensitivity is not epsilon-DP."""
     summary = summaries.need("binomial", **_LOCAL)
@@ -195,10 +191,7 @@ def calibrated_spend_all(summaries: Stored) -> Finding:
     return verdict(holds if evidence else None, f"Ratio of loss to epsilon: {'; '.join(evidence) or 'no audits'}.")
 
 
-@claim(
-    "bound-leaves-slack",
-    kind="self-check",
-)
+@claim("bound-leaves-slack", kind="self-check")
 def bound_leaves_slack(summaries: Stored) -> Finding:
     """The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon."""
     stored = summaries.each(("binomial", "multinomial"), mechanism=("varying-bound", "varying"))

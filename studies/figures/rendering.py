@@ -11,17 +11,7 @@ from studies.figures.vega import Spec, other_scale, specify
 def interactive(plots: Sequence[Plot], datasets: Spec | None = None) -> str:
     """Return the interactive figure as JSON: specifications by scale, their common data, and the names of the lines.
 
-    Parameters
-    ----------
-    plots : sequence of Plot
-        Plots, one above the other.
-    datasets : mapping, optional
-        Data of another specification of the figure; see `specify`.
-
-    Returns
-    -------
-    str
-        The data are tables of ``names`` and ``rows``, with null for what a row lacks.
+    The data, by default those of the plots, are tables of ``names`` and ``rows``, with null for what a row lacks.
     """
     scales = {"": specify(plots, hover=True, datasets=datasets)}
     data = scales[""]["datasets"]

@@ -32,17 +32,8 @@ def with_labels(ds: xr.Dataset, by: str) -> xr.Dataset:
 def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Styles) -> Drawing:
     """Draw the mean of a measure against a factor, one line per method, on a logarithmic axis.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary of one panel.
-    x, by : str
-        Factor on the horizontal axis, and dimension of the methods.
-    measure, exact : str
-        Measure whose mean is drawn as markers with error bars of two Monte Carlo standard errors, and variable that
-        contains its exact expectation, drawn as lines.
-    styles : mapping
-        Method name -> look.
+    Markers are means of `measure` with bars of two Monte Carlo standard errors, and lines the expectations `exact`. The
+    dimension of the methods is `by`.
     """
     rows = rows_of(with_labels(ds, by), x, by, y=f"{measure}_mean", exact=exact)
     return [
@@ -61,14 +52,7 @@ def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles
 def draw_means(ds: xr.Dataset, x: str, measure: str, by: str | None) -> Drawing:
     """Draw the mean of a measure against a factor, one line per method, at the first value of other dimensions.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary of one panel.
-    x, measure : str
-        Factor on the horizontal axis, and measure.
-    by : str or None
-        Dimension of the methods; None if there is only one method.
+    `by` is the dimension of the methods, or None if there is only one method.
     """
     ds = ds.isel({dim: 0 for dim in ds[f"{measure}_mean"].dims if dim not in (x, by)})
     labelled = ds if by is None else with_labels(ds, by)
@@ -113,20 +97,9 @@ def quantile_rows(ds: xr.Dataset, x: str, by: str | None, measure: str) -> pd.Da
 
 
 def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], split: str, styles: Styles, ylabel: str) -> Drawing:
-    """Draw several measures against an output, with one axes per value of a factor.
+    """Draw several measures against the output `x`, with one axes per value of the factor `split`.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary of one panel.
-    x, split : str
-        Output on the horizontal axis, and factor that differs between the axes.
-    curves : mapping of str to str
-        Mapping from the name of a curve, which selects its look, to its measure; the last curve is drawn on top.
-    styles : mapping
-        Curve name -> look.
-    ylabel : str
-        Label of the vertical axis.
+    Curves are names, which select looks, -> measures; the last curve is drawn on top.
     """
     parts = []
     for value in ds[split].values.tolist():
@@ -178,22 +151,10 @@ def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Style
 def draw_histograms(
     ds: xr.Dataset, bins: str, measure: str, split: str, by: str, styles: Styles, xlabel: str
 ) -> Drawing:
-    """Draw probabilities of bins above their cumulative sums, one axes per value of a factor.
+    """Draw probabilities of bins above their cumulative sums, one axes per value of the factor `split`.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary of one panel.
-    bins : str
-        Output that contains the lower edges of the bins; the last bin ends at 1.
-    measure : str
-        Probability of a bin; empty bins are omitted from the logarithmic axes.
-    split, by : str
-        Factor that differs between the axes, and dimension of the methods.
-    styles : mapping
-        Method name -> look.
-    xlabel : str
-        Label of the horizontal axis.
+    The output `bins` has the lower edges of the bins, of which the last ends at 1. Empty bins are omitted from the
+    logarithmic axes.
     """
     looks = looks_of(styles, by, [ds])
     edges = np.append(ds[bins].values, 1.0)
@@ -236,16 +197,8 @@ def draw_histograms(
 def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, split: str) -> Drawing:
     """Draw ratios to a limit against a factor, one axes per method, and mark values above the limit.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary of one panel.
-    x, by : str
-        Factor on the horizontal, logarithmic axis, and factor with one line per value.
-    measure : str
-        Ratio; NaN where the method does not apply. Values above 1 exceed the limit.
-    split : str
-        Dimension of the methods.
+    Lines are values of the factor `by`, and axes those of the dimension of methods `split`. The ratio `measure` is NaN
+    where a method does not apply, and exceeds the limit above 1.
     """
     parts, titles = [], []
     series = {value: f"{by} {format_value(value)}" for value in ds[by].values.tolist()}
@@ -275,18 +228,8 @@ def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, split: str) -> Dr
 def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, styles: Styles, ylabel: str) -> Drawing:
     """Draw ratios to a limit against a factor, one axes per panel, with a line at 1.
 
-    Parameters
-    ----------
-    parts : mapping of str to xarray.Dataset
-        Title of the axes -> summary of a panel.
-    x, by : str
-        Factor on the horizontal axis, and dimension of the methods.
-    measure : str
-        Ratio, on a logarithmic axis; NaN where the method does not apply.
-    styles : mapping
-        Method name -> look.
-    ylabel : str
-        Label of the vertical axis.
+    Parts are titles of axes -> summaries. The ratio `measure` is on a logarithmic axis; NaN where a method
+    does not apply.
     """
     first = next(iter(parts.values()))
     drawn = [rows_of(with_labels(ds, by), x, by, axes=title, y=measure) for title, ds in parts.items()]

@@ -52,14 +52,8 @@ _CONFIG: Spec = {
 def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = None) -> Spec:
     """Return the Vega-Lite specification of a figure, with its data under the key ``datasets``.
 
-    Parameters
-    ----------
-    plots : sequence of Plot
-        Plots, one above the other.
-    hover : bool
-        Add areas that display the values of a point.
-    datasets : mapping, optional
-        Data of another specification of the same figure; computed by default.
+    Plots stand one above the other; `hover` adds areas that display the values of a point. The data can be those of
+    another specification of the same figure.
     """
     columns = [_specify_plot(plot, f"rows{number}", hover) for number, plot in enumerate(plots)]
     datasets = dict(datasets or {f"rows{number}": records(plot) for number, plot in enumerate(plots)})

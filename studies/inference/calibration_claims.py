@@ -120,12 +120,7 @@ def _nearer(name: str, statement: str, panel: str, gibbs: str, method: str, **or
     return check
 
 
-@claim(
-    "ops-is-over-dispersed",
-    paper="P4",
-    place="section 5",
-    level=two_sided_level(5),
-)
+@claim("ops-is-over-dispersed", paper="P4", place="section 5", level=two_sided_level(5))
 def ops_is_over_dispersed(summaries: Stored) -> Finding:
     """Posteriors from one-posterior sampling (OPS) are over-dispersed."""
     names = ("ops", "ops-likelihood")

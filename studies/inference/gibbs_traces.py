@@ -77,11 +77,7 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
     )
 
 
-@claim(
-    "forgets-its-start",
-    paper="P4",
-    place="appendix",
-)
+@claim("forgets-its-start", paper="P4", place="appendix")
 def forgets_its_start(summaries: Stored) -> Finding:
     """The Gibbs samplers reach their stationary distribution within a few hundred iterations."""
     from arviz_stats.base import array_stats  # slow import (1 s), not needed by `dpstudies list`

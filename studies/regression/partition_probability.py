@@ -117,17 +117,9 @@ def _panel(
         trials=trials,
         block_trials=100,
         statistics=(
+            Statistic("rmse", "difference", "root mean squared difference from the probability given all rows", _rmse),
             Statistic(
-                "rmse",
-                "difference",
-                "root mean squared difference from the probability given all rows",
-                _rmse,
-            ),
-            Statistic(
-                "rmse_mcse",
-                "difference",
-                "Monte Carlo standard error of the root mean squared difference",
-                _rmse_mcse,
+                "rmse_mcse", "difference", "Monte Carlo standard error of the root mean squared difference", _rmse_mcse
             ),
         ),
         validate=_validate(sizes),

@@ -59,11 +59,7 @@ def _means_agree(summaries: Stored, published: str, corrected: str) -> Finding:
     return decide(max(gaps[name] for name in names) <= _AGREE, False, evidence)
 
 
-@claim(
-    "means-agree-normality",
-    paper="P2",
-    place="section 3.1.1, Figure 3.1",
-)
+@claim("means-agree-normality", paper="P2", place="section 3.1.1, Figure 3.1")
 def means_agree_normality(summaries: Stored) -> Finding:
     """The mean probabilities given all rows, by the normality method without noise, and with noise are similar at every
     cutoff.
@@ -71,11 +67,7 @@ def means_agree_normality(summaries: Stored) -> Finding:
     return _means_agree(summaries, "normality", "normality-corrected")
 
 
-@claim(
-    "means-agree-fisher",
-    paper="P2",
-    place="section 3.2.1, Figure 3.3",
-)
+@claim("means-agree-fisher", paper="P2", place="section 3.2.1, Figure 3.3")
 def means_agree_fisher(summaries: Stored) -> Finding:
     """The mean probabilities given all rows, by the -2 log p method without noise, and with noise are similar at every
     cutoff.
@@ -83,11 +75,7 @@ def means_agree_fisher(summaries: Stored) -> Finding:
     return _means_agree(summaries, "fisher", "fisher-corrected")
 
 
-@claim(
-    "normality-over-then-under",
-    paper="P2",
-    place="section 3.1.1, Figure 3.2",
-)
+@claim("normality-over-then-under", paper="P2", place="section 3.1.1, Figure 3.2")
 def normality_over_then_under(summaries: Stored) -> Finding:
     """The normality method overestimates probabilities below the true slope and underestimates them above it."""
     one = _default(summaries, "normality-noiseless").sel(algorithm="normality-noiseless")
@@ -138,12 +126,11 @@ def corrected_does_not(summaries: Stored) -> Finding:
 
 @claim(
     "slopes-of-scores",
+    "When the normal score of the posterior probability changes by 1, the score of the normality method changes by "
+    "1/sqrt(2), that of the -2 log p method by .90, and those of the corrected methods by 1.",
     kind="addition",
 )
 def slopes_of_scores(summaries: Stored) -> Finding:
-    """When the normal score of the posterior probability changes by 1, the score of the normality method changes by
-    1/sqrt(2), that of the -2 log p method by .90, and those of the corrected methods by 1.
-    """
     expected = {
         "full": 1.0,
         "normality-noiseless": math.sqrt(0.5),
@@ -165,11 +152,7 @@ def slopes_of_scores(summaries: Stored) -> Finding:
     return decide(holds, fails, f"{'; '.join(lines)}; deviations of at most {_SLOPE} are allowed.")
 
 
-@claim(
-    "largest-near-the-truth",
-    paper="P2",
-    place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4",
-)
+@claim("largest-near-the-truth", paper="P2", place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4")
 def largest_near_the_truth(summaries: Stored) -> Finding:
     """The differences from the probabilities given all rows vary most at cutoffs near the true slope."""
     lines, holds, fails = [], True, False

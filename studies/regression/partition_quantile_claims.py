@@ -61,11 +61,7 @@ def _gain(summaries: Stored, panel: str) -> Finding:
     )
 
 
-@claim(
-    "means-agree",
-    paper="P2",
-    place="section 4.1, Figure 4.1",
-)
+@claim("means-agree", paper="P2", place="section 4.1, Figure 4.1")
 def means_agree(summaries: Stored) -> Finding:
     """The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p."""
     default = summaries.need("default", p=_P, algorithm=("full", "quantile", "quantile-noiseless"))
@@ -83,11 +79,7 @@ def means_agree(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "partitions-have-no-pattern",
-    paper="P2",
-    place="section 4.1, Figure 4.2",
-)
+@claim("partitions-have-no-pattern", paper="P2", place="section 4.1, Figure 4.2")
 def partitions_have_no_pattern(summaries: Stored) -> Finding:
     """Differences between quantiles given all rows and quantiles from partitions have no clear pattern."""
     one = summaries.need("default", p=_P, algorithm=("quantile-noiseless",)).sel(algorithm="quantile-noiseless")
@@ -116,10 +108,7 @@ def reasonably_accurate(summaries: Stored) -> Finding:
     return _accuracy(summaries, "quantile")
 
 
-@claim(
-    "no-share-helps",
-    kind="addition",
-)
+@claim("no-share-helps", kind="addition")
 def no_share_helps(summaries: Stored) -> Finding:
     """With bounds around 0, quantiles are inaccurate for both values of theta: bounds that contain most quantiles are
     too wide, and bounds that contain half of them clip the others.
@@ -139,11 +128,7 @@ def no_share_helps(summaries: Stored) -> Finding:
     return verdict(min(errors) > 3.0, f"{'; '.join(lines)}.")
 
 
-@claim(
-    "bounds-are-private",
-    paper="P2",
-    place="chapter 4",
-)
+@claim("bounds-are-private", paper="P2", place="chapter 4")
 def bounds_are_private(summaries: Stored) -> Finding:
     """The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most
     epsilon_1 + epsilon_2.
@@ -161,29 +146,19 @@ def bounds_are_private(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "centre-first",
-    paper="P2",
-    place="chapter 5 (future work)",
-)
+@claim("centre-first", paper="P2", place="chapter 5 (future work)")
 def centre_first(summaries: Stored) -> Finding:
     """Spending part of the budget on a private centre of the quantiles gives tighter bounds and less noise."""
     return _gain(summaries, "default")
 
 
-@claim(
-    "centre-first-is-accurate",
-    kind="addition",
-)
+@claim("centre-first-is-accurate", kind="addition")
 def centre_first_is_accurate(summaries: Stored) -> Finding:
     """Quantiles with bounds around a private centre are reasonably accurate."""
     return _accuracy(summaries, "quantile-centred")
 
 
-@claim(
-    "centre-first-abalone",
-    kind="self-check",
-)
+@claim("centre-first-abalone", kind="self-check")
 def centre_first_abalone(summaries: Stored) -> Finding:
     """Spending part of the budget on a private centre also gives tighter bounds and less noise on real rows
     (abalone).

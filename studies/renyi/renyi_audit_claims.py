@@ -36,11 +36,7 @@ def logistic_shares(ds: xr.Dataset) -> xr.DataArray:
     return (ds["renyi_epsilon"] / ds["stated_epsilon"]).clip(min=ds["curve_share"])
 
 
-@claim(
-    "theorems-hold",
-    paper="P3",
-    place="Theorems 16 and 17",
-)
+@claim("theorems-hold", paper="P3", place="Theorems 16 and 17")
 def theorems_hold(summaries: Stored) -> Finding:
     """A posterior draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 are
     (λ, epsilon)-RDP; the bounds are linear in λ.
@@ -123,10 +119,7 @@ def links_satisfy_the_theorems(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "orders-that-diverge",
-    kind="self-check",
-)
+@claim("orders-that-diverge", kind="self-check")
 def orders_that_diverge(summaries: Stored) -> Finding:
     """Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the complementary
     log-log link, and finite with the logistic link.
@@ -215,10 +208,7 @@ def better_than_ops(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "suprema-are-exact",
-    kind="self-check",
-)
+@claim("suprema-are-exact", kind="self-check")
 def suprema_are_exact(summaries: Stored) -> Finding:
     """The stated divergence of the samplers for exponential families is the exact maximum over all neighbours."""
     ds = summaries.need("dirichlet", mechanism=tuple(RENYI_SAMPLERS))

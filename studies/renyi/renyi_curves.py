@@ -177,11 +177,7 @@ def _curves(summaries: Stored) -> Summaries:
     return summaries.each(_NAMES, coefficient=_COEFFICIENTS, order=orders, prior=("6:12",), n=(100,))
 
 
-@claim(
-    "vertical-asymptotes",
-    paper="P3",
-    place="section 5.1 and Corollary 1",
-)
+@claim("vertical-asymptotes", paper="P3", place="section 5.1 and Corollary 1")
 def vertical_asymptotes(summaries: Stored) -> Finding:
     """The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior)."""
     evidence, holds = [], True
@@ -204,11 +200,7 @@ def vertical_asymptotes(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "smaller-is-more-private",
-    paper="P3",
-    place="section 5.1",
-)
+@claim("smaller-is-more-private", paper="P3", place="section 5.1")
 def smaller_is_more_private(summaries: Stored) -> Finding:
     """As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders."""
     evidence, holds = [], True
@@ -223,10 +215,7 @@ def smaller_is_more_private(summaries: Stored) -> Finding:
         evidence.append(
             f"{name}: {at_2[0]:.4g} to {at_2[-1]:.4g} at order 2, {finite[0]} to {finite[-1]} finite orders"
         )
-    return verdict(
-        holds,
-        f"From the smallest to the largest coefficient: {'; '.join(evidence)}.",
-    )
+    return verdict(holds, f"From the smallest to the largest coefficient: {'; '.join(evidence)}.")
 
 
 @claim(

@@ -139,44 +139,25 @@ def beats_better_ops(summaries: Stored) -> Finding:
     return _beats(summaries, "test_error", *product(_SAMPLERS, ["ops-tight", "ops-renyi"]))
 
 
-@claim(
-    "beats-ops-in-likelihood",
-    paper="P3",
-    place="section 5.2 and appendix",
-    min_trials=_REPEATS,
-)
+@claim("beats-ops-in-likelihood", paper="P3", place="section 5.2 and appendix", min_trials=_REPEATS)
 def beats_ops_in_likelihood(summaries: Stored) -> Finding:
     """Algorithms 4 and 5 have a higher test likelihood than all variants of OPS."""
     return _beats(summaries, "test_nll", *product(_SAMPLERS, _OPS))
 
 
-@claim(
-    "diffused-beats-concentrated",
-    paper="P3",
-    place="section 5.2, Figure 3",
-    min_trials=_REPEATS,
-)
+@claim("diffused-beats-concentrated", paper="P3", place="section 5.2, Figure 3", min_trials=_REPEATS)
 def diffused_beats_concentrated(summaries: Stored) -> Finding:
     """Algorithm 5 always has a lower test error than Algorithm 4."""
     return _beats(summaries, "test_error", ("glm-diffused", "glm-concentrated"), also=("abalone-strong",))
 
 
-@claim(
-    "diffused-beats-concentrated-in-likelihood",
-    paper="P3",
-    place="appendix",
-    min_trials=_REPEATS,
-)
+@claim("diffused-beats-concentrated-in-likelihood", paper="P3", place="appendix", min_trials=_REPEATS)
 def diffused_beats_concentrated_in_likelihood(summaries: Stored) -> Finding:
     """Algorithm 5 has a higher test likelihood than Algorithm 4."""
     return _beats(summaries, "test_nll", ("glm-diffused", "glm-concentrated"))
 
 
-@claim(
-    "one-split-is-enough",
-    kind="self-check",
-    min_trials=_REPEATS,
-)
+@claim("one-split-is-enough", kind="self-check", min_trials=_REPEATS)
 def one_split_is_enough(summaries: Stored) -> Finding:
     """The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits."""
     stored = _ask(summaries, *_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits"))
@@ -231,10 +212,7 @@ FIGURES = (
         "Mean negative log-likelihood of a test record" + _BY_DATA_SET,
         DATA_SETS,
         _draw("test_nll", "−log-likelihood of a test record (nat)"),
-        claims=(
-            "beats-ops-in-likelihood",
-            "diffused-beats-concentrated-in-likelihood",
-        ),
+        claims=("beats-ops-in-likelihood", "diffused-beats-concentrated-in-likelihood"),
     ),
     Figure(
         "splits",

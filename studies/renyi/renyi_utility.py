@@ -120,13 +120,7 @@ def _divergence(name: str) -> Method:
             return {**found, **ends, "kl": mechanism.posterior_kl(successes), "coefficient": np.nan}
         counts = np.array([successes, n - successes])
         kl = dirichlet_renyi(problem["prior"] + counts, mechanism.posterior(counts), 1.0)
-        return {
-            **found,
-            "kl": kl,
-            "coefficient": mechanism.coefficient,
-            "mass_at_zero": np.nan,
-            "mass_at_n": np.nan,
-        }
+        return {**found, "kl": kl, "coefficient": mechanism.coefficient, "mass_at_zero": np.nan, "mass_at_n": np.nan}
 
     return Method(name, evaluate, uses=_USES, note=_NOTES[name])
 

@@ -65,9 +65,7 @@ class Chapter:
 
 
 def write_collection(
-    folder: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    markdown: str | os.PathLike[str] | None = None,
+    folder: str | os.PathLike[str], output: str | os.PathLike[str], markdown: str | os.PathLike[str] | None = None
 ) -> Counter[str]:
     """Write the page about the stores of a folder.
 

@@ -40,19 +40,7 @@ def _open(store: ResultStore, panel: str) -> xr.Dataset:
 
 
 def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
-    """Return a summary as rows of text.
-
-    Parameters
-    ----------
-    summary : xarray.Dataset
-        From `pipeline.summarise`.
-
-    Returns
-    -------
-    heads : list of str
-    rows : list of list of str
-    n_names : int
-        Number of leading columns that name the row.
+    """Return a summary as headings, rows of text, and the number of leading columns that name the row.
 
     Examples
     --------

@@ -78,10 +78,7 @@ HELLINGER_DISTRIBUTION = Case(
 HELLINGER_LIMITS = Case(
     runs=({"values": {"n": (3, 6)}},),
     dims={
-        panel: {
-            "worst_hellinger balanced_hellinger status": "n mechanism",
-            "worst_dataset": "n mechanism cell",
-        }
+        panel: {"worst_hellinger balanced_hellinger status": "n mechanism", "worst_dataset": "n mechanism cell"}
         for panel in ("k2", "k3", "k4")
     },
     verdicts={
@@ -202,10 +199,7 @@ HELLINGER_SENSITIVITY = Case(
 
 PRIVACY_AUDIT = Case(
     runs=(
-        {
-            "panels": ["binomial"],
-            "values": {"n": [2, 30, 100], "epsilon": [0.1, 1.0], "prior": ["1:1", "0.01:100"]},
-        },
+        {"panels": ["binomial"], "values": {"n": [2, 30, 100], "epsilon": [0.1, 1.0], "prior": ["1:1", "0.01:100"]}},
         {"panels": ["multinomial"], "values": {"n": [2, 5, 8], "epsilon": [1.0]}},
         {"panels": ["relations"]},
     ),
