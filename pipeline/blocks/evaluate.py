@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from pipeline.blocks.casts import cast_values, describe_range
-from pipeline.blocks.freeze import freeze_arrays
+from pipeline.blocks.freeze import freeze_arrays, leaves
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.factors import Measure, Value
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import Streams
 from pipeline.declare.study import Study
+from pipeline.errors import BadInputError
 from pipeline.redact import redact_text
 
 
@@ -111,6 +112,30 @@ def simulate_block(study: Study, block: Block) -> None:
     """Simulate the data of a block and discard them."""
     panel = study.panel(block.panel)
     _simulate(study, panel, panel.cells()[block.cell], block.trials)
+
+
+def require_seeded(study: Study, block: Block) -> None:
+    """Raise BadInputError if two simulations of the first trial of a block differ in an array or a number."""
+    panel, trial = study.panel(block.panel), block.trials[:1]
+    cell = panel.cells()[block.cell]
+    try:
+        first, second = (list(leaves(_simulate(study, panel, cell, trial))) for _ in range(2))
+    except (Exception, SystemExit):  # the evaluation isolates and reports errors
+        return
+    kinds = (np.ndarray, np.generic, int, float, complex)
+    pairs = [(a, b) for a, b in zip(first, second, strict=False) if isinstance(a, kinds) and isinstance(b, kinds)]
+    if not all(_equal(np.asarray(a), np.asarray(b)) for a, b in pairs):
+        raise BadInputError(
+            f"simulate of panel {panel.name} must return the same data whenever it is called with equal streams, got "
+            "different data from two calls; draw all random numbers from streams, not from np.random or random"
+        )
+
+
+def _equal(first: np.ndarray, second: np.ndarray) -> bool:
+    """Return True for arrays with the same values; objects are not compared."""
+    if first.dtype.hasobject or second.dtype.hasobject:
+        return True
+    return np.array_equal(first, second, equal_nan=first.dtype.kind in "fc" and second.dtype.kind in "fc")
 
 
 def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Outcome:

@@ -1,6 +1,6 @@
 """Conversion of simulated arrays to read-only arrays, so that no method can change the data of the next method."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -23,12 +23,19 @@ def freeze_arrays(data: Any) -> None:
     ...
     ValueError: output array is read-only
     """
+    for item in leaves(data):
+        if isinstance(item, np.ndarray):
+            item.setflags(write=False)
+
+
+def leaves(data: Any) -> Iterator[Any]:
+    """Yield the arrays, and the objects that are no containers, in simulated data; see `freeze_arrays`."""
     waiting, seen = [data], set()
     while waiting:
         item = waiting.pop()
         held: Any = ()
         if isinstance(item, np.ndarray):
-            item.setflags(write=False)
+            yield item
             held = item.ravel().tolist() if item.dtype.hasobject else ()
         elif isinstance(item, Mapping):
             held = item.values()
@@ -36,6 +43,8 @@ def freeze_arrays(data: Any) -> None:
             held = item
         elif is_dataclass(item) and not isinstance(item, type):
             held = [getattr(item, field.name, None) for field in fields(item)]
+        else:
+            yield item
         if held and id(item) not in seen:  # a container may contain itself
             seen.add(id(item))
             waiting.extend(held)

@@ -10,7 +10,17 @@ from functools import lru_cache
 import numpy as np
 from distributed import get_worker
 
-from pipeline.blocks.evaluate import BUDGET, ENDED, FAILURES, Block, Outcome, Status, evaluate_block, keep_ok
+from pipeline.blocks.evaluate import (
+    BUDGET,
+    ENDED,
+    FAILURES,
+    Block,
+    Outcome,
+    Status,
+    evaluate_block,
+    keep_ok,
+    require_seeded,
+)
 from pipeline.blocks.plan import iterate_blocks, iterate_cell_blocks
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
@@ -181,7 +191,10 @@ Evaluate = Callable[[Study, Work], list[Outcome]]
 
 def evaluate_work(study: Study, work: Work, budget: int | None = BUDGET) -> list[Outcome]:
     """Compute the settings of a work item; see `evaluate_block` for the budget."""
-    settings = study.panel(work.block.panel).settings()
+    panel, block = study.panel(work.block.panel), work.block
+    if block.cell == len(panel.cells()) - 1 and block.trials.start == 0:  # the first block of a run
+        require_seeded(study, block)
+    settings = panel.settings()
     return evaluate_block(study, work.block, [settings[k] for k in work.settings], budget)
 
 

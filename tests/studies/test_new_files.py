@@ -134,3 +134,19 @@ def test_file_that_hides_the_pipeline_is_named_and_the_command_works_beside_it(t
     program = Path(sys.executable).with_name("dpstudies")
     found = subprocess.run([program, "list"], cwd=tmp_path, env=path, capture_output=True, text=True)
     assert (found.returncode, "hellinger-accuracy" in found.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    ["np.random.default_rng().standard_t(5, 9)", "np.random.standard_t(5, 9)", "[random.random()]"],
+)
+def test_simulation_with_unseeded_randomness_is_refused(command, draw):
+    command("new", "study", "mine")
+    text = Path("mine.py").read_text().replace('rng.standard_t(cell["df"], size=cell["n"])', draw)
+    assert draw in text
+    Path("mine.py").write_text(f"import random\n{text}")
+    code, out, err = command("run", "mine.py", "--store", "s.zarr", "--trials", 4)
+    assert code in (2, 3)
+    assert "simulate of panel main must return the same data" in err
+    assert "draw all random numbers from streams" in err
+    assert "next: dpstudies report" not in out
