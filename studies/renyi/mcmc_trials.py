@@ -129,8 +129,9 @@ def evaluate_published(name: str, groups: list[Group], setting: Mapping[str, Any
                 continue
             right = expit((draws @ data.test_x.T) * signs).mean(axis=0)  # predictive probability of the true label
             nll = -log_expit((draws @ data.test_x.T) * signs)
+            wrong = np.where(data.test_y > 0, right <= 0.5, right < 0.5)  # weights of 0 predict class 0
             values = (
-                float((right < 0.5).mean()),
+                float(wrong.mean()),
                 float(np.mean(-np.log(right)) if len(draws) > 1 else nll.mean()),
                 relative_energy(draws, reference),
                 len(draws),
