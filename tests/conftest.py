@@ -13,6 +13,10 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("dpstudies", deadline=None)  # a busy machine takes longer than Hypothesis allows by default
+settings.load_profile("dpstudies")
 
 if "DPSTUDIES_HOME" not in os.environ:  # environment variables are inherited by xdist workers and subprocesses
     os.environ["DPSTUDIES_HOME"] = tempfile.mkdtemp(prefix="dpstudies-tests-")

@@ -5,6 +5,7 @@ could change the meaning of every number. The root and its copy have the SHA-256
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ COMPACT_FORMAT = 6
 """Version of the layout with shards, which `pipeline.compact` writes; the store can only be read."""
 COPY = f"{STATE}/root.json"
 _SEAL = "content_sha256"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # escape of half a character
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def unseal(content: bytes | None, key: str = "") -> dict[str, Any] | None:
     """Return a sealed document without its checksum, or None if it is missing, was changed, or is not Unicode text."""
     try:
         document = json.loads(content or b"")
-        json.dumps(document, ensure_ascii=False).encode()  # escapes of lone surrogates cannot be printed
+        if _SURROGATE.search(content or b""):
+            json.dumps(document, ensure_ascii=False).encode()  # raises ValueError for a lone surrogate
         held = document[key] if key else document
         plain = _without_seal(document, key)
         return plain if held[_SEAL] == sha256(canonical_json(plain)) else None
