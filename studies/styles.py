@@ -126,6 +126,8 @@ class Look:
 Styles = Mapping[str, Look]
 """Name -> look."""
 
+Looks = Styles  # former name
+
 SERIES = (
     Look(_COLORS["blue"], "circle"),
     Look(_COLORS["vermilion"], "square", (7, 3)),
