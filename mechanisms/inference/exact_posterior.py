@@ -25,8 +25,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mechanisms.beta_mixture import BinomialMixture
 from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, interpolate, invert, tabulate
-from mechanisms.inference.binomial_mixture import BinomialMixture, count_mixture
+from mechanisms.inference.binomial_mixture import count_mixture
 from mechanisms.inference.family import EXPONENTIAL, NORMAL
 from mechanisms.inference.family_distributions import prior_distribution
 from mechanisms.inference.multinomial_mixture import MultinomialMixture, multinomial_mixture

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import signal, special
 
-from mechanisms.inference.binomial_mixture import SMALLEST_WEIGHT, BinomialMixture
+from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.records import Floats
 from mechanisms.jit import kernel
