@@ -2,10 +2,12 @@
 
 `table_posterior` computes the posterior of all counts of a tree by convolutions, and `fit_prior` a weighted grid of
 priors. `priors` contains the priors of the leaves and `formats` the likelihoods of values that were clipped, rounded or
-suppressed. `tree` validates tables; `tilts` and `messages` compute, with the loops of `kernels`.
+suppressed. `crossed_posterior` draws counts whose measured margins are no
+tree. `tree` validates tables; `tilts` and `messages` compute, with the loops of `kernels`.
 """
 
 from mechanisms.noise import EXACT
+from mechanisms.tables.crossed import CrossedPosterior, crossed_posterior
 from mechanisms.tables.fit import fit_prior, table_posterior
 from mechanisms.tables.formats import Rounded, Suppressed
 from mechanisms.tables.posterior import Evaluation, Shares, TablePosterior, Theta
@@ -20,6 +22,7 @@ from mechanisms.tables.priors import (
 
 __all__ = [
     "EXACT",
+    "CrossedPosterior",
     "Evaluation",
     "Prior",
     "PriorGrid",
@@ -28,6 +31,7 @@ __all__ = [
     "Suppressed",
     "TablePosterior",
     "Theta",
+    "crossed_posterior",
     "dirichlet_multinomial",
     "fit_prior",
     "negative_binomial",

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.inference.chain_diagnostics import diagnose_chains
+from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.gibbs import sample_gibbs

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.inference.augmentation_kernels import draw_poisson
 from mechanisms.inference.binomial_mixture import count_mixture
-from mechanisms.inference.chain_diagnostics import diagnose_chains
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.exact_abc import sample_abc
 from mechanisms.inference.exact_posterior import exact_posterior
