@@ -123,6 +123,7 @@ class Factors:
     high: Floats
     least: Integers
     most: Integers
+    limited: NDArray[np.bool_]  # values without noise, which limit the count
 
     def log(self, node: Integers, counts: Floats | Integers) -> Floats:
         """Return the log likelihood of one count per entry of `node`, without the limits of the counts."""
@@ -166,7 +167,7 @@ def likelihoods(
     kind, code, scale = np.zeros(m, np.int64), np.zeros(m, np.int64), np.ones(m)
     low, high = np.full(m, -np.inf), np.full(m, np.inf)
     least, most = np.zeros(m, np.int64), np.full(m, FAR, np.int64)
-    plain = {}
+    limited, plain = np.zeros(m, bool), {}
     for i in range(m):
         one, form = noise[i], seen[i]
         key = (id(one), id(form))
@@ -200,10 +201,10 @@ def likelihoods(
             if last < 0:
                 raise ValueError(f"an invariant must be >= 0, got {value:g} for {_name(names, i)}; check the table")
             kind[i], least[i], most[i] = _NONE, int(max(first, 0)), int(min(last, FAR))
-            low[i], high[i] = -np.inf, np.inf
+            low[i], high[i], limited[i] = -np.inf, np.inf, True
         else:
             code[i], scale[i] = _CODES[one.name], one.scale
-    return Factors(kind, code, scale, low, high, least, most)
+    return Factors(kind, code, scale, low, high, least, most, limited)
 
 
 def _name(names: Sequence[str] | None, i: int) -> str:

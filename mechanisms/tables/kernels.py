@@ -79,6 +79,8 @@ def leaf_log_weights(first, size, r, rate, out):
                 x = first[i] + j  # ln w(x) − ln w(x − 1) is ln((x − 1 + r)/x), or −ln x for Poisson
                 if r[i] == 0.0:
                     value -= np.log(x)
+                elif x == 1:
+                    value += np.log(r[i])  # r − 1 has no digits of a small r
                 elif r[i] != 1.0:
                     value += np.log1p((r[i] - 1.0) / x)
                 value += rate[i]

@@ -5,11 +5,12 @@ and the convolution of the children's messages times g(y − t) at an inner node
 pairs in pairs, and so on. Messages from above, out, follow by correlations; the marginal of a node is f·out.
 
 Messages are tilted (see `tilts`), normalised, and restricted to windows that omit a share of at most `CUT` at each end.
-The weights of all tables that use an omitted value d(t) of node v sum to Σ_t d(t)·out_v(t) ≤ ‖d‖₁·max out_v, and
-max out_v is at most the maximum of the factors above it times the sum of the sibling's message (1). Divided by the sum
-Σ_t f_v(t)·out_v(t) of all weights and added over all nodes, this bounds, up to a factor of 1 + itself, the total
-variation distance between computed and exact marginals. Long convolutions are Fourier transforms, whose rounding errors
-are added to the bound; short ones are sums of products, which have a small relative error everywhere.
+The weights of all tables that use an omitted value d(t) of node v sum to Σ_t d(t)·out_v(t) ≤ ‖d‖₁·max out_v. The
+maximum over all counts is at most that at the parent, times the maximum of its factor, as the sibling's message sums to
+1. Divided by the sum Σ_t f_v(t)·out_v(t) of all weights and added over all nodes, this bounds, up to a factor of 1 +
+itself, the total variation distance between computed and exact marginals. Long convolutions are
+Fourier transforms, whose rounding errors are added to the bound; short ones are sums of products, which have a small
+relative error everywhere.
 
 References
 ----------
@@ -38,6 +39,7 @@ Integers = NDArray[np.int64]
 CUT = 1e-19  # largest share of a message that is omitted at each end
 DIRECT = 1 << 17  # largest number of products of a convolution without Fourier transforms
 _ROUNDING = 2e-16  # error of a Fourier convolution relative to the product of the Euclidean norms
+_UNDERFLOW = 1e-290  # share of a message that may be lost by underflow
 _AT_ONCE = 1 << 22  # number of values of leaves that are computed at once
 
 
@@ -96,8 +98,13 @@ class Messages:
     up: Floats  # normalised, tilted messages, one after the other
     marginal: Floats  # normalised marginals of the nodes of the table, at the same places
     log_weight: Floats  # log of the sum of the weights of each root's tree; 0 for other nodes
-    error: float  # bound of the total variation distance of any marginal
-    combined: Floats  # mean and variance of the tilted total of the children of each node, shape (2, m)
+    omitted: float  # bound of the total variation distance of any marginal by omitted mass
+    rounding: float  # the same by rounding errors of Fourier transforms
+
+    @property
+    def error(self) -> float:
+        """Bound of the total variation distance between any marginal and the exact one."""
+        return self.omitted + self.rounding
 
     def message(self, node: int) -> Floats:
         """Return the upward message of a node."""
@@ -105,11 +112,20 @@ class Messages:
 
 
 def pass_messages(
-    shape: Shape, plan: Plan, factors: Factors, weights: Weights, tilt: Floats, windows: tuple[Floats, Floats],
-    cut: float, direct: float,
-) -> Messages | None:  # fmt: skip
-    """Return all messages and marginals, or None if no table has a weight above the smallest number."""
-    state = _Passes(shape, plan, factors, tilt, cut, direct)
+    shape: Shape,
+    plan: Plan,
+    factors: Factors,
+    weights: Weights,
+    cap: Floats,
+    tilt: Floats,
+    windows: tuple[Floats, Floats],
+    is_last: bool = False,
+) -> Messages | None:
+    """Return all messages and marginals, or None if no table has a weight above the smallest number.
+
+    The last attempt omits no mass, and uses no Fourier transforms.
+    """
+    state = _Passes(shape, plan, factors, cap, tilt, *((0.0, np.inf) if is_last else (CUT, DIRECT)))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
         if not state.leaves(weights, *windows):
             return None
@@ -130,13 +146,15 @@ def _runs(first: Integers, size: Integers) -> Integers:
 class _Passes:
     """State of one upward and one downward pass."""
 
-    def __init__(self, shape: Shape, plan: Plan, factors: Factors, tilt: Floats, cut: float, direct: float) -> None:
+    def __init__(
+        self, shape: Shape, plan: Plan, factors: Factors, cap: Floats, tilt: Floats, cut: float, direct: float
+    ) -> None:
         self.shape, self.plan, self.factors, self.cut, self.direct = shape, plan, factors, cut, direct
+        self.ends = np.minimum(cap, 2.0**52)  # counts beyond which the prior or the measurements leave no mass
         n = plan.left.size
         self.m = shape.parents.size
         self.start, self.offset, self.size = (np.zeros(n, np.int64) for _ in range(3))
         self.log_sum, self.lost, self.rounding = np.zeros(n), np.zeros(n), np.zeros(n)
-        self.combined = np.zeros((2, self.m))
         # tilt of the message of each node, and of the messages of its children
         self.outer = np.where(plan.owner >= 0, tilt[np.maximum(plan.owner, 0)], 0.0)
         self.inner = np.append(tilt, self.outer[self.m :])
@@ -159,7 +177,7 @@ class _Passes:
         self.offset[nodes] = self.used + np.cumsum(kept) - kept
         self.used += need
         self.log_sum[nodes] += np.log(total)
-        self.lost[nodes] += dropped
+        self.lost[nodes] += dropped + _UNDERFLOW
         return True
 
     def leaves(self, weights: Weights, first: Floats, last: Floats) -> bool:
@@ -193,15 +211,26 @@ class _Passes:
             i = j
         return True
 
-    def _factor(self, nodes: Integers, low: Integers, width: Integers) -> tuple[Floats, Floats]:
-        """Return factors of nodes of the table relative to their maxima, with the change of tilt, and log maxima."""
+    def _factor(self, nodes: Integers, low: Integers, width: Integers) -> tuple[Floats, Floats, Floats]:
+        """Return factors of nodes of the table relative to their maxima, with the change of tilt, and log maxima.
+
+        The third array bounds the relative factors of all counts: factors are log-concave, so they are at most 1 if the
+        maximum is inside the window, and at most the line through the last two values beyond its end.
+        """
         counts, place = _runs(low, width), np.cumsum(width) - width
         value = self.factors.log(np.repeat(nodes, width), counts)
         change = self.outer[nodes] - self.inner[nodes]
         value += np.repeat(change, width) * (counts - np.repeat(low, width))
         top = np.maximum.reduceat(value, place)
         value -= np.repeat(top, width)
-        return np.exp(value, out=value), top
+        first, last = place, place + width - 1
+        second, before = first + (width > 1), last - (width > 1)
+        down = np.maximum(value[first] - value[second], 0.0) * (low - self.factors.least[nodes])
+        reach = np.minimum(self.factors.most[nodes], self.ends[nodes]) - (low + width - 1)
+        up = np.maximum(value[last] - value[before], 0.0) * np.maximum(reach, 0)
+        single = (width == 1) & (self.factors.least[nodes] < self.factors.most[nodes])
+        beyond = np.where(single, np.inf, np.exp(np.maximum(value[first] + down, value[last] + up)))
+        return np.exp(value, out=value), top, np.maximum(beyond, 1.0)
 
     def combine(self, nodes: Integers) -> bool:
         """Compute the messages of inner nodes whose children are done."""
@@ -227,13 +256,10 @@ class _Passes:
             f, g = self._message(left[i]), self._message(right[i])
             skip = low[i] - self.start[left[i]] - self.start[right[i]]
             values[place[i] : place[i] + width[i]] = np.maximum(_convolve(f, g), 0.0)[skip : skip + width[i]]
-            self.rounding[nodes[i]] = _ROUNDING * np.sqrt((f @ f) * (g @ g)) * np.log2(f.size + g.size)
+            self.rounding[nodes[i]] = _rounding(f, g)
         self.log_sum[nodes] = self.log_sum[left] + np.where(both, self.log_sum[other], 0.0)
         if real.size:
-            means, variances = np.empty(real.size), np.empty(real.size)
-            kernels.moments(values, low[real], place[real], width[real], means, variances)
-            self.combined[:, tables] = means, variances
-            factor, top = self._factor(tables, low[real], width[real])
+            factor, top, _ = self._factor(tables, low[real], width[real])
             values[_runs(place[real], width[real])] *= factor
             self.log_sum[tables] += top + (self.outer[tables] - self.inner[tables]) * low[real]
         return self._store(nodes, values, place, low, width)
@@ -248,17 +274,20 @@ class _Passes:
         roots = np.flatnonzero(self.plan.owner < 0)
         for i in roots:
             out[self.offset[i] : self.offset[i] + self.size[i]] = 1.0
-        error = float(self.lost[roots].sum())
+        omitted, rounding = float(self.lost[roots].sum()), 0.0
+        highest = np.ones(self.size.size)  # bound of each message from above
         for nodes in self.plan.batches[:0:-1]:
             size, place = self.size[nodes], np.cumsum(self.size[nodes]) - self.size[nodes]
             source = _runs(self.offset[nodes], size)
             u = out[source]
             out[source] *= self.up[source]
-            real = np.flatnonzero(nodes < self.m)
+            real, peak = np.flatnonzero(nodes < self.m), np.ones(nodes.size)
             if real.size:
-                factor, _ = self._factor(nodes[real], self.start[nodes[real]], size[real])
+                factor, _, beyond = self._factor(nodes[real], self.start[nodes[real]], size[real])
+                peak[real] = beyond
                 u[_runs(place[real], size[real])] *= factor
-            u /= np.repeat(np.maximum.reduceat(u, place), size)
+            largest = np.maximum.reduceat(u, place)
+            u /= np.repeat(largest, size)
             left, right = self.plan.left[nodes], self.plan.right[nodes]
             both = right >= 0
             child = np.concatenate([left, right[both]])
@@ -280,18 +309,20 @@ class _Passes:
                 known = (index >= 0) & (index < found.size)
                 out[self.offset[a] : self.offset[a] + self.size[a]] = np.where(
                     known, found[np.where(known, index, 0)], 0.0)  # fmt: skip
-                e[i] = _ROUNDING * np.sqrt((above @ above) * (g @ g)) * np.log2(above.size + g.size)
+                e[i] = _rounding(above, g)
             cell = _runs(self.offset[child], self.size[child])
             total = np.add.reduceat(out[cell] * self.up[cell], np.cumsum(self.size[child]) - self.size[child])
             if not np.all(total > 0.0):
                 return None
-            error += float(((self.lost[child] + e) / total).sum())
+            highest[child] = (peak * highest[nodes] / largest)[which]
+            omitted += float((self.lost[child] * highest[child] / total).sum())
+            rounding += float((e / total).sum())
             # rounding of the convolution at the node itself, weighted by everything above it
             rounded = np.flatnonzero(self.rounding[nodes] > 0.0)
             for i in rounded:
                 part = slice(place[i], place[i] + size[i])
                 own = total[np.flatnonzero(child == left[i])[0]]
-                error += float(self.rounding[nodes[i]] * u[part].sum() / own)
+                rounding += float(self.rounding[nodes[i]] * u[part].sum() / own)
         cell = _runs(self.offset[: self.m], self.size[: self.m])
         plain = self.plan.batches[0]
         leaf = _runs(self.offset[plain], self.size[plain])
@@ -302,7 +333,7 @@ class _Passes:
         out[cell] /= np.repeat(total, self.size[: self.m])
         log_weight = np.zeros(self.m)
         log_weight[roots] = self.log_sum[roots]
-        return Messages(self.plan, self.start, self.offset, self.size, self.up, out, log_weight, error, self.combined)
+        return Messages(self.plan, self.start, self.offset, self.size, self.up, out, log_weight, omitted, rounding)
 
 
 def _convolve(f: Floats, g: Floats) -> Floats:
@@ -310,3 +341,8 @@ def _convolve(f: Floats, g: Floats) -> Floats:
     n = f.size + g.size - 1
     length = fft.next_fast_len(n, real=True)
     return fft.irfft(fft.rfft(f, length) * fft.rfft(g, length), length)[:n]
+
+
+def _rounding(f: Floats, g: Floats) -> float:
+    """Return the error of a Fourier convolution."""
+    return float(_ROUNDING * np.sqrt((f * f).sum() * (g * g).sum()) * np.log2(f.size + g.size))

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms.arguments import real_array, validate_integer
 from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
 from mechanisms.protocols import Posterior, validate_probabilities
+from mechanisms.sums import weighted_sum
 from mechanisms.tables import kernels
 from mechanisms.tables.messages import Messages
 from mechanisms.tables.tree import Problem
@@ -139,7 +140,7 @@ class TablePosterior(Posterior):
         ValueError
             If the prior of a leaf is not Dirichlet-multinomial.
         """
-        return Theta(self)
+        return Theta(self, np.arange(self.parents.size))
 
     def shares(self, node: int) -> Shares:
         """Return the posterior of the shares of the children of a node: the count of a child over that of the node.
@@ -208,13 +209,18 @@ class Theta(Posterior):
     """Posterior of the shares θ ~ Dir(α) of a superpopulation given a table; see `TablePosterior.theta`.
 
     Given the count c of a node and the total n of its root, θ of the node is Beta(α + c, A − α + n − c), with α and A
-    the sums of the parameters of the leaves below the node and below the root. Results have the shape (m,).
+    the sums of the parameters of the leaves below the node and below the root. Results have one entry per node.
+
+    Parameters
+    ----------
+    table : TablePosterior
+    nodes : ndarray of int64, shape (c,)
+        Nodes whose shares the results contain.
     """
 
-    table: TablePosterior
-    _alpha: Floats = field(init=False, repr=False)
-    _rest: Floats = field(init=False, repr=False)
-    _total: Integers = field(init=False, repr=False)
+    table: TablePosterior = field(repr=False)
+    nodes: Integers = field(repr=False)
+    marginals: list[BinomialMixture | None] = field(init=False, repr=False)  # None for a root, whose share is 1
     _root: Integers = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -230,60 +236,51 @@ class Theta(Posterior):
             shape.sum_children(alpha, level)
         for nodes in shape.levels[1:]:
             root[nodes] = root[shape.parents[nodes]]
-        rest = np.where(shape.parents < 0, 0.0, alpha[root] - alpha)
-        object.__setattr__(self, "_alpha", alpha)
-        object.__setattr__(self, "_rest", rest)
-        object.__setattr__(self, "_total", problem.total[root])
+        mixtures: list[BinomialMixture | None] = []
+        for i in self.nodes:
+            if shape.parents[i] < 0:
+                mixtures.append(None)
+                continue
+            counts, weights = self.table.pmf(int(i))
+            kept = weights >= SMALLEST_WEIGHT * weights.max()
+            prior = (float(alpha[i]), float(alpha[root[i]] - alpha[i]))
+            total = int(problem.total[root[i]])
+            mixtures.append(BinomialMixture(prior, total, counts[kept], weights[kept] / weights[kept].sum()))
+        object.__setattr__(self, "marginals", mixtures)
         object.__setattr__(self, "_root", root)
 
-    def _mixture(self, i: int) -> BinomialMixture | None:
-        """Return the distribution of the share of one node; None for a root, whose share is 1."""
-        if self._rest[i] <= 0.0:
-            return None
-        counts, weights = self.table.pmf(i)
-        kept = weights >= SMALLEST_WEIGHT * weights.max()
-        prior = (float(self._alpha[i]), float(self._rest[i]))
-        weights = weights[kept] / weights[kept].sum()
-        return BinomialMixture(prior, int(self._total[i]), counts[kept], weights)
-
-    def _each(self, one: Callable[[BinomialMixture, int], Any], root: float) -> Floats:
-        mixtures = [self._mixture(i) for i in range(self._alpha.size)]
-        shape = next((np.shape(one(mixture, i)) for i, mixture in enumerate(mixtures) if mixture is not None), ())
-        found = [np.full(shape, root) if mixture is None else one(mixture, i) for i, mixture in enumerate(mixtures)]
-        return np.stack(found, axis=-1)
-
     def mean(self) -> Floats:
-        """Return the posterior mean of the share of each node."""
-        return self._each(lambda mixture, i: mixture.mean(), 1.0)
+        """Return the posterior mean of each share."""
+        return np.array([1.0 if one is None else one.mean() for one in self.marginals])
 
     def std(self) -> Floats:
-        """Return the posterior standard deviation of the share of each node."""
-        return self._each(lambda mixture, i: mixture.std(), 0.0)
+        """Return the posterior standard deviation of each share."""
+        return np.array([0.0 if one is None else one.std() for one in self.marginals])
 
     def cdf(self, theta: ArrayLike) -> Floats:
-        """Return the posterior probability of shares ≤ θ; `theta` is a number or has shape (..., m)."""
+        """Return the posterior probability of shares ≤ θ; `theta` broadcasts with the nodes on its last axis."""
         values = real_array("theta", theta)
-        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, self._alpha.shape))
+        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, self.nodes.shape))
         found = np.array(values >= 1.0, dtype=np.float64)
-        for i in range(values.shape[-1]):
-            mixture = self._mixture(i)
-            if mixture is not None:
-                found[..., i] = mixture.cdf(values[..., i])
+        for j, one in enumerate(self.marginals):
+            if one is not None:
+                found[..., j] = one.cdf(values[..., j])
         return found
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
-        """Return quantiles of the share of each node, shape (..., m), for probabilities in (0, 1)."""
-        return self._each(lambda mixture, i: mixture.quantile(probabilities), 1.0)
+        """Return quantiles of each share, shape (..., c), for probabilities in (0, 1)."""
+        p = validate_probabilities(probabilities)
+        return np.stack([np.ones(p.shape) if one is None else one.quantile(p) for one in self.marginals], axis=-1)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        """Return independent joint draws of the shares, shape (size, m): first of the counts, then of θ."""
+        """Return independent joint draws of the shares, shape (size, c): first of the counts, then of θ."""
         shape = self.table.problem.shape
         counts = self.table.sample(rng, size)[:, shape.leaves]
         found = np.zeros((size, shape.parents.size))
         found[:, shape.leaves] = rng.standard_gamma(self.table.problem.weights.r + counts)
         for nodes in shape.levels[:0:-1]:
             np.add.at(found.T, shape.parents[nodes], found.T[nodes])
-        return found / found[:, self._root]
+        return found[:, self.nodes] / found[:, self._root[self.nodes]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,13 +315,12 @@ class Shares(Posterior):
 
     def mean(self) -> Floats:
         """Return the posterior mean of each share."""
-        return np.array([values @ weights for values, weights in self._atoms])
+        return np.array([weighted_sum(values, weights) for values, weights in self._atoms])
 
     def std(self) -> Floats:
         """Return the posterior standard deviation of each share."""
-        return np.array([
-            np.sqrt(weights @ (values - values @ weights) ** 2) for values, weights in self._atoms
-        ])  # fmt: skip
+        squares = [weighted_sum(values**2, weights) for values, weights in self._atoms]
+        return np.sqrt(np.maximum(squares - self.mean() ** 2, 0.0))
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of shares ≤ `theta`, a number or of shape (..., number of children)."""

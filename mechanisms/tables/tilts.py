@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from mechanisms.tables.formats import FAR, Factors
 from mechanisms.tables.priors import Weights
 
-__all__ = ["Shape", "caps", "leaf_windows", "solve_tilts"]
+__all__ = ["Shape", "caps", "leaf_windows", "level_tilts", "solve_tilts"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -132,7 +132,7 @@ def _first(
         active = (b - a) > np.maximum(tolerance, 1.0)
         if not active.any():
             return b
-        middle = np.floor(0.5 * (a + b))
+        middle = np.maximum(np.floor(0.5 * (a + b)), low)
         result = holds(middle)
         b, a = np.where(active & result, middle, b), np.where(active & ~result, middle, a)
 
@@ -214,21 +214,23 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -
     guess = np.minimum(np.maximum(np.where(np.isnan(centre), prior_mean, centre), 0.0), cap[leaves])
     spread = np.where(np.isnan(centre), np.sqrt(guess) + 1.0, factors.scale[leaves])
     total = np.zeros(m)
-    scale = 1.0
-    residual = np.inf
+    moved = np.zeros(m)  # last step of each tilt
     measured = np.flatnonzero((factors.kind > 0) & inner)
-    for step in range(_STEPS):
+    for attempt in range(_STEPS):
         on_leaf = np.where(is_root[leaves], 0.0, tilt[above[leaves]])
         first, last = leaf_windows(shape, factors, weights, cap, on_leaf, guess, spread)
         mean, variance = _leaf_moments(shape, factors, weights, on_leaf, first, last)
         guess, spread = mean, np.maximum(np.sqrt(variance), 0.3)
+        # narrow messages jump from count to count as the tilt changes; their average change is that of the noise
+        smooth = np.where(factors.kind[leaves] > 0, np.minimum(factors.scale[leaves] ** 2, 0.1), 0.1)
+        variance = np.where(last > first, np.maximum(variance, smooth), variance)
         if not inner.any():
             break
         # up: mean and variance of Gaussian messages without tilt, before and after the likelihood of each node
         before, var_before = np.zeros(m), np.zeros(m)
         after, var_after = np.zeros(m), np.zeros(m)
         after[leaves], var_after[leaves] = mean - on_leaf * variance, variance
-        if step == 0:
+        if attempt == 0:
             current = np.zeros(m)
             current[leaves] = mean
             for level in range(len(shape.levels) - 1, 0, -1):
@@ -248,7 +250,7 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -
             pseudo[measured] = total[measured] + noise_variance[measured] * slope
             gauss = (factors.kind[measured] == 1) & ~power_one
             pseudo[measured] = np.where(gauss, factors.low[measured], pseudo[measured])
-        bounded = inner & ((factors.most < FAR) | (factors.least > 0))
+        bounded = inner & factors.limited
         outside = bounded & ((total >= factors.most) | (total <= factors.least) | (factors.least == factors.most))
         nearest = np.clip(total, factors.least, factors.most.astype(np.float64))
         pseudo = np.where(outside, nearest, pseudo)
@@ -277,9 +279,22 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -
         if change <= _NEAR:
             tilt = new
             break
-        if change > 2.0 * residual:
-            scale = max(0.5 * scale, 0.05)
-        residual = change
-        tilt = tilt + scale * (new - tilt)
-        total = total + scale * (target - total)
-    return np.where(inner, tilt, 0.0), guess, spread
+        # a step is at most four times the last one, and half of it after a change of sign, as in a bisection
+        step = new - tilt
+        bound = np.where(step * moved < 0.0, 0.5, 4.0) * np.abs(moved) if moved.any() else 3.0 / deviation
+        bound = np.where(moved == 0.0, 3.0 / deviation, bound)
+        shortened = np.clip(step, -bound, bound)
+        share = np.where(step != 0.0, shortened / np.where(step != 0.0, step, 1.0), 1.0)
+        moved, tilt = shortened, tilt + shortened
+        total = np.clip(total + share * (target - total), factors.least, cap)
+    return level_tilts(shape, factors, np.where(inner, tilt, 0.0)), guess, spread
+
+
+def level_tilts(shape: Shape, factors: Factors, tilt: Floats) -> Floats:
+    """Return tilts that do not change at nodes without a likelihood or a limit, as the equations require."""
+    free = (factors.kind == 0) & ~factors.limited
+    found = np.where(free & (shape.parents < 0), 0.0, tilt)
+    for nodes in shape.levels[1:]:
+        one = nodes[free[nodes]]
+        found[one] = found[shape.parents[one]]
+    return found

@@ -18,9 +18,9 @@ from mechanisms.arguments import describe, real_array, validate_integer
 from mechanisms.noise import Exact, Noise
 from mechanisms.tables import kernels
 from mechanisms.tables.formats import FAR, Factors, Rounded, Seen, Suppressed, likelihoods
-from mechanisms.tables.messages import CUT, DIRECT, Messages, Plan, balanced_plan, pass_messages
+from mechanisms.tables.messages import Messages, Plan, balanced_plan, pass_messages
 from mechanisms.tables.priors import Prior, Weights, leaf_weights
-from mechanisms.tables.tilts import Shape, caps, leaf_windows, solve_tilts
+from mechanisms.tables.tilts import Shape, caps, leaf_windows, level_tilts, solve_tilts
 
 __all__ = ["MEMORY", "Problem", "solve", "table_problem"]
 
@@ -31,8 +31,10 @@ NoiseLike: TypeAlias = Noise | Exact | None
 MEMORY = 8e9
 """Largest forecast of memory in bytes; a table that needs more is refused."""
 
-_ALLOWED = 1e-10  # bound of the error beyond which tilts and windows are improved
-_ATTEMPTS = 4
+_OMITTED = 5e-13, 1e-16  # bound of the omitted mass, and more per node, beyond which tilts and windows are improved
+_ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
+_LARGEST = 1e-6  # bound of the error beyond which there is no result
+_ATTEMPTS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,7 @@ def table_problem(
     if size is not None:
         factors.least[roots] = np.maximum(factors.least[roots], size)
         factors.most[roots] = np.minimum(factors.most[roots], size)
+        factors.limited[roots] = True
     weights = leaf_weights(prior, shape.leaves)
     _refuse_consistent(y, kinds, shape)
     _refuse_unbounded(shape, factors, weights, total, names)
@@ -227,33 +230,59 @@ def solve(problem: Problem) -> Messages:
     above = np.maximum(shape.parents[shape.leaves], 0)
     is_root = shape.parents[shape.leaves] < 0
     best: Messages | None = None
+    is_last, centred = False, tilt
     for attempt in range(_ATTEMPTS):
         on_leaf = np.where(is_root, 0.0, tilt[above])
         windows = leaf_windows(shape, factors, weights, problem.cap, on_leaf, guess, spread)
+        is_last = is_last or attempt == _ATTEMPTS - 1
+        if is_last and (best is None or best.omitted > _LARGEST):  # the tilts are far off
+            reach = 8.0 * (windows[1] - windows[0]) + 64.0
+            first = np.maximum(windows[0] - reach, factors.least[shape.leaves])
+            windows = first, np.minimum(windows[1] + reach, np.floor(problem.cap[shape.leaves]))
         need = 8.0 * 2.5 * float((windows[1] - windows[0] + 1.0).sum()) * max(1.0, _extent(problem))
         if need > MEMORY:
             raise ValueError(
                 f"the table must fit in {MEMORY / 1e9:g} GB of memory, got a forecast of {need / 1e9:.3g} GB; "
                 "split it, or choose a prior with a smaller range"
             )
-        last = attempt == _ATTEMPTS - 1
-        found = pass_messages(shape, problem.plan, factors, weights, tilt, windows,
-                              0.0 if last else CUT, np.inf if last else DIRECT)  # fmt: skip
+        found = pass_messages(shape, problem.plan, factors, weights, problem.cap, tilt, windows, is_last)
         if found is not None and (best is None or found.error < best.error):
             best = found
-        if best is not None and best.error <= _ALLOWED:
+        if best is None:
+            continue
+        if attempt == _ATTEMPTS - 2 and best.error <= _ROUNDING:
             break
-        if found is not None:  # centre the convolutions on the posterior of this attempt
-            mean, _ = message_moments(found, found.marginal)
-            combined, variance = found.combined
-            tilt = tilt + np.where(variance > 0.0, (mean - combined) / np.where(variance > 0.0, variance, 1.0), 0.0)
+        if is_last or best.omitted <= _OMITTED[0] + _OMITTED[1] * shape.parents.size:
+            if is_last or best.rounding <= _ROUNDING:
+                break
+            is_last = True
+        elif found is best and best.rounding > _ROUNDING:
+            is_last = True
+        elif found is best:  # centre the convolutions on the posterior of this attempt
+            mean, _ = message_moments(best, best.marginal)
+            centred = tilt
+            tilt = _recentre(shape, factors, tilt, mean, *message_moments(best, best.up))
             guess = mean[shape.leaves]
-    if best is None:
+        else:
+            tilt = 0.5 * (tilt + centred)
+    if best is None or best.error > _LARGEST:
         raise ValueError(
-            "the measurements must be possible together, got a table in which no counts have a positive probability in "
+            "the measurements must be possible together, got a table whose levels contradict each other beyond "
             "double precision; check the values and scales of the noise"
         )
     return best
+
+
+def _recentre(shape: Shape, factors: Factors, tilt: Floats, target: Floats, mean: Floats, variance: Floats) -> Floats:
+    """Return tilts with which the totals of the children have about the target means, by one bounded Newton step."""
+    total, spread = np.zeros(tilt.size), np.zeros(tilt.size)
+    child = shape.parents >= 0
+    np.add.at(total, shape.parents[child], mean[child])
+    np.add.at(spread, shape.parents[child], variance[child])
+    known = spread > 1e-9
+    limit = 5.0 / np.sqrt(np.where(known, spread, 1.0))
+    step = np.where(known, np.clip((target - total) / np.where(known, spread, 1.0), -limit, limit), 0.0)
+    return level_tilts(shape, factors, tilt + step)
 
 
 def _extent(problem: Problem) -> float:
