@@ -14,6 +14,9 @@ k-norm      integer vectors with sum zero   ℓ₁                   (Δ/scale)-
 gaussian    real vectors                    ℓ₂                   (λ, λΔ²/(2·scale²))-RDP at every order λ
 ==========  ==============================  ===================  ======================================
 
+``discrete-gaussian`` noise is Gaussian noise on integer vectors, with the guarantee of Gaussian noise for integer
+statistics. `EXACT` stands for a value without noise.
+
 The guarantee of Gaussian noise is ρ-zCDP with ρ = Δ²/(2·scale²). K-norm noise is two-sided geometric noise given that
 its sum is zero. The statistic must have a public sum, such as the counts of n records. If one record is replaced,
 two counts change by one, so Δ = 2 and scale = 2/ε.
@@ -23,7 +26,8 @@ References
 Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in private data analysis", TCC 2006. Ghosh,
 Roughgarden & Sundararajan, "Universally utility-maximizing privacy mechanisms", SIAM Journal on Computing 41(6), 2012.
 Hardt & Talwar, "On the geometry of differential privacy", STOC 2010: the K-norm mechanism. Bun & Steinke,
-"Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC 2016: Gaussian noise.
+"Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC 2016: Gaussian noise. Canonne,
+Kamath & Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020.
 """
 
 from __future__ import annotations
@@ -37,12 +41,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from mechanisms.arguments import validate_positive
-from mechanisms.exact_noise import integer_laplace, sum_zero
+from mechanisms.exact_noise import integer_gaussian, integer_laplace, sum_zero
 from mechanisms.jit import kernel
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_sensitivity
 
-__all__ = ["NOISES", "Noise", "NoiseShape", "RoundedShape", "calibrated_noise"]
+__all__ = ["EXACT", "NOISES", "Exact", "Noise", "NoiseShape", "RoundedShape", "calibrated_noise"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -76,10 +80,11 @@ class Noise:
 
     Parameters
     ----------
-    name : {"laplace", "geometric", "gaussian", "k-norm"}
+    name : {"laplace", "geometric", "gaussian", "k-norm", "discrete-gaussian"}
         Distribution; see the table in the module docstring.
     scale : float
-        Scale of the noise, finite and > 0, in units of the statistic; the standard deviation of Gaussian noise.
+        Scale of the noise, finite and > 0, in units of the statistic; the standard deviation of Gaussian noise, and
+        about that of discrete Gaussian noise.
 
     Raises
     ------
@@ -261,12 +266,24 @@ class Noise:
         return lambda order: RenyiGuarantee(order, order * 0.5 * loss * loss)
 
 
+@dataclass(frozen=True)
+class Exact:
+    """Absence of noise; the only instance is `EXACT`."""
+
+    def __repr__(self) -> str:
+        return "EXACT"
+
+
+EXACT = Exact()
+"""Noise of a published value that is not noisy, such as an invariant."""
+
+
 def calibrated_noise(name: str, sensitivity: float, loss: float) -> Noise:
     """Return noise with the scale at which a release has a given privacy loss.
 
     Parameters
     ----------
-    name : {"laplace", "geometric", "gaussian", "k-norm"}
+    name : {"laplace", "geometric", "gaussian", "k-norm", "discrete-gaussian"}
     sensitivity : float
         Sensitivity Δ in the norm of the table in the module docstring, finite and > 0.
     loss : float
@@ -323,6 +340,31 @@ def _k_norm_log_normaliser(scale: float, d: int) -> float:
     rate, j = 1.0 / scale, np.arange(d)
     log_binomial = special.gammaln(d) - special.gammaln(j + 1) - special.gammaln(d - j)
     return (1 - d) * math.log(-math.expm1(-2.0 * rate)) + float(special.logsumexp(2.0 * (log_binomial - j * rate)))
+
+
+def _draw_discrete_gaussian(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
+    """Draw integers with Pr[z] ∝ exp(−z²/(2·scale²)) by rejection from geometric noise of scale ⌊scale⌋ + 1."""
+    width = math.floor(scale) + 1.0
+    drawn = np.empty(math.prod(shape))
+    pending = np.arange(drawn.size)
+    while pending.size:
+        z = _draw_geometric(rng, width, (pending.size,))
+        accepted = rng.standard_exponential(pending.size) >= 0.5 * ((np.abs(z) - scale * scale / width) / scale) ** 2
+        drawn[pending[accepted]] = z[accepted]
+        pending = pending[~accepted]
+    return drawn.reshape(shape)
+
+
+def _discrete_gaussian_log_normaliser(scale: float, d: int) -> float:
+    """Return d·ln Σ_z exp(−z²/(2·scale²)); for scales above 1 by Poisson's summation formula."""
+    j = np.arange(1.0, 11.0)
+    if scale > 1.0:
+        one = 0.5 * math.log(2.0 * math.pi) + math.log(scale) + math.log1p(
+            2.0 * float(np.exp(-2.0 * (math.pi * scale * j) ** 2).sum())
+        )  # fmt: skip
+    else:
+        one = math.log1p(2.0 * float(np.exp(-0.5 * (j / scale) ** 2).sum()))
+    return d * one
 
 
 def _log_one_minus_exp(x: float) -> float:
@@ -412,6 +454,13 @@ NOISES: dict[str, NoiseShape] = {
         is_integer=True,
         sums_to_zero=True,
         exact=lambda scale, d: sum_zero(integer_laplace, scale, d),
+    ),
+    "discrete-gaussian": NoiseShape(
+        _discrete_gaussian_log_normaliser,
+        _draw_discrete_gaussian,
+        power=2,
+        is_integer=True,
+        exact=integer_gaussian,
     ),
 }
 """Noise distributions by name."""

@@ -1,7 +1,7 @@
 """Exact posterior of the parameter given one release.
 
 ==========================  ==========================================================================================
-binomial, multinomial       finite mixtures over the counts, see `binomial_mixture` and `multinomial_mixture`
+binomial, multinomial       finite mixtures over the counts, see `binomial_mixture` and `tables`
 exponential, poisson,       quadrature over θ of the prior times the likelihood of the noisy sum, see `sum_inversion`
 normal
 ==========================  ==========================================================================================
@@ -25,15 +25,17 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mechanisms.beta_mixture import BinomialMixture
 from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, interpolate, invert, tabulate
-from mechanisms.inference.binomial_mixture import BinomialMixture, count_mixture
+from mechanisms.inference.binomial_mixture import count_mixture
 from mechanisms.inference.family import EXPONENTIAL, NORMAL
-from mechanisms.inference.multinomial_mixture import MultinomialMixture, multinomial_mixture
 from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_likelihood
+from mechanisms.noise import Noise
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
+from mechanisms.tables import Theta, dirichlet_multinomial, table_posterior
 
 __all__ = ["ExactPosterior", "QuadraturePosterior", "exact_posterior"]
 
@@ -98,7 +100,7 @@ class QuadraturePosterior(Posterior):
         return (np.exp(found) if self.is_log else found)[()]
 
 
-ExactPosterior: TypeAlias = BinomialMixture | MultinomialMixture | QuadraturePosterior
+ExactPosterior: TypeAlias = BinomialMixture | Theta | QuadraturePosterior
 
 
 def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike) -> ExactPosterior:
@@ -123,11 +125,22 @@ def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: Arr
             found, points=scale * found.points, density=found.density / scale, moments=(scale * mean, scale * std)
         )
     if model.bounds is None:
-        evidence = model.noise.log_weight(y[:, None] - np.arange(model.n + 1))
         if model.entry.is_vector:
-            return multinomial_mixture(hyperparameters, evidence)
-        return count_mixture(hyperparameters, evidence[0])
+            return _shares(model, hyperparameters, y)
+        return count_mixture(hyperparameters, model.noise.log_weight(y[0] - np.arange(model.n + 1)))
     return _integrate(model, hyperparameters, float(y[0]))
+
+
+def _shares(model: ReleaseModel, prior: Floats, y: Floats) -> Theta:
+    """Return the posterior of the multinomial: the shares of a table with k leaves and a public total.
+
+    Given an integer statistic, the likelihood of integer noise is that of real noise up to a constant.
+    """
+    noise = Noise("laplace" if model.noise.power == 1 else "gaussian", model.noise.scale)
+    k = y.size
+    parents = np.append(np.full(k, k), -1)
+    table = table_posterior(np.append(y, np.nan), noise, parents, dirichlet_multinomial(prior), n=model.n)
+    return Theta(table, np.arange(k))
 
 
 def _integrate(model: ReleaseModel, prior: Floats, y: float) -> QuadraturePosterior:

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.inference.augmentation_kernels import draw_poisson
 from mechanisms.inference.binomial_mixture import count_mixture
-from mechanisms.inference.chain_diagnostics import diagnose_chains
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.exact_abc import sample_abc
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.multinomial_mixture import multinomial_mixture
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 from tests.mechanisms.inference.test_gibbs_exact import assert_cdf
@@ -46,7 +45,7 @@ def test_binomial_draws_follow_the_exact_posterior(name):
 def test_multinomial_draws_follow_the_exact_posterior():
     prior, n, noise, y = (0.5, 1.0, 2.0), 20, Noise("k-norm", 3.0), [17, 7, -4]
     model = ReleaseModel("multinomial", n, noise)
-    exact = multinomial_mixture(prior, noise.log_weight(np.array(y)[:, None] - np.arange(n + 1)))
+    exact = exact_posterior(model, prior, y)
     draws = sample_data_augmentation(np.random.default_rng(3), model, prior, y, **RUN)
     independent = sample_abc(np.random.default_rng(4), model, prior, y, 5_000)
     for j in range(3):

@@ -6,9 +6,9 @@ import pytest
 from scipy import special, stats
 
 from mechanisms.inference.binomial_mixture import count_mixture
+from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.gibbs_exact import draw_split, sample_gibbs_exact
-from mechanisms.inference.multinomial_mixture import multinomial_mixture
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 from tests.statistical import assert_frequencies, assert_mean_within
@@ -159,11 +159,10 @@ def test_multinomial_draws_follow_the_exact_posterior(name):
     model = ReleaseModel("multinomial", n, noise)
     draws = sample_gibbs_exact(np.random.default_rng(4), model, prior, y, n_draws=60_000)
     np.testing.assert_allclose(draws.sum(axis=-1), 1, rtol=1e-12)
-    residuals = np.array(y)[:, None] - np.arange(n + 1)
-    exact = multinomial_mixture(prior, noise.log_weight(residuals))
+    exact = exact_posterior(model, prior, y)
     for j in range(len(prior)):
         assert_cdf(draws[..., j], exact.marginals[j].cdf)
-    other = multinomial_mixture(prior, Noise(noise.name, 1.5 * noise.scale).log_weight(residuals))
+    other = exact_posterior(ReleaseModel("multinomial", n, Noise(noise.name, 1.5 * noise.scale)), prior, y)
     with pytest.raises(AssertionError, match="is not within"):
         assert_cdf(draws[..., 0], other.marginals[0].cdf)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.inference import data_augmentation, joint_proposals
-from mechanisms.inference.chain_diagnostics import diagnose_chains
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.joint_proposals import contribution_moments, joint_proposal

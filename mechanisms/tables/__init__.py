@@ -1,0 +1,41 @@
+"""Exact posteriors of noisy tables: published counts with known noise that add up on a tree, or with crossed margins.
+
+`table_posterior` computes the posterior of all counts of a tree by convolutions, and `fit_prior` a weighted grid of
+priors. `priors` contains the priors of the leaves and `formats` the likelihoods of values that were clipped, rounded or
+suppressed. `crossed_posterior` draws counts whose measured margins are no
+tree. `tree` validates tables; `tilts` and `messages` compute, with the loops of `kernels`.
+"""
+
+from mechanisms.noise import EXACT
+from mechanisms.tables.crossed import CrossedPosterior, crossed_posterior
+from mechanisms.tables.fit import fit_prior, table_posterior
+from mechanisms.tables.formats import Rounded, Suppressed
+from mechanisms.tables.posterior import Evaluation, Shares, TablePosterior, Theta
+from mechanisms.tables.priors import (
+    Prior,
+    PriorGrid,
+    dirichlet_multinomial,
+    negative_binomial,
+    poisson,
+    uniform,
+)
+
+__all__ = [
+    "EXACT",
+    "CrossedPosterior",
+    "Evaluation",
+    "Prior",
+    "PriorGrid",
+    "Rounded",
+    "Shares",
+    "Suppressed",
+    "TablePosterior",
+    "Theta",
+    "crossed_posterior",
+    "dirichlet_multinomial",
+    "fit_prior",
+    "negative_binomial",
+    "poisson",
+    "table_posterior",
+    "uniform",
+]

@@ -1,0 +1,352 @@
+"""Posterior of tables whose measured margins cross, such as row and column totals, by integer moves.
+
+The cells of an array of counts have independent priors, and any sums over axes are measured. Such a table is no tree,
+so four Markov chains draw its counts with three moves, each accepted by the ratio of the posterior (Metropolis):
+
+* ±s in one cell, which changes all margins of the cell (not with a public total);
+* ±s moved from one cell to another, which keeps the total;
+* ±s exchanged in a rectangle of two axes, + − / − +, which keeps all margins of these axes.
+
+The step s is geometric with a mean that is adapted during burn-in. Chains start from independent draws around the
+measured cells.
+
+References
+----------
+Diaconis & Sturmfels, "Algebraic algorithms for sampling from conditional distributions", Annals of Statistics 26(1),
+1998: moves that connect tables with fixed margins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.arguments import describe, real_array, validate_integer
+from mechanisms.chain_diagnostics import diagnose_chains
+from mechanisms.jit import kernel
+from mechanisms.noise import Exact, Noise
+from mechanisms.protocols import Posterior, validate_probabilities
+from mechanisms.tables.formats import FAR, Factors, likelihoods
+from mechanisms.tables.posterior import Evaluation, draws_to_arviz, evaluate_draws
+from mechanisms.tables.priors import Prior, leaf_weights
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["CrossedPosterior", "crossed_posterior"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Measurement = tuple[Sequence[int], ArrayLike, Noise | Exact]
+
+_CHAINS = 4
+_KEPT = 2_000  # draws per chain
+_LARGEST_RHAT, _FEWEST = 1.01, 400  # of all cells and measured margins
+_ATTEMPTS = 4  # each with four times as many sweeps as the last
+_TABLE = 1 << 22  # largest number of tabulated log weights
+_REACH = 40.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CrossedPosterior(Posterior):
+    """Draws of the counts of a table with crossed margins; build it with `crossed_posterior`.
+
+    Parameters
+    ----------
+    draws : ndarray of int64, shape (4, draws, *shape)
+        Counts of the cells in four chains.
+    rhat, ess : ndarray of float64, with the shape of the table
+        Split R-hat and effective sample size of the mean of each cell; NaN and the number of draws for a constant cell.
+    """
+
+    draws: Integers = field(repr=False)
+    rhat: Floats = field(repr=False)
+    ess: Floats = field(repr=False)
+
+    def _flat(self) -> Integers:
+        return self.draws.reshape(-1, *self.draws.shape[2:])
+
+    def mean(self) -> Floats:
+        """Return the posterior mean of each cell."""
+        return self._flat().mean(axis=0)
+
+    def std(self) -> Floats:
+        """Return the posterior standard deviation of each cell."""
+        return self._flat().std(axis=0)
+
+    def mcse(self) -> Floats:
+        """Return the Monte Carlo standard error of the mean of each cell."""
+        return self.std() / np.sqrt(self.ess)
+
+    def cdf(self, theta: ArrayLike) -> Floats:
+        """Return the posterior probability of counts ≤ `theta`, which broadcasts with the table."""
+        at = np.asarray(theta, dtype=np.float64)
+        return np.mean(self._flat().reshape(-1, *(1,) * max(at.ndim - self.draws.ndim + 2, 0), *self.draws.shape[2:])
+                       <= at, axis=0)  # fmt: skip
+
+    def quantile(self, probabilities: ArrayLike) -> Floats:
+        """Return quantiles of each cell, for probabilities in (0, 1)."""
+        return np.quantile(self._flat(), validate_probabilities(probabilities), axis=0, method="inverted_cdf")
+
+    def sample(self, rng: np.random.Generator, size: int) -> Integers:  # type: ignore[override]
+        """Return draws of the chains, chosen with replacement, shape (size, *shape)."""
+        flat = self._flat()
+        return flat[rng.integers(len(flat), size=validate_integer("size", size))]
+
+    def evaluate(self, function: Callable[[Integers], Any]) -> Evaluation:
+        """Return the posterior of a function of draws of shape (size, *shape), with an error from its effective size.
+
+        Raises
+        ------
+        ValueError
+            If the function does not return one finite value per draw.
+        """
+        found = evaluate_draws(function, self._flat())
+        chains = np.moveaxis(found.draws.reshape(*self.draws.shape[:2], *found.draws.shape[1:]), (0, 1), (-2, -1))
+        _, ess = diagnose_chains(chains)
+        return found._replace(mcse=found.std / np.sqrt(ess))
+
+    def to_arviz(self) -> xr.DataTree:
+        """Convert the chains to an `xarray.DataTree` with the variable ``count``, cells in row-major order."""
+        return draws_to_arviz({"count": self.draws.reshape(*self.draws.shape[:2], -1)}, {})
+
+    def __repr__(self) -> str:
+        shape = " × ".join(map(str, self.draws.shape[2:]))
+        rhat = np.nanmax(self.rhat) if np.isfinite(self.rhat).any() else 1.0
+        return f"CrossedPosterior({shape}, 4 chains, rhat={rhat:.3f}, ess={self.ess.min():.0f})"
+
+
+def crossed_posterior(
+    shape: Sequence[int],
+    measurements: Sequence[Measurement],
+    prior: Prior | Sequence[Prior],
+    rng: np.random.Generator,
+    n: int | None = None,
+) -> CrossedPosterior:
+    """Return draws from the posterior of an array of counts with noisy values of any margins.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of the table.
+    measurements : sequence of (axes, values, noise)
+        Each has noisy values of the margin that keeps `axes` and sums over the others: all axes for the cells, none for
+        the total. `values` has the shape of the margin, with NaN for entries that were not measured. Noise is a
+        `Noise`, not ``k-norm``, or `EXACT`.
+    prior : Prior or sequence of Prior
+        Prior of the cells, one for all or one per cell in row-major order.
+    rng : numpy.random.Generator
+    n : int, optional
+        Public total.
+
+    Returns
+    -------
+    CrossedPosterior
+        Four chains with R-hat and effective sample sizes.
+
+    Privacy
+    -------
+    The posterior is computed from the published values; post-processing does not change their guarantee.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, a margin is exact (chains would not be connected; pass n for an exact total), or the
+        chains do not converge: R-hat above 1.01, or effective sample sizes below 400.
+
+    Examples
+    --------
+    >>> from mechanisms.noise import Noise
+    >>> from mechanisms.tables import poisson
+    >>> noise, rows, columns = Noise("gaussian", 1.0), [9.0, 4.0], [7.5, 5.0]
+    >>> margins = [((0,), rows, noise), ((1,), columns, noise)]
+    >>> posterior = crossed_posterior((2, 2), margins, poisson(3.0), np.random.default_rng(1))
+    >>> posterior.mean().shape, bool(posterior.ess.min() > 400)
+    ((2, 2), True)
+    """
+    sizes = tuple(validate_integer("shape", size, 1, "pass the number of categories per axis") for size in shape)
+    cells = math.prod(sizes)
+    total = None if n is None else validate_integer("n", n, 0, "pass the public total")
+    index, factors = _margins(sizes, measurements)
+    weights = leaf_weights(prior, np.arange(cells))
+    if weights.is_dirichlet.any() and total is None:
+        raise ValueError("dirichlet_multinomial must have a public total, got n=None; pass n or other priors")
+    covered = np.zeros(cells, bool)
+    for column in index:
+        covered |= factors.kind[column] > 0
+    if total is None and (weights.is_improper & ~covered).any():
+        cell = int(np.flatnonzero(weights.is_improper & ~covered)[0])
+        raise ValueError(f"every cell must be measured or have a proper prior, got neither for cell {cell}; pass one")
+    if total is not None and weights.upper.sum() < total:
+        raise ValueError(f"n must be at most {weights.upper.sum()}, the largest total of the prior, got {total}")
+    most = _largest_count(factors, total)
+    if (most + 1) * (factors.kind.size + cells) > _TABLE:
+        raise ValueError(
+            f"the table must have at most {_TABLE:,} weights, got {(most + 1) * (factors.kind.size + cells):,} "
+            f"for {cells} cells with counts up to {most:,}; use a smaller table"
+        )
+    x = np.arange(most + 1)
+    log_factor = np.stack([factors.log(np.full(x.size, v), x) for v in range(factors.kind.size)])
+    log_weight = np.stack([weights.log(np.full(x.size, i), x) for i in range(cells)])
+    log_weight[x > weights.upper[:, None]] = -np.inf
+    upper = np.minimum(weights.upper, most)
+    starts = [_start(rng, index, factors, upper, total) for _ in range(_CHAINS)]
+    sweeps = 4
+    for _ in range(_ATTEMPTS):
+        chains = [
+            _run(rng, start.copy(), index, log_factor, log_weight, np.array(sizes), total, sweeps) for start in starts
+        ]
+        draws = np.stack(chains)
+        margins = np.zeros((_CHAINS, _KEPT, factors.kind.size))
+        for column in index:
+            for cell, entry in enumerate(column):
+                margins[..., entry] += draws[..., cell]
+        rhat, ess = diagnose_chains(np.moveaxis(np.concatenate([draws, margins], axis=-1), -1, 0))
+        if np.all(np.isnan(rhat) | (rhat <= _LARGEST_RHAT)) and ess.min() >= _FEWEST:
+            return CrossedPosterior(
+                draws.reshape(_CHAINS, _KEPT, *sizes), rhat[:cells].reshape(sizes), ess[:cells].reshape(sizes)
+            )
+        sweeps *= 4
+    raise ValueError(
+        f"chains must converge, got R-hat {np.nanmax(rhat):.3f} and an effective sample size of {ess.min():.0f} after "
+        f"{sweeps // 4 * _KEPT:,} sweeps; use fewer cells, an informative prior, or table_posterior for a tree"
+    )
+
+
+def _margins(sizes: tuple[int, ...], measurements: Sequence[Measurement]) -> tuple[Integers, Factors]:
+    """Return the index of the entry of each measured margin per cell, shape (margins, cells), and the likelihoods."""
+    cells = np.arange(math.prod(sizes)).reshape(sizes)
+    index, values, noises, start = [], [], [], 0
+    for axes, given, noise in measurements:
+        kept = tuple(validate_integer("axes", axis, 0, "pass axes of the table") for axis in axes)
+        if len(set(kept)) != len(kept) or any(axis >= len(sizes) for axis in kept):
+            raise ValueError(
+                f"axes must be different and below {len(sizes)}, got {tuple(axes)}; pass axes of the table"
+            )
+        expected = tuple(sizes[axis] for axis in kept)
+        y = real_array("values", given)
+        if y.shape != expected:
+            raise ValueError(f"values of the margin {kept} must have shape {expected}, got {describe(y)}; check axes")
+        if isinstance(noise, Exact):
+            raise ValueError(
+                f"noise of the margin {kept} must not be EXACT, as moves would not connect all tables; pass n for "
+                "an exact total, or table_posterior for a tree"
+            )
+        if np.isinf(y).any():
+            raise ValueError(f"values must be finite or NaN, got an infinite one in the margin {kept}; pass NaN")
+        place = np.unravel_index(cells, sizes)
+        flat = np.ravel_multi_index(tuple(place[a] for a in kept), expected) if kept else np.zeros_like(cells)
+        index.append(start + flat.ravel())
+        values.append(y.ravel())
+        noises += [noise] * y.size
+        start += y.size
+    if not values:
+        raise ValueError("measurements must contain at least one margin, got none; pass (axes, values, noise)")
+    factors = likelihoods(np.concatenate(values), noises, ["value"] * start)
+    return np.array(index), factors
+
+
+def _largest_count(factors: Factors, total: int | None) -> int:
+    """Return a count that no cell or margin exceeds with a relevant probability."""
+    if total is not None:
+        return total
+    measured = factors.kind > 0
+    high = np.maximum(factors.low[measured], 0.0) + _REACH * factors.scale[measured]
+    return int(min(high.sum() if high.size else 0.0, FAR)) + 100
+
+
+def _start(rng: np.random.Generator, index: Integers, factors: Factors, upper: Integers, total: int | None) -> Integers:
+    """Return a dispersed start of one chain: the cells share the public total, or the mean of the measured totals."""
+    sums = [np.sum(factors.low[u][factors.kind[u] > 0]) for u in map(np.unique, index)]
+    whole = total if total is not None else max(round(float(np.mean(sums))), 1)
+    x = np.minimum(rng.multinomial(whole, rng.dirichlet(np.ones(upper.size))), upper)
+    for cell in rng.permutation(upper.size):  # cells with room take what others cannot
+        x[cell] += min(whole - int(x.sum()), int(upper[cell] - x[cell]))
+    return x
+
+
+def _run(
+    rng: np.random.Generator, x: Integers, index: Integers, log_factor: Floats, log_weight: Floats, sizes: Integers,
+    total: int | None, sweeps: int,
+) -> Integers:  # fmt: skip
+    """Return draws of one chain after adaptation of the step, shape (draws, cells)."""
+    cells = x.size
+    margins = np.zeros(log_factor.shape[0], np.int64)
+    np.add.at(margins, index, x[None, :])
+    strides = np.array([int(np.prod(sizes[axis + 1 :])) for axis in range(sizes.size)])
+    mean_step = 1.0
+    for _ in range(20):  # burn-in: half of the moves should be accepted
+        uniforms = rng.random((_KEPT * sweeps * cells // 40 + 200, 6))
+        accepted = _moves(
+            x, margins, index, log_factor, log_weight, sizes, strides, total is not None, mean_step, uniforms
+        )
+        mean_step = min(max(mean_step * math.exp(accepted - 0.4), 1.0), log_factor.shape[1] / 4 + 1.0)
+    draws = np.empty((_KEPT, cells), np.int64)
+    per_draw = max(sweeps * cells, 8)
+    for begin in range(0, _KEPT, 50):
+        uniforms = rng.random((50 * per_draw, 6))
+        for i in range(50):
+            part = uniforms[i * per_draw : (i + 1) * per_draw]
+            _moves(x, margins, index, log_factor, log_weight, sizes, strides, total is not None, mean_step, part)
+            draws[begin + i] = x
+    return draws
+
+
+@kernel
+def _moves(x, margins, index, log_factor, log_weight, sizes, strides, keeps_total, mean_step, uniforms):
+    """Apply one move per row of uniforms to `x` and `margins`; return the share of accepted moves."""
+    cells, limit, accepted = x.size, log_factor.shape[1], 0
+    changed, by = np.empty(4, np.int64), np.empty(4, np.int64)
+    for row in range(len(uniforms)):
+        u = uniforms[row]
+        step = 1 + int(np.log(1.0 - u[1]) / np.log1p(-1.0 / mean_step)) if mean_step > 1.0 else 1
+        if u[2] < 0.5:
+            step = -step
+        a, b = min(int(u[3] * cells), cells - 1), min(int(u[4] * cells), cells - 1)
+        kind = int(u[0] * 3.0)
+        n = 0
+        if kind == 0 and not keeps_total:
+            changed[0], by[0], n = a, step, 1
+        elif kind <= 1:
+            if a == b:
+                continue
+            changed[0], changed[1], by[0], by[1], n = a, b, step, -step, 2
+        else:  # the corners of a rectangle: cell b's coordinate replaces that of a on one axis
+            axis = min(int(u[5] * sizes.size), sizes.size - 1)
+            i, j = (a // strides[axis]) % sizes[axis], (b // strides[axis]) % sizes[axis]
+            c, d = a + (j - i) * strides[axis], b + (i - j) * strides[axis]
+            if i == j or c == b:
+                continue
+            changed[0], changed[1], changed[2], changed[3] = a, c, d, b
+            by[0], by[1], by[2], by[3], n = step, -step, -step, step, 4
+        change = 0.0
+        for k in range(n):
+            value = x[changed[k]] + by[k]
+            if value < 0 or value >= limit:
+                change = -np.inf
+                break
+            change += log_weight[changed[k], value] - log_weight[changed[k], x[changed[k]]]
+        if change == -np.inf:
+            continue
+        for v in range(len(index)):
+            for k in range(n):  # an entry that several cells change counts once, with its total change
+                entry, shift, is_first = index[v, changed[k]], 0, True
+                for other in range(n):
+                    if index[v, changed[other]] == entry:
+                        shift += by[other]
+                        is_first = is_first and other >= k
+                if is_first and shift != 0:
+                    after = margins[entry] + shift
+                    change += log_factor[entry, after] - log_factor[entry, margins[entry]] if after < limit else -np.inf
+        if change >= 0.0 or np.log(1.0 - uniforms[row, 2] * 2.0 % 1.0) < change:
+            accepted += 1
+            for k in range(n):
+                x[changed[k]] += by[k]
+                for v in range(len(index)):
+                    margins[index[v, changed[k]]] += by[k]
+    return accepted / max(len(uniforms), 1)

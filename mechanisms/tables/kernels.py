@@ -1,0 +1,211 @@
+"""Compiled loops over messages, which are runs of numbers in one array, each with a first count, offset and size."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mechanisms.jit import kernel
+
+__all__ = [
+    "convolve_pairs",
+    "correlate_pairs",
+    "depths",
+    "draw_splits",
+    "leaf_log_weights",
+    "moments",
+    "node_heights",
+    "normalise",
+    "quantiles",
+    "trim",
+]
+
+
+@kernel
+def depths(parents):
+    """Return the depth of each node, or −1 for nodes on a cycle or below one."""
+    m = parents.size
+    depth = np.full(m, -1, np.int64)
+    path = np.empty(m, np.int64)
+    for start in range(m):
+        node, length = start, 0
+        while node >= 0 and depth[node] == -1:
+            depth[node] = -2  # on the path
+            path[length] = node
+            length += 1
+            node = parents[node]
+        above = -1 if node < 0 else depth[node]
+        broken = node >= 0 and (above == -2 or above == -3)
+        for i in range(length - 1, -1, -1):
+            above += 1
+            depth[path[i]] = -3 if broken else above
+    return depth
+
+
+@kernel
+def node_heights(left, right):
+    """Return the height of each node of a binary forest: 0 for leaves, else 1 + the largest height of its children."""
+    m = left.size
+    parent, missing, height = np.full(m, -1, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
+    for i in range(m):
+        for child in (left[i], right[i]):
+            if child >= 0:
+                parent[child] = i
+                missing[i] += 1
+    queue, end = np.empty(m, np.int64), 0
+    for i in range(m):
+        if missing[i] == 0:
+            queue[end] = i
+            end += 1
+    for first in range(m):
+        i = queue[first]
+        above = parent[i]
+        if above >= 0:
+            height[above] = max(height[above], height[i] + 1)
+            missing[above] -= 1
+            if missing[above] == 0:
+                queue[end] = above
+                end += 1
+    return height
+
+
+@kernel
+def leaf_log_weights(first, size, r, rate, out):
+    """Write ln w(x) − ln w(first) + (x − first)·rate of each leaf, by sums of log ratios; `r` is 0 for Poisson."""
+    place = 0
+    for i in range(first.size):
+        value = 0.0
+        for j in range(size[i]):
+            if j > 0:
+                x = first[i] + j  # ln w(x) − ln w(x − 1) is ln((x − 1 + r)/x), or −ln x for Poisson
+                if r[i] == 0.0:
+                    value -= np.log(x)
+                elif x == 1:
+                    value += np.log(r[i])  # r − 1 has no digits of a small r
+                elif r[i] != 1.0:
+                    value += np.log1p((r[i] - 1.0) / x)
+                value += rate[i]
+            out[place + j] = value
+        place += size[i]
+
+
+@kernel
+def convolve_pairs(f, start, offset, size, left, right, low, width, place, out):
+    """Write Σ f_a(s)·f_b(t − s) at t = low, …, low + width − 1 of each pair; `right` −1 copies the left message."""
+    for i in range(left.size):
+        a, b = left[i], right[i]
+        base = place[i]
+        if b < 0:
+            for t in range(width[i]):
+                out[base + t] = f[offset[a] + low[i] + t - start[a]]
+            continue
+        if size[a] > size[b]:
+            a, b = b, a
+        for t in range(width[i]):
+            out[base + t] = 0.0
+        for j in range(size[a]):
+            shift = start[a] + j + start[b] - low[i]  # first count of the shifted message b, from `low`
+            first, last = max(0, -shift), min(size[b], width[i] - shift)
+            x, to, source = f[offset[a] + j], base + shift, offset[b]
+            for k in range(first, last):
+                out[to + k] += x * f[source + k]
+
+
+@kernel
+def correlate_pairs(f, start, offset, size, child, sibling, u, u_start, u_offset, u_size, out):
+    """Write Σ_t u(t)·f_sibling(t − s) on the support of f_child; `sibling` −1 copies u."""
+    for i in range(child.size):
+        a, b, base = child[i], sibling[i], offset[child[i]]
+        for s in range(size[a]):
+            out[base + s] = 0.0
+        if b < 0:
+            shift = start[a] - u_start[i]
+            for s in range(max(0, -shift), min(size[a], u_size[i] - shift)):
+                out[base + s] = u[u_offset[i] + shift + s]
+            continue
+        if size[b] <= u_size[i]:
+            for j in range(size[b]):
+                shift = start[a] + start[b] + j - u_start[i]
+                first, last = max(0, -shift), min(size[a], u_size[i] - shift)
+                x, source = f[offset[b] + j], u_offset[i] + shift
+                for s in range(first, last):
+                    out[base + s] += x * u[source + s]
+        else:
+            for j in range(u_size[i]):
+                # s = t − c with t = u_start + j, c = start_b + k
+                top = u_start[i] + j - start[b] - start[a]  # index s = top − k
+                x, source = u[u_offset[i] + j], offset[b]
+                first, last = max(0, top - size[b] + 1), min(size[a], top + 1)
+                for s in range(first, last):
+                    out[base + s] += x * f[source + top - s]
+
+
+@kernel
+def trim(values, place, width, cut, skip, kept, total, dropped):
+    """Find the run of each message without ends of total share `cut` each; `total` and `dropped` share are returned."""
+    for i in range(place.size):
+        base, n = place[i], width[i]
+        whole = 0.0
+        for j in range(n):
+            whole += values[base + j]
+        low, lost = 0, 0.0
+        while low < n - 1 and lost + values[base + low] <= cut * whole:
+            lost += values[base + low]
+            low += 1
+        high, gone = n, 0.0
+        while high > low + 1 and gone + values[base + high - 1] <= cut * whole:
+            gone += values[base + high - 1]
+            high -= 1
+        skip[i], kept[i], total[i] = low, high - low, whole
+        dropped[i] = (lost + gone) / whole if whole > 0.0 else 0.0
+
+
+@kernel
+def normalise(values, place, skip, kept, total, out):
+    """Write kept runs, divided by their totals, one after the other."""
+    to = 0
+    for i in range(place.size):
+        for j in range(kept[i]):
+            out[to + j] = values[place[i] + skip[i] + j] / total[i]
+        to += kept[i]
+
+
+@kernel
+def moments(values, start, offset, size, mean, variance):
+    """Write mean and variance of each normalised message."""
+    for i in range(start.size):
+        one = 0.0
+        for j in range(size[i]):
+            one += j * values[offset[i] + j]
+        two = 0.0
+        for j in range(size[i]):
+            two += (j - one) ** 2 * values[offset[i] + j]
+        mean[i], variance[i] = start[i] + one, two
+
+
+@kernel
+def quantiles(values, start, offset, size, p, found):
+    """Write the smallest count with cumulative probability ≥ p of each message."""
+    for i in range(start.size):
+        total, j = values[offset[i]], 0
+        while j < size[i] - 1 and total < p:
+            j += 1
+            total += values[offset[i] + j]
+        found[i] = start[i] + j
+
+
+@kernel
+def draw_splits(f, start, offset, size, a, b, totals, uniforms, out):
+    """Write draws of s with probability ∝ f_a(s)·f_b(t − s), one per total t."""
+    for i in range(totals.size):
+        t = totals[i]
+        first, last = max(start[a], t - start[b] - size[b] + 1), min(start[a] + size[a] - 1, t - start[b])
+        whole = 0.0
+        for s in range(first, last + 1):
+            whole += f[offset[a] + s - start[a]] * f[offset[b] + t - s - start[b]]
+        bound, cumulative, s = uniforms[i] * whole, 0.0, first
+        while s <= last:
+            cumulative += f[offset[a] + s - start[a]] * f[offset[b] + t - s - start[b]]
+            if cumulative > bound:
+                break
+            s += 1
+        out[i] = min(s, last)

@@ -1,0 +1,418 @@
+"""Posterior of the counts of a table, of their shares, and of functions of several counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.arguments import real_array, validate_integer
+from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
+from mechanisms.protocols import Posterior, validate_probabilities
+from mechanisms.sums import weighted_sum
+from mechanisms.tables import kernels
+from mechanisms.tables.messages import Messages
+from mechanisms.tables.tree import Problem
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["Evaluation", "Shares", "TablePosterior", "Theta", "draws_to_arviz"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_CHAINS, _DRAWS = 4, 1_000
+_ATOMS = 1 << 24  # largest number of pairs of counts in the exact distribution of one share
+
+
+class Evaluation(NamedTuple):
+    """Posterior of a function of the counts, estimated from independent draws."""
+
+    draws: Floats  # values of the function, shape (size, …)
+    mean: Floats
+    std: Floats
+    mcse: Floats  # Monte Carlo standard error of the mean
+
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Return the ends of the equal-tailed interval of the draws with probability `level`."""
+        (level,) = validate_probabilities([level])
+        low, high = np.quantile(self.draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
+        return low, high
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TablePosterior(Posterior):
+    """Posterior of the counts of a table; build it with `table_posterior`.
+
+    Methods return one entry per node of the table, in its order, so that results have the shape (m,).
+
+    Parameters
+    ----------
+    problem : Problem
+        The validated table.
+    prior : str
+        Prior, as text.
+    log_marginal_likelihood : float
+        ln p(y), up to a constant for an improper prior.
+    error : float
+        Bound of the total variation distance between each marginal and the exact one, apart from rounding errors.
+    """
+
+    problem: Problem = field(repr=False)
+    prior: str
+    log_marginal_likelihood: float
+    error: float
+    _start: Integers
+    _offset: Integers
+    _size: Integers
+    _marginal: Floats
+    _components: Callable[[], Iterable[tuple[float, Messages]]]  # weight and messages of each prior
+
+    @property
+    def parents(self) -> Integers:
+        """Index of the parent of each node; −1 for a root."""
+        return self.problem.shape.parents
+
+    def pmf(self, node: int) -> tuple[Integers, Floats]:
+        """Return the counts of a node with a relevant probability, and their probabilities.
+
+        Returns
+        -------
+        support : ndarray of int64, shape (c,)
+        probabilities : ndarray of float64, shape (c,)
+        """
+        i = self._node(node)
+        place = slice(self._offset[i], self._offset[i] + self._size[i])
+        return self._start[i] + np.arange(self._size[i]), self._marginal[place].copy()
+
+    def mean(self) -> Floats:
+        """Return the posterior mean of each count."""
+        return self._moments()[0]
+
+    def std(self) -> Floats:
+        """Return the posterior standard deviation of each count."""
+        return np.sqrt(self._moments()[1])
+
+    def cdf(self, theta: ArrayLike) -> Floats:
+        """Return the posterior probability of counts ≤ `theta`, a number or an array of shape (..., m)."""
+        at = np.broadcast_to(
+            np.floor(real_array("theta", theta)), np.broadcast_shapes(np.shape(theta), self._start.shape)
+        )
+        found = np.zeros(at.shape)
+        for i in range(self._start.size):
+            cumulative = np.append(0.0, np.cumsum(self.pmf(i)[1]))
+            index = np.clip(at[..., i] - self._start[i] + 1, 0, self._size[i]).astype(np.int64)
+            found[..., i] = np.minimum(cumulative[index], 1.0)
+        return found
+
+    def quantile(self, probabilities: ArrayLike) -> Floats:
+        """Return the smallest counts with cumulative probability ≥ p, shape (..., m), for p in (0, 1)."""
+        p = validate_probabilities(probabilities)
+        found = np.empty((p.size, self._start.size))
+        for row, one in zip(found, p.ravel(), strict=True):
+            kernels.quantiles(self._marginal, self._start, self._offset, self._size, float(one), row)
+        return found.reshape(*p.shape, -1)
+
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Return the ends of the equal-tailed interval of each count, which has at least the probability `level`."""
+        return super().interval(level)
+
+    def sample(self, rng: np.random.Generator, size: int) -> Integers:  # type: ignore[override]
+        """Return independent joint draws of all counts, which add up on the tree, shape (size, m)."""
+        size = validate_integer("size", size)
+        found, left, mass = [], size, 1.0
+        for weight, messages in self._components():
+            n = left if weight >= mass else int(rng.binomial(left, weight / mass))
+            left, mass = left - n, mass - weight
+            found.append(draw_counts(messages, rng, n))
+        return rng.permutation(np.concatenate(found)) if len(found) > 1 else found[0]
+
+    @property
+    def theta(self) -> Theta:
+        """Posterior of the shares θ of a superpopulation, for Dirichlet-multinomial priors.
+
+        Raises
+        ------
+        ValueError
+            If the prior of a leaf is not Dirichlet-multinomial.
+        """
+        return Theta(self, np.arange(self.parents.size))
+
+    def shares(self, node: int) -> Shares:
+        """Return the posterior of the shares of the children of a node: the count of a child over that of the node.
+
+        Raises
+        ------
+        ValueError
+            If the node is a leaf or out of range.
+        """
+        i = self._node(node)
+        children = np.flatnonzero(self.parents == i)
+        if not children.size:
+            raise ValueError(f"node must have children, got leaf {i}; pass an inner node")
+        return Shares(self, i, children)
+
+    def evaluate(self, function: Callable[[Integers], Any], rng: np.random.Generator, size: int = 10_000) -> Evaluation:
+        """Estimate the posterior of a function of the counts, such as a ratio, a difference or a rank.
+
+        Parameters
+        ----------
+        function : callable
+            Maps draws of the counts, shape (size, m), to values, shape (size, …).
+        rng : numpy.random.Generator
+        size : int
+            Number of independent joint draws.
+
+        Returns
+        -------
+        Evaluation
+            Draws, mean, standard deviation, and the Monte Carlo standard error of the mean.
+
+        Raises
+        ------
+        ValueError
+            If the function does not return one finite value per draw.
+        """
+        return evaluate_draws(function, self.sample(rng, size))
+
+    def to_arviz(self, rng: np.random.Generator) -> xr.DataTree:
+        """Convert 4 chains of 1,000 independent draws to an `xarray.DataTree` with the variable ``count``."""
+        draws = self.sample(rng, _CHAINS * _DRAWS).reshape(_CHAINS, _DRAWS, -1)
+        return draws_to_arviz({"count": draws}, {"prior": self.prior})
+
+    def _node(self, node: int) -> int:
+        i = validate_integer("node", node, 0, "pass the index of a node")
+        if i >= self._start.size:
+            raise ValueError(f"node must be below {self._start.size}, got {i}; pass the index of a node")
+        return i
+
+    def _moments(self) -> tuple[Floats, Floats]:
+        m = self._start.size
+        mean, variance = np.empty(m), np.empty(m)
+        kernels.moments(self._marginal, self._start, self._offset, self._size, mean, variance)
+        return mean, variance
+
+    def __repr__(self) -> str:
+        shape = self.problem.shape
+        return (
+            f"TablePosterior({shape.parents.size:,} nodes, {shape.leaves.size:,} leaves, prior={self.prior}, "
+            f"log_marginal_likelihood={self.log_marginal_likelihood:.6g}, error={self.error:.1g})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Theta(Posterior):
+    """Posterior of the shares θ ~ Dir(α) of a superpopulation given a table; see `TablePosterior.theta`.
+
+    Given the count c of a node and the total n of its root, θ of the node is Beta(α + c, A − α + n − c), with α and A
+    the sums of the parameters of the leaves below the node and below the root. Results have one entry per node.
+
+    Parameters
+    ----------
+    table : TablePosterior
+    nodes : ndarray of int64, shape (c,)
+        Nodes whose shares the results contain.
+    """
+
+    table: TablePosterior = field(repr=False)
+    nodes: Integers = field(repr=False)
+    marginals: list[BinomialMixture | None] = field(init=False, repr=False)  # None for a root, whose share is 1
+    _root: Integers = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        problem = self.table.problem
+        if not problem.weights.is_dirichlet.all():
+            raise ValueError(
+                "theta needs dirichlet_multinomial priors, got others; pass them, or use shares for the table itself"
+            )
+        shape = problem.shape
+        alpha, root = np.zeros(shape.parents.size), np.arange(shape.parents.size)
+        alpha[shape.leaves] = problem.weights.r
+        for level in range(len(shape.levels) - 1, 0, -1):
+            shape.sum_children(alpha, level)
+        for nodes in shape.levels[1:]:
+            root[nodes] = root[shape.parents[nodes]]
+        mixtures: list[BinomialMixture | None] = []
+        for i in self.nodes:
+            if shape.parents[i] < 0:
+                mixtures.append(None)
+                continue
+            counts, weights = self.table.pmf(int(i))
+            kept = weights >= SMALLEST_WEIGHT * weights.max()
+            prior = (float(alpha[i]), float(alpha[root[i]] - alpha[i]))
+            total = int(problem.total[root[i]])
+            mixtures.append(BinomialMixture(prior, total, counts[kept], weights[kept] / weights[kept].sum()))
+        object.__setattr__(self, "marginals", mixtures)
+        object.__setattr__(self, "_root", root)
+
+    def mean(self) -> Floats:
+        """Return the posterior mean of each share."""
+        return np.array([1.0 if one is None else one.mean() for one in self.marginals])
+
+    def std(self) -> Floats:
+        """Return the posterior standard deviation of each share."""
+        return np.array([0.0 if one is None else one.std() for one in self.marginals])
+
+    def cdf(self, theta: ArrayLike) -> Floats:
+        """Return the posterior probability of shares ≤ θ; `theta` broadcasts with the nodes on its last axis."""
+        values = real_array("theta", theta)
+        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, self.nodes.shape))
+        found = np.array(values >= 1.0, dtype=np.float64)
+        for j, one in enumerate(self.marginals):
+            if one is not None:
+                found[..., j] = one.cdf(values[..., j])
+        return found
+
+    def quantile(self, probabilities: ArrayLike) -> Floats:
+        """Return quantiles of each share, shape (..., c), for probabilities in (0, 1)."""
+        p = validate_probabilities(probabilities)
+        return np.stack([np.ones(p.shape) if one is None else one.quantile(p) for one in self.marginals], axis=-1)
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Return independent joint draws of the shares, shape (size, c): first of the counts, then of θ."""
+        shape = self.table.problem.shape
+        counts = self.table.sample(rng, size)[:, shape.leaves]
+        found = np.zeros((size, shape.parents.size))
+        found[:, shape.leaves] = rng.standard_gamma(self.table.problem.weights.r + counts)
+        for nodes in shape.levels[:0:-1]:
+            np.add.at(found.T, shape.parents[nodes], found.T[nodes])
+        return found[:, self.nodes] / found[:, self._root[self.nodes]]
+
+
+@dataclass(frozen=True, eq=False)
+class Shares(Posterior):
+    """Exact posterior of shares x_child/x_node given that the node is not empty; see `TablePosterior.shares`.
+
+    Results have one entry per child, in the order of `children`.
+    """
+
+    table: TablePosterior = field(repr=False)
+    node: int
+    children: Integers
+    _atoms: list[tuple[Floats, Floats]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        pairs = self.table._size[self.node] * self.table._size[self.children].sum()
+        if pairs > _ATOMS:
+            raise ValueError(
+                f"shares need at most {_ATOMS:,} pairs of counts, got {pairs:,} for node {self.node}; use evaluate"
+            )
+        values: list[list[Floats]] = [[] for _ in self.children]
+        weights: list[list[Floats]] = [[] for _ in self.children]
+        for share, messages in self.table._components():
+            for j, (value, weight) in enumerate(_joint_shares(messages, self.node, self.children)):
+                values[j].append(value)
+                weights[j].append(share * weight)
+        atoms = []
+        for value, weight in zip(map(np.concatenate, values), map(np.concatenate, weights), strict=True):
+            order = np.argsort(value)
+            atoms.append((value[order], weight[order] / weight.sum()))
+        object.__setattr__(self, "_atoms", atoms)
+
+    def mean(self) -> Floats:
+        """Return the posterior mean of each share."""
+        return np.array([weighted_sum(values, weights) for values, weights in self._atoms])
+
+    def std(self) -> Floats:
+        """Return the posterior standard deviation of each share."""
+        squares = [weighted_sum(values**2, weights) for values, weights in self._atoms]
+        return np.sqrt(np.maximum(squares - self.mean() ** 2, 0.0))
+
+    def cdf(self, theta: ArrayLike) -> Floats:
+        """Return the posterior probability of shares ≤ `theta`, a number or of shape (..., number of children)."""
+        at = real_array("theta", theta)
+        at = np.broadcast_to(at, np.broadcast_shapes(at.shape, self.children.shape))
+        found = np.empty(at.shape)
+        for j, (values, weights) in enumerate(self._atoms):
+            cumulative = np.append(0.0, np.cumsum(weights))
+            found[..., j] = np.minimum(cumulative[np.searchsorted(values, at[..., j], side="right")], 1.0)
+        return found
+
+    def quantile(self, probabilities: ArrayLike) -> Floats:
+        """Return the smallest shares with cumulative probability ≥ p, shape (..., number of children)."""
+        p = validate_probabilities(probabilities)
+        return np.stack([
+            values[np.minimum(np.searchsorted(np.cumsum(weights), p), values.size - 1)]
+            for values, weights in self._atoms
+        ], axis=-1)  # fmt: skip
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Return independent joint draws, shape (size, number of children); draws of an empty node are repeated."""
+        found = np.empty((0, self.children.size))
+        while len(found) < size:
+            counts = self.table.sample(rng, size)
+            counts = counts[counts[:, self.node] > 0]
+            found = np.concatenate([found, counts[:, self.children] / counts[:, self.node, None]])
+        return found[:size]
+
+
+def _joint_shares(messages: Messages, node: int, children: Integers) -> list[tuple[Floats, Floats]]:
+    """Return the values s/t of the share of each child, and Pr[child = s, node = t], for t > 0.
+
+    Given the count t of the node, Pr[s | t] ∝ f_child(s)·f_others(t − s).
+    """
+    f = [(int(messages.start[i]), messages.message(i)) for i in children]
+    before, after = [(0, np.ones(1))], [(0, np.ones(1))]
+    for left, right in zip(f[:-1], f[:0:-1], strict=True):
+        before.append((before[-1][0] + left[0], np.convolve(before[-1][1], left[1])))
+        after.append((after[-1][0] + right[0], np.convolve(after[-1][1], right[1])))
+    place = slice(messages.offset[node], messages.offset[node] + messages.size[node])
+    t = messages.start[node] + np.arange(messages.size[node])
+    marginal = messages.marginal[place]
+    found = []
+    for (start, one), (a, first), (b, second) in zip(f, before, after[::-1], strict=True):
+        others = np.convolve(first, second)
+        s = start + np.arange(one.size)
+        index = t[:, None] - s - (a + b)
+        known = (index >= 0) & (index < others.size)
+        joint = np.where(known, one * others[np.where(known, index, 0)], 0.0)
+        total = joint.sum(axis=1, keepdims=True)
+        joint *= marginal[:, None] / np.where(total > 0.0, total, 1.0)
+        kept = (joint > 0.0) & (t[:, None] > 0)
+        found.append(((s / np.maximum(t[:, None], 1))[kept], joint[kept]))
+    return found
+
+
+def evaluate_draws(function: Callable[[Integers], Any], draws: Integers) -> Evaluation:
+    """Return the posterior of a function from draws of its argument."""
+    values = np.asarray(function(draws), dtype=np.float64)
+    if values.shape[:1] != (len(draws),) or not np.all(np.isfinite(values)):
+        raise ValueError(
+            f"function must return one finite value per draw, got shape {values.shape} for {len(draws)} draws; return "
+            "an array whose first axis is that of the draws, and add a constant to counts that may be 0"
+        )
+    std = values.std(axis=0, ddof=1) if len(draws) > 1 else np.full(values.shape[1:], np.nan)
+    return Evaluation(values, values.mean(axis=0), std, std / np.sqrt(len(draws)))
+
+
+def draw_counts(messages: Messages, rng: np.random.Generator, size: int) -> Integers:
+    """Return joint draws of the counts of all nodes of the table, from the roots down, shape (size, m)."""
+    plan, m = messages.plan, messages.log_weight.size
+    found = np.empty((plan.left.size, size), np.int64)
+    for i in np.flatnonzero(plan.owner < 0):
+        place = slice(messages.offset[i], messages.offset[i] + messages.size[i])
+        cumulative = np.cumsum(messages.marginal[place])
+        drawn = np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right")
+        found[i] = messages.start[i] + np.minimum(drawn, cumulative.size - 1)
+    for batch in plan.batches[:0:-1]:
+        for i in batch:
+            a, b = plan.left[i], plan.right[i]
+            if b < 0:
+                found[a] = found[i]
+                continue
+            kernels.draw_splits(messages.up, messages.start, messages.offset, messages.size, a, b, found[i],
+                                rng.random(size), found[a])  # fmt: skip
+            found[b] = found[i] - found[a]
+    return np.ascontiguousarray(found[:m].T)
+
+
+def draws_to_arviz(variables: dict[str, NDArray[Any]], attributes: dict[str, Any]) -> xr.DataTree:
+    """Return draws of shape (chain, draw, …) as a tree with the group ``posterior``."""
+    import xarray as xr  # slow import
+
+    data = {name: (("chain", "draw", "node")[: draws.ndim], draws) for name, draws in variables.items()}
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(data, attrs=attributes)})

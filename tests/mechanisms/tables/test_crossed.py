@@ -1,0 +1,68 @@
+"""Tests of posteriors of tables with crossed margins against enumeration."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from mechanisms.noise import EXACT, Noise
+from mechanisms.tables import crossed_posterior, dirichlet_multinomial, negative_binomial, poisson, uniform
+from tests.mechanisms.tables.test_enumeration import log_weight
+
+GAUSSIAN, GEOMETRIC = Noise("gaussian", 1.5), Noise("geometric", 1.0)
+ROWS, COLUMNS = ((0,), [4.0, 1.0], GEOMETRIC), ((1,), [2.6, 3.1], GAUSSIAN)
+
+
+def enumerate_crossed(shape, measurements, prior, n, most):
+    """Return all tables with cells ≤ `most`, and their posterior probabilities."""
+    cells = np.array(list(itertools.product(range(most + 1), repeat=int(np.prod(shape)))))
+    if n is not None:
+        cells = cells[cells.sum(axis=1) == n]
+    tables = cells.reshape(-1, *shape)
+    weight = np.array([log_weight(prior, x) for x in range(most + 1)])[cells].sum(axis=1)
+    for axes, values, noise in measurements:
+        others = tuple(1 + a for a in range(len(shape)) if a not in axes)
+        residual = np.asarray(values) - tables.sum(axis=others)
+        weight += noise.log_prob(residual.reshape(len(cells), -1))
+    p = np.exp(weight - weight.max())
+    return tables, p / p.sum()
+
+
+@pytest.mark.parametrize(
+    ("prior", "n", "most"),
+    [(negative_binomial(1.0, 2.0), None, 16), (poisson(1.5), None, 16), (dirichlet_multinomial(0.8), 6, 6),
+     (uniform(4), 6, 4)],
+)  # fmt: skip
+def test_crossed_margins_equal_enumeration(prior, n, most):
+    measurements = [ROWS, COLUMNS]
+    tables, p = enumerate_crossed((2, 2), measurements, prior, n, most)
+    posterior = crossed_posterior((2, 2), measurements, prior, np.random.default_rng(7), n=n)
+    exact = np.tensordot(p, tables, axes=1)
+    assert np.all(np.abs(posterior.mean() - exact) < 5 * posterior.mcse())
+    wrong = np.tensordot(p * (1 + 0.2 * tables[:, 0, 0]), tables, axes=1) / np.sum(p * (1 + 0.2 * tables[:, 0, 0]))
+    assert np.any(np.abs(posterior.mean() - wrong) > 5 * posterior.mcse())
+    odds = posterior.evaluate(lambda c: np.log((c[:, 0, 0] + 0.5) * (c[:, 1, 1] + 0.5) / (c[:, 0, 1] + 0.5) /
+                                               (c[:, 1, 0] + 0.5)))  # fmt: skip
+    logs = np.log(tables + 0.5)
+    expected = p @ (logs[:, 0, 0] + logs[:, 1, 1] - logs[:, 0, 1] - logs[:, 1, 0])
+    assert abs(odds.mean - expected) < 5 * odds.mcse
+    assert posterior.rhat.max() <= 1.01
+    assert "\n" not in repr(posterior)
+
+
+@pytest.mark.parametrize(
+    ("measurements", "prior", "n", "message"),
+    [
+        ([((0,), [1.0, 2.0], EXACT)], poisson(1), None, "must not be EXACT"),
+        ([((0,), [1.0], GAUSSIAN)], poisson(1), None, "must have shape"),
+        ([((2,), [1.0], GAUSSIAN)], poisson(1), None, "axes must be different and below 2"),
+        ([((0,), [np.nan, 2.0], GAUSSIAN)], uniform(), None, "neither for cell 0"),
+        ([ROWS], dirichlet_multinomial(1), None, "public total"),
+        ([ROWS], uniform(1), 6, "n must be at most 4"),
+        ([], poisson(1), None, "at least one margin"),
+        ([((0,), [1e9, 2.0], GAUSSIAN)], poisson(1), None, "at most 4,194,304 weights"),
+    ],
+)
+def test_bad_input_is_refused(measurements, prior, n, message):
+    with pytest.raises(ValueError, match=message):
+        crossed_posterior((2, 2), measurements, prior, np.random.default_rng(1), n=n)

@@ -1,0 +1,232 @@
+"""Tests of posteriors of noisy tables against the enumeration of all counts of small tables."""
+
+import itertools
+import math
+from functools import cache
+
+import hypothesis.strategies as st
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from scipy import special, stats
+
+from mechanisms.noise import EXACT, Noise
+from mechanisms.tables import (
+    Rounded,
+    Suppressed,
+    dirichlet_multinomial,
+    negative_binomial,
+    poisson,
+    table_posterior,
+    uniform,
+)
+from tests.statistical import assert_frequencies
+
+LARGEST = 12
+NAN = math.nan
+ROUNDED = [Rounded(5), Rounded(4), Rounded(4, "up"), Rounded(4, "away")]
+FORMATS = ["value", "value", "clipped", Suppressed(3), Suppressed(2.5), *ROUNDED]
+
+
+@cache
+def log_probability(noise, low, high):
+    """Return ln Pr[low ≤ z ≤ high] for noise z with 60 digits, or by sums over integers."""
+    if low > -high:
+        low, high = -high, -low
+    if not noise.is_integer:
+        with mpmath.workdps(60):
+            scale = mpmath.mpf(noise.scale)
+            below, upto = (cdf(noise.name, mpmath.mpf(z) / scale) for z in (low, high))
+            return float(mpmath.log(upto - below))
+    z = np.arange(max(low, high - 900), min(high, high + 900) + 1)
+    return float(special.logsumexp(noise.log_prob(z[:, None])))
+
+
+def cdf(name, u):
+    if name == "gaussian":
+        return mpmath.erfc(-u / mpmath.sqrt(2)) / 2
+    return mpmath.exp(u) / 2 if u < 0 else 1 - mpmath.exp(-u) / 2
+
+
+def log_likelihood(y, noise, form, x):
+    """Return ln p(y | x) of one published value."""
+    if noise is EXACT:
+        if isinstance(form, Suppressed) and math.isnan(y):
+            return 0.0 if x < form.threshold else -np.inf
+        if isinstance(form, Rounded):
+            return 0.0 if round_to(form, x) == y else -np.inf
+        return 0.0 if math.isnan(y) or x == y else -np.inf
+    if isinstance(form, Suppressed) and math.isnan(y):
+        high = math.ceil(form.threshold) - 1 if noise.is_integer else form.threshold
+        return log_probability(noise, -np.inf, high - x)
+    if math.isnan(y):
+        return 0.0
+    if form == "clipped" and y == 0:
+        return log_probability(noise, -np.inf, 0 - x)
+    if isinstance(form, Rounded):
+        if not noise.is_integer:
+            return log_probability(noise, y - form.base / 2 - x, y + form.base / 2 - x)
+        values = [v for v in range(int(y) - form.base, int(y) + form.base + 1) if round_to(form, v) == y]
+        return log_probability(noise, values[0] - x, values[-1] - x)
+    return float(noise.log_prob([y - x]))
+
+
+def round_to(form, v):
+    """Return an integer, rounded to a multiple of the base."""
+    multiple, rest = divmod(v, form.base)
+    if 2 * rest == form.base:
+        up = multiple % 2 == 1 if form.ties == "even" else v >= 0 if form.ties == "away" else True
+    else:
+        up = 2 * rest > form.base
+    return (multiple + up) * form.base
+
+
+def log_weight(prior, x):
+    p = prior.parameters
+    if prior.name == "negative_binomial":
+        return stats.nbinom.logpmf(x, p[0], p[0] / (p[0] + p[1]))
+    if prior.name == "poisson":
+        return stats.poisson.logpmf(x, p[0])
+    if prior.name == "uniform":
+        return -np.log(p[0] + 1.0) if p[0] is not None and x <= p[0] else 0.0 if p[0] is None else -np.inf
+    return special.gammaln(x + p[0]) - special.gammaln(p[0]) - special.gammaln(x + 1)
+
+
+def enumerate_table(values, noise, parents, priors, seen, n, most):
+    """Return all tables with leaves ≤ `most`, shape (t, m), and ln of their joint density with the values."""
+    m = len(values)
+    leaves = [i for i in range(m) if i not in parents]
+    depth = [0] * m
+    for i in range(m):
+        j = i
+        while parents[j] >= 0:
+            j, depth[i] = parents[j], depth[i] + 1
+    grids = np.array(list(itertools.product(range(most + 1), repeat=len(leaves))))
+    if n is not None:
+        grids = grids[grids.sum(axis=1) == n]
+    tables = np.zeros((len(grids), m), dtype=int)
+    tables[:, leaves] = grids
+    for i in sorted(range(m), key=lambda i: -depth[i]):
+        if parents[i] >= 0:
+            tables[:, parents[i]] += tables[:, i]
+    log_joint = np.zeros(len(grids))
+    for i in range(m):
+        top = int(tables[:, i].max(initial=0))
+        table = np.array([log_likelihood(values[i], noise[i], seen[i], x) for x in range(top + 1)])
+        log_joint += table[tables[:, i]]
+    for i, prior in zip(leaves, priors, strict=True):
+        log_joint += np.array([log_weight(prior, x) for x in range(most + 1)])[tables[:, i]]
+    if priors[0].name == "dirichlet_multinomial":
+        a = sum(prior.parameters[0] for prior in priors)
+        log_joint += special.gammaln(n + 1) + special.gammaln(a) - special.gammaln(n + a)
+    return tables, log_joint
+
+
+@st.composite
+def tables(draw):
+    """Draw a random tree with at most 6 leaves, and a value, noise and format per node, with leaves of at most 12."""
+    n_leaves = draw(st.integers(1, 6))
+    parents, tops = [-1] * n_leaves, list(range(n_leaves))
+    while len(tops) > 1:
+        size = draw(st.integers(1, len(tops)))
+        if size == 1 and draw(st.booleans()):
+            continue
+        new = len(parents)
+        for i in tops[:size]:
+            parents[i] = new
+        parents.append(-1)
+        tops = [*tops[size:], new]
+        if len(parents) > 12:
+            break
+    m = len(parents)
+    order = draw(st.permutations(range(m)))
+    place = {old: new for new, old in enumerate(order)}
+    parents = [-1 if parents[i] < 0 else place[parents[i]] for i in order]
+    leaves = [i for i in range(m) if i not in parents]
+    one_root = parents.count(-1) == 1
+    kind = draw(st.sampled_from(["bounded", "total"] if one_root else ["bounded"]))
+    if kind == "total":
+        n, most = draw(st.integers(0, LARGEST)), LARGEST
+        if len(leaves) > 5:
+            n = min(n, 6)
+        most = n
+        prior = [dirichlet_multinomial(0.3), negative_binomial(0.6, 3.0), poisson(2.0), uniform()]
+        one = draw(st.sampled_from(prior))
+        priors = [one] * len(leaves)
+        if one.name == "dirichlet_multinomial":
+            priors = [dirichlet_multinomial(draw(st.sampled_from([0.05, 0.5, 1.0, 3.5]))) for _ in leaves]
+    else:
+        n, most = None, {1: 12, 2: 12, 3: 10, 4: 5, 5: 4, 6: 3}[len(leaves)]
+        priors = [uniform(draw(st.integers(0, most))) for _ in leaves]
+    noise, values, seen = [], [], []
+    for i in range(m):
+        name = draw(st.sampled_from(["laplace", "geometric", "gaussian", "discrete-gaussian"]))
+        one = Noise(name, draw(st.sampled_from([0.4, 1.3, 6.0])))
+        form = draw(st.sampled_from(FORMATS))
+        y = draw(st.integers(-6, 20)) + (0.0 if one.is_integer else draw(st.sampled_from([0.0, 0.37])))
+        if isinstance(form, Rounded):
+            y = float(round_to(form, math.floor(y)))
+        elif form == "clipped":
+            y = max(y, 0.0)
+        elif isinstance(form, Suppressed) and y < form.threshold:
+            y = NAN
+        if draw(st.integers(0, 4)) == 0:
+            y = NAN
+        if i in leaves and kind == "bounded" and draw(st.integers(0, 5)) == 0:
+            limit = priors[leaves.index(i)].parameters[0]
+            form = draw(st.sampled_from(["value", Suppressed(2)]))
+            one, y = EXACT, NAN if form != "value" else float(draw(st.integers(0, limit)))
+        noise.append(one)
+        values.append(y)
+        seen.append(form)
+    return values, noise, parents, priors, seen, n, most
+
+
+def compare(values, noise, parents, priors, seen, n, most):
+    """Compare marginals and the marginal likelihood with enumeration."""
+    all_tables, log_joint = enumerate_table(values, noise, parents, priors, seen, n, most)
+    posterior = table_posterior(values, noise, parents, priors, n=n, seen=seen)
+    weights = np.exp(log_joint - log_joint.max())
+    weights /= weights.sum()
+    for i in range(len(values)):
+        exact = np.bincount(all_tables[:, i], weights=weights)
+        support, p = posterior.pmf(i)
+        found = np.zeros(max(exact.size, support[-1] + 1))
+        found[support] = p
+        found[: exact.size] -= exact
+        assert 0.5 * np.abs(found).sum() <= 1e-12
+    assert posterior.log_marginal_likelihood == pytest.approx(special.logsumexp(log_joint), abs=1e-9, rel=1e-11)
+    return posterior, all_tables, weights
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(tables())
+def test_marginals_equal_enumeration(case):
+    try:
+        compare(*case)
+    except ValueError as error:
+        if "made consistent" not in str(error):
+            raise
+
+
+@pytest.mark.parametrize("prior", [negative_binomial(0.7, 1.5), poisson(1.2)])
+@pytest.mark.parametrize("name", ["laplace", "geometric", "gaussian", "discrete-gaussian"])
+def test_unbounded_priors_equal_enumeration(name, prior):
+    noise = [Noise(name, 0.8)] * 4
+    compare([2.0, NAN, 0.0, 5.0], noise, [3, 3, 3, -1], [prior] * 3, ["value", "value", "clipped", "value"], None, 60)
+
+
+def test_draws_follow_the_enumerated_distribution():
+    values, noise, parents = [3.0, NAN, 1.0, 2.0, 4.0, NAN], [Noise("geometric", 2.0)] * 6, [4, 4, 5, 5, 5, -1]
+    case = (values, noise, parents, [dirichlet_multinomial(0.5)] * 4, ["value"] * 6, 7, 7)
+    posterior, all_tables, weights = compare(*case)
+    draws = posterior.sample(np.random.default_rng(3), 40_000)
+    assert np.array_equal(draws[:, 5], np.full(40_000, 7))
+    np.testing.assert_array_equal(draws[:, 0] + draws[:, 1], draws[:, 4])
+    index = {tuple(row): i for i, row in enumerate(all_tables.tolist())}
+    counts = np.bincount([index[tuple(row)] for row in draws.tolist()], minlength=len(weights))
+    assert_frequencies(counts, weights)
+    wrong = weights * (1.0 + 0.1 * all_tables[:, 0])
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_frequencies(counts, wrong / wrong.sum())

@@ -1,0 +1,197 @@
+"""Tests of posteriors of noisy tables: contradictory levels, large tables, functions of the counts, and bad input."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.noise import EXACT, Noise
+from mechanisms.protocols import Posterior
+from mechanisms.tables import (
+    Rounded,
+    Suppressed,
+    dirichlet_multinomial,
+    fit_prior,
+    negative_binomial,
+    poisson,
+    table_posterior,
+    uniform,
+)
+
+NAN = math.nan
+GAUSSIAN = Noise("gaussian", 3.0)
+
+
+@pytest.mark.parametrize("distance", [250, 1_000, 20_000])
+def test_contradictory_levels_equal_long_double_convolution(distance):
+    """Sixteen leaves with σ = 5 and a root that is far from their sum; all sums are of products of long doubles."""
+    y, top = np.full(16, 100.0), 1_600.0 + distance
+    values, parents = np.append(y, top), [16] * 16 + [-1]
+    posterior = table_posterior(values, Noise("gaussian", 5.0), parents, uniform())
+    assert posterior.mean()[16] == pytest.approx(1_600 + distance * 16 / 17, abs=1e-6)
+    assert posterior.error <= 1e-12
+    if distance <= 1_000:  # within the range of long doubles
+        x = np.arange(int(200 + distance / 8), dtype=np.longdouble)
+        total = np.exp(-((x - 100) ** 2) / 50)
+        for _ in range(4):  # 16 equal leaves
+            total = np.convolve(total, total)
+        joint = total * np.exp(-((np.arange(total.size, dtype=np.longdouble) - top) ** 2) / 50)
+        p = (joint / joint.sum()).astype(float)
+        support, found = posterior.pmf(16)
+        assert 0.5 * (np.abs(found - p[support]).sum() + 1.0 - p[support].sum()) <= 1e-12
+
+
+def grouped(rng, groups, sigma, shape=0.6, mean=12.0):
+    """Return true counts, noisy counts and parents of a tree in which each node of a level has the given children."""
+    leaves = math.prod(groups)
+    levels = [rng.negative_binomial(shape, shape / (shape + mean), leaves)]
+    parents, start = [], 0
+    for size in reversed(groups):
+        n = levels[-1].size
+        parents.append(start + n + np.arange(n) // size)
+        levels.append(levels[-1].reshape(-1, size).sum(axis=1))
+        start += n
+    truth = np.concatenate(levels)
+    return truth, truth + rng.normal(0.0, sigma, truth.size), np.append(np.concatenate(parents), -1)
+
+
+def least_squares(y, parents, groups, sigma):
+    """Return generalised least squares estimates of the leaves, and their standard deviation."""
+    sizes = [math.prod(groups[:i]) for i in range(len(groups), -1, -1)]
+    levels = np.split(y, np.cumsum(sizes)[:-1])
+    up, var = [levels[0]], [sigma**2]
+    for level, size in zip(levels[1:], reversed(groups), strict=True):
+        below, v = up[-1].reshape(-1, size).sum(axis=1), var[-1] * size
+        gain = v / (v + sigma**2)
+        up.append(below + gain * (level - below))
+        var.append(v * (1 - gain))
+    estimate, spread = up[-1], var[-1]
+    for i, size in zip(range(len(groups) - 1, -1, -1), groups, strict=True):
+        gap = estimate - up[i].reshape(-1, size).sum(axis=1)
+        estimate = up[i] + np.repeat(gap, size) / size
+        spread = var[i] - var[i] / size + spread / size**2
+    return estimate, math.sqrt(spread)
+
+
+def test_tree_of_ten_thousand_leaves_is_calibrated_and_narrower_than_least_squares():
+    groups, n = (20, 20, 25), 10_000
+    rng = np.random.default_rng(5)
+    truth, y, parents = grouped(rng, groups, 5.0)
+    posterior = table_posterior(y, Noise("gaussian", 5.0), parents, negative_binomial(0.6, 12.0))
+    low, high = posterior.interval()
+    estimate, spread = least_squares(y, parents, groups, 5.0)
+    rmse = np.sqrt(np.mean((posterior.mean()[:n] - truth[:n]) ** 2))
+    assert rmse == pytest.approx(4.04, abs=0.1)
+    assert np.sqrt(np.mean((estimate - truth[:n]) ** 2)) == pytest.approx(4.9, abs=0.1)
+    small = truth[:n] < 20
+    assert (high - low)[:n][small].mean() <= 0.75 * 2 * 1.96 * spread
+    below, upto = posterior.cdf(truth - 1.0), posterior.cdf(truth.astype(float))
+    pit = below + rng.random(truth.size) * (upto - below)
+    assert stats.kstest(pit[:n:25], "uniform").pvalue > 1e-6
+    assert np.mean((pit[:n] > 0.025) & (pit[:n] < 0.975)) == pytest.approx(0.95, abs=5 * math.sqrt(0.05 * 0.95 / n))
+    wrong = table_posterior(y, Noise("gaussian", 5.0), parents, negative_binomial(5.0, 12.0))
+    below, upto = wrong.cdf(truth - 1.0), wrong.cdf(truth.astype(float))
+    assert stats.kstest((below + rng.random(truth.size) * (upto - below))[:n:25], "uniform").pvalue < 1e-6
+
+
+def test_fitted_prior_is_near_the_truth_and_gives_a_posterior():
+    _, y, parents = grouped(np.random.default_rng(2), (8, 25), 2.0)
+    grid = fit_prior(y, Noise("gaussian", 2.0), parents)
+    best = grid.priors[int(np.argmax(grid.weights))]
+    assert best.parameters == (pytest.approx(0.6, rel=0.4), pytest.approx(12.0, rel=0.4))
+    posterior = table_posterior(y, Noise("gaussian", 2.0), parents, grid)
+    fixed = table_posterior(y, Noise("gaussian", 2.0), parents, best)
+    np.testing.assert_allclose(posterior.mean(), fixed.mean(), atol=0.5)
+    draws = posterior.sample(np.random.default_rng(1), 2_000)
+    np.testing.assert_allclose(draws.mean(axis=0), posterior.mean(), atol=5 * posterior.std().max() / math.sqrt(2_000))
+
+
+def test_k_norm_table_equals_geometric_table():
+    values, parents, alpha = [52.0, 31.0, 17.0], [3, 3, 3, -1], dirichlet_multinomial((0.5, 1.0, 2.0))
+    total = [*values, 100.0]
+    k_norm = table_posterior(total, [Noise("k-norm", 4.0)] * 3 + [EXACT], parents, alpha)
+    geometric = table_posterior([*values, NAN], Noise("geometric", 4.0), parents, alpha, n=100)
+    np.testing.assert_allclose(k_norm.mean(), geometric.mean(), rtol=1e-13)
+    assert k_norm.theta.mean().sum() == pytest.approx(2.0)  # of three shares and the root's
+
+
+def test_theta_and_shares_follow_their_draws():
+    values, parents = [5.0, 2.0, 0.0, NAN, NAN], [3, 3, 4, 4, -1]
+    posterior = table_posterior(values, Noise("geometric", 1.5), parents, dirichlet_multinomial(0.7), n=9)
+    rng = np.random.default_rng(4)
+    for exact in (posterior.theta, posterior.shares(3)):
+        assert isinstance(exact, Posterior)
+        draws = exact.sample(rng, 20_000)
+        varies = exact.std() > 0
+        z = (draws.mean(axis=0) - exact.mean())[varies] / (exact.std()[varies] / math.sqrt(20_000))
+        assert np.all(np.abs(z) < 5)
+        p = exact.cdf(0.4)
+        assert np.all(np.abs(np.mean(draws <= 0.4, axis=0) - p) < 5 * np.sqrt(p * (1 - p) / 20_000) + 1e-12)
+        low, high = exact.interval(0.9)
+        assert np.all(low <= high)
+    ratio = posterior.evaluate(lambda counts: (counts[:, 0] + 0.5) / (counts[:, 1] + 0.5), rng, 1_000)
+    assert ratio.mcse == pytest.approx(ratio.std / math.sqrt(1_000))
+
+
+def test_repr_is_one_line_and_arviz_has_draws():
+    posterior = table_posterior([3.0, 1.0, NAN], GAUSSIAN, [2, 2, -1], poisson(2))
+    assert "\n" not in repr(posterior)
+    assert dict(posterior.to_arviz(np.random.default_rng(1)).posterior.sizes) == {"chain": 4, "draw": 1000, "node": 3}
+
+
+TREE = {"values": [3.0, 1.0, 9.0], "noise": GAUSSIAN, "parents": [2, 2, -1], "prior": poisson(2.0)}
+INTEGER = Noise("geometric", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"parents": [1, 0, -1]}, "no cycle"),
+        ({"parents": [[2, 2], [2, 2], [-1, -1]]}, "one parent per node"),
+        ({"parents": [2, 7, -1]}, "integers from -1 to 2"),
+        ({"values": [3.0, NAN, NAN], "prior": uniform()}, "neither for node 1"),
+        ({"values": [3.0, np.inf, NAN]}, "finite or NaN"),
+        ({"values": [3.0, 1.0, 4.0]}, "made consistent after the noise"),
+        ({"n": 7, "prior": uniform(3)}, "node 2 must be reached by its parts, got 7"),
+        ({"noise": [GAUSSIAN, EXACT, EXACT], "values": [NAN, 7.0, 3.0]}, "node 2 must be reached"),
+        ({"noise": [EXACT, GAUSSIAN, GAUSSIAN], "values": [1.5, 1.0, 9.0]}, "an invariant must be an integer, got 1.5"),
+        ({"noise": [EXACT, GAUSSIAN, GAUSSIAN], "values": [-1.0, 1.0, 9.0]}, "an invariant must be >= 0"),
+        ({"noise": [EXACT] * 3, "values": [5.0, 1.0, 9.0], "prior": uniform(3)}, "node 0 must be reached"),
+        ({"prior": dirichlet_multinomial(1.0)}, "must have a public total"),
+        ({"prior": dirichlet_multinomial((1.0, 1.0, 1.0)), "n": 9}, "one per leaf, got 3 for 2 leaves"),
+        ({"prior": [dirichlet_multinomial(1.0), poisson(1.0)], "n": 9}, "for all leaves of a root or for none"),
+        ({"prior": [poisson(1.0)] * 3}, "one or one per leaf, got 3 for 2 leaves"),
+        ({"prior": "flat"}, "'auto' or a prior"),
+        ({"noise": INTEGER, "values": [3.5, 1.0, 9.0]}, "geometric noise must be an integer, got 3.5 for node 0"),
+        ({"noise": Noise("k-norm", 2.0)}, "k-norm noise must be that of all children"),
+        ({"noise": [GAUSSIAN] * 2}, "one or one per node, got 2 for 3 nodes"),
+        ({"noise": [GAUSSIAN, None, GAUSSIAN]}, "got None for node 1"),
+        ({"seen": "censored"}, "seen must be"),
+        ({"seen": "clipped", "values": [-1.0, 1.0, 9.0]}, "clipped value must be >= 0"),
+        ({"seen": Suppressed(5)}, "must be NaN or >= the threshold"),
+        ({"seen": Rounded(5)}, "multiple of 5"),
+        ({"parents": [-1, -1, -1], "n": 4}, "n must be None for a table with 3 roots"),
+        ({"n": 2.5}, "n must be an integer"),
+        ({"values": [[1.0]]}, "shape (m,)"),
+        ({"noise": Noise("laplace", 1e9), "prior": uniform(10**12)}, "fit in 8 GB"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_in_one_line(change, message):
+    with pytest.raises(ValueError, match=message.replace("(", r"\(").replace(")", r"\)")) as error:
+        table_posterior(**{**TREE, **change})
+    assert "\n" not in str(error.value)
+
+
+def test_invalid_arguments_of_priors_and_formats_are_refused():
+    for call, message in [
+        (lambda: negative_binomial(0, 1), "shape must be"),
+        (lambda: poisson(-1), "mean must be"),
+        (lambda: uniform(-1), "upper must be"),
+        (lambda: dirichlet_multinomial([1, -1]), "alpha must be"),
+        (lambda: Suppressed(0), "threshold must be"),
+        (lambda: Rounded(1), "base must be"),
+        (lambda: Rounded(5, "down"), "ties must be"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
