@@ -28,6 +28,7 @@ from studies.commands import (
     compacting,
     listing,
     reading,
+    regressing,
     releasing,
     running,
     serving,
@@ -80,6 +81,7 @@ for command in (
     serving.serve,
     auditing.audit,
     releasing.partition,
+    regressing.regress,
 ):
     app.command()(command)
 app.command("summarize", hidden=True)(summaries.summarise)

@@ -166,10 +166,19 @@ def run_normal_covariates(rng, noise, scale, noisy, n, prior, burn_in, thinning,
     new_mean, new_scatter, new_factor = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
     gram, new_gram, work, lower = np.empty((m, m)), np.empty((m, m)), np.empty((m, m)), np.zeros((p, p))
     scale_matrix, mu, psi = np.empty((p, p)), np.empty(p), np.empty((p, p))
+    for j in range(1, m):  # start near the release, with a ridge that makes the scatter definite
+        for i in range(j + 1):
+            gram[i, j] = gram[j, i] = noisy[i, j] + scale * rng.standard_normal()
     for i in range(p):
-        mean[i] = min(max(noisy[0, i + 1] / n, -1.0), 1.0) * rng.random()
-        scatter[i, i] = n * prior[2] / (prior[1] + p) * math.exp(rng.standard_normal())
-    log_det = _factor(scatter, factor)
+        mean[i] = min(max(gram[0, i + 1] / n, -1.0), 1.0)
+    log_det, ridge = -np.inf, 0.0
+    while log_det == -np.inf:
+        for i in range(p):
+            for j in range(p):
+                scatter[i, j] = gram[i + 1, j + 1] - n * mean[i] * mean[j]
+            scatter[i, i] += ridge
+        log_det = _factor(scatter, factor)
+        ridge = 2.0 * ridge + scale * rng.random()
     _fill_gram(n, mean, scatter, gram)
     log_p = _log_statistic(prior, n, mean, scatter, log_det, scale_matrix, lower)
     log_p += _log_noise(noise, scale, noisy, gram, work)

@@ -383,15 +383,16 @@ def expected_widths(
 ) -> tuple[Floats, Floats]:
     """Return expected widths of the intervals of (intercept, slopes, error variance), and those of the prior.
 
-    The forecast is public: 12 tables are drawn from the prior, released and analysed by normal-covariates, with a fixed
-    seed. The returned widths are medians, shape (p + 1,) each.
+    The forecast is public: 12 tables of uncorrelated columns with the standard deviation that the prior expects are
+    simulated, released and analysed by normal-covariates, with a fixed seed. Widths are medians, shape (p + 1,) each.
     """
     prior, rng = prior or RegressionPrior(), np.random.default_rng(20_261_124)
     size, p, tails = min(n, _MOST_RECORDS), box.p, ((1 - level) / 2, (1 + level) / 2)
     drawn = np.array([regression_of(*prior.sample(rng, p)) for _ in range(_PRIOR_DRAWS)])
+    mu, psi = np.zeros(p), prior.scale / max(prior.excess - 1.0, 1.0) * np.eye(p)
     widths = []
     for _ in range(_FORECASTS):
-        gram = simulate_gram(rng, *prior.sample(rng, p), size)
+        gram = simulate_gram(rng, mu, psi, size)
         draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), prior, 2, 300, 400, 10)
         widths.append(np.ptp(np.quantile(box.unscale(draws.reshape(-1, p + 1)), tails, axis=0), axis=0))
     return np.median(widths, axis=0), np.ptp(np.quantile(box.unscale(drawn), tails, axis=0), axis=0)

@@ -91,11 +91,11 @@ def test_constant_columns_have_wide_intervals():
         ({"bounds": {"x": (11, 10), "y": (0, 4)}}, "bounds of x must be finite numbers LOW < HIGH, got 11 and 10"),
         ({"bounds": {"x": (10, 11)}}, "bounds must be given for at least 2 columns, got 1"),
         ({"bounds": {"x": (10, 11), "z": (0, 1), "y": (0, 4)}}, r"features and response must have shapes \(n, 2\)"),
-        ({"epsilon": 0.0}, "epsilon must be > 0"),
-        ({"epsilon": 1e-4}, "300 records must be enough for 1 features at this epsilon, got an expected interval of x"),
+        ({"epsilon": 0.0}, "epsilon must be a finite number > 0"),
+        ({"epsilon": 1e-4}, "300 records must be enough for 1 features at this epsilon, got an expected"),
         (
             {"method": "naive"},
-            "method must be auto, normal-covariates, .*, got naive; its intervals are not calibrated",
+            r"method must be auto, normal-covariates, .*, got naive",
         ),
         ({"method": "data-augment"}, "data-augmentation"),
         ({"rehearsal_seed": -1}, "rehearsal_seed must be an integer >= 0, got -1"),
@@ -118,5 +118,5 @@ def test_more_features_than_the_budget_supports_are_refused():
     names = tuple(f"x{i}" for i in range(12))
     box = PublicBox((*names, "y"), (0.0,) * 13, (1.0,) * 13)
     noise = calibrated_gram_noise("laplace", 13, 0.5)
-    with pytest.raises(ValueError, match="200 records must be enough for 12 features .* % of the prior's; use fewer"):
+    with pytest.raises(ValueError, match=r"200 records must be enough for 12 features .* % of the prior"):
         require_support(box, 200, noise)
