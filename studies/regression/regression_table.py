@@ -159,7 +159,7 @@ def _find_box(path: str, columns: Sequence[str], request: RegressionRequest) -> 
     unknown = sorted({*request.ranges, *request.levels} - set(columns))
     if unknown or request.target in request.levels or set(request.ranges) & set(request.levels):
         raise BadInputError(
-        raise BadInputError(f"{path} must contain the line that regress prints, release: {{...}}, got {error}") from error
+            f"ranges must name numeric columns, and levels features, got {', '.join(unknown) or request.target}; name a "
             "column of --features once"
         )
     names: list[str] = []

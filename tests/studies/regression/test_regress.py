@@ -50,7 +50,7 @@ def test_all_formats_give_the_same_release(regress):
 def test_levels_are_indicators_and_undeclared_ones_are_other(regress, tmp_path):
     found = {}
     for table in ("t.csv", "t.parquet"):
-        code, out, _ = regress(*LEVELS, "--output", tmp_path / "o.json", table=table)
+        code, _out, _ = regress(*LEVELS, "--output", tmp_path / "o.json", table=table)
         assert code == 0
         found[table] = json.loads((tmp_path / "o.json").read_text())
     assert found["t.csv"] == found["t.parquet"]
@@ -131,7 +131,7 @@ def test_bad_input_spends_nothing(regress, monkeypatch, words, message):
 
 
 def test_missing_values_and_text_are_refused_before_the_release(regress, command, tables, monkeypatch):
-    code, out, err = regress(*AT, "--yes", table="missing.csv")
+    code, _out, err = regress(*AT, "--yes", table="missing.csv")
     assert code == 2
     assert "rows must have no missing or infinite values, got 2 rows" in err
     text = tables / "text.csv"
