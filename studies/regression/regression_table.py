@@ -159,8 +159,8 @@ def _find_box(path: str, columns: Sequence[str], request: RegressionRequest) -> 
     unknown = sorted({*request.ranges, *request.levels} - set(columns))
     if unknown or request.target in request.levels or set(request.ranges) & set(request.levels):
         raise BadInputError(
-            f"ranges must name numeric columns, and levels features, got {', '.join(unknown) or request.target}; name a "
-            "column of --features once"
+            f"ranges must name numeric columns, and levels features, got {', '.join(unknown) or request.target}; name "
+            "a column of --features once"
         )
     names: list[str] = []
     bounds: list[tuple[float, float]] = []
