@@ -40,10 +40,15 @@ from numpy.typing import NDArray
 
 from mechanisms.arguments import validate_integer, validate_positive
 from mechanisms.metadata import find_entry
-from mechanisms.regression.gram_kernels import augment_records, run_normal_covariates, run_normal_statistics
+from mechanisms.regression.gram_kernels import (
+    _fill_moments,
+    augment_records,
+    run_normal_covariates,
+    run_normal_statistics,
+)
 from mechanisms.regression.gram_release import NOISE_CODES, GramRelease
 
-__all__ = ["GRAM_METHODS", "GramMethod", "RegressionPrior", "regression_of", "sample_gram"]
+__all__ = ["GRAM_METHODS", "GramMethod", "RegressionPrior", "normal_statistic", "regression_of", "sample_gram"]
 
 Floats = NDArray[np.float64]
 
@@ -86,6 +91,18 @@ def regression_of(mu: Floats, psi: Floats) -> Floats:
     """Return (θ₀, θ, σ²) of the regression of the last column on the others, shape (p + 1,)."""
     slopes = np.linalg.solve(psi[:-1, :-1], psi[:-1, -1])
     return np.array([mu[-1] - slopes @ mu[:-1], *slopes, psi[-1, -1] - slopes @ psi[:-1, -1]])
+
+
+def normal_statistic(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:
+    """Draw a Gram matrix with the normal distribution that `noise-aware` assumes."""
+    p = mu.size
+    rows, columns = (index[1:] for index in np.triu_indices(p + 1))
+    first, second = np.where(rows == 0, columns, rows) - 1, np.where(rows == 0, 0, columns) - 1
+    mean, covariance, gram = np.empty(rows.size), np.empty((rows.size, rows.size)), np.zeros((p + 1, p + 1))
+    _fill_moments(n, mu, psi, first, second, mean, covariance)
+    gram[0, 0] = n
+    gram[rows, columns] = gram[columns, rows] = rng.multivariate_normal(mean, covariance, method="cholesky")
+    return gram
 
 
 @dataclass(frozen=True)

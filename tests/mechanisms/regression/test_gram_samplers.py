@@ -6,7 +6,13 @@ from scipy import stats
 
 from mechanisms.regression import gram_kernels
 from mechanisms.regression.gram_release import NOISE_CODES, GramNoise, GramRelease, calibrated_gram_noise, release_gram
-from mechanisms.regression.gram_samplers import GRAM_METHODS, RegressionPrior, regression_of, sample_gram
+from mechanisms.regression.gram_samplers import (
+    GRAM_METHODS,
+    RegressionPrior,
+    normal_statistic,
+    regression_of,
+    sample_gram,
+)
 from mechanisms.regression.k_norm_matrix import k_norm
 from mechanisms.regression.private_regression import simulate_gram
 
@@ -18,26 +24,11 @@ def gram_of(records):
     return z.T @ z
 
 
-def normal_gram(rng, mu, psi, n):
-    """Return a statistic with the normal distribution that noise-aware assumes."""
-    p = mu.size
-    index = [(i, j) for j in range(1, p + 1) for i in range(j + 1)]
-    first = np.array([j - 1 if i == 0 else i - 1 for i, j in index])
-    second = np.array([-1 if i == 0 else j - 1 for i, j in index])
-    mean, covariance = np.empty(len(index)), np.empty((len(index), len(index)))
-    gram_kernels._fill_moments(n, mu, psi, first, second, mean, covariance)
-    gram = np.zeros((p + 1, p + 1))
-    gram[0, 0] = n
-    for (i, j), value in zip(index, rng.multivariate_normal(mean, covariance), strict=True):
-        gram[i, j] = gram[j, i] = value
-    return gram
-
-
 def joint_draw(rng, method, p, n):
     """Return parameters from the prior, and a statistic from the joint model of a method."""
     mu, psi = PRIOR.sample(rng, p)
     if method.startswith("noise-aware"):
-        return regression_of(mu, psi), normal_gram(rng, mu, psi, n)
+        return regression_of(mu, psi), normal_statistic(rng, mu, psi, n)
     if method == "data-augmentation":
         return regression_of(mu, psi), gram_of(np.clip(rng.multivariate_normal(mu, psi, n), -1, 1))
     return regression_of(mu, psi), simulate_gram(rng, mu, psi, n)
