@@ -170,7 +170,7 @@ def run_normal_covariates(rng, noise, scale, noisy, n, prior, burn_in, thinning,
         for i in range(j + 1):
             gram[i, j] = gram[j, i] = noisy[i, j] + scale * rng.standard_normal()
     for i in range(p):
-        mean[i] = min(max(gram[0, i + 1] / n, -1.0), 1.0)
+        mean[i] = gram[0, i + 1] / n
     log_det, ridge = -np.inf, 0.0
     while log_det == -np.inf:
         for i in range(p):

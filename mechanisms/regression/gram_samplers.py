@@ -126,7 +126,7 @@ def _run_published(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws)
 
 def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):  # type: ignore[no-untyped-def]
     """Draw from the conjugate posterior given the release, with eigenvalues of its scatter below 1e-9 raised."""
-    mean = np.clip(noisy[0, 1:] / n, -1.0, 1.0)
+    mean = noisy[0, 1:] / n
     values, vectors = np.linalg.eigh(noisy[1:, 1:] - n * np.outer(mean, mean))
     kappa, nu, scale_0 = prior
     matrix = (vectors * np.maximum(values, 1e-9)) @ vectors.T + scale_0 * np.eye(mean.size)

@@ -153,10 +153,10 @@ def test_integer_noise_has_the_stated_scale():
         noise = calibrated_gram_noise(name, 2, 1.0, stated.delta or None)
         noisy = np.array([publish_gram(sums, noise, stated).noisy for _ in range(400)])
         assert (noisy[:, 0, 0] == 5).all()
-        diagonal, beside = noisy[:, 1, 1], noisy[:, 1, 2]
+        diagonal, off_diagonal = noisy[:, 1, 1], noisy[:, 1, 2]
         spread = noise.scale if name == "gaussian" else np.sqrt(2) * noise.scale
         ratio = np.sqrt(0.5) if name == "gaussian" else 1.0
-        for values, expected in ((diagonal, spread), (beside, spread * ratio)):
+        for values, expected in ((diagonal, spread), (off_diagonal, spread * ratio)):
             square = values**2
             assert abs(square.mean() - expected**2) < 5 * square.std() / 20
             assert abs(square.mean() - 4 * expected**2) > 5 * square.std() / 20

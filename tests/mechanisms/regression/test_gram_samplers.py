@@ -37,10 +37,10 @@ def joint_draw(rng, method, p, n):
 def ranks(method, noise, p, n, n_trials, seed=1):
     """Return the posterior quantiles of the true parameters, shape (n_trials, p + 1)."""
     rng, pits = np.random.default_rng(seed), []
-    law = calibrated_gram_noise(noise, p, 1.0, 1e-6 if noise == "gaussian" else None)
+    noise_of = calibrated_gram_noise(noise, p, 1.0, 1e-6 if noise == "gaussian" else None)
     for _ in range(n_trials):
         truth, gram = joint_draw(rng, method, p, n)
-        draws = sample_gram(rng, method, release_gram(rng, gram, law), PRIOR, 1, 200, 150)
+        draws = sample_gram(rng, method, release_gram(rng, gram, noise_of), PRIOR, 1, 200, 150)
         pits.append((draws[0] < truth).mean(axis=0))
     return np.array(pits)
 
