@@ -31,6 +31,7 @@ MODULES = Plugins(
         "renyi-audit": "studies.renyi.renyi_audit:STUDY",
         "partition-probability": "studies.regression.partition_probability:STUDY",
         "partition-quantile": "studies.regression.partition_quantile:STUDY",
+        "regression-inference": "studies.regression.regression_inference:STUDY",
         "fixed-width-stopping": "studies.stopping.fixed_width_stopping:STUDY",
     },
 )

@@ -166,19 +166,22 @@ def run_normal_covariates(rng, noise, scale, noisy, n, prior, burn_in, thinning,
     new_mean, new_scatter, new_factor = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
     gram, new_gram, work, lower = np.empty((m, m)), np.empty((m, m)), np.empty((m, m)), np.zeros((p, p))
     scale_matrix, mu, psi = np.empty((p, p)), np.empty(p), np.empty((p, p))
-    for j in range(1, m):  # start near the release, with a ridge that makes the scatter definite
+    for j in range(1, m):  # start near the release, or at the prior if the scatter of the release is not definite
         for i in range(j + 1):
             gram[i, j] = gram[j, i] = noisy[i, j] + scale * rng.standard_normal()
     for i in range(p):
         mean[i] = gram[0, i + 1] / n
-    log_det, ridge = -np.inf, 0.0
-    while log_det == -np.inf:
+    for i in range(p):
+        for j in range(p):
+            scatter[i, j] = gram[i + 1, j + 1] - n * mean[i] * mean[j]
+    log_det = _factor(scatter, factor)
+    if log_det == -np.inf:
         for i in range(p):
+            mean[i] = 0.5 * rng.standard_normal()
             for j in range(p):
-                scatter[i, j] = gram[i + 1, j + 1] - n * mean[i] * mean[j]
-            scatter[i, i] += ridge
+                scatter[i, j] = factor[i, j] = 0.0
+            scatter[i, i] = n * prior[2] / (prior[1] + p) * math.exp(rng.standard_normal())
         log_det = _factor(scatter, factor)
-        ridge = 2.0 * ridge + scale * rng.random()
     _fill_gram(n, mean, scatter, gram)
     log_p = _log_statistic(prior, n, mean, scatter, log_det, scale_matrix, lower)
     log_p += _log_noise(noise, scale, noisy, gram, work)

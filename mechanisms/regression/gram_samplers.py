@@ -116,15 +116,15 @@ class GramMethod:
     thinning: int = 5
 
 
-def _run_noise_aware(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):  # type: ignore[no-untyped-def]
+def _run_noise_aware(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     return run_normal_statistics(rng, noise, scale, noisy, n, prior, True, 4, burn_in, thinning, draws)
 
 
-def _run_published(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):  # type: ignore[no-untyped-def]
+def _run_published(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     return run_normal_statistics(rng, noise, scale, noisy, n, prior, False, 0, burn_in, thinning, draws)
 
 
-def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):  # type: ignore[no-untyped-def]
+def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     """Draw from the conjugate posterior given the release, with eigenvalues of its scatter below 1e-9 raised."""
     mean = noisy[0, 1:] / n
     values, vectors = np.linalg.eigh(noisy[1:, 1:] - n * np.outer(mean, mean))

@@ -393,7 +393,7 @@ def expected_widths(
     widths = []
     for _ in range(_FORECASTS):
         gram = simulate_gram(rng, mu, psi, size)
-        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), prior, 2, 300, 400, 10)
+        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), prior, 2, 150 * p, 400, 10)
         widths.append(np.ptp(np.quantile(box.unscale(draws.reshape(-1, p + 1)), tails, axis=0), axis=0))
     return np.median(widths, axis=0), np.ptp(np.quantile(box.unscale(drawn), tails, axis=0), axis=0)
 

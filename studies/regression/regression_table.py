@@ -15,7 +15,14 @@ import numpy as np
 
 from mechanisms.exact_noise import require_opendp
 from mechanisms.privacy import Guarantee
-from mechanisms.regression.gram_release import GramNoise, GramRelease, PublicBox, calibrated_gram_noise, gram_sums
+from mechanisms.regression.gram_release import (
+    GramNoise,
+    GramRelease,
+    NoiseName,
+    PublicBox,
+    calibrated_gram_noise,
+    gram_sums,
+)
 from mechanisms.regression.gram_release import publish_gram as draw_release
 from mechanisms.regression.private_regression import (
     RegressionPosterior,
@@ -69,7 +76,7 @@ def prepare(path: str, request: RegressionRequest, cluster: str | None = None, r
     try:
         if not rehearsal:
             require_opendp()
-        noise_name = "laplace" if request.delta is None else "gaussian"
+        noise_name: NoiseName = "laplace" if request.delta is None else "gaussian"
         calibrated_gram_noise(noise_name, 2, request.epsilon, request.delta)
         table = open_table(path, request.target, request.features, request.levels)
         box = _find_box(path, table.columns, request)
