@@ -40,6 +40,7 @@ MODULES = Plugins(
         "private-mcmc": "studies.renyi.private_mcmc:STUDY",
         "partition-probability": "studies.regression.partition_probability:STUDY",
         "partition-quantile": "studies.regression.partition_quantile:STUDY",
+        "regression-inference": "studies.regression.regression_inference:STUDY",
         "fixed-width-stopping": "studies.stopping.fixed_width_stopping:STUDY",
     },
 )

@@ -30,6 +30,7 @@ from studies.commands import (
     estimating,
     listing,
     reading,
+    regressing,
     releasing,
     running,
     serving,
@@ -86,7 +87,14 @@ for command in (
     auditing.audit,
 ):
     app.command()(command)
-for release in (estimating.mean, estimating.proportion, estimating.histogram, estimating.count, releasing.partition):
+for release in (
+    estimating.mean,
+    estimating.proportion,
+    estimating.histogram,
+    estimating.count,
+    regressing.regress,
+    releasing.partition,
+):
     app.command(rich_help_panel=OWN_NUMBERS)(release)
 app.command("summarize", hidden=True)(summaries.summarise)
 

@@ -1,4 +1,7 @@
-"""Private inference on a regression coefficient from posteriors in disjoint partitions of the rows (P2).
+"""Private linear regression, from a noisy Gram matrix or from posteriors in disjoint partitions of the rows (P2).
+
+`private_regression` returns the posterior of all coefficients given a noisy Gram matrix of clamped records.
+`gram_release` releases it, with noise of `k_norm_matrix` in simulations, and `gram_samplers` infers from it.
 
 `keyed_partition` divides the rows, and `statistics` reduces them to sufficient statistics per partition, which
 `row_moments` computes from rows and `simulation` draws. `posterior` returns the posterior of one coefficient under a

@@ -20,10 +20,10 @@ import csv
 import gzip
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -41,6 +41,12 @@ _EXACT: dict[str, Any] = (
 )
 _PEEK = 1000  # number of rows of a CSV file from which the types of the columns are inferred
 _NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")  # prefixes of the names of Arrow types
+
+
+Levels: TypeAlias = Mapping[str, Sequence[str]]
+"""Public levels of columns of text, which are read as the index of the level, or the number of levels for others."""
+
+_NO_LEVELS: Levels = {}
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,8 @@ class TableSource(Protocol):
     def parts(self, columns: Sequence[str]) -> list[Part]:
         """Divide the rows into parts, in order, for reading the given columns."""
 
-    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
-        """Return columns of a part as float64, shape (rows, columns), with NaN for missing values."""
+    def read(self, location: tuple[Any, ...], columns: Sequence[str], levels: Levels) -> np.ndarray:
+        """Return columns of a part as float64, shape (rows, columns), with NaN for missing values; see `Levels`."""
 
 
 def find_source(path: str) -> TableSource:
@@ -109,11 +115,13 @@ def find_parts(source: TableSource, path: str, columns: Sequence[str]) -> list[P
     return parts
 
 
-def read_part(source: TableSource, path: str, part: Part, columns: Sequence[str]) -> np.ndarray:
+def read_part(
+    source: TableSource, path: str, part: Part, columns: Sequence[str], levels: Levels = _NO_LEVELS
+) -> np.ndarray:
     """Read columns of a part on a worker."""
     where = f"data rows {part.first + 1:,} to {part.first + part.n_rows:,} of {path}"
     try:
-        rows = source.read(part.location, columns)
+        rows = source.read(part.location, columns, levels)
     except Exception as error:
         raise BadInputError(f"cannot read {where}: {format_error(error)}") from error
     if len(rows) != part.n_rows:
@@ -151,8 +159,10 @@ class ZarrSource:
         step = max(1, PART_BYTES // (8 * len(columns) * unit)) * unit
         return [Part(i, min(step, n_rows - i), (i, min(i + step, n_rows))) for i in range(0, n_rows, step)]
 
-    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+    def read(self, location: tuple[Any, ...], columns: Sequence[str], levels: Levels) -> np.ndarray:
         """Return columns of a part, without a copy if they are all the columns of one array."""
+        if levels:
+            raise ValueError("a Zarr table has no columns with levels; convert it to Parquet or CSV")
         chosen = [self.arrays[self.columns.index(name)][:2] for name in columns]
         blocks = {
             name: np.asarray(zarr.open_array(self.path, path=name, mode="r")[slice(*location)], dtype=np.float64)
@@ -225,13 +235,16 @@ class ParquetSource:
                     groups, n_rows = [], 0
         return parts
 
-    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+    def read(self, location: tuple[Any, ...], columns: Sequence[str], levels: Levels) -> np.ndarray:
         """Return columns of a part."""
         file, *groups = location
         table = _import_parquet().ParquetFile(file).read_row_groups(groups, columns=list(columns), use_threads=False)
         rows = np.empty((table.num_rows, len(columns)))
         for j, name in enumerate(columns):
-            rows[:, j] = table.column(name).cast("float64", safe=False).to_numpy()
+            if name in levels:
+                rows[:, j] = _code(table.column(name).cast("string").to_pandas(), levels[name])
+            else:
+                rows[:, j] = table.column(name).cast("float64", safe=False).to_numpy()
         return rows
 
 
@@ -283,13 +296,17 @@ class CsvSource:
                 first, position = first + n_rows, position + len(text)
         return parts
 
-    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+    def read(self, location: tuple[Any, ...], columns: Sequence[str], levels: Levels) -> np.ndarray:
         """Return columns of a part."""
         position, n_bytes = location
         with _open_text(self.path) as file:
             file.seek(position)
             text = file.read(n_bytes)
-        return _parse(text, self.names, columns).to_numpy()
+        frame = _parse(text, self.names, columns, levels)
+        for index, name in zip(frame.columns, columns, strict=True):
+            if name in levels:
+                frame[index] = _code(frame[index], levels[name])
+        return frame.to_numpy(dtype=np.float64)
 
 
 def _open_text(path: str) -> BinaryIO:
@@ -309,14 +326,27 @@ def _open_csv(path: str) -> CsvSource:
     return CsvSource(path, columns, others, names, len(head))
 
 
-def _parse(text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Parse the given columns of lines as floats, or all columns with inferred types; empty lines give rows of NaN.
+def _code(values: pd.Series, levels: Sequence[str]) -> np.ndarray:
+    """Return the index of the level of each text, the number of levels for others, and NaN for missing texts."""
+    codes = pd.Categorical(values.str.strip(), categories=list(levels)).codes.astype(np.float64)
+    return np.where(values.isna(), np.nan, np.where(codes < 0, len(levels), codes))
 
-    An extra column detects lines with too many fields, such as lines with decimal commas, which would shift values.
+
+def _parse(
+    text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = None, levels: Levels = _NO_LEVELS
+) -> pd.DataFrame:
+    """Parse the given columns of lines as floats, or as text if they have levels, or all with inferred types.
+
+    Empty lines give rows of NaN. An extra column detects lines with too many fields, such as lines with decimal commas,
+    which would shift values.
     """
     indices = list(range(len(names))) if columns is None else [names.index(name) for name in columns]
     surplus = str(len(names))
-    types = {surplus: str} if columns is None else {surplus: str, **{str(j): np.float64 for j in indices}}
+    types = (
+        {surplus: str}
+        if columns is None
+        else {surplus: str, **{str(j): str if names[j] in levels else np.float64 for j in indices}}
+    )
     head = ",".join(map(str, range(len(names) + 1))).encode() + b"\n"
     frame = pd.read_csv(
         io.BytesIO(head + text),

@@ -4,7 +4,7 @@ Rows are Dask or NumPy arrays, or are read from files (`pipeline.tables.formats`
 discards it, so that a worker requires memory for one block per thread and a few results.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -34,12 +34,16 @@ class Table:
     rows: da.Array  # lazy float64, shape (n, c), with NaN for missing values
 
 
-def open_table(path: str, target: str, features: Sequence[str] | None = None) -> Table:
+def open_table(
+    path: str, target: str, features: Sequence[str] | None = None, levels: Mapping[str, Sequence[str]] | None = None
+) -> Table:
     """Open columns of a table.
 
     The path or URL has a suffix of `pipeline.tables.formats.find_source`. The target becomes the last column, after the
-    features, which are by default all other columns, in order.
+    features, which are by default all other columns, in order. A column with `levels` contains the index of the level,
+    or the number of levels for any other value.
     """
+    levels = levels or {}
     source = find_source(path)
     offered = (*source.columns, *source.others)
     if features is None:
@@ -48,7 +52,7 @@ def open_table(path: str, target: str, features: Sequence[str] | None = None) ->
     for name in columns:
         if name not in offered:
             raise BadInputError(f"{path}: {unknown('column', name, offered)}")
-        if name in source.others:
+        if name in source.others and name not in levels:
             raise BadInputError(f"{path}: column {name} must be numeric; encode it, or omit it with --features")
         if columns.count(name) > 1:
             raise BadInputError(f"{path}: column {name} occurs twice among features and target; name it once")
@@ -59,6 +63,7 @@ def open_table(path: str, target: str, features: Sequence[str] | None = None) ->
         path=path,
         parts=tuple(parts),
         columns=columns,
+        levels=levels,
         chunks=(tuple(part.n_rows for part in parts), (len(columns),)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
@@ -67,9 +72,14 @@ def open_table(path: str, target: str, features: Sequence[str] | None = None) ->
 
 
 def _read_block(
-    source: TableSource, path: str, parts: Sequence[Part], columns: Sequence[str], block_id: tuple[int, int] = (0, 0)
+    source: TableSource,
+    path: str,
+    parts: Sequence[Part],
+    columns: Sequence[str],
+    levels: Mapping[str, Sequence[str]],
+    block_id: tuple[int, int] = (0, 0),
 ) -> np.ndarray:
-    return read_part(source, path, parts[block_id[0]], columns)
+    return read_part(source, path, parts[block_id[0]], columns, levels)
 
 
 def reduce_rows(

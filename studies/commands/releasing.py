@@ -111,7 +111,7 @@ def partition(
         split=parse_numbers("split", "vector", [split])[0] if split else (),
         start=mu,
         share=theta,
-        ranges=_parse_ranges(ranges or []),
+        ranges=parse_ranges(ranges or []),
         allowed_failure=allow_failure,
     )
     released = release_table(table, request, seed, cluster)
@@ -130,7 +130,7 @@ def partition(
         say(f"values: {output}")
 
 
-def _parse_ranges(words: list[str]) -> dict[str, tuple[float, float]]:
+def parse_ranges(words: list[str]) -> dict[str, tuple[float, float]]:
     """Return public ranges by column from words such as ``income=0:100000``."""
     ranges = {}
     for word in words:

@@ -211,4 +211,55 @@ PARTITION_QUANTILE = Case(
     reruns=(("default", {}, 42), ("abalone", {}, 42)),
 )
 
-CASES = {"partition-probability": PARTITION_PROBABILITY, "partition-quantile": PARTITION_QUANTILE}
+_CELL = "n epsilon records track"
+
+
+def _coverage(claim, verdict, method, n, component, covered):
+    where = {"algorithm": method, "n": n, "epsilon": 1.0, "records": "clamped", "component": component}
+    return Flip({claim: verdict}, change("one-feature", where, covered_mean=covered, covered_mcse=0.005))
+
+
+REGRESSION_INFERENCE = Case(
+    runs=(
+        {
+            "panels": ["one-feature"],
+            "trials": 30,
+            "values": {
+                "n": [100, 100_000],
+                "epsilon": [1.0],
+                "track": ["pure"],
+                "records": ["own", "clamped"],
+            },
+        },
+    ),
+    dims={
+        "one-feature": {
+            "pit covered width score square rhat ess": f"{_CELL} algorithm trial component",
+            "status": f"{_CELL} algorithm trial",
+        }
+    },
+    methods=dict.fromkeys(
+        ("one-feature", "five-features"),
+        "normal-covariates normal-covariates-k-norm noise-aware noise-aware-published data-augmentation naive "
+        "non-private",
+    ),
+    verdicts={"own-models-are-calibrated": "passed"},
+    flips=(
+        Flip(
+            {"own-models-are-calibrated": "failed"},
+            change("one-feature", {"algorithm": "noise-aware", "records": "own"}, pit_p=1e-9),
+        ),
+        _coverage("naive-undercovers", "holds", "naive", 100, "slope-1", 0.5),
+        _coverage("naive-undercovers", "does not hold", "naive", 100, "slope-1", 0.99),
+        _coverage("clamping-belongs-in-the-model", "holds", "normal-covariates", 100_000, "variance", 0.5),
+        _coverage("clamping-belongs-in-the-model", "does not hold", "normal-covariates", 100_000, "variance", 0.99),
+    ),
+    partial=("one-feature", "five-features"),
+    refused={"one-feature": {"n=3": "n must be at least 4 for 1 features"}},
+)
+
+CASES = {
+    "regression-inference": REGRESSION_INFERENCE,
+    "partition-probability": PARTITION_PROBABILITY,
+    "partition-quantile": PARTITION_QUANTILE,
+}

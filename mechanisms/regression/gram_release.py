@@ -1,0 +1,335 @@
+"""Noisy Gram matrices of clamped records with public bounds, for private linear regression.
+
+A record (x, y) of d covariates and a response is mapped to u ∈ [−1, 1]^p, p = d + 1, by clamping each column to its
+public bounds, and by centring and scaling them. With z = (1, u), of m = p + 1 entries, the statistic of n records is
+
+    G = Σ z zᵀ,   G₀₀ = n, public.
+
+Its entries are XᵀX, Xᵀy and yᵀy of the scaled columns with an intercept. ‖z‖² ≤ m, so z/√m lies in the unit ball, in
+which expected squared noises are stated.
+
+========  =======================================  ==================================  =========================
+noise     density of the noise M                   sensitivity Δ                       guarantee
+========  =======================================  ==================================  =========================
+laplace   ∝ exp(−Σ_{i≤j} |M_ij|/b), without M₀₀    Δ₁ = p(p+2)²/(2(p+1))               ε-DP with b = Δ₁/ε
+gaussian  ∝ exp(−‖M‖_F²/(2σ²)), without M₀₀        Δ_F = m·√2                          ρ-zCDP with σ = Δ_F/√(2ρ)
+k-norm    ∝ exp(−‖M‖_K/b), with M₀₀                m, in ‖M‖_K = max(tr M₊, tr M₋)     ε-DP with b = m/ε
+========  =======================================  ==================================  =========================
+
+*Proof of Δ₁.* For two records u, v let a = (u + v)/2 and h = (u − v)/2, so |aᵢ| + |hᵢ| ≤ 1. Entries change by 2hᵢ,
+4aᵢhᵢ and 2(aᵢhⱼ + hᵢaⱼ). Let A = |a| and H = |h|. The sum of absolute changes is at most 2ΣH + 2ΣAᵢHᵢ + 2(ΣA)(ΣH), with
+equality if a, h ≥ 0, and it increases in A, so Aᵢ = 1 − Hᵢ. Given ΣH, it is concave in H, so all Hᵢ are equal to
+some h: 2p[h(p+2) − h²(p+1)], which has its maximum Δ₁ at h = (p+2)/(2(p+1)). The bound is attained.
+
+*Proof of Δ_F.* ‖zzᵀ − wwᵀ‖_F² = ‖z‖⁴ + ‖w‖⁴ − 2(z·w)² ≤ 2m². *Proof for k-norm.* tr (zzᵀ − wwᵀ)₊ is the largest trace
+of P(zzᵀ − wwᵀ) over projections P, at most zᵀPz ≤ m; likewise the negative part.
+
+A release of real data rounds u to multiples of 2⁻¹⁶, which keeps it in the box: entries of G are integers in units of
+2⁻³², the sensitivities hold without a margin, and OpenDP draws integer noise. K-norm noise has no such sampler, and
+its rounding is not bounded: it is for simulation only.
+
+References
+----------
+Hardt & Talwar, "On the geometry of differential privacy", STOC 2010 (K-norm noise). Canonne, Kamath & Steinke, "The
+discrete Gaussian for differential privacy", NeurIPS 2020 (zCDP of independent discrete Gaussians).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.arguments import real_array, validate_integer, validate_positive
+from mechanisms.exact_noise import integer_gaussian, integer_laplace, laplace_scale_for, require_opendp
+from mechanisms.jit import kernel
+from mechanisms.privacy import ConcentratedGuarantee, Guarantee
+from mechanisms.privacy_parameters import validate_delta, validate_epsilon
+from mechanisms.regression.k_norm_matrix import draw_k_norm
+from mechanisms.renyi.concentrated import concentrated_epsilon
+
+__all__ = [
+    "GramNoise",
+    "GramRelease",
+    "PublicBox",
+    "calibrated_gram_noise",
+    "gram_sums",
+    "publish_gram",
+    "release_gram",
+]
+
+Floats = NDArray[np.float64]
+NoiseName = Literal["laplace", "gaussian", "k-norm"]
+
+NOISE_CODES = {"laplace": 0, "gaussian": 1, "k-norm": 2}
+"""Number of each noise in the kernels."""
+
+BITS = 16
+"""Scaled columns of real data are multiples of 2^−BITS."""
+
+_BISECTIONS = 60
+
+
+@dataclass(frozen=True)
+class PublicBox:
+    """Public bounds of the covariates and of the response, which is the last column.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the p columns.
+    low, high : tuple of float
+        Bounds of each column, low < high. They must not depend on the records.
+    """
+
+    names: tuple[str, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.names) == len(self.low) == len(self.high) >= 2:
+            raise ValueError(
+                f"bounds must be given for at least 2 columns, got {len(self.low)}; pass one pair per column"
+            )
+        for name, low, high in zip(self.names, self.low, self.high, strict=True):
+            if not (math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low) and low < high):
+                raise ValueError(
+                    f"bounds of {name} must be finite numbers LOW < HIGH, got {low:g} and {high:g}; choose a range "
+                    "that is plausible without looking at the data, and values outside it are clamped"
+                )
+
+    @property
+    def p(self) -> int:
+        """Number of columns, with the response."""
+        return len(self.names)
+
+    @property
+    def middle(self) -> Floats:
+        """Midpoint of each column."""
+        return np.add(self.low, self.high) / 2.0
+
+    @property
+    def half(self) -> Floats:
+        """Half of the width of each column."""
+        return np.subtract(self.high, self.low) / 2.0
+
+    def scale(self, records: ArrayLike) -> Floats:
+        """Return clamped records in [−1, 1], shape (n, p)."""
+        return np.clip((np.asarray(records, dtype=np.float64) - self.middle) / self.half, -1.0, 1.0)
+
+    def unscale(self, draws: Floats) -> Floats:
+        """Return (β₀, β, σ²) in the units of the columns, given those of scaled columns, shape (..., p + 1)."""
+        slopes = draws[..., 1:-1] * (self.half[-1] / self.half[:-1])
+        intercept = (
+            self.middle[-1] + self.half[-1] * draws[..., :1] - (slopes * self.middle[:-1]).sum(-1, keepdims=True)
+        )
+        return np.concatenate([intercept, slopes, draws[..., -1:] * self.half[-1] ** 2], axis=-1)
+
+
+@dataclass(frozen=True)
+class GramNoise:
+    """Symmetric noise on a Gram matrix of m = p + 1 columns.
+
+    Parameters
+    ----------
+    name : {"laplace", "gaussian", "k-norm"}
+        Distribution; see the table in the module docstring.
+    scale : float
+        b, or σ for Gaussian noise, in units of scaled columns; > 0.
+    p : int
+        Number of columns without the intercept, ≥ 2.
+    """
+
+    name: NoiseName
+    scale: float
+    p: int
+
+    def __post_init__(self) -> None:
+        if self.name not in NOISE_CODES:
+            raise ValueError(f"noise must be one of {', '.join(NOISE_CODES)}, got {self.name!r}; choose one of them")
+        validate_positive("scale", self.scale, "use calibrated_gram_noise")
+        validate_integer("p", self.p, 1, "pass the number of columns")
+
+    @property
+    def sensitivity(self) -> float:
+        """Sensitivity Δ if one record is replaced, in the norm of the noise."""
+        p = self.p
+        if self.name == "laplace":
+            return p * (p + 2) ** 2 / (2 * (p + 1))
+        return (p + 1) * math.sqrt(2.0) if self.name == "gaussian" else p + 1.0
+
+    @property
+    def guarantee(self) -> Guarantee | ConcentratedGuarantee:
+        """Guarantee of one release under replacement of one record."""
+        loss = self.sensitivity / self.scale
+        return ConcentratedGuarantee(loss**2 / 2) if self.name == "gaussian" else Guarantee(loss)
+
+    @property
+    def expected_square(self) -> float:
+        """Expected ‖M‖_F²/m², the squared noise for records in the unit ball, without M₀₀ but for k-norm.
+
+        For k-norm it is computed from 4,000 draws.
+        """
+        p, m = self.p, self.p + 1
+        if self.name == "laplace":
+            return 2.0 * self.scale**2 * (m * m - 1) / m**2
+        if self.name == "gaussian":
+            return self.scale**2 * (p * (p + 3) / 2) / m**2
+        drawn = draw_k_norm(np.random.default_rng(1), m, 4_000)
+        return float((self.scale / m) ** 2 * (drawn**2).sum(axis=(1, 2)).mean())
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Return `size` noise matrices, shape (size, m, m)."""
+        m = self.p + 1
+        if self.name == "k-norm":
+            return self.scale * draw_k_norm(rng, m, size)
+        i, j = np.triu_indices(m)
+        i, j = i[1:], j[1:]
+        shape, noise = (size, i.size), np.zeros((size, m, m))
+        if self.name == "laplace":
+            drawn = rng.laplace(scale=self.scale, size=shape)
+        else:
+            drawn = rng.normal(size=shape) * np.where(i == j, self.scale, self.scale / math.sqrt(2.0))
+        noise[:, i, j] = noise[:, j, i] = drawn
+        return noise
+
+
+def calibrated_gram_noise(name: NoiseName, p: int, epsilon: float, delta: float | None = None) -> GramNoise:
+    """Return the noise with which a release of the Gram matrix is ε-DP, or (ε, δ)-DP for Gaussian noise.
+
+    Gaussian noise has the largest ρ for which ρ-zCDP implies (ε, δ)-DP.
+    """
+    unit, spent = GramNoise(name, 1.0, p), validate_epsilon(epsilon)
+    if name != "gaussian":
+        if delta is not None:
+            raise ValueError(f"delta must be omitted with {name} noise, got {delta}; use it with gaussian")
+        return GramNoise(name, unit.sensitivity / spent, p)
+    delta = validate_delta(delta)
+    low, high = 0.0, spent
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle > 0 and concentrated_epsilon(middle, delta) <= spent else (low, middle)
+    return GramNoise(name, unit.sensitivity / math.sqrt(2.0 * low) * (1 + 1e-12), p)  # rounded up
+
+
+@dataclass(frozen=True, eq=False)
+class GramRelease:
+    """Noisy Gram matrix; all attributes are public.
+
+    Attributes
+    ----------
+    noisy : ndarray of float64, shape (m, m)
+        G + M. The first entry is n, unless the noise is k-norm.
+    n : int
+        Number of records.
+    noise : GramNoise
+        Noise that inference assumes.
+    guarantee : Guarantee or None
+        Guarantee under replacement of one record; None for a rehearsal.
+    """
+
+    noisy: Floats
+    n: int
+    noise: GramNoise
+    guarantee: Guarantee | None = field(kw_only=True, default=None)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the release as values for JSON, from which `from_dict` restores it."""
+        stated = None if self.guarantee is None else {"epsilon": self.guarantee.epsilon, "delta": self.guarantee.delta}
+        noise = {"name": self.noise.name, "scale": self.noise.scale, "p": self.noise.p}
+        return {"n": self.n, "noise": noise, "guarantee": stated, "noisy": self.noisy.tolist()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> GramRelease:
+        """Return a release from the values of `to_dict`; raise ValueError if they are not such values."""
+        try:
+            noise = GramNoise(**values["noise"])  # type: ignore[arg-type]
+            stated = values["guarantee"]
+            guarantee = None if stated is None else Guarantee(**stated)  # type: ignore[arg-type]
+            noisy = np.array(values["noisy"], dtype=np.float64)
+            n = validate_integer("n", values["n"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"a release must have n, noise, guarantee and noisy, got an error: {error}") from error
+        if noisy.shape != (noise.p + 1, noise.p + 1) or not np.isfinite(noisy).all() or np.any(noisy != noisy.T):
+            raise ValueError(f"noisy must be a finite symmetric matrix of {noise.p + 1} columns, got {noisy.shape}")
+        return cls(noisy, n, noise, guarantee=guarantee)
+
+
+def gram_sums(box: PublicBox, records: ArrayLike, drop: bool = False) -> tuple[NDArray[np.int64], int]:
+    """Return G − without its first entry − in units of 2⁻³², shape (m, m), and the number of rows with missing values.
+
+    Rows with missing or infinite values are skipped, and G₀₀ counts the others.
+    """
+    rows = np.ascontiguousarray(records, dtype=np.float64)
+    sums = np.zeros((box.p + 1, box.p + 1), dtype=np.int64)
+    _add_rows(rows, box.middle, box.half, sums)
+    return sums, len(rows) - int(sums[0, 0])
+
+
+@kernel
+def _add_rows(rows, middle, half, sums):
+    p = rows.shape[1]
+    one = 2.0**16
+    q = np.empty(p, np.int64)
+    for row in range(rows.shape[0]):
+        finite = True
+        for i in range(p):
+            u = (rows[row, i] - middle[i]) / half[i]
+            if not np.isfinite(u):
+                finite = finite and np.isinf(u) and np.isfinite(rows[row, i])
+                u = 1.0 if u > 0 else -1.0
+            q[i] = np.int64(np.rint(min(max(u, -1.0), 1.0) * one))
+        if not finite:
+            continue
+        sums[0, 0] += 1
+        for i in range(p):
+            sums[0, i + 1] += q[i] << 16
+            for j in range(i, p):
+                sums[i + 1, j + 1] += q[i] * q[j]
+    for i in range(p + 1):
+        for j in range(i):
+            sums[i, j] = sums[j, i]
+
+
+def release_gram(rng: np.random.Generator, gram: ArrayLike, noise: GramNoise) -> GramRelease:
+    """Return a simulated release of a Gram matrix in double precision, without a guarantee."""
+    exact = real_array("gram", gram)
+    return GramRelease(exact + noise.sample(rng, 1)[0], round(float(exact[0, 0])), noise)
+
+
+def publish_gram(sums: Sequence[Sequence[int]] | NDArray[np.int64], noise: GramNoise, stated: Guarantee) -> GramRelease:
+    """Release the sums of `gram_sums` over all records, with integer noise of OpenDP.
+
+    Privacy
+    -------
+    `stated` (proved), which `noise` must be calibrated for: the sensitivities hold for the rounded records, and scales
+    are rounded up.
+    """
+    if noise.name == "k-norm":
+        raise ValueError(
+            "noise must be laplace or gaussian to release real data, got k-norm; its rounding has no bound"
+        )
+    require_opendp()
+    m, unit = noise.p + 1, 2 ** (2 * BITS)
+    i, j = (index[1:] for index in np.triu_indices(m))
+    if noise.name == "laplace":
+        p = noise.p
+        sensitivity = -(-p * (p + 2) ** 2 * unit // (2 * (p + 1)))
+        scale = laplace_scale_for(sensitivity, stated.epsilon)
+        drawn, scale = integer_laplace(scale, i.size), scale / unit
+    else:
+        scale = noise.scale
+        drawn = np.empty(i.size, dtype=np.int64)
+        for diagonal, factor in ((True, 1.0), (False, math.sqrt(0.5))):
+            std = math.nextafter(scale * unit * factor, math.inf) * (1 + 2**-50)
+            drawn[(i == j) == diagonal] = integer_gaussian(std, int(((i == j) == diagonal).sum()))
+    n = int(sums[0][0])
+    noisy = np.zeros((m, m))
+    noisy[0, 0] = n
+    for row, column, z in zip(i.tolist(), j.tolist(), drawn.tolist(), strict=True):
+        noisy[row, column] = noisy[column, row] = (int(sums[row][column]) + z) / unit
+    return GramRelease(noisy, n, GramNoise(noise.name, scale, noise.p), guarantee=stated)

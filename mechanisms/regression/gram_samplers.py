@@ -1,0 +1,180 @@
+"""Samplers of the coefficients of a linear regression given a noisy Gram matrix, each for a stated joint model.
+
+Scaled records u = (x, y) ∈ R^p have a normal distribution N(μ, Ψ), with the prior of `RegressionPrior`. The
+coefficients are those of the regression of y on x: θ = Ψ_xx⁻¹Ψ_xy, θ₀ = μ_y − θ·μ_x and σ² = Ψ_yy − θ·Ψ_xy; so θ | σ² ~
+N(0, σ²/λ·I) and σ² ~ InverseGamma(ν/2, λ/2). The methods differ in the model of the statistic G given (μ, Ψ).
+
+=======================  =========================================================================================
+method                   model of G, and chain
+=======================  =========================================================================================
+normal-covariates        Exact for records that no bound clamps: ū is normal and S = Σ(u − ū)(u − ū)ᵀ Wishart. With
+                         (μ, Ψ) integrated out, ln p(ū, S) = (n−p−2)/2·ln|S| − (n+ν)/2·ln|λI + S + κn/(κ+n)·ūūᵀ|.
+                         Metropolis steps in (ū, S); (μ, Ψ) given (ū, S) is drawn exactly.
+noise-aware              Normal, with the moments of G (Bernstein & Sheldon 2019). Their step, the draw from a product
+                         of normal densities followed by a conjugate draw of (μ, Ψ), is a proposal, which
+                         Metropolis corrects.
+data-augmentation        Exact: the sum over records that are clamped to [−1, 1]. Each record is redrawn given the
+                         others (Ju et al. 2022); an iteration takes time proportional to n.
+noise-aware-published    The step of `noise-aware` without correction, with statistics that are not positive definite
+                         rejected. A control: it samples no stated joint model.
+naive                    G is the release, moved to the nearest scatter that is positive definite; the noise is ignored.
+                         Independent draws, a control.
+=======================  =========================================================================================
+
+`naive` of a noise-free release is the posterior without privacy.
+
+References
+----------
+Bernstein & Sheldon, "Differentially private Bayesian linear regression", NeurIPS 2019. Alparslan, Yıldırım & Birbil,
+"Differentially private distributed Bayesian linear regression with MCMC", ICML 2023. Ju, Awan, Gong & Rao, "Data
+augmentation MCMC for Bayesian inference from privatized data", NeurIPS 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.arguments import validate_integer, validate_positive
+from mechanisms.metadata import find_entry
+from mechanisms.regression.gram_kernels import (
+    _fill_moments,
+    augment_records,
+    run_normal_covariates,
+    run_normal_statistics,
+)
+from mechanisms.regression.gram_release import NOISE_CODES, GramRelease
+
+__all__ = ["GRAM_METHODS", "GramMethod", "RegressionPrior", "normal_statistic", "regression_of", "sample_gram"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RegressionPrior:
+    """Prior of the moments of scaled records: Ψ ~ InverseWishart(p + excess, scale·I), μ | Ψ ~ N(0, Ψ/strength).
+
+    Parameters
+    ----------
+    strength : float
+        κ, the number of records whose weight the prior of μ has.
+    excess : float
+        ν − p, > 0.
+    scale : float
+        λ; by default, the expectation of Ψ is 0.125·I, a standard deviation of 0.35 half widths of the bounds.
+    """
+
+    strength: float = 0.5
+    excess: float = 3.0
+    scale: float = 0.25
+
+    def __post_init__(self) -> None:
+        for name in ("strength", "excess", "scale"):
+            validate_positive(name, getattr(self, name), "choose e.g. 1")
+
+    def hyperparameters(self, p: int) -> Floats:
+        """Return (κ, ν, λ) for p columns."""
+        return np.array([self.strength, p + self.excess, self.scale])
+
+    def sample(self, rng: np.random.Generator, p: int) -> tuple[Floats, Floats]:
+        """Return one draw of (μ, Ψ), shapes (p,) and (p, p)."""
+        bartlett = np.tril(rng.normal(size=(p, p)), -1)
+        bartlett[np.diag_indices(p)] = np.sqrt(rng.chisquare(p + self.excess - np.arange(p)))
+        root = np.sqrt(self.scale) * np.linalg.inv(bartlett).T
+        return root @ rng.normal(size=p) / np.sqrt(self.strength), root @ root.T
+
+
+def regression_of(mu: Floats, psi: Floats) -> Floats:
+    """Return (θ₀, θ, σ²) of the regression of the last column on the others, shape (p + 1,)."""
+    slopes = np.linalg.solve(psi[:-1, :-1], psi[:-1, -1])
+    return np.array([mu[-1] - slopes @ mu[:-1], *slopes, psi[-1, -1] - slopes @ psi[:-1, -1]])
+
+
+def normal_statistic(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:
+    """Draw a Gram matrix with the normal distribution that `noise-aware` assumes."""
+    p = mu.size
+    rows, columns = (index[1:] for index in np.triu_indices(p + 1))
+    first, second = np.where(rows == 0, columns, rows) - 1, np.where(rows == 0, 0, columns) - 1
+    mean, covariance, gram = np.empty(rows.size), np.empty((rows.size, rows.size)), np.zeros((p + 1, p + 1))
+    _fill_moments(n, mu, psi, first, second, mean, covariance)
+    gram[0, 0] = n
+    gram[rows, columns] = gram[columns, rows] = rng.multivariate_normal(mean, covariance, method="cholesky")
+    return gram
+
+
+@dataclass(frozen=True)
+class GramMethod:
+    """Inference method: its kernel, supported noise, and whether its draws are exact for a stated joint model."""
+
+    run: Callable[..., float]
+    noises: tuple[str, ...]
+    summary: str
+    is_control: bool = False
+    thinning: int = 5
+
+
+def _run_noise_aware(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
+    return run_normal_statistics(rng, noise, scale, noisy, n, prior, True, 4, burn_in, thinning, draws)
+
+
+def _run_published(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
+    return run_normal_statistics(rng, noise, scale, noisy, n, prior, False, 0, burn_in, thinning, draws)
+
+
+def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
+    """Draw from the conjugate posterior given the release, with eigenvalues of its scatter below 1e-9 raised."""
+    mean = noisy[0, 1:] / n
+    values, vectors = np.linalg.eigh(noisy[1:, 1:] - n * np.outer(mean, mean))
+    kappa, nu, scale_0 = prior
+    matrix = (vectors * np.maximum(values, 1e-9)) @ vectors.T + scale_0 * np.eye(mean.size)
+    root = np.linalg.cholesky(matrix + kappa * n / (kappa + n) * np.outer(mean, mean))
+    p = mean.size
+    for draw in draws:
+        bartlett = np.tril(rng.normal(size=(p, p)), -1)
+        bartlett[np.diag_indices(p)] = np.sqrt(rng.chisquare(nu + n - np.arange(p)))
+        half = root @ np.linalg.inv(bartlett).T
+        draw[:] = regression_of(n / (kappa + n) * mean + half @ rng.normal(size=p) / np.sqrt(kappa + n), half @ half.T)
+    return 1.0
+
+
+_ALL = tuple(NOISE_CODES)
+GRAM_METHODS = {
+    "normal-covariates": GramMethod(run_normal_covariates, _ALL, "Exact for unclamped normal records.", thinning=20),
+    "noise-aware": GramMethod(_run_noise_aware, _ALL[:2], "Exact for statistics with normal errors."),
+    "data-augmentation": GramMethod(augment_records, _ALL, "Exact for clamped normal records.", thinning=10),
+    "noise-aware-published": GramMethod(_run_published, _ALL[:2], "The published Gibbs steps.", is_control=True),
+    "naive": GramMethod(_run_naive, _ALL, "Ignores the noise.", is_control=True, thinning=1),
+}
+"""Inference methods by name."""
+
+
+def sample_gram(
+    rng: np.random.Generator,
+    method: str,
+    release: GramRelease,
+    prior: RegressionPrior,
+    n_chains: int = 4,
+    n_burn_in: int = 500,
+    n_draws: int = 1_000,
+    thinning: int | None = None,
+) -> Floats:
+    """Return draws of (θ₀, θ, σ²) in scaled units, shape (n_chains, n_draws, p + 1).
+
+    Each chain starts at a random state, discards `n_burn_in` iterations, and keeps every `thinning`-th.
+    """
+    entry, noise = find_entry(GRAM_METHODS, method, "method"), release.noise
+    if noise.name not in entry.noises:
+        raise ValueError(
+            f"noise must be one of {', '.join(entry.noises)} for {method}, got {noise.name}; choose another"
+        )
+    if release.n < noise.p + 2:
+        raise ValueError(f"n must be at least {noise.p + 2} for {noise.p - 1} features, got {release.n}; use fewer")
+    step = entry.thinning if thinning is None else validate_integer("thinning", thinning)
+    draws, hyperparameters = np.empty((n_chains, n_draws, noise.p + 1)), prior.hyperparameters(noise.p)
+    noisy = np.ascontiguousarray(release.noisy, dtype=np.float64)
+    for chain in draws:
+        entry.run(rng, NOISE_CODES[noise.name], noise.scale, noisy, release.n, hyperparameters, n_burn_in, step, chain)
+    return draws

@@ -1,0 +1,437 @@
+"""Private linear regression in one call: a noisy Gram matrix, and the posterior of the coefficients given it.
+
+`private_regression` releases and infers; `regression_from_release` infers from a release that is already public;
+`expected_widths` forecasts the widths of intervals from public quantities. `mechanisms.regression.gram_release` proves
+the guarantees, and `mechanisms.regression.gram_samplers` describes the models and the prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from warnings import warn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.arguments import validate_integer
+from mechanisms.inference.drawn_posterior import DrawnPosterior
+from mechanisms.metadata import find_entry
+from mechanisms.privacy import Guarantee
+from mechanisms.protocols import Posterior
+from mechanisms.regression.gram_release import (
+    GramNoise,
+    GramRelease,
+    PublicBox,
+    calibrated_gram_noise,
+    gram_sums,
+    publish_gram,
+    release_gram,
+)
+from mechanisms.regression.gram_samplers import GRAM_METHODS, RegressionPrior, regression_of, sample_gram
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = [
+    "RegressionPosterior",
+    "expected_widths",
+    "private_regression",
+    "regression_from_release",
+    "require_support",
+]
+
+Floats = NDArray[np.float64]
+
+AUGMENTED = 200
+"""Largest number of records for which ``auto`` redraws all records."""
+
+_LONGEST = 16  # largest number of iterations of repeated chains, as a multiple of those of the first
+_FORECASTS, _PRIOR_DRAWS = 12, 4_000
+_UNINFORMATIVE = 0.9  # fraction of the width of the prior from which a forecast is refused
+_MOST_RECORDS = 10_000_000  # forecasts beyond this number of records use it, as widths no longer change
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RegressionPosterior(Posterior):
+    """Posterior of the coefficients and the error variance of a linear regression, in the units of the columns.
+
+    All attributes are public. Arrays have one entry per name of `names`, along the last axis.
+
+    Parameters
+    ----------
+    box : PublicBox
+        Public bounds; the last column is the response.
+    release : GramRelease
+        Noisy Gram matrix of the scaled columns.
+    method : str
+        Name of the inference method in `GRAM_METHODS`.
+    distribution : DrawnPosterior
+        Draws of (intercept, slopes, error variance).
+    """
+
+    box: PublicBox
+    release: GramRelease
+    method: str
+    distribution: DrawnPosterior
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the components: ``intercept``, the features, and ``error_variance``."""
+        return ("intercept", *self.box.names[:-1], "error_variance")
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """Guarantee of the release, which inference does not change; None for a rehearsal."""
+        return self.release.guarantee
+
+    def mean(self) -> Floats:
+        """Return the posterior mean of each component."""
+        return np.asarray(self.distribution.mean())
+
+    def std(self) -> Floats:
+        """Return the posterior standard deviation of each component."""
+        return np.asarray(self.distribution.std())
+
+    def cdf(self, theta: ArrayLike) -> Floats:
+        """Return the posterior probability of values ≤ θ, with one component each along the last axis."""
+        return self.distribution.cdf(theta)
+
+    def quantile(self, probabilities: ArrayLike) -> Floats:
+        """Return quantiles of each component, for probabilities in (0, 1)."""
+        return self.distribution.quantile(probabilities)
+
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Return the ends of the interval with equal tails that has probability `level`, in (0, 1)."""
+        return self.distribution.interval(level)
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Return `size` draws, resampled with replacement from the chains, shape (size, p + 1)."""
+        return self.distribution.sample(rng, size)
+
+    def diagnostics(self) -> dict[str, Floats]:
+        """Return R-hat and effective sample sizes; see `DrawnPosterior.diagnostics`."""
+        return self.distribution.diagnostics()
+
+    def predict(self, rng: np.random.Generator, features: ArrayLike, size: int = 1_000) -> Floats:
+        """Return draws of the response of new records.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        features : array_like, shape (rows, d)
+            Features in the units of the columns. They are not clamped.
+        size : int
+            Number of draws.
+
+        Returns
+        -------
+        ndarray of float64, shape (size, rows)
+
+        Raises
+        ------
+        ValueError
+            If `features` does not have one column per feature.
+
+        Examples
+        --------
+        >>> x = np.linspace(0, 1, 200)
+        >>> posterior = private_regression(x, 2 * x, {"x": (0, 1), "y": (0, 2)}, epsilon=5.0, rehearsal_seed=1)
+        >>> posterior.predict(np.random.default_rng(1), [[0.5]], size=10).shape
+        (10, 1)
+        """
+        x = np.asarray(features, dtype=np.float64)
+        if x.ndim != 2 or x.shape[1] != self.box.p - 1:
+            raise ValueError(f"features must have shape (rows, {self.box.p - 1}), got {x.shape}; one per feature")
+        drawn = self.sample(rng, size)
+        expected = drawn[:, :1] + drawn[:, 1:-1] @ x.T
+        return expected + np.sqrt(drawn[:, -1:]) * rng.normal(size=expected.shape)
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """Return the summary of each component, the guarantee and the method as values for JSON.
+
+        Examples
+        --------
+        >>> x = np.linspace(0, 1, 200)
+        >>> posterior = private_regression(x, 2 * x, {"x": (0, 1), "y": (0, 2)}, epsilon=5.0, rehearsal_seed=1)
+        >>> sorted(posterior.to_dict()["coefficients"]["x"])
+        ['high', 'low', 'mean', 'sd']
+        """
+        low, high = self.interval(level)
+        table = zip(self.names, self.mean(), self.std(), low, high, strict=True)
+        return {
+            "coefficients": {
+                name: {"mean": float(m), "sd": float(s), "low": float(a), "high": float(b)}
+                for name, m, s, a, b in table
+            },
+            "level": level,
+            "guarantee": None if self.guarantee is None else str(self.guarantee),
+            "n": self.release.n,
+            "method": self.method,
+            "noise": self.release.noise.name,
+        }
+
+    def to_arviz(self) -> xr.DataTree:
+        """Convert the chains to an `xarray.DataTree` for ArviZ, with the groups ``posterior`` and ``observed_data``.
+
+        ``posterior`` contains ``coefficients``, labelled by the coordinate ``coefficient``, and ``error_variance``.
+
+        Examples
+        --------
+        >>> x = np.linspace(0, 1, 200)
+        >>> posterior = private_regression(x, 2 * x, {"x": (0, 1), "y": (0, 2)}, epsilon=5.0, rehearsal_seed=1)
+        >>> posterior.to_arviz().posterior["coefficient"].values.tolist()
+        ['intercept', 'x']
+        """
+        import xarray as xr  # slow import
+
+        draws, columns = self.distribution.draws, ["1", *self.box.names]
+        posterior = xr.Dataset(
+            {
+                "coefficients": (("chain", "draw", "coefficient"), draws[..., :-1]),
+                "error_variance": (("chain", "draw"), draws[..., -1]),
+            },
+            coords={"coefficient": list(self.names[:-1])},
+            attrs={"method": self.method, "n": self.release.n, "guarantee": self._stated()},
+        )
+        observed = xr.Dataset(
+            {"noisy_gram": (("column", "other_column"), self.release.noisy)},
+            coords={"column": columns, "other_column": columns},
+        )
+        return xr.DataTree.from_dict({"posterior": posterior, "observed_data": observed})
+
+    def _stated(self) -> str:
+        return "none (rehearsal)" if self.guarantee is None else str(self.guarantee)
+
+    def __repr__(self) -> str:
+        values = zip(self.names, self.mean(), self.std(), strict=True)
+        shown = ", ".join(f"{name}={mean:.4g} ± {std:.2g}" for name, mean, std in values)
+        return f"RegressionPosterior({shown}, n={self.release.n}, method={self.method}, guarantee={self._stated()})"
+
+
+def private_regression(
+    features: ArrayLike,
+    response: ArrayLike,
+    bounds: Mapping[str, tuple[float, float]],
+    epsilon: float,
+    *,
+    delta: float | None = None,
+    method: str = "auto",
+    prior: RegressionPrior | None = None,
+    rehearsal_seed: int | None = None,
+) -> RegressionPosterior:
+    """Release the noisy Gram matrix of private records, and return the posterior of a linear regression given it.
+
+    Parameters
+    ----------
+    features : array_like, shape (n,) or (n, d)
+        Private covariates. An intercept is added.
+    response : array_like, shape (n,)
+        Private response.
+    bounds : mapping of str to (float, float)
+        Public bounds of each column: the features in order, and last the response. Values outside are clamped. Choose
+        plausible ranges without looking at the data, e.g. 0 to 120 for an age.
+    epsilon : float
+        Privacy loss in nats, > 0.
+    delta : float, optional
+        δ of (ε, δ)-DP with Gaussian noise; by default the release is ε-DP with Laplace noise.
+    method : str
+        A method of `GRAM_METHODS` that is no control; ``auto`` is data-augmentation up to n = 200, and then
+        normal-covariates.
+    prior : RegressionPrior, optional
+        Prior of the moments of the scaled columns.
+    rehearsal_seed : int, optional
+        Seed of a rehearsal, which is reproducible and not private.
+
+    Returns
+    -------
+    RegressionPosterior
+
+    Privacy
+    -------
+    ε-DP, or (ε, δ)-DP (proved), under replacement of one record; the number of records is public. OpenDP draws the
+    noise with entropy of the operating system, and inference uses only the release. Every call is a separate release.
+    Errors about missing values are not covered by the guarantee. A rehearsal has no guarantee.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, or the release would say next to nothing about the coefficients, before any noise is
+        drawn.
+    ModuleNotFoundError
+        If OpenDP is not installed.
+
+    Warns
+    -----
+    UserWarning
+        If the chains have not converged.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> age = rng.uniform(20, 70, 5_000)
+    >>> income = 10 + 0.5 * age + rng.normal(0, 5, 5_000)
+    >>> bounds = {"age": (18, 90), "income": (0, 100)}
+    >>> posterior = private_regression(age, income, bounds, epsilon=1.0, rehearsal_seed=1)
+    >>> low, high = posterior.interval(0.99)
+    >>> bool(low[1] < 0.5 < high[1])
+    True
+    """
+    box = _find_box(bounds)
+    x, y = np.asarray(features, dtype=np.float64), np.asarray(response, dtype=np.float64)
+    x = x[:, None] if x.ndim == 1 else x
+    if x.ndim != 2 or y.shape != x.shape[:1] or x.shape[1] != box.p - 1:
+        raise ValueError(
+            f"features and response must have shapes (n, {box.p - 1}) and (n,), got {x.shape} and {y.shape}; pass "
+            "bounds of each feature, in order, and then of the response"
+        )
+    chosen = choose_gram_method(method, len(y))
+    noise = calibrated_gram_noise("laplace" if delta is None else "gaussian", box.p, epsilon, delta)
+    require_support(box, len(y), noise, prior)
+    sums, n_missing = gram_sums(box, np.column_stack([x, y]))
+    if n_missing:
+        raise ValueError(f"records must have no missing or infinite values, got {n_missing:,} such rows; impute them")
+    stated = Guarantee(epsilon, 0.0 if delta is None else delta)
+    if rehearsal_seed is None:
+        release, rng = publish_gram(sums, noise, stated), np.random.default_rng()
+    else:
+        release, rng = rehearse_release(sums, noise, validate_integer("rehearsal_seed", rehearsal_seed, 0))
+    return regression_from_release(rng, release, box, chosen, prior)
+
+
+def regression_from_release(
+    rng: np.random.Generator,
+    release: GramRelease,
+    box: PublicBox,
+    method: str = "auto",
+    prior: RegressionPrior | None = None,
+) -> RegressionPosterior:
+    """Return the posterior of the coefficients given a release.
+
+    Chains are repeated with up to 16 times as many iterations, until they have converged.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    release : GramRelease
+    box : PublicBox
+        Bounds of the columns of the release.
+    method, prior
+        As in `private_regression`; controls are allowed.
+
+    Returns
+    -------
+    RegressionPosterior
+
+    Raises
+    ------
+    ValueError
+        If the release does not have the columns of the bounds, or the method does not support its noise.
+
+    Warns
+    -----
+    UserWarning
+        If the chains have not converged.
+
+    Examples
+    --------
+    >>> from mechanisms.regression.gram_release import GramNoise, GramRelease, PublicBox
+    >>> noisy = [[100.0, 3.0, 2.0], [3.0, 30.0, 14.0], [2.0, 14.0, 20.0]]
+    >>> release, box = GramRelease(np.array(noisy), 100, GramNoise("laplace", 1.0, 2)), PublicBox(("x", "y"), (0, 0),
+    (1, 1)) >>> regression_from_release(np.random.default_rng(1), release, box, "noise-aware").names
+    ('intercept', 'x', 'error_variance')
+    """
+    if release.noise.p != box.p:
+        raise ValueError(f"a release must have {box.p} columns, as the bounds, got {release.noise.p}; pass its columns")
+    method = choose_gram_method(method, release.n, controls=True)
+    thinning = GRAM_METHODS[method].thinning
+    for factor in (1, 4, _LONGEST):
+        draws = sample_gram(
+            rng, method, release, prior or RegressionPrior(), n_burn_in=500 * factor, thinning=thinning * factor
+        )
+        posterior = DrawnPosterior(box.unscale(draws))
+        problem = posterior.problem()
+        if problem is None:
+            break
+    else:
+        warn(problem.partition(";")[0] + "; use another method", stacklevel=2)  # type: ignore[union-attr]
+    return RegressionPosterior(box, release, method, posterior)
+
+
+def choose_gram_method(method: str, n: int, controls: bool = False) -> str:
+    """Return the method, or the choice of ``auto`` for n records; raise ValueError for a control."""
+    if method == "auto":
+        return "data-augmentation" if n <= AUGMENTED else "normal-covariates"
+    if find_entry(GRAM_METHODS, method, "method").is_control and not controls:
+        offered = ", ".join(name for name, entry in GRAM_METHODS.items() if not entry.is_control)
+        raise ValueError(f"method must be auto, {offered}, got {method}; its intervals are not calibrated")
+    return method
+
+
+def rehearse_release(
+    sums: Sequence[Sequence[int]] | NDArray[np.int64], noise: GramNoise, seed: int
+) -> tuple[GramRelease, np.random.Generator]:
+    """Return a release with noise from a seed, which is not private, and the generator for its chains."""
+    gram = np.array(sums, dtype=np.float64) / 2.0**32
+    gram[0, 0] = float(sums[0][0])
+    return release_gram(np.random.default_rng([seed, 0]), gram, noise), np.random.default_rng([seed, 1])
+
+
+def expected_widths(
+    box: PublicBox, n: int, noise: GramNoise, prior: RegressionPrior | None = None, level: float = 0.95
+) -> tuple[Floats, Floats]:
+    """Return expected widths of the intervals of (intercept, slopes, error variance), and those of the prior.
+
+    The forecast is public: 12 tables of uncorrelated columns with the standard deviation that the prior expects are
+    simulated, released and analysed by normal-covariates, with a fixed seed. Widths are medians, shape (p + 1,) each.
+    """
+    prior, rng = prior or RegressionPrior(), np.random.default_rng(20_261_124)
+    size, p, tails = min(n, _MOST_RECORDS), box.p, ((1 - level) / 2, (1 + level) / 2)
+    drawn = np.array([regression_of(*prior.sample(rng, p)) for _ in range(_PRIOR_DRAWS)])
+    mu, psi = np.zeros(p), prior.scale / max(prior.excess - 1.0, 1.0) * np.eye(p)
+    widths = []
+    for _ in range(_FORECASTS):
+        gram = simulate_gram(rng, mu, psi, size)
+        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), prior, 2, 150 * p, 400, 10)
+        widths.append(np.ptp(np.quantile(box.unscale(draws.reshape(-1, p + 1)), tails, axis=0), axis=0))
+    return np.median(widths, axis=0), np.ptp(np.quantile(box.unscale(drawn), tails, axis=0), axis=0)
+
+
+def simulate_gram(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:
+    """Return the Gram matrix of n unclamped normal records, drawn as a normal mean and a Wishart scatter; n > p."""
+    p, root = mu.size, np.linalg.cholesky(psi)
+    bartlett = np.tril(rng.normal(size=(p, p)), -1)
+    bartlett[np.diag_indices(p)] = np.sqrt(rng.chisquare(n - 1 - np.arange(p)))
+    mean, half, gram = mu + root @ rng.normal(size=p) / np.sqrt(n), root @ bartlett, np.empty((p + 1, p + 1))
+    gram[0, 0], gram[0, 1:], gram[1:, 0] = n, n * mean, n * mean
+    gram[1:, 1:] = half @ half.T + n * np.outer(mean, mean)
+    return gram
+
+
+def require_support(
+    box: PublicBox, n: int, noise: GramNoise, prior: RegressionPrior | None = None, level: float = 0.95
+) -> Floats:
+    """Return expected widths; raise ValueError if no slope's is below 0.9 times that of the prior."""
+    if n < box.p + 2:
+        raise ValueError(f"n must be at least {box.p + 2} for {box.p - 1} features, got {n}; use fewer features")
+    expected, before = expected_widths(box, n, noise, prior, level)
+    ratio = expected[1:-1] / before[1:-1]
+    if ratio.min() > _UNINFORMATIVE:
+        name = box.names[int(np.argmin(ratio))]
+        raise ValueError(
+            f"{n:,} records must be enough for {box.p - 1} features at this epsilon, got an expected interval of "
+            f"{name} of width {expected[1 + int(np.argmin(ratio))]:.3g}, {100 * ratio.min():.0f} % of the prior's; use "
+            "fewer features, narrower bounds or a larger epsilon"
+        )
+    return expected
+
+
+def _find_box(bounds: Mapping[str, tuple[float, float]]) -> PublicBox:
+    if not isinstance(bounds, Mapping) or not all(np.shape(pair) == (2,) for pair in bounds.values()):
+        raise ValueError(
+            "bounds must map each column to a pair (low, high), features first and the response last, got none; bounds "
+            "from the data would leak them: choose plausible ranges without looking, such as 0 to 120 for an age"
+        )
+    low, high = ([float(pair[k]) for pair in bounds.values()] for k in (0, 1))
+    return PublicBox(tuple(map(str, bounds)), tuple(low), tuple(high))

@@ -1,0 +1,155 @@
+"""The command ``regress``."""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pipeline.declare.factors import require_integer
+from pipeline.errors import BadInputError
+from studies.commands.releasing import parse_ranges
+from studies.commands.shared import Cluster, make_table, print_table, say, split_names
+
+
+def regress(
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet, .csv or .csv.gz.")
+    ] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Response column.")] = None,
+    epsilon: Annotated[float | None, typer.Option("--epsilon", help="Privacy loss of the release, in nats.")] = None,
+    delta: Annotated[
+        float | None, typer.Option("--delta", help="Release with Gaussian noise and (epsilon, delta)-DP.")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option("--features", metavar="A,B", help="Explanatory columns; all others by default.")
+    ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--range",
+            metavar="COLUMN=LOW:HIGH",
+            help="Public range of the target and of each numeric feature; values outside are clamped.",
+        ),
+    ] = None,
+    levels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--levels", metavar="COLUMN=A,B", help="Public levels of a column of text; others count as 'other'."
+        ),
+    ] = None,
+    method: Annotated[
+        str, typer.Option("--method", help="auto, normal-covariates, noise-aware or data-augmentation.")
+    ] = "auto",
+    missing: Annotated[
+        Literal["refuse", "drop"],
+        typer.Option("--missing", help="Rows with missing values: refuse the table, or drop them; n is then public."),
+    ] = "refuse",
+    level: Annotated[float, typer.Option("--level", help="Probability of the intervals.")] = 0.95,
+    release: Annotated[
+        Path | None, typer.Option("--release", help="File with a printed release; infer from it, and spend nothing.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the budget is spent.")] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", help="Rehearse with this seed, without privacy; by default noise is drawn exactly by OpenDP."
+        ),
+    ] = None,
+    cluster: Cluster = None,
+    output: Annotated[Path | None, typer.Option("--output", help="File for the results, .json, .csv or .nc.")] = None,
+) -> None:
+    """Release private regression coefficients with intervals, after a forecast of their widths."""
+    from studies.regression.regression_table import (  # imported here, because it needs Dask arrays
+        RegressionRequest,
+        dump_release,
+        infer_release,
+        load_release,
+        prepare,
+        release_sums,
+        write_posterior,
+    )
+
+    if not 0 < level < 1:
+        raise BadInputError(f"level must be in (0, 1), got {level:g}; choose e.g. 0.95")
+    if seed is not None:
+        require_integer("--seed", seed, 0, 2**63 - 1)
+    if output is not None and (output.suffix not in (".json", ".csv", ".nc") or not output.parent.is_dir()):
+        raise BadInputError(f"output must be a .json, .csv or .nc file in an existing folder, got {output}")
+    rng = None
+    if release is not None:
+        if table is not None or seed is not None:
+            raise BadInputError(
+                "a table and --seed must be omitted with --release, which contains the columns; omit them"
+            )
+        released, box = load_release(release)
+        chosen = method
+    else:
+        if table is None or target is None or epsilon is None:
+            raise BadInputError("a table, --target and --epsilon must be given, or --release; see --help")
+        request = RegressionRequest(
+            target,
+            epsilon,
+            None if features is None else tuple(filter(None, split_names([features]))),
+            delta,
+            parse_ranges(ranges or []),
+            _parse_levels(levels or []),
+            method,
+            missing == "drop",
+        )
+        prepared = prepare(table, request, cluster, rehearsal=seed is not None)
+        box, chosen = prepared.box, prepared.method
+        _show_forecast(prepared, seed is not None)
+        if seed is None and not yes:
+            if not sys.stdin.isatty():
+                raise BadInputError("--yes must be given if the input is no terminal; nothing was spent")
+            if not typer.confirm("spend the budget?"):
+                raise BadInputError("nothing was spent; change the request, and run the command again")
+        released, rng, n_dropped = release_sums(prepared, seed)
+        say(f"release: {dump_release(released, box)}")
+        if n_dropped:
+            say(f"{n_dropped:,} rows with missing values were dropped; n = {released.n:,} is public")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            posterior = infer_release(released, box, chosen, rng)
+    except ValueError as error:
+        raise BadInputError(f"{error}; the release is valid: pass its line in a file to --release") from error
+    low, high = posterior.interval(level)
+    shown = make_table("coefficient", "mean", "sd", "low", "high")
+    for row in zip(posterior.names, posterior.mean(), posterior.std(), low, high, strict=True):
+        shown.add_row(row[0], *(f"{value:.4g}" for value in row[1:]))
+    print_table(shown)
+    say(f"{level:.4g} intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
+    for one in caught:
+        say(f"warning: {one.message}")
+    if released.guarantee is None:
+        say("rehearsal: noise from a seed does not protect real data; do not publish these values")
+    else:
+        say(f"guarantee of the release: {released.guarantee} ({released.guarantee.relation.value})")
+    if output is not None:
+        try:
+            write_posterior(posterior, output, level)
+        except OSError as error:
+            raise BadInputError(f"cannot write {output}: {error.strerror}; the values above are released") from error
+        say(f"values: {output}")
+
+
+def _show_forecast(prepared, rehearsal: bool) -> None:  # type: ignore[no-untyped-def]
+    """Print the guarantee and the expected widths, which are public."""
+    verb = "a release would spend" if rehearsal else "the release spends"
+    say(f"{prepared.table.rows.shape[0]:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
+    widths = zip(("intercept", *prepared.box.names[:-1]), prepared.expected, strict=False)
+    say(f"expected widths of 95 % intervals: {', '.join(f'{name} {width:.3g}' for name, width in widths)}")
+
+
+def _parse_levels(words: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return public levels by column from words such as ``education=school,college``."""
+    found = {}
+    for word in words:
+        column, equals, names = word.partition("=")
+        if not column or not equals or not names:
+            raise BadInputError(f"levels must have the form COLUMN=A,B, got {word}; e.g. education=school,college")
+        found[column] = tuple(split_names([names]))
+    return found

@@ -1,0 +1,213 @@
+"""Private linear regression on a user's table (``dpstudies regress``).
+
+The rows are read once, in blocks, on a Dask cluster, and reduced to integer sums
+(`mechanisms.regression.gram_release.gram_sums`), which do not depend on the blocks. A column of text is represented by
+one indicator per level but the first, and by one for all undeclared values, ``COLUMN=other``.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from mechanisms.exact_noise import require_opendp
+from mechanisms.privacy import Guarantee
+from mechanisms.regression.gram_release import (
+    GramNoise,
+    GramRelease,
+    NoiseName,
+    PublicBox,
+    calibrated_gram_noise,
+    gram_sums,
+)
+from mechanisms.regression.gram_release import publish_gram as draw_release
+from mechanisms.regression.private_regression import (
+    RegressionPosterior,
+    choose_gram_method,
+    regression_from_release,
+    rehearse_release,
+    require_support,
+)
+from pipeline.clusters.cluster import connect, load_profile
+from pipeline.errors import BadInputError
+from pipeline.tables.tables import Table, open_table, reduce_rows
+
+OTHER = "other"
+"""Name of the indicator of undeclared levels."""
+
+
+@dataclass(frozen=True)
+class RegressionRequest:
+    """Specification of a regression on a table; `ranges` and `levels` are public."""
+
+    target: str
+    epsilon: float
+    features: tuple[str, ...] | None = None
+    delta: float | None = None
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    method: str = "auto"
+    drop_missing: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Opened table, with everything that is public before a release.
+
+    `expected` are the expected widths of 95 % intervals of (intercept, slopes, error variance).
+    """
+
+    request: RegressionRequest
+    table: Table
+    box: PublicBox
+    noise: GramNoise
+    guarantee: Guarantee
+    method: str
+    expected: np.ndarray
+    cluster: str | None
+
+
+def prepare(path: str, request: RegressionRequest, cluster: str | None = None, rehearsal: bool = False) -> Prepared:
+    """Open a table, check the request and forecast the widths of intervals; nothing private is read or spent."""
+    load_profile(cluster)
+    try:
+        if not rehearsal:
+            require_opendp()
+        noise_name: NoiseName = "laplace" if request.delta is None else "gaussian"
+        calibrated_gram_noise(noise_name, 2, request.epsilon, request.delta)
+        table = open_table(path, request.target, request.features, request.levels)
+        box = _find_box(path, table.columns, request)
+        noise = calibrated_gram_noise(noise_name, box.p, request.epsilon, request.delta)
+        n = table.rows.shape[0]
+        method = choose_gram_method(request.method, n)
+        expected = require_support(box, n, noise)
+    except BadInputError:
+        raise
+    except (ValueError, ModuleNotFoundError) as error:
+        raise BadInputError(str(error)) from error
+    guarantee = Guarantee(request.epsilon, request.delta or 0.0)
+    return Prepared(request, table, box, noise, guarantee, method, expected, cluster)
+
+
+def release_sums(prepared: Prepared, seed: int | None = None) -> tuple[GramRelease, np.random.Generator, int]:
+    """Read the table once, and return the release, a generator for the chains, and the number of dropped rows.
+
+    Privacy
+    -------
+    The guarantee of `prepared` (proved), under replacement of one row, with public n and columns. If rows with missing
+    values are dropped, n is the number of the others, and is public too. A rehearsal with a seed has no guarantee.
+    """
+    request, box = prepared.request, prepared.box
+    with connect(load_profile(prepared.cluster)) as client:
+        levels = tuple(len(request.levels.get(name, ())) for name in prepared.table.columns)
+        map_rows = partial(_reduce_block, box, levels)
+        sums, n_missing = reduce_rows(client, [prepared.table.rows], map_rows, _join)
+    if n_missing and not request.drop_missing:
+        raise BadInputError(
+            f"rows must have no missing or infinite values, got {n_missing:,} rows with such values; impute them, or "
+            "pass --missing drop, which makes the number of complete rows public"
+        )
+    if sums[0][0] < box.p + 2:
+        raise BadInputError(f"the table must have at least {box.p + 2} complete rows, got {sums[0][0]}; add rows")
+    if seed is None:
+        return draw_release(sums, prepared.noise, prepared.guarantee), np.random.default_rng(), n_missing
+    return *rehearse_release(sums, prepared.noise, seed), n_missing
+
+
+def infer_release(
+    release: GramRelease, box: PublicBox, method: str, rng: np.random.Generator | None = None
+) -> RegressionPosterior:
+    """Return the posterior given a release, which spends nothing."""
+    return regression_from_release(rng or np.random.default_rng(), release, box, method)
+
+
+def dump_release(release: GramRelease, box: PublicBox) -> str:
+    """Return a release with its columns and bounds as JSON on one line."""
+    columns = {name: [low, high] for name, low, high in zip(box.names, box.low, box.high, strict=True)}
+    return json.dumps({"columns": columns, **release.to_dict()})
+
+
+def load_release(path: Path) -> tuple[GramRelease, PublicBox]:
+    """Return the release in a file, which contains the text of `dump_release`, also after ``release:``."""
+    try:
+        lines = [line.strip().removeprefix("release:") for line in path.read_text().splitlines()]
+        values = json.loads(next(line for line in lines if line.strip().startswith("{")))
+        columns = values.pop("columns")
+        low, high = ([float(pair[k]) for pair in columns.values()] for k in (0, 1))
+        return GramRelease.from_dict(values), PublicBox(tuple(columns), tuple(low), tuple(high))
+    except OSError as error:
+        raise BadInputError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
+        raise BadInputError(f"{path} must contain the line that regress prints after release: {error}") from error
+
+
+def write_posterior(posterior: RegressionPosterior, path: Path, level: float) -> None:
+    """Write coefficients as JSON or CSV, or the draws as NetCDF."""
+    if path.suffix == ".nc":
+        posterior.to_arviz()["posterior"].to_dataset().to_netcdf(path)
+        return
+    values = posterior.to_dict(level)
+    if path.suffix == ".json":
+        path.write_text(json.dumps(values, indent=2) + "\n")
+        return
+    lines = ["coefficient,mean,sd,low,high,level,guarantee"]
+    for name, one in values["coefficients"].items():
+        numbers = ",".join(repr(one[key]) for key in ("mean", "sd", "low", "high"))
+        quoted = '"' + name.replace('"', '""') + '"' if any(sign in name for sign in ',"') else name
+        lines.append(f'{quoted},{numbers},{level},"{values["guarantee"] or "none"}"')
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _find_box(path: str, columns: Sequence[str], request: RegressionRequest) -> PublicBox:
+    """Return the bounds of all columns of the regression, with indicators of levels."""
+    unknown = sorted({*request.ranges, *request.levels} - set(columns))
+    if unknown or request.target in request.levels or set(request.ranges) & set(request.levels):
+        raise BadInputError(
+            f"ranges must name numeric columns, and levels features, got {', '.join(unknown) or request.target}; name "
+            "a column of --features once"
+        )
+    names: list[str] = []
+    bounds: list[tuple[float, float]] = []
+    for column in columns:
+        if column in request.levels:
+            levels = request.levels[column]
+            if len(set(levels)) < len(levels) or len(levels) < 2 or "" in levels or OTHER in levels:
+                raise BadInputError(
+                    f"levels of {column} must be at least 2 different names, not 'other', got {','.join(levels)}; all "
+                    "other values are counted as 'other'"
+                )
+            names += [f"{column}={level}" for level in (*levels[1:], OTHER)]
+            bounds += [(0.0, 1.0)] * len(levels)
+        elif column in request.ranges:
+            names.append(column)
+            bounds.append(request.ranges[column])
+        else:
+            raise BadInputError(
+                f"{path}: a public range must be given for {column}, got none; bounds from the data would leak them: "
+                f"choose a plausible range without looking, e.g. --range {column}=0:100 for a percentage; values "
+                "outside are clamped"
+            )
+    return PublicBox(tuple(names), tuple(low for low, _ in bounds), tuple(high for _, high in bounds))
+
+
+def _reduce_block(box: PublicBox, levels: tuple[int, ...], first: int, rows: np.ndarray) -> tuple[list[list[int]], int]:
+    if any(levels):
+        columns = []
+        for values, n_levels in zip(rows.T, levels, strict=True):
+            for code in range(1, n_levels + 1):
+                columns.append(np.where(np.isnan(values), np.nan, values == code))
+            if not n_levels:
+                columns.append(values)
+        rows = np.column_stack(columns)
+    sums, n_missing = gram_sums(box, rows)
+    return sums.tolist(), n_missing
+
+
+def _join(parts: Sequence[tuple[list[list[int]], int]]) -> tuple[list[list[int]], int]:
+    """Add sums as Python integers, which do not overflow."""
+    matrices = [sums for sums, _ in parts]
+    total = [[sum(entries) for entries in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]
+    return total, sum(n_missing for _, n_missing in parts)

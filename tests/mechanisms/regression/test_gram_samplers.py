@@ -1,0 +1,125 @@
+"""Tests of the samplers of regression coefficients given a noisy Gram matrix."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.regression import gram_kernels
+from mechanisms.regression.gram_release import NOISE_CODES, GramNoise, GramRelease, calibrated_gram_noise, release_gram
+from mechanisms.regression.gram_samplers import (
+    GRAM_METHODS,
+    RegressionPrior,
+    normal_statistic,
+    regression_of,
+    sample_gram,
+)
+from mechanisms.regression.k_norm_matrix import k_norm
+from mechanisms.regression.private_regression import simulate_gram
+
+PRIOR = RegressionPrior()
+
+
+def gram_of(records):
+    z = np.column_stack([np.ones(len(records)), records])
+    return z.T @ z
+
+
+def joint_draw(rng, method, p, n):
+    """Return parameters from the prior, and a statistic from the joint model of a method."""
+    mu, psi = PRIOR.sample(rng, p)
+    if method.startswith("noise-aware"):
+        return regression_of(mu, psi), normal_statistic(rng, mu, psi, n)
+    if method == "data-augmentation":
+        return regression_of(mu, psi), gram_of(np.clip(rng.multivariate_normal(mu, psi, n), -1, 1))
+    return regression_of(mu, psi), simulate_gram(rng, mu, psi, n)
+
+
+def ranks(method, noise, p, n, n_trials, seed=1):
+    """Return the posterior quantiles of the true parameters, shape (n_trials, p + 1)."""
+    rng, pits = np.random.default_rng(seed), []
+    noise_of = calibrated_gram_noise(noise, p, 1.0, 1e-6 if noise == "gaussian" else None)
+    for _ in range(n_trials):
+        truth, gram = joint_draw(rng, method, p, n)
+        draws = sample_gram(rng, method, release_gram(rng, gram, noise_of), PRIOR, 1, 200, 150)
+        pits.append((draws[0] < truth).mean(axis=0))
+    return np.array(pits)
+
+
+@pytest.mark.parametrize(
+    ("method", "noise"),
+    [
+        ("normal-covariates", "laplace"),
+        ("normal-covariates", "k-norm"),
+        ("noise-aware", "laplace"),
+        ("noise-aware", "gaussian"),
+        ("data-augmentation", "gaussian"),
+    ],
+)
+def test_exact_methods_have_uniform_quantiles_in_their_own_model(method, noise):
+    for column in ranks(method, noise, 2, 10, 80).T:
+        assert stats.kstest(column, "uniform").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("method", [name for name, entry in GRAM_METHODS.items() if not entry.is_control])
+@pytest.mark.parametrize("n", [10, 100])
+@pytest.mark.slow
+def test_many_quantiles_are_uniform(method, n):
+    for column in ranks(method, "laplace", 2, n, 300, seed=2).T:
+        assert stats.kstest(column, "uniform").pvalue > 1e-3 / 30
+
+
+def test_ignored_noise_is_detected():
+    pits = ranks("naive", "laplace", 2, 10, 80)
+    assert max(stats.kstest(column, "uniform").statistic for column in pits.T) > 0.2
+
+
+def test_moments_of_the_statistic():
+    """The mean and covariance of Σuᵢ and Σuᵢuⱼ are those of simulated records."""
+    rng = np.random.default_rng(1)
+    mu, psi = PRIOR.sample(rng, 3)
+    one = np.array([gram_of(u[None])[np.triu_indices(4)] for u in rng.multivariate_normal(mu, psi, 40_000)])
+    index = list(zip(*np.triu_indices(4), strict=True))[1:]
+    first = np.array([j - 1 if i == 0 else i - 1 for i, j in index])
+    second = np.array([-1 if i == 0 else j - 1 for i, j in index])
+    mean, covariance = np.empty(9), np.empty((9, 9))
+    gram_kernels._fill_moments(1, mu, psi, first, second, mean, covariance)
+    centred = one[:, 1:] - mean
+    assert (np.abs(centred.mean(axis=0)) < 5 * centred.std(axis=0) / 200).all()
+    products = centred[:, :, None] * centred[:, None, :]
+    assert (np.abs(products.mean(axis=0) - covariance) < 5 * products.std(axis=0) / 200).all()
+    assert (np.abs(products.mean(axis=0) - 1.05 * covariance) > 5 * products.std(axis=0) / 200).any()
+
+
+@pytest.mark.parametrize("name", NOISE_CODES)
+def test_kernels_have_the_density_of_the_noise(name):
+    rng, noise = np.random.default_rng(1), GramNoise(name, 1.7, 2)
+    drawn = noise.sample(rng, 2)
+    found = [gram_kernels._log_noise(NOISE_CODES[name], 1.7, one, np.zeros((3, 3)), np.empty((3, 3))) for one in drawn]
+    upper = drawn[:, *np.triu_indices(3)][:, 1:]
+    expected = {
+        "laplace": -np.abs(upper).sum(axis=1) / 1.7,
+        "gaussian": -(drawn**2).sum(axis=(1, 2)) / (2 * 1.7**2),
+        "k-norm": -k_norm(drawn) / 1.7,
+    }[name]
+    np.testing.assert_allclose(found, expected)
+
+
+def test_without_noise_all_methods_agree():
+    """With noise of a thousandth of a record, posterior means agree with the conjugate posterior."""
+    rng = np.random.default_rng(1)
+    records = rng.multivariate_normal([0.1, -0.1], [[0.04, 0.02], [0.02, 0.05]], 1_000)
+    gram = gram_of(records)
+    release = GramRelease(gram, 1_000, GramNoise("laplace", 0.05, 2))
+    exact = sample_gram(rng, "naive", release, PRIOR, 1, 0, 4_000)[0]
+    for method in ("normal-covariates", "noise-aware"):
+        draws = sample_gram(rng, method, release, PRIOR, 2, 1_000, 1_000, 40).reshape(-1, 3)
+        assert (np.abs(draws.mean(axis=0) - exact.mean(axis=0)) < 0.3 * exact.std(axis=0)).all()
+        assert np.allclose(draws.std(axis=0), exact.std(axis=0), rtol=0.15)
+
+
+def test_few_records_and_unsupported_noise_are_refused():
+    rng = np.random.default_rng(1)
+    with pytest.raises(ValueError, match="n must be at least 4 for 1 features, got 3; use fewer"):
+        sample_gram(rng, "normal-covariates", GramRelease(np.eye(3), 3, GramNoise("laplace", 1.0, 2)), PRIOR)
+    with pytest.raises(ValueError, match="noise must be one of laplace, gaussian for noise-aware, got k-norm"):
+        sample_gram(rng, "noise-aware", GramRelease(np.eye(3), 30, GramNoise("k-norm", 1.0, 2)), PRIOR)
