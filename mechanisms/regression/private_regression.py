@@ -338,8 +338,9 @@ def regression_from_release(
     --------
     >>> from mechanisms.regression.gram_release import GramNoise, GramRelease, PublicBox
     >>> noisy = [[100.0, 3.0, 2.0], [3.0, 30.0, 14.0], [2.0, 14.0, 20.0]]
-    >>> release, box = GramRelease(np.array(noisy), 100, GramNoise("laplace", 1.0, 2)), PublicBox(("x", "y"), (0, 0),
-    (1, 1)) >>> regression_from_release(np.random.default_rng(1), release, box, "noise-aware").names
+    >>> release = GramRelease(np.array(noisy), 100, GramNoise("laplace", 1.0, 2))
+    >>> box = PublicBox(("x", "y"), (0, 0), (1, 1))
+    >>> regression_from_release(np.random.default_rng(1), release, box, "noise-aware").names
     ('intercept', 'x', 'error_variance')
     """
     if release.noise.p != box.p:
