@@ -222,7 +222,7 @@ _AT = {"epsilon": 1.0, "track": "pure"}
 @claim(
     "naive-undercovers",
     "Intervals that ignore the noise cover the slope with less than the nominal probability, at n = 100 and ε = 1.",
-    kind="addition",
+    kind="self-check",
     min_trials=30,
     needs={"one-feature": {"algorithm": ("naive",), "n": (100,), "epsilon": (1.0,), "track": ("pure",)}},
     level=two_sided_level(4),
@@ -235,7 +235,7 @@ def naive_undercovers(summaries: Summaries) -> Finding:
     "clamping-belongs-in-the-model",
     "With many clamped records, normal-covariates, whose model has no bounds, covers the error variance with less than "
     "the nominal probability, at n = 100,000 and ε = 1.",
-    kind="addition",
+    kind="self-check",
     min_trials=30,
     needs={
         "one-feature": {

@@ -117,6 +117,6 @@ def test_missing_values_are_refused():
 def test_more_features_than_the_budget_supports_are_refused():
     names = tuple(f"x{i}" for i in range(12))
     box = PublicBox((*names, "y"), (0.0,) * 13, (1.0,) * 13)
-    noise = calibrated_gram_noise("laplace", 13, 0.1)
-    with pytest.raises(ValueError, match=r"30 records must be enough for 12 features .* % of the prior"):
-        require_support(box, 30, noise)
+    noise = calibrated_gram_noise("laplace", 13, 0.5)
+    with pytest.raises(ValueError, match=r"200 records must be enough for 12 features .* % of the prior"):
+        require_support(box, 200, noise)
