@@ -152,7 +152,7 @@ def dirichlet_multinomial(alpha: ArrayLike) -> Prior:
     return Prior("dirichlet_multinomial", tuple(values.ravel().tolist()))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Weights:
     """Log weights of the leaves, ln Γ(x + r) − ln x! + x·rate + constant, without ln Γ(x + r) for a Poisson prior.
 
