@@ -108,7 +108,7 @@ class Rounded:
 Seen: TypeAlias = str | Suppressed | Rounded
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Factors:
     """Likelihoods of the nodes of a table as functions of the count; all arrays have one entry per node.
 

@@ -43,7 +43,7 @@ _UNDERFLOW = 1e-290  # share of a message that may be lost by underflow
 _AT_ONCE = 1 << 22  # number of values of leaves that are computed at once
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """Binary forest: nodes 0 to m − 1 are those of the table, and the others pairs of children of `owner`."""
 
@@ -87,7 +87,7 @@ def balanced_plan(parents: Integers) -> Plan:
     return Plan(left, right, owner, tuple(np.split(order, ends[:-1])))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Messages:
     """Messages of all nodes of a plan, and marginals of the nodes of the table."""
 

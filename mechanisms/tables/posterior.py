@@ -292,7 +292,7 @@ class Shares(Posterior):
 
     table: TablePosterior = field(repr=False)
     node: int
-    children: Integers
+    children: Integers = field(repr=False)
     _atoms: list[tuple[Floats, Floats]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

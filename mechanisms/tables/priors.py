@@ -45,26 +45,22 @@ class Prior:
 
 @dataclass(frozen=True)
 class PriorGrid:
-    """Weighted priors with the same weights for all leaves, or for the leaves of each group; built by `fit_prior`.
+    """Weighted priors, one of which all leaves have; built by `fit_prior`.
 
     Parameters
     ----------
     priors : tuple of Prior
         Points of the grid.
     weights : tuple of float
-        Prior probability of each point, or its posterior probability if the grid was fitted to all leaves.
-    per_group : bool, default False
-        True if each child of a root has a point of its own, and False if there is one for all leaves.
+        Posterior probability of each point.
     """
 
     priors: tuple[Prior, ...]
     weights: tuple[float, ...]
-    per_group: bool = False
 
     def __repr__(self) -> str:
         best = self.priors[int(np.argmax(self.weights))]
-        groups = ", per group" if self.per_group else ""
-        return f"PriorGrid({len(self.priors)} priors, best {best} with weight {max(self.weights):.2g}{groups})"
+        return f"PriorGrid({len(self.priors)} priors, best {best} with weight {max(self.weights):.2g})"
 
 
 def negative_binomial(shape: float, mean: float) -> Prior:
@@ -156,7 +152,7 @@ def dirichlet_multinomial(alpha: ArrayLike) -> Prior:
     return Prior("dirichlet_multinomial", tuple(values.ravel().tolist()))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Weights:
     """Log weights of the leaves, ln Γ(x + r) − ln x! + x·rate + constant, without ln Γ(x + r) for a Poisson prior.
 

@@ -35,7 +35,7 @@ _REACH = 60.0  # distance in scales of the noise that no count exceeds with a re
 _AT_ONCE = 1 << 16  # number of leaves that are evaluated at once
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Shape:
     """Shape of a forest: parents, depth of each node, leaves, and the nodes of each depth."""
 

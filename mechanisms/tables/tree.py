@@ -37,7 +37,7 @@ _LARGEST = 1e-6  # bound of the error beyond which there is no result
 _ATTEMPTS = 6
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """Validated table: shape, plan, likelihoods, weights of the leaves, and a bound of each count."""
 

@@ -13,7 +13,7 @@ from tests.statistical import assert_frequencies
 
 @pytest.mark.parametrize("scale", [0.3, 1.7])
 @pytest.mark.parametrize("d", [1, 2, 3])
-@pytest.mark.parametrize("name", ["geometric", "k-norm"])
+@pytest.mark.parametrize("name", ["geometric", "k-norm", "discrete-gaussian"])
 def test_integer_noise_sums_to_one(name, scale, d):
     z = np.array(list(itertools.product(range(-40, 41), repeat=d)))
     if name == "k-norm":
@@ -38,9 +38,9 @@ def test_real_noise_equals_scipy(name, reference):
     assert stats.kstest(draws, reference(scale=2.7).cdf).pvalue < 1e-6
 
 
-@pytest.mark.parametrize("name", ["geometric", "k-norm"])
+@pytest.mark.parametrize("name", ["geometric", "k-norm", "discrete-gaussian"])
 def test_integer_draws_follow_their_pmf(name):
-    d, reach = (2, 6) if name == "geometric" else (3, 6)
+    d, reach = (3, 6) if name == "k-norm" else (2, 6)
     draws = Noise(name, 1.5).sample(np.random.default_rng(2), (40_000, d))
     if name == "k-norm":
         assert np.all(draws.sum(axis=1) == 0)
@@ -49,7 +49,7 @@ def test_integer_draws_follow_their_pmf(name):
     index = ((draws[inside, :2] + reach) @ [2 * reach + 1, 1]).astype(int)
     counts = np.append(np.bincount(index, minlength=len(places)), (~inside).sum())
     for scale, valid in ((1.5, True), (1.6, False)):
-        vectors = places if name == "geometric" else np.column_stack([places, -places.sum(axis=1)])
+        vectors = np.column_stack([places, -places.sum(axis=1)]) if name == "k-norm" else places
         p = np.exp(Noise(name, scale).log_prob(vectors))
         p = np.append(p, 1 - p.sum())
         if valid:
