@@ -245,10 +245,10 @@ def evaluate_steps(cell: Mapping[str, Any], setting: Mapping[str, Any], streams:
     curvature = n * _BETA + (n / 4.0 if cell["model"] == "logistic" else 0.0)
     largest = 4.0 / (n * _BETA + n * _BETA + n / 4.0)
     chain = langevin_chain(n, _BETA, _N_STEPS, cell["step"] * largest)
-    found: dict[str, list[Array]] = {"shift": [], "inflation": [], "effective": []}
+    found: dict[str, list[Array]] = {"offset": [], "inflation": [], "effective": []}
     for rng in streams.generators():
         iterates = chain.sample(rng, design, _LABELS, _N_CHAINS)[:, _N_DISCARDED:]
-        found["shift"].append((iterates.mean(axis=(0, 1)) - mean) / std)
+        found["offset"].append((iterates.mean(axis=(0, 1)) - mean) / std)
         found["inflation"].append(iterates.std(axis=(0, 1)) / std)
         found["effective"].append(iterates.var(axis=(0, 1)) / iterates.mean(axis=1).var(axis=0))
     mu = math.sqrt(chain.step * (_N_STEPS - _N_DISCARDED))

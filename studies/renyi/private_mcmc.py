@@ -129,7 +129,7 @@ _PANELS = (
         simulate=lambda cell, streams: cell,
         methods=(Method("langevin", evaluate_steps, note="Iterates after the first 500 of 2,000."),),
         measures=(
-            Measure("shift", "bias of the mean, in posterior standard deviations", dims=("coordinate",)),
+            Measure("offset", "bias of the mean, in posterior standard deviations", dims=("coordinate",)),
             Measure("inflation", "ratio of the standard deviation to that of the posterior", dims=("coordinate",)),
             Measure("effective", "effective draws for the mean of a weight", dims=("coordinate",)),
             Measure("predicted_draws", "forecast of effective draws for the largest curvature", per_trial=False),

@@ -183,7 +183,7 @@ def bias_grows_with_the_step(summaries: Stored) -> Finding:
         f"Factors at {steps} of the largest step: quadratic "
         f"{listed(inflation.sel(model='quadratic').mean('coordinate').values, '.3f')}, logistic "
         f"{listed(logistic.mean('coordinate').values, '.3f')}. The mean moves by at most "
-        f"{float(abs(ds['shift_mean']).max()):.3f} posterior standard deviations.",
+        f"{float(abs(ds['offset_mean']).max()):.3f} posterior standard deviations.",
     )
 
 
