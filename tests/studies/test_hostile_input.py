@@ -17,6 +17,12 @@ EXTEND = ("extend", "good.zarr", "--trials", "4")
 AUDIT = ("audit", "smooth", "--epsilon", "1", "--prior", "1:1", "--n", "3")
 CHECK = ("cluster", "check", "threads")
 TRIAL = ("trial", "good.zarr", "--panel", "k2", "--trial", "0")
+MEAN = ("mean", "rows.csv", "--column", "x", "--epsilon", "1")
+PROPORTION = ("proportion", "rows.csv", "--where", "x<3", "--epsilon", "1")
+COUNT = ("count", "rows.csv", "--where", "x<3", "--epsilon", "1")
+HISTOGRAM = ("histogram", "rows.csv", "--column", "y", "--epsilon", "1")
+REGRESS = ("regress", "rows.csv", "--target", "y", "--epsilon", "1")
+RANGES = ("--range", "x=0:11", "--range", "y=0:2")
 HUGE = "9" * 25
 
 COMMANDS = {
@@ -214,6 +220,52 @@ COMMANDS = {
     "extension until claims with no trials": (*EXTEND[:2], "--until", "claims", "--at-most", "0"),
     "extension until claims within no time": (*EXTEND[:2], "--until", "claims", "--within", "soon"),
     "server of another study": ("serve", "good.zarr", "--study", "no-such-study"),
+    "mean without a range": (*MEAN, "--unit", "EUR", "--yes"),
+    "mean of a reversed range": (*MEAN, "--range", "9:0", "--yes"),
+    "mean of an unknown column": ("mean", "rows.csv", "--column", "z", "--epsilon", "1", "--range", "0:9", "--yes"),
+    "mean with a negative seed": (*MEAN, "--range", "0:9", "--seed", "-1"),
+    "mean with a budget without a ledger": (*MEAN, "--range", "0:9", "--budget", "3", "--yes"),
+    "mean with a plot in an unknown format": (*MEAN, "--range", "0:9", "--plot", "plot.gif", "--yes"),
+    "mean with a ledger that is another file": (*MEAN, "--range", "0:9", "--ledger", "rows.csv", "--yes"),
+    "proportion without a comparison": ("proportion", "rows.csv", "--where", "x", "--epsilon", "1", "--yes"),
+    "proportion with a negative seed": (*PROPORTION, "--seed", "-1"),
+    "proportion with a plot in a missing folder": (*PROPORTION, "--plot", "gone/plot.svg", "--yes"),
+    "proportion with a new ledger without a budget": (*PROPORTION, "--ledger", "new.ledger", "--yes"),
+    "proportion with a budget of 0": (*PROPORTION, "--ledger", "new.ledger", "--budget", "0", "--yes"),
+    "count with a comparison of words": ("count", "rows.csv", "--where", "x<many", "--epsilon", "1", "--yes"),
+    "count with an epsilon of 0": ("count", "rows.csv", "--where", "x<3", "--epsilon", "0", "--yes"),
+    "count beyond its budget": (*COUNT, "--ledger", "new.ledger", "--budget", "0.5", "--yes"),
+    "count with a seed beyond 64 bits": (*COUNT, "--seed", HUGE),
+    "count with a plot in an unknown format": (*COUNT, "--plot", "plot.gif", "--yes"),
+    "histogram without categories": (*HISTOGRAM, "--yes"),
+    "histogram of categories and bins": (*HISTOGRAM, "--categories", "1,2", "--edges", "0:1", "--yes"),
+    "histogram of the same category twice": (*HISTOGRAM, "--categories", "1,1", "--yes"),
+    "histogram of descending edges": (*HISTOGRAM, "--edges", "2:1", "--yes"),
+    "histogram with a negative seed": (*HISTOGRAM, "--edges", "0:1", "--seed", "-1"),
+    "histogram with a plot in an unknown format": (*HISTOGRAM, "--edges", "0:1", "--plot", "plot.gif", "--yes"),
+    "histogram with a budget of words": (
+        *HISTOGRAM,
+        "--edges",
+        "0:1",
+        "--ledger",
+        "new.ledger",
+        "--budget",
+        "much",
+        "--yes",
+    ),
+    "regression without a range": (*REGRESS, "--yes"),
+    "regression on an unknown column": (*REGRESS, "--features", "z", "--range", "y=0:2", "--yes"),
+    "regression by an unknown method": (*REGRESS, *RANGES, "--method", "lasso", "--yes"),
+    "regression at a level of 95": (*REGRESS, *RANGES, "--level", "95", "--yes"),
+    "regression with a delta of 1": (*REGRESS, *RANGES, "--delta", "1", "--yes"),
+    "regression with an unknown treatment of missing values": (*REGRESS, *RANGES, "--missing", "impute", "--yes"),
+    "regression with levels of an unknown column": (*REGRESS, *RANGES, "--levels", "z=a,b", "--yes"),
+    "regression with a negative seed": (*REGRESS, *RANGES, "--seed", "-1"),
+    "regression in an unknown format": (*REGRESS, *RANGES, "--output", "values.xlsx", "--yes"),
+    "regression on an unknown cluster": (*REGRESS, *RANGES, "--seed", "1", "--cluster", "no-such-profile"),
+    "regression from a release that is another file": ("regress", "--release", "rows.csv"),
+    "new mechanism with a path": ("new", "mechanism", "folder/mine"),
+    "new study with the name of a file": ("new", "study", "good"),
     "unknown option": (*RUN, "--no-such-option"),
     "unknown command": ("walk",),
 }
@@ -239,6 +291,7 @@ def folder(tmp_path_factory):
     (path / "rows.csv.gz").write_text("x,y\n1,2\n")
     (path / "rows.parquet").write_text("x,y\n1,2\n")
     (path / "exits.py").write_text("import sys\nsys.exit(0)\n")
+    (path / "good.py").write_text("# a file of the user\n")
     (path / "raises.py").write_text("raise KeyError('no')\n")
     (path / "nothing.py").write_text(STUDY_FILE.partition("STUDY =")[0])
     (path / "binary.py").write_bytes(bytes(range(256)))
