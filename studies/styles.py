@@ -126,7 +126,6 @@ class Look:
 Styles = Mapping[str, Look]
 """Name -> look."""
 
-Looks = Styles  # former name
 
 SERIES = (
     Look(_COLORS["blue"], "circle"),

@@ -79,7 +79,7 @@ def private_chain(
     Returns
     -------
     LangevinChain or PenaltyChain
-        Its method `sample(rng, design, labels, n_chains)` returns what is published, and `guarantee` is μ-GDP.
+        Its method `sample(rng, design, labels, n_chains)` returns the published iterates, and `guarantee` is μ-GDP.
 
     Privacy
     -------

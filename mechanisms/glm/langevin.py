@@ -114,7 +114,7 @@ class LangevinChain:
 
     @property
     def guarantee(self) -> GaussianGuarantee:
-        """Guarantee of what is published, the last iterate or all iterates, under replace-one with n public."""
+        """Guarantee of the published iterates, the last or all, under replace-one with n public."""
         factor = float(self.n_steps)
         if self.last_only:
             gap = max(self.gap, _TINY)

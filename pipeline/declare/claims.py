@@ -179,7 +179,6 @@ def claim(
     name: str,
     statement: str = "",
     *,
-    needs: Needs | None = None,
     paper: str = "",
     place: str = "",
     kind: Kind = "conclusion",
@@ -188,7 +187,9 @@ def claim(
     level: float | None = None,
     leads: bool = False,
 ) -> Callable[[Check], Claim]:
-    """Declare a function ``{panel: summary Dataset} -> Finding`` as the check of a claim.
+    """Declare a function of a `Stored`, a mapping from panels to summaries, that returns a Finding, as a claim.
+
+    The claim needs what the function asks for by `Stored.need`, or all panels if it asks for none.
 
     Parameters
     ----------
@@ -196,9 +197,6 @@ def claim(
         Label that is unique in the study.
     statement : str, optional
         Sentence that can be understood on its own; by default the docstring of the function.
-    needs : mapping, optional
-        Nested mapping, panel -> dimension -> values, of the values that must be stored to decide the claim; by default
-        those that the function asks for by `Stored.need`, or all panels if it asks for none.
     paper, place : str
         Key of the paper, and location in the paper; a conclusion requires both.
     kind : {"conclusion", "addition", "self-check"}
@@ -232,8 +230,7 @@ def claim(
         stated = statement or " ".join((check.__doc__ or "").split())
         if not stated:
             raise ValueError(f"claim {name} must have a statement, got none; write it as the docstring of its function")
-        asked = recorded_needs(check) if needs is None else needs
-        return Claim(name, stated, paper, place, kind, asked, check, erratum, min_trials, level, leads)
+        return Claim(name, stated, paper, place, kind, recorded_needs(check), check, erratum, min_trials, level, leads)
 
     return declare
 

@@ -44,7 +44,8 @@ from pipeline import (
     verdict,
 )
 from pipeline.declare.claims import two_sided_level
-from studies.claims import Summaries, decide, place, smallest
+from studies.claims import Stored, decide, place, smallest
+from studies.figures import Drawing, draw_means, of
 
 Array = np.ndarray
 _DELTA, _NOMINAL, _LEVEL = 1e-6, 0.95, 1e-3
@@ -182,20 +183,13 @@ def _panel(name: str, n_features: int, n: tuple[int, ...], epsilon: tuple[float,
     )
 
 
-def _cells(summaries: Summaries, method: str, **where: Any) -> xr.Dataset:
-    return summaries["one-feature"].sel(algorithm=method, **where)
-
-
-@claim(
-    "own-models-are-calibrated",
-    "For records of its own joint model, each exact method has uniform posterior quantiles for each parameter, at "
-    "every n, ε and track.",
-    kind="self-check",
-    min_trials=30,
-    needs={"one-feature": {"algorithm": _EXACT, "records": ("own",)}},
-)
-def own_models_are_calibrated(summaries: Summaries) -> Finding:
-    values = summaries["one-feature"]["pit_p"].sel(algorithm=list(_EXACT), records="own")
+@claim("own-models-are-calibrated", kind="self-check", min_trials=30)
+def own_models_are_calibrated(summaries: Stored) -> Finding:
+    """For records of its own joint model, each exact method has uniform posterior quantiles for each parameter, at
+    every n, ε and track.
+    """
+    values = summaries.need("one-feature", algorithm=_EXACT, records=("own",))["pit_p"]
+    values = values.sel(algorithm=list(_EXACT), records="own")
     n_tests = int(values.notnull().sum())
     least = smallest(values)
     return verdict(
@@ -205,8 +199,11 @@ def own_models_are_calibrated(summaries: Summaries) -> Finding:
     )
 
 
-def _undercovers(method: str, summaries: Summaries, **where: Any) -> Finding:
-    one = _cells(summaries, method, **where)
+def _undercovers(summaries: Stored, method: str, n: int, component: str) -> Finding:
+    """Judge the statement that intervals from clamped records undercover at ε = 1 on the pure track."""
+    where: dict[str, Any] = {"n": n, "epsilon": 1.0, "track": "pure", "records": "clamped", "algorithm": method}
+    ds = summaries.need("one-feature", **{name: (value,) for name, value in where.items()})
+    one = ds.sel(component=component, **where)
     covered, error = float(one["covered_mean"]), float(one["covered_mcse"])
     width = critical(4) * error
     return decide(
@@ -216,48 +213,22 @@ def _undercovers(method: str, summaries: Summaries, **where: Any) -> Finding:
     )
 
 
-_AT = {"epsilon": 1.0, "track": "pure"}
+@claim("naive-undercovers", kind="self-check", min_trials=30, level=two_sided_level(4))
+def naive_undercovers(summaries: Stored) -> Finding:
+    """Intervals that ignore the noise cover the slope with less than the nominal probability, at n = 100 and ε = 1."""
+    return _undercovers(summaries, "naive", 100, "slope-1")
 
 
-@claim(
-    "naive-undercovers",
-    "Intervals that ignore the noise cover the slope with less than the nominal probability, at n = 100 and ε = 1.",
-    kind="self-check",
-    min_trials=30,
-    needs={"one-feature": {"algorithm": ("naive",), "n": (100,), "epsilon": (1.0,), "track": ("pure",)}},
-    level=two_sided_level(4),
-)
-def naive_undercovers(summaries: Summaries) -> Finding:
-    return _undercovers("naive", summaries, n=100, records="clamped", component="slope-1", **_AT)
+@claim("clamping-belongs-in-the-model", kind="self-check", min_trials=30, level=two_sided_level(4))
+def clamping_belongs_in_the_model(summaries: Stored) -> Finding:
+    """With many clamped records, normal-covariates, whose model has no bounds, covers the error variance with less than
+    the nominal probability, at n = 100,000 and ε = 1.
+    """
+    return _undercovers(summaries, "normal-covariates", 100_000, "variance")
 
 
-@claim(
-    "clamping-belongs-in-the-model",
-    "With many clamped records, normal-covariates, whose model has no bounds, covers the error variance with less than "
-    "the nominal probability, at n = 100,000 and ε = 1.",
-    kind="self-check",
-    min_trials=30,
-    needs={
-        "one-feature": {
-            "algorithm": ("normal-covariates",),
-            "n": (100_000,),
-            "epsilon": (1.0,),
-            "track": ("pure",),
-            "records": ("clamped",),
-        }
-    },
-    level=two_sided_level(4),
-)
-def clamping_belongs_in_the_model(summaries: Summaries) -> Finding:
-    where = {"n": 100_000, "records": "clamped", "component": "variance", **_AT}
-    return _undercovers("normal-covariates", summaries, **where)
-
-
-def _draw(measure: str, component: int, summaries: Summaries) -> Any:
-    from studies.figures import draw_means
-
-    one = summaries["one-feature"]
-    return draw_means(one.isel(component=[component], epsilon=[-1]), "n", measure, "algorithm")
+def _draw(ds: xr.Dataset, measure: str) -> Drawing:
+    return draw_means(ds.isel(component=[1], epsilon=[-1]), "n", measure, "algorithm")
 
 
 STUDY = Study(
@@ -277,7 +248,7 @@ STUDY = Study(
             "Fraction of intervals that contain the true slope, for records of each method's own model at the largest "
             "ε of the pure track, with bars of two Monte Carlo standard errors. The nominal coverage is 0.95.",
             ("one-feature",),
-            partial(_draw, "covered", 1),
+            of("one-feature", _draw, "covered"),
         ),
         Figure(
             "interval-score",
@@ -285,7 +256,7 @@ STUDY = Study(
             "Mean interval score of the slope, for records of each method's own model at the largest ε of the pure "
             "track, with bars of two Monte Carlo standard errors; smaller is better.",
             ("one-feature",),
-            partial(_draw, "score", 1),
+            of("one-feature", _draw, "score"),
         ),
     ),
     quick=Scale(

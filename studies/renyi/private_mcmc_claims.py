@@ -126,7 +126,7 @@ def no_intervals(summaries: Stored) -> Finding:
 
 @claim("coverage-where-planned", kind="addition", min_trials=20)
 def coverage_where_planned(summaries: Stored) -> Finding:
-    """Where the planner allows intervals, central 95 % intervals of the published iterates of a Langevin chain
+    """If the planner allows intervals, central 95 % intervals of the published iterates of a Langevin chain
     contain the true weights in at least 90 % of trials.
     """
     ds = summaries.need("simulated", beta=(0.1,), epsilon=(10.0,), mechanism=("langevin",)).sel(mechanism="langevin")

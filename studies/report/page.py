@@ -79,7 +79,7 @@ def state_finding(claim: Claim, finding: Finding) -> str:
     Examples
     --------
     >>> from pipeline import claim, verdict
-    >>> @claim("positive", "All means are positive.", needs={}, kind="addition")
+    >>> @claim("positive", "All means are positive.", kind="addition")
     ... def positive(summaries):
     ...     return verdict(True, "The smallest mean is 0.1.")
     >>> state_finding(positive, positive.judge({}))

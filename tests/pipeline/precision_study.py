@@ -65,31 +65,29 @@ def _deviations(summary: xr.Dataset, method: str, mean: float) -> xr.DataArray:
 @claim(
     "positive",
     "Narrow draws have positive means.",
-    needs={"p": {"algorithm": ("narrow",)}},
     kind="self-check",
     level=two_sided_level(4),
 )
 def positive(summaries) -> Finding:
-    far = _deviations(summaries["p"], "narrow", 0.0)
+    far = _deviations(summaries.need("p", algorithm=("narrow",)), "narrow", 0.0)
     return verdict(True if bool((far > critical(4)).all()) else None, f"Smallest: {float(far.min()):.1f} errors.")
 
 
 @claim(
     "unbiased",
     "Wide draws have mean 0.5.",
-    needs={"p": {"algorithm": ("wide",)}},
     kind="self-check",
     level=two_sided_level(5),
 )
 def unbiased(summaries) -> Finding:
-    far = abs(_deviations(summaries["p"], "wide", 0.5))
+    far = abs(_deviations(summaries.need("p", algorithm=("wide",)), "wide", 0.5))
     holds = bool((far < critical(5)).all())
     return verdict(holds, f"Largest: {float(far.max()):.1f} errors.", is_settled=not holds)
 
 
-@claim("table", "The total is 3.", needs={"table": {}}, kind="self-check", level=0, min_trials=1)
+@claim("table", "The total is 3.", kind="self-check", level=0, min_trials=1)
 def total(summaries) -> Finding:
-    return verdict(bool((summaries["table"]["total"] == 3).all()), "The total is 3.")
+    return verdict(bool((summaries.need("table")["total"] == 3).all()), "The total is 3.")
 
 
 STUDY = Study(

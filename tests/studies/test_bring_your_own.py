@@ -190,8 +190,9 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
     known = ["geometric", "laplace", "laplace-dimension", "local"]
     values = {"n": [10, 20], "mechanism": [*known, "ten-times", "half", "no-pmf"]}
 
-    @claim("mine-is-best", "Mine is best.", needs={"k2": {"mechanism": ("ten-times",)}}, kind="addition", level=0)
+    @claim("mine-is-best", "Mine is best.", kind="addition", level=0)
     def best(summaries):
+        summaries.need("k2", mechanism=("ten-times",))
         return verdict(True, "It is.")
 
     study = replace(published, panels=(panel,), claims=(best,))
