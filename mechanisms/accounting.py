@@ -98,7 +98,7 @@ def accounting_event(source: Source, *, allow_conjectured: bool = False) -> Any:
     library = _import("dp_accounting.dp_event")
     if isinstance(source, NoisyCounts):
         if not isinstance(source.noise, IndependentNoise):
-            return accounting_event(source.spent())
+            return accounting_event(source.profile())
         scale = source.independent.scale
         if not source.independent.is_integer:
             return library.LaplaceDpEvent(scale / source.sensitivity)

@@ -220,7 +220,7 @@ def _describe(source: Source) -> str:
     """Return a guarantee, a profile or a release as text, without counts."""
     if isinstance(source, NoisyCounts):
         if not isinstance(source.noise, IndependentNoise):
-            return f"counts with noise, {source.spent()}"
+            return f"counts with noise, {source.profile()}"
         return f"counts with {source.independent.name} noise of scale {source.independent.scale:g}"
     if isinstance(source, GaussianCounts):
         return f"counts with normal noise of standard deviation {source.noise_std:g}"
@@ -230,7 +230,7 @@ def _describe(source: Source) -> str:
 def _approximate(source: Source) -> tuple[float, float]:
     """Return the ε and the δ of a guarantee, a profile or a release; ε is inf if no (ε, δ) guarantee is known."""
     if isinstance(source, NoisyCounts):
-        source = source.spent()
+        source = source.profile()
     if isinstance(source, Guarantee):
         return source.epsilon, source.delta
     if isinstance(source, PrivacyProfile):

@@ -119,7 +119,7 @@ class LatticeGaussianNoise:
         squares, one = np.square(residuals).sum(axis=-1), np.zeros(1, dtype=np.int64)
         return -squares / (2.0 * self.noise_std**2) - log_coset_sum(residuals.shape[-1], one, self.noise_std)
 
-    def spent(self, sensitivity: int) -> PrivacyProfile:
+    def profile(self, sensitivity: int) -> PrivacyProfile:
         """Return the exact privacy profile of the lattice vector, an upper bound on that of the projected counts.
 
         Losses are unbounded, so δ(ε) > 0 at every ε: it includes the mass that the table omits.

@@ -116,7 +116,7 @@ class KNormNoise:
         """Return −ε·½‖z‖₁ − ln Z."""
         return -self.epsilon * np.maximum(residuals, 0).sum(axis=-1) - log_normaliser(residuals.shape[-1], self.epsilon)
 
-    def spent(self, sensitivity: int) -> Guarantee:
+    def profile(self, sensitivity: int) -> Guarantee:
         """Return a pure guarantee."""
         return Guarantee(self.epsilon * sensitivity / 2)
 

@@ -93,7 +93,7 @@ class VectorNoise(Protocol):
     def log_likelihood(self, residuals: Integers) -> Floats:
         """Return ln Pr[Z = z] for integer vectors z of shape (..., k) with sum 0."""
 
-    def spent(self, sensitivity: int) -> Guarantee | PrivacyProfile:
+    def profile(self, sensitivity: int) -> Guarantee | PrivacyProfile:
         """Return the guarantee or the profile of noisy counts that change by `sensitivity` in ℓ₁."""
 
 
@@ -132,7 +132,7 @@ class IndependentNoise:
         """Return ln Pr[Z = z]."""
         return self.noise.log_prob(residuals)
 
-    def spent(self, sensitivity: int) -> Guarantee:
+    def profile(self, sensitivity: int) -> Guarantee:
         """Return a pure guarantee."""
         return Guarantee(sensitivity / self.noise.scale)
 
@@ -196,9 +196,9 @@ class NoisyCounts(CountRelease):
         """ℓ₁ sensitivity of the counts to which noise is added, if one record is replaced."""
         return histogram_sensitivity(self.k) if self.in_order else 2
 
-    def spent(self) -> Guarantee | PrivacyProfile:
+    def profile(self) -> Guarantee | PrivacyProfile:
         """Return the guarantee of one release under replacement of one record, or its exact profile."""
-        return self.noise.spent(self.sensitivity)
+        return self.noise.profile(self.sensitivity)
 
     def release(self, rng: np.random.Generator, size: int) -> NoisyVectors:
         """Return `size` independent noisy vectors."""

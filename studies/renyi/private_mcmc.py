@@ -168,6 +168,6 @@ STUDY = Study(
     quick=Scale(
         {"abalone": 10, "simulated": 20, "step-size": 5},
         ("abalone", "simulated", "step-size"),
-        {"abalone": {"epsilon": (0.1, 1.0, 3.0)}, "simulated": {"epsilon": (1.0, 10.0)}},
+        {"epsilon": {"abalone": (0.1, 1.0, 3.0), "simulated": (1.0, 10.0)}},
     ),
 )

@@ -203,7 +203,7 @@ def test_profile_of_an_underflowing_table_is_not_below_the_pure_loss(smallest):
 def test_profiles_of_lattice_noise_have_no_pure_guarantee():
     """The losses of discrete Gaussian noise are unbounded at every noise scale, and δ(ε) > 0 at every ε."""
     for noise_std in (0.01, 0.3, 2.0, 40.0):
-        profile = discrete_gaussian_counts([1, 1, 1], [5, 3, 0], noise_std).spent()
+        profile = discrete_gaussian_counts([1, 1, 1], [5, 3, 0], noise_std).profile()
         assert profile.epsilon(0.0) == math.inf
         assert 0.0 < profile.delta(49.0) <= 1.0
         with pytest.raises(ValueError, match="epsilon must be finite at delta = 0, got inf"):

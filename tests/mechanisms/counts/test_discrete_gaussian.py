@@ -66,7 +66,7 @@ def test_profile_equals_enumeration(k, noise_std):
     place = {tuple(v): i for i, v in enumerate(vectors.tolist())}
     move = np.eye(k, dtype=int)[1] - np.eye(k, dtype=int)[0]
     shifted = np.array([logs[place[v]] if (v := tuple(row)) in place else -np.inf for row in (vectors - move).tolist()])
-    profile = discrete_gaussian_counts(np.ones(k), COUNTS[k], noise_std).spent()
+    profile = discrete_gaussian_counts(np.ones(k), COUNTS[k], noise_std).profile()
     for epsilon in (0.0, 0.3 / noise_std, 2.0 / noise_std, 4.0 / noise_std):
         exact = np.maximum(np.exp(logs) - np.exp(epsilon + shifted), 0.0).sum()
         assert exact - 1e-13 <= profile.delta(epsilon) <= exact + 1e-6 * max(exact, 1e-3)
@@ -76,7 +76,7 @@ def test_two_categories_equal_the_discrete_gaussian_of_dp_accounting():
     """At k = 2 the noise is (x, −x), and x has the privacy loss of a discrete Gaussian with parameter σ/√2."""
     mechanism = discrete_gaussian_counts([1, 1], [4, 1], 3.0)
     library = from_discrete_gaussian_mechanism(3.0 / math.sqrt(2), sensitivity=1)
-    ours = privacy_loss_distribution(mechanism.spent())
+    ours = privacy_loss_distribution(mechanism.profile())
     for times in (1, 4):
         one, other = (each.self_compose(times) for each in (ours, library))
         for epsilon in (0.1, 0.5, 1.0, 2.0):
@@ -91,7 +91,7 @@ def test_calibrated_delta_is_attained_and_exceeded_with_less_noise(k, epsilon, d
     noise_std = calibrate_noise_std(epsilon, delta, k)
     counts = [1] * k
     for factor, holds in ((1.0, True), (0.97, False)):
-        profile = discrete_gaussian_counts(np.ones(k), counts, factor * noise_std).spent()
+        profile = discrete_gaussian_counts(np.ones(k), counts, factor * noise_std).profile()
         assert (profile.delta(epsilon) <= delta * (1 + 1e-3)) is holds  # the interpolation error is below 0.1 %
     assert concentrated_epsilon(noise_std**-2, delta) >= epsilon * (1 - 1e-9)
 
