@@ -45,7 +45,8 @@ from pipeline import (
 )
 from pipeline.declare.claims import two_sided_level
 from studies.claims import Stored, decide, place, smallest
-from studies.figures import Drawing, draw_means, of
+from studies.figures import Axis, Drawing, Plot, constants_of, looks_of, of, rows_of, with_labels
+from studies.styles import GRAM_STYLES
 
 Array = np.ndarray
 _DELTA, _NOMINAL, _LEVEL = 1e-6, 0.95, 1e-3
@@ -227,8 +228,19 @@ def clamping_belongs_in_the_model(summaries: Stored) -> Finding:
     return _undercovers(summaries, "normal-covariates", 100_000, "variance")
 
 
-def _draw(ds: xr.Dataset, measure: str) -> Drawing:
-    return draw_means(ds.isel(component=[1], epsilon=[-1]), "n", measure, "algorithm")
+def _draw(ds: xr.Dataset, measure: str, label: str, log: bool) -> Drawing:
+    ds = ds.isel(component=1, epsilon=-1, records=0, track=0)
+    return [
+        Plot(
+            rows_of(with_labels(ds, "algorithm"), "n", "algorithm", y=f"{measure}_mean"),
+            Axis("number of records", log=True),
+            Axis(label, log=log),
+            looks_of(GRAM_STYLES, "algorithm", [ds]),
+            ("line", "errors", "points"),
+            height=300,
+            note=constants_of(ds),
+        )
+    ]
 
 
 STUDY = Study(
@@ -248,7 +260,7 @@ STUDY = Study(
             "Fraction of intervals that contain the true slope, for records of each method's own model at the largest "
             "ε of the pure track, with bars of two Monte Carlo standard errors. The nominal coverage is 0.95.",
             ("one-feature",),
-            of("one-feature", _draw, "covered"),
+            of("one-feature", _draw, "covered", "coverage of the slope", False),
         ),
         Figure(
             "interval-score",
@@ -256,7 +268,7 @@ STUDY = Study(
             "Mean interval score of the slope, for records of each method's own model at the largest ε of the pure "
             "track, with bars of two Monte Carlo standard errors; smaller is better.",
             ("one-feature",),
-            of("one-feature", _draw, "score"),
+            of("one-feature", _draw, "score", "interval score of the slope", True),
         ),
     ),
     quick=Scale(

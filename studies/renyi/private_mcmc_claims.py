@@ -5,6 +5,7 @@ errors of the margin they are undecided. Standard errors are those of draws on a
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from pipeline import Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import Stored, Summaries, decide, largest, listed, place, smallest
 from studies.figures import Axis, Drawing, Plot, looks_of, of, rows_of, stack, with_labels
-from studies.styles import GLM_STYLES, look_up
+from studies.styles import GLM_STYLES, SERIES, look_up
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 DATA_SETS = ("abalone", "adult", "mnist")
@@ -192,6 +193,12 @@ CLAIMS = claims_in(globals())
 
 # Figures
 
+_STYLES = {
+    **GLM_STYLES,
+    "glm-gdp-4": replace(SERIES[4], dash=(), origin="ours"),
+    "glm-gdp-16": replace(SERIES[2], dash=(), origin="ours"),
+}
+
 
 def _draw(measure: str, ylabel: str, log: bool = False) -> Callable[[Summaries], Drawing]:
     def draw(summaries: Summaries) -> Drawing:
@@ -210,7 +217,7 @@ def _draw(measure: str, ylabel: str, log: bool = False) -> Callable[[Summaries],
                 stack(rows),
                 Axis("ε (nat)", log=True),
                 Axis(ylabel, log=log),
-                looks_of(GLM_STYLES, "mechanism", parts.values()),
+                looks_of(_STYLES, "mechanism", parts.values()),
                 ("line", "errors", "points"),
                 columns=len(parts),
                 height=200,
