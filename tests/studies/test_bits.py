@@ -12,7 +12,7 @@ from mechanisms.inference.mmd import mmd2
 from studies import STUDIES
 
 KERNELS = ("Nehalem", "Haswell")
-ON_LAPACK = ("partition-probability", "partition-quantile", "renyi-logistic")
+ON_LAPACK = ("partition-probability", "partition-quantile", "private-mcmc", "regression-inference", "renyi-logistic")
 """Studies that factorise matrices, whose bits may depend on the kernels."""
 COSTLY = ("hellinger-limits", "privacy-audit", "renyi-audit", *ON_LAPACK)
 QUICK = tuple(name for name in STUDIES if name not in COSTLY)
