@@ -314,18 +314,17 @@ def _mode_tilts(problem: Problem, first: Integers, last: Integers) -> Floats | N
     plan, factors, shape = problem.plan, problem.factors, problem.shape
     m, leaf = shape.parents.size, {int(node): j for j, node in enumerate(shape.leaves)}
     f: list[Floats] = [np.empty(0)] * plan.left.size
-    h, g = list(f), list(f)
+    h, g, begin = list(f), list(f), first.copy()  # h begins at `begin`, before the limits of the node
     for batch in plan.batches:
         for i in batch:
             a, b, counts = plan.left[i], plan.right[i], np.arange(first[i], last[i] + 1)
             if a < 0:
                 h[i] = problem.weights.log(np.full(counts.size, leaf[int(i)]), counts)
             else:
-                start = first[a] + (first[b] if b >= 0 else 0)
-                value = f[a] if b < 0 else kernels.log_convolve(f[a], f[b])
-                h[i] = value[first[i] - start : last[i] + 1 - start]
+                begin[i] = first[a] + (first[b] if b >= 0 else 0)
+                h[i] = f[a] if b < 0 else kernels.log_convolve(f[a], f[b])
             g[i] = factors.log(np.full(counts.size, i), counts) if i < m else np.zeros(counts.size)
-            f[i] = h[i] + g[i]
+            f[i] = h[i][first[i] - begin[i] : last[i] + 1 - begin[i]] + g[i]
             if not f[i].max() > -np.inf:
                 return None
     mode = np.array([first[i] + np.argmax(f[i]) for i in range(plan.left.size)])
@@ -340,7 +339,7 @@ def _mode_tilts(problem: Problem, first: Integers, last: Integers) -> Floats | N
                 mode[b] = t - mode[a]
             if i < m:
                 outer = 0.0 if plan.owner[i] < 0 else -tilt[plan.owner[i]]
-                (h_low, h_high), (g_low, g_high) = _slopes(h[i], t - first[i]), _slopes(g[i], t - first[i])
+                (h_low, h_high), (g_low, g_high) = _slopes(h[i], t - begin[i]), _slopes(g[i], t - first[i])
                 low, high = max(h_low, outer - g_high), min(h_high, outer - g_low)
                 is_finite = np.isfinite(low) and np.isfinite(high)
                 tilt[i] = -(0.5 * (low + high) if is_finite else np.clip(outer, low, high))
