@@ -12,6 +12,7 @@ __all__ = [
     "depths",
     "draw_splits",
     "leaf_log_weights",
+    "log_convolve",
     "moments",
     "node_heights",
     "normalise",
@@ -137,6 +138,23 @@ def correlate_pairs(f, start, offset, size, child, sibling, u, u_start, u_offset
                 first, last = max(0, top - size[b] + 1), min(size[a], top + 1)
                 for s in range(first, last):
                     out[base + s] += x * f[source + top - s]
+
+
+@kernel
+def log_convolve(f, g):
+    """Return ln Σ_s exp(f(s) + g(t − s)) of each t, at which no sum underflows."""
+    out = np.empty(f.size + g.size - 1)
+    for t in range(out.size):
+        first, last = max(0, t - g.size + 1), min(f.size, t + 1)
+        top = -np.inf
+        for s in range(first, last):
+            top = max(top, f[s] + g[t - s])
+        total = 0.0
+        if top > -np.inf:
+            for s in range(first, last):
+                total += np.exp(f[s] + g[t - s] - top)
+        out[t] = top + np.log(total) if total > 0.0 else -np.inf
+    return out
 
 
 @kernel

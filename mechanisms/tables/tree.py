@@ -35,6 +35,7 @@ _OMITTED = 5e-13, 1e-16  # bound of the omitted mass, and more per node, beyond 
 _ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
 _LARGEST = 1e-6  # bound of the error beyond which there is no result
 _ATTEMPTS = 6
+_PRODUCTS = 1 << 26  # largest number of products of convolutions over all counts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -265,12 +266,91 @@ def solve(problem: Problem) -> Messages:
             guess = mean[shape.leaves]
         else:
             tilt = 0.5 * (tilt + centred)
+    small = _OMITTED[0] + _OMITTED[1] * shape.parents.size
+    if best is None or best.omitted > small or best.rounding > _ROUNDING:
+        ends = _all_counts(problem)
+        modal = None if ends is None else _mode_tilts(problem, *ends)
+        if ends is not None and modal is not None:
+            whole = ends[0][shape.leaves].astype(np.float64), ends[1][shape.leaves].astype(np.float64)
+            found = pass_messages(shape, problem.plan, factors, weights, problem.cap, modal, whole, True)
+            if found is not None and (best is None or found.error < best.error):
+                best = found
     if best is None or best.error > _LARGEST:
         raise ValueError(
             "the measurements must be possible together, got a table whose levels contradict each other beyond "
             "double precision; check the values and scales of the noise"
         )
     return best
+
+
+def _all_counts(problem: Problem) -> tuple[Integers, Integers] | None:
+    """Return the first and last possible count of each node of the plan; None if their convolutions are too long."""
+    plan, factors, shape = problem.plan, problem.factors, problem.shape
+    m = shape.parents.size
+    first, last = np.zeros(plan.left.size), np.zeros(plan.left.size)
+    first[:m], last[:m] = factors.least, np.minimum(np.floor(problem.cap), factors.most)
+    products = 0.0
+    for nodes in plan.batches[1:]:
+        left, right = plan.left[nodes], plan.right[nodes]
+        both = right >= 0
+        low, high = (end[left] + np.where(both, end[right], 0.0) for end in (first, last))
+        products += float(
+            ((last[left] - first[left] + 1.0) * np.where(both, last[right] - first[right] + 1.0, 1)).sum()
+        )
+        real = nodes < m
+        first[nodes] = np.where(real, np.maximum(low, first[nodes]), low)
+        last[nodes] = np.where(real, np.minimum(high, factors.most[np.where(real, nodes, 0)]), high)
+    if not products <= _PRODUCTS or (last[:m] - first[:m]).max() > _PRODUCTS:
+        return None
+    return first.astype(np.int64), last.astype(np.int64)
+
+
+def _mode_tilts(problem: Problem, first: Integers, last: Integers) -> Floats | None:
+    """Return the tilts at about the most probable table, by messages of the logarithms of all weights.
+
+    Log weights f of a node are those h of its children's total and its likelihood g: f = h + g. With slopes (ln) as
+    intervals from one side of the mode to the other, −λ of the children is in h' and in −λ_parent − g'.
+    """
+    plan, factors, shape = problem.plan, problem.factors, problem.shape
+    m, leaf = shape.parents.size, {int(node): j for j, node in enumerate(shape.leaves)}
+    f: list[Floats] = [np.empty(0)] * plan.left.size
+    h, g, begin = list(f), list(f), first.copy()  # h begins at `begin`, before the limits of the node
+    for batch in plan.batches:
+        for i in batch:
+            a, b, counts = plan.left[i], plan.right[i], np.arange(first[i], last[i] + 1)
+            if a < 0:
+                h[i] = problem.weights.log(np.full(counts.size, leaf[int(i)]), counts)
+            else:
+                begin[i] = first[a] + (first[b] if b >= 0 else 0)
+                h[i] = f[a] if b < 0 else kernels.log_convolve(f[a], f[b])
+            g[i] = factors.log(np.full(counts.size, i), counts) if i < m else np.zeros(counts.size)
+            f[i] = h[i][first[i] - begin[i] : last[i] + 1 - begin[i]] + g[i]
+            if not f[i].max() > -np.inf:
+                return None
+    mode = np.array([first[i] + np.argmax(f[i]) for i in range(plan.left.size)])
+    tilt = np.zeros(m)
+    for batch in plan.batches[:0:-1]:
+        for i in batch:
+            a, b, t = plan.left[i], plan.right[i], mode[i]
+            mode[a] = t
+            if b >= 0:
+                s = np.arange(max(first[a], t - last[b]), min(last[a], t - first[b]) + 1)
+                mode[a] = s[np.argmax(f[a][s - first[a]] + f[b][t - s - first[b]])]
+                mode[b] = t - mode[a]
+            if i < m:
+                outer = 0.0 if plan.owner[i] < 0 else -tilt[plan.owner[i]]
+                (h_low, h_high), (g_low, g_high) = _slopes(h[i], t - begin[i]), _slopes(g[i], t - first[i])
+                low, high = max(h_low, outer - g_high), min(h_high, outer - g_low)
+                is_finite = np.isfinite(low) and np.isfinite(high)
+                tilt[i] = -(0.5 * (low + high) if is_finite else np.clip(outer, low, high))
+    return tilt
+
+
+def _slopes(values: Floats, at: int) -> tuple[float, float]:
+    """Return the differences after and before one of the values; infinite at the ends."""
+    after = values[at + 1] - values[at] if at + 1 < values.size else -np.inf
+    before = values[at] - values[at - 1] if at > 0 else np.inf
+    return float(after), float(before)
 
 
 def _recentre(shape: Shape, factors: Factors, tilt: Floats, target: Floats, mean: Floats, variance: Floats) -> Floats:

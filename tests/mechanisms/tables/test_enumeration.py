@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from scipy import special, stats
 
 from mechanisms.noise import EXACT, Noise
@@ -200,7 +200,43 @@ def compare(values, noise, parents, priors, seen, n, most):
     return posterior, all_tables, weights
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+# chains of nodes with one child, with likelihoods several hundred nats apart
+CONTRADICTORY = [
+    (
+        [NAN, 0.0, 0.0, 8.0, 3.0, 12.0, NAN, NAN],
+        [
+            Noise("geometric", 0.4), Noise("gaussian", 1.3), Noise("geometric", 6.0), Noise("discrete-gaussian", 0.4),
+            Noise("gaussian", 6.0), Noise("laplace", 6.0), Noise("geometric", 0.4), Noise("geometric", 0.4),
+        ],
+        [3, -1, 5, 1, 0, 6, 7, 1],
+        [uniform(11), uniform(12)],
+        ["value", Rounded(4), "value", Rounded(4), "value", "value", "value", "value"],
+        None,
+        12,
+    ),
+    (
+        [NAN, NAN, 0.0, 8.0, -2.0, NAN, NAN, 0.37],
+        [
+            Noise("geometric", 0.4), Noise("geometric", 1.3), Noise("laplace", 6.0), Noise("discrete-gaussian", 0.4),
+            Noise("laplace", 6.0), Noise("geometric", 0.4), Noise("geometric", 1.3), Noise("laplace", 6.0),
+        ],
+        [3, -1, 5, 1, 0, 7, 1, 6],
+        [uniform(1), uniform(12)],
+        ["value", Suppressed(2.5), "value", Rounded(4), "value", "value", "value", "value"],
+        None,
+        12,
+    ),
+]  # fmt: skip
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@example(CONTRADICTORY[0])
+@example(CONTRADICTORY[1])
 @given(tables())
 def test_marginals_equal_enumeration(case):
     try:
