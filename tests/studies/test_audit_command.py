@@ -122,7 +122,7 @@ def test_all_leaves_out_mechanisms_that_do_not_apply(audit, monkeypatch):
 
 BAD = {
     ("smoth", *AT): "did you mean smooth",
-    ("mine.py", *AT): "file.py:object",
+    ("mine.py", *AT): "an object of mine.py must be named, got none",
     ("mine.py:WRNG", *AT): "did you mean WRONG",
     ("mine.py:FILE", *AT): "unknown object of mine.py 'FILE'",
     ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got function",

@@ -27,7 +27,7 @@ from studies.report.results import list_comparisons, load_results
 
 FEW = {
     "gibbs-traces": Scale(values={"iteration": (0, 1, 2)}),
-    "renyi-curves": Scale(values={"coefficient": (0.5,), "order": (1.5, 2.0)}),
+    "renyi-curves": Scale(None, ("diffused", "concentrated"), {"coefficient": (0.5,), "order": (1.5, 2.0)}),
     "renyi-utility": Scale(3, ("loglik",), {"epsilon": (0.1,), "order": (2.0,)}),
 }
 TOY = """

@@ -383,7 +383,7 @@ PRIVATE_MCMC = Case(
             "energy covered width status": "beta epsilon mechanism trial",
             "planned": "beta epsilon mechanism",
         },
-        "step-size": {"shift inflation effective": "model step trial coordinate", "predicted_draws": "model step"},
+        "step-size": {"offset inflation effective": "model step trial coordinate", "predicted_draws": "model step"},
     },
     methods=dict.fromkeys(("abalone", "simulated"), " ".join(_LOSSES)),
     prepare=_published,
