@@ -1,14 +1,12 @@
 """Tests of the study `calibration`."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import xarray as xr
 from scipy import stats
 
 import pipeline
-from mechanisms.inference.methods import INFERENCE_METHODS
+from mechanisms.inference import methods
 from studies.inference.calibration import STUDY
 
 N_TRIALS = 40
@@ -90,14 +88,14 @@ def test_statistics_of_the_quantiles(stores, summaries):
 
 @pytest.mark.slow
 def test_failure_of_one_trial_does_not_affect_others(tmp_path, monkeypatch):
-    entry = INFERENCE_METHODS["gibbs"]
+    draw = methods.sample_gibbs
 
-    def fail_sometimes(rng, model, prior, y, **run):
-        if y[0] > model.n / 2:
-            raise ValueError(f"no draw at {y}")
-        return entry.fit(rng, model, prior, y, **run)
+    def fail_sometimes(rng, family, prior, n, noisy, *rest, **more):
+        if noisy[0] > n / 2:
+            raise ValueError(f"no draw at {noisy}")
+        return draw(rng, family, prior, n, noisy, *rest, **more)
 
-    monkeypatch.setitem(INFERENCE_METHODS, "gibbs", replace(entry, fit=fail_sometimes))
+    monkeypatch.setattr(methods, "sample_gibbs", fail_sometimes)
     values = {"n": [1_000], "epsilon": [0.1], "algorithm": ["gibbs", "exact"]}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["binomial"], trials=20, values=values)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="binomial").load().isel(n=0, epsilon=0)
