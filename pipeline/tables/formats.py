@@ -328,7 +328,7 @@ def _open_csv(path: str) -> CsvSource:
 
 def _code(values: pd.Series, levels: Sequence[str]) -> np.ndarray:
     """Return the index of the level of each text, the number of levels for others, and NaN for missing texts."""
-    codes = pd.Categorical(values.str.strip(), categories=list(levels)).codes.astype(np.float64)
+    codes = pd.Index(levels).get_indexer(values.str.strip()).astype(np.float64)
     return np.where(values.isna(), np.nan, np.where(codes < 0, len(levels), codes))
 
 

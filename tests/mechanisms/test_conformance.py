@@ -340,7 +340,7 @@ DISTRIBUTIONS = {
 }
 
 
-RELEASED = {"PublishedCounts", "PublishedSums", "ReleasedQuantiles"}
+RELEASED = {"GramRelease", "PublishedCounts", "PublishedSums", "ReleasedQuantiles"}
 """Classes whose arrays are public, so that the representation may show them."""
 
 

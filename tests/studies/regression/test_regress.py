@@ -50,8 +50,8 @@ def test_all_formats_give_the_same_release(regress):
 def test_levels_are_indicators_and_undeclared_ones_are_other(regress, tmp_path):
     found = {}
     for table in ("t.csv", "t.parquet"):
-        code, _out, _ = regress(*LEVELS, "--output", tmp_path / "o.json", table=table)
-        assert code == 0
+        code, _out, err = regress(*LEVELS, "--output", tmp_path / "o.json", table=table)
+        assert code == 0, err
         found[table] = json.loads((tmp_path / "o.json").read_text())
     assert found["t.csv"] == found["t.parquet"]
     values = found["t.csv"]["coefficients"]
