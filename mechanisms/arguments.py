@@ -25,13 +25,7 @@ def is_real(value: Any) -> bool:
 
 
 def describe(value: Any) -> str:
-    """Return one value as it appears in a message; of a container, which may be private, only the type and shape.
-
-    Examples
-    --------
-    >>> describe(2.5), describe("2"), describe(np.arange(40.0)), describe([3])
-    ('2.5', "'2'", 'an array of shape (40,)', 'a list')
-    """
+    """Return one value as it appears in a message; of a container, which may be private, only the type and shape."""
     if is_real(value):
         return f"{value}"
     if isinstance(value, np.ndarray):
@@ -42,25 +36,14 @@ def describe(value: Any) -> str:
 
 
 def validate_integer(name: str, value: Any, least: int = 1, advice: str = "pass an integer") -> int:
-    """Return `value` as an int after checking that it is an integer ≥ `least`; 3.0 is accepted.
-
-    The number is public: the message contains it, and ends with `advice`, which states what to do.
-    """
+    """Return the public `value` as an int if it is an integer ≥ `least`, such as 3.0; a message ends with `advice`."""
     if not (is_real(value) and (isinstance(value, int) or math.isfinite(value)) and value == int(value) >= least):
         raise ValueError(f"{name} must be an integer >= {least}, got {describe(value)}; {advice}")
     return int(value)
 
 
 def validate_positive(name: str, value: Any, advice: str) -> float:
-    """Return `value` as a float after checking that it is a finite number > 0.
-
-    The number is public: the message contains it, and ends with `advice`, which states what to do.
-
-    Examples
-    --------
-    >>> validate_positive("noise_scale", 2, "pass sensitivity / epsilon")
-    2.0
-    """
+    """Return the public `value` as a float if it is finite and > 0; the message ends with `advice`."""
     number = _as_float(value) if is_real(value) else math.nan
     if not (math.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be a finite number > 0, got {describe(value)}; {advice}")
@@ -76,10 +59,7 @@ def _as_float(value: Any) -> float:
 
 
 def real_array(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Return `values` as an array of float64 after checking that all entries are real numbers.
-
-    Values may be private; messages contain only their type. An array of float64 is returned unchanged.
-    """
+    """Return `values` as float64, if possible without a copy, if all are real numbers; messages contain only types."""
     if np.ma.is_masked(values):
         raise ValueError(f"{name} must be an array of real numbers, got masked entries; remove or replace them")
     try:

@@ -232,19 +232,14 @@ class Audit:
 def exceeds(loss: Any, stated: Any, rounding: float = 0.0) -> Any:
     """Return True where a loss exceeds the stated loss by more than the tolerance for rounding; False for NaN.
 
-    `rounding` is the absolute error of `loss`, in addition to the relative tolerance `ROUNDING`; at most 1 % of
-    `stated` is excused. Arrays broadcast.
+    At most 1 % of `stated` is excused for `rounding`, the absolute error of `loss`, in addition to `ROUNDING`.
     """
     tolerance = np.minimum(rounding, stated * _LARGEST_ERROR) if rounding else 0.0
     return loss > stated * (1.0 + ROUNDING) + tolerance
 
 
 def format_excess(value: float, stated: float, text: str = "") -> str:
-    """Return `text`, by default four decimals, or as many digits of `value` as distinguish it from a smaller value.
-
-    >>> format_excess(1.5, 1.0), format_excess(1.0000023, 1.0)
-    ('1.5000', '1.000002')
-    """
+    """Return `text`, by default four decimals, or as many digits of `value` as show that it exceeds `stated`."""
     longer = (f"{value:.{digits}{kind}}" for digits in range(5, 18) for kind in "fg")
     for shown in (text or f"{value:.4f}", *longer):
         if float(shown) > stated and float(shown) != float(f"{stated:g}"):

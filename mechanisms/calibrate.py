@@ -15,14 +15,9 @@ _MARGIN = 1e-12  # so that an audit with different rounding stays below epsilon
 def bisect(
     is_below: Callable[[float], bool], low: float, high: float, relative: float = 0.0, absolute: float = 0.0
 ) -> tuple[float, float]:
-    """Return the ends of an interval in which `is_below` changes from True to False, as narrow as possible.
+    """Return the narrowest interval in which `is_below` changes from True to False.
 
     The search ends at adjacent doubles, or at a width of `relative` times the upper end, or of `absolute`.
-
-    Examples
-    --------
-    >>> bisect(lambda x: x <= 1.0, 0.0, 3.0)
-    (1.0, 1.0000000000000002)
     """
     for _ in range(_STEPS):
         middle = 0.5 * (low + high)
@@ -33,10 +28,7 @@ def bisect(
 
 
 def first_private(is_private: Callable[[float], bool], descending: Iterable[float]) -> tuple[float, float]:
-    """Return the first private value of a descending grid and the value before it; both are the first if it is private.
-
-    Raises AssertionError if no value is private.
-    """
+    """Return the first private value of a descending grid and the value before it, or the first value twice."""
     high = None
     for low in descending:
         if is_private(low):
@@ -46,10 +38,7 @@ def first_private(is_private: Callable[[float], bool], descending: Iterable[floa
 
 
 def largest_below(is_private: Callable[[float], bool], top: float, tolerance: float) -> float:
-    """Return the largest argument in (0, top] at which `is_private` returns True, up to a relative tolerance.
-
-    The search goes down from `top` in steps of top/32, followed by a bisection. Arguments near 0 must be private.
-    """
+    """Return the largest private argument in (0, top], found in steps of top/32 and by bisection to `tolerance`."""
     grid = (top * step / 32 for step in range(32, -1, -1))
     low, high = first_private(lambda value: value == 0.0 or is_private(value), grid)
     return bisect(is_private, low, high, relative=tolerance)[0] * (1.0 - _MARGIN)

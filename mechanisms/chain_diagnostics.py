@@ -29,10 +29,9 @@ _BLOCK = 1 << 17  # number of draws that are transformed at once
 
 
 def diagnose_chains(draws: ArrayLike) -> tuple[Floats, Floats]:
-    """Return split R-hat and the effective sample size of the mean, for each set of chains.
+    """Return split R-hat and the effective sample size of the mean for draws of shape (..., n_chains, n_draws ≥ 8).
 
-    `draws` has shape (..., n_chains, n_draws), with at least 8 draws per chain. If all draws of a set are equal, R-hat
-    is NaN and the effective sample size is the number of draws; if a draw is not finite, they are NaN and 0.
+    If all draws of a set are equal, they are NaN and the number of draws; if a draw is not finite, they are NaN and 0.
     """
     chains = np.asarray(draws, dtype=np.float64)
     if chains.ndim < 2 or chains.shape[-1] < 8:

@@ -196,13 +196,7 @@ def tabulate_candidates(n: int, k: int) -> NDArray[np.int64]:
 
 
 def rank_candidates(counts: ArrayLike, n: int, k: int) -> NDArray[np.int64]:
-    """Return the row indices of count vectors in the result of `enumerate_candidates`.
-
-    Examples
-    --------
-    >>> rank_candidates([[0, 1, 1], [2, 0, 0]], 2, 3)
-    array([1, 5])
-    """
+    """Return the row indices of count vectors in the result of `enumerate_candidates`."""
     values = np.asarray(counts)
     if (
         values.shape[-1:] != (k,)

@@ -46,13 +46,7 @@ _SERIES, _TERMS = 0.5, 17  # range and number of terms of a series; 0.5¹⁶·2/
 
 
 def log_ratios(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the privacy losses ln p − ln q, with 0 for outputs that are impossible under P and Q.
-
-    Examples
-    --------
-    >>> log_ratios(np.array([0.0, -np.inf]), np.array([-1.0, -np.inf]))
-    array([1., 0.])
-    """
+    """Return the privacy losses ln p − ln q, with 0 for outputs that are impossible under P and Q."""
     with np.errstate(invalid="ignore"):
         losses = log_p - log_q
     losses[np.isneginf(log_p) & np.isneginf(log_q)] = 0.0
@@ -60,13 +54,7 @@ def log_ratios(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArra
 
 
 def rounding_errors(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the errors of the `log_ratios` due to the rounding of log probabilities; 0 for infinite logarithms.
-
-    Examples
-    --------
-    >>> rounding_errors(np.array([0.0, -np.inf]), np.array([-2.0, -1.0])) * 2.0**52
-    array([8., 0.])
-    """
+    """Return the errors of the `log_ratios` due to the rounding of log probabilities; 0 for infinite logarithms."""
     sizes = np.maximum(1.0, np.maximum(-log_p, -log_q))
     return np.where(np.isfinite(sizes), _ERROR * sizes, 0.0)
 
@@ -92,35 +80,20 @@ def _rounding(log_p, log_q):
 
 
 def hockey_stick(log_p: NDArray[np.float64], losses: NDArray[np.float64], epsilon: float) -> float:
-    """Return the hockey-stick divergence δ(ε) of a distribution P from Q.
-
-    `losses` are the `log_ratios` of P and Q.
-
-    Examples
-    --------
-    >>> log_p, log_q = np.log([0.75, 0.25]), np.log([0.25, 0.75])
-    >>> round(hockey_stick(log_p, log_ratios(log_p, log_q), 0.0), 12)
-    0.5
-    """
+    """Return the hockey-stick divergence δ(ε) of P from Q, given their `log_ratios`."""
     above = losses > epsilon
     return float(np.sum(np.exp(log_p[above]) * -np.expm1(epsilon - losses[above])))
 
 
 def hockey_stick_bound(up: float, down: float, epsilon: float) -> float:
-    """Return an upper bound on the hockey-stick divergence: its value if `up` and −`down` are the only losses.
-
-    `up` and `down` are the largest losses of P against Q and of Q against P, in nats.
-    """
+    """Return a bound on δ(ε): its value if `up` and −`down`, the extreme losses of P against Q, are the only losses."""
     if up <= epsilon:
         return 0.0
     return _mass_above(up, down) * -math.expm1(epsilon - up)
 
 
 def renyi_divergence(log_p: NDArray[np.float64], log_q: NDArray[np.float64], order: float) -> float:
-    """Return the Rényi divergence D_λ(P‖Q) of order λ.
-
-    It is in nats, and inf if an output is possible under P only; λ = 1 is the Kullback–Leibler divergence.
-    """
+    """Return D_λ(P‖Q) in nats; inf if an output is possible under P only, the Kullback–Leibler divergence at λ = 1."""
     mu = order - 1
     growth, excess = _sum_excess(log_p, log_q, mu)
     if growth <= _LARGEST_EXPONENT:
@@ -136,14 +109,8 @@ def renyi_divergence(log_p: NDArray[np.float64], log_q: NDArray[np.float64], ord
 def renyi_error(log_p: NDArray[np.float64], log_q: NDArray[np.float64], order: float) -> float:
     """Return the error of a finite `renyi_divergence` that is due to the rounding of the log probabilities.
 
-    With the weights w = p^λ·q^(1−λ)/Σ p^λ·q^(1−λ), errors η(r) of the losses ≤ ε change the divergence by about
-    min(λε, 2)·Σ (w + q)·η. An output that is impossible under P and Q up to underflow has no weight.
-
-    Examples
-    --------
-    >>> log_p, log_q = np.array([-0.5, -0.93275, -1e16]), np.array([-0.93275, -0.5, -1e16])
-    >>> renyi_error(log_p, log_q, 2.0) < 1e-14
-    True
+    With the weights w = p^λ·q^(1−λ)/Σ p^λ·q^(1−λ), errors η(r) of the losses ≤ ε change the divergence by about min(λε,
+    2)·Σ (w + q)·η. An output that is impossible under P and Q up to underflow has no weight.
     """
     mass = np.isfinite(log_p) & np.isfinite(log_q)
     p, q = log_p[mass], log_q[mass]
@@ -157,10 +124,7 @@ def renyi_error(log_p: NDArray[np.float64], log_q: NDArray[np.float64], order: f
 
 
 def renyi_bound(up: float, down: float, order: float) -> float:
-    """Return an upper bound on the Rényi divergence: its value if `up` and −`down` are the only losses.
-
-    `up` and `down` are the largest losses of P against Q and of Q against P, in nats.
-    """
+    """Return a bound on D_λ: its value if `up` and −`down`, the extreme losses of P against Q, are the only losses."""
     if math.isinf(up) or math.isinf(down):
         return math.inf
     mu, share, rest = order - 1, _mass_above(up, down), _mass_above(down, up)

@@ -77,14 +77,10 @@ def integer_gaussian(std: float, size: int) -> Integers:
 
 
 def noisy_sums(values: NDArray[np.float64], low: float, high: float, epsilon: float) -> NDArray[np.float64]:
-    """Return sums of bounded values with exact discrete Laplace noise; each sum is ε-DP if one value is replaced.
+    """Return sums of the columns of private values (M, c), clipped to public bounds, with exact noise, each ε-DP.
 
-    Private values have shape (M, c), one sum per column; values outside the public bounds are clipped.
-
-    Notes
-    -----
-    Each value is rounded to `low` plus a multiple of the unit u = (high − low)/2³². The rounding changes a sum by at
-    most M·u/2, or 2⁻³³·M·ε noise scales. In units of u the sensitivity is 2³² and the noise scale 2³²/ε, rounded up.
+    Each value is rounded to `low` plus a multiple of the unit u = (high − low)/2³², which changes a sum by at most
+    M·u/2, or 2⁻³³·M·ε noise scales. In units of u the sensitivity is 2³² and the noise scale 2³²/ε, rounded up.
     """
     unit = (high - low) * 2.0**-_BITS
     whole = np.clip(np.rint((np.clip(values, low, high) - low) / unit), 0, 2**_BITS)
@@ -96,8 +92,8 @@ def noisy_sums(values: NDArray[np.float64], low: float, high: float, epsilon: fl
 def sum_zero(draw: Callable[[float, int], Integers], scale: float, k: int) -> Integers:
     """Draw k independent integers conditioned on a sum of zero, by exact rejection sampling.
 
-    The expected number of rejected vectors is about √(2πk) times the standard deviation of one integer, and does not
-    depend on any data. `draw` is `integer_laplace` or `integer_gaussian`.
+    The expected number of rejected vectors, about √(2πk) times the standard deviation of one integer, depends on no
+    data.
     """
     expected = math.sqrt(2 * math.pi * k) * (2.0 * scale + 1.0)
     if expected * k > _MAX_DRAWS:

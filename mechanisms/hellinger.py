@@ -28,16 +28,14 @@ def log_affinity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 
     Arguments are > 0, values ≤ 0. The relative error is about 1e-14, and below 1e-12 for arguments in [1e-2, 1e7].
 
-    Notes
-    -----
-    The difference of log gammas loses all digits for large, close arguments: at a = 10⁷, b = a + 1 the result is
-    −1e-8 and its terms are 1e8. Instead, with m = (a+b)/2, h = |b−a|/2 and u = h/m, Stirling's series
-    lnΓ(z) = (z−½)ln z − z + ½ln 2π + R(z) gives
+    The difference of log gammas loses all digits for large, close arguments: at a = 10⁷, b = a + 1 the result is −1e-8
+    and its terms are 1e8. Instead, with m = (a+b)/2, h = |b−a|/2 and u = h/m, Stirling's series lnΓ(z) = (z−½)ln z − z
+    + ½ln 2π + R(z) gives
 
         −ℓ = ½{(m−½)·log1p(−u²) + 2h·atanh(u)} + ½[R(m+h) + R(m−h)] − R(m),
 
-    which has no terms of the size of lnΓ; the differences of R are expanded in u² as well. Arguments below 16 are
-    first shifted by the recurrence Γ(z+1) = zΓ(z): ℓ(a, b) = ℓ(a+1, b+1) + ½·log1p(−u²), whose terms have one sign.
+    which has no terms of the size of lnΓ; the differences of R are expanded in u² as well. Arguments below 16 are first
+    shifted by the recurrence Γ(z+1) = zΓ(z): ℓ(a, b) = ℓ(a+1, b+1) + ½·log1p(−u²), whose terms have one sign.
     """
     first, second = np.broadcast_arrays(np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64))
     result = np.empty(first.shape)

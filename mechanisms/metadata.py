@@ -19,14 +19,11 @@ class Style:
 
 @dataclass(frozen=True)
 class Entry:
-    """Entry of a registry.
-
-    The origin is "paper" for a method that a paper proposes, "baseline" for a method that a paper compares its proposal
-    with, "reference" for a non-private posterior, "ours" for a method of this project.
-    """
+    """Entry of a registry."""
 
     name: str  # key in the registry
     note: str = ""  # description in one sentence; if not private, the reason
+    # "paper" proposed by a paper, "baseline" compared with in it, "reference" a non-private posterior, or "ours"
     origin: Origin = field(default="ours", kw_only=True)
     paper: str = field(default="", kw_only=True)  # paper that proposes it or uses it as a baseline, such as "P0"
     variant: str = field(default="", kw_only=True)  # difference from the method as published, in a few words
@@ -44,14 +41,7 @@ N = TypeVar("N")
 
 
 def find_entry(registry: Mapping[str, N], entry: N | str, what: str = "name", advice: str = "choose one of them") -> N:
-    """Return the registry entry with a given name; an argument that is not a string is returned unchanged.
-
-    Examples
-    --------
-    >>> laplace = Entry("laplace")
-    >>> find_entry({"laplace": laplace}, "laplace") is find_entry({"laplace": laplace}, laplace)
-    True
-    """
+    """Return the registry entry with a given name; an argument that is not a string is returned unchanged."""
     if isinstance(entry, type(next(iter(registry.values())))):
         return entry
     if not isinstance(entry, str) or entry not in registry:

@@ -13,9 +13,9 @@ def neighbouring_pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return all pairs of data sets that differ in one replaced record, one pair per equivalence class.
 
-    Two pairs are equivalent if they differ by a permutation of categories with equal labels. `candidates` are from
-    `enumerate_candidates`. Return the D data sets that occur in a pair, in lexicographic order, and indices of pairs
-    into them, shape (P, 2).
+    Pairs are equivalent if they differ by a permutation of categories with equal labels. `candidates` are from
+    `enumerate_candidates`. Return the D data sets of the pairs, in lexicographic order, and pairs of their indices, (P,
+    2).
     """
     k = labels.size
     n = int(candidates[0].sum())
@@ -45,11 +45,9 @@ def neighbouring_pairs(
 def adding_pairs(
     labels: NDArray[np.float64], candidates: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return all pairs of data sets of n and n + 1 records that differ in one added record, one per equivalence class.
+    """Return the pairs of data sets of n and n + 1 records that differ in one added record, as in `neighbouring_pairs`.
 
-    Two pairs are equivalent if they differ by a permutation of categories with equal labels. `candidates` are the
-    counts of n records from `enumerate_candidates`. Return the D data sets that occur in a pair, in lexicographic
-    order, and indices of pairs into them, shape (P, 2), with the data set of n records first.
+    `candidates` are the counts of n records; the data set of n records is the first of a pair.
     """
     k, larger = labels.size, int(candidates[0].sum()) + 1
     classes = np.unique(labels, return_inverse=True)[1]
@@ -61,15 +59,9 @@ def adding_pairs(
 def canonical_pairs(
     first: NDArray[np.int64], second: NDArray[np.int64], classes: NDArray[np.int64], n: int
 ) -> NDArray[np.int64]:
-    """Return a canonical form of pairs (c, c') under permutations of the categories within each class.
+    """Return a canonical form of pairs (c, c') of at most n records under permutations of categories of one class.
 
-    Each category is encoded as one number, and the numbers of each class are sorted. Equivalent pairs have equal forms.
-    Categories of one class 0, 1, ... are exchangeable, and counts are of at most n records.
-
-    Examples
-    --------
-    >>> canonical_pairs(np.array([[2, 1], [1, 2]]), np.array([[3, 0], [0, 3]]), np.array([0, 0]), 3)
-    array([[ 4, 11], [ 4, 11]])
+    Each category is encoded as one number, and the numbers of each class 0, 1, ... are sorted.
     """
     joint = first * (n + 1) + second
     for label in range(int(classes.max()) + 1):

@@ -118,14 +118,7 @@ class OutputDistributions:
 
 
 class CachedDistributions:
-    """Cache of the log probabilities of all outputs, with one entry per recently used data set.
-
-    Parameters
-    ----------
-    distributions : OutputDistributions
-    cache_bytes : int
-        Limit on the size of the cached log probabilities; at least those of two data sets are kept.
-    """
+    """Cache of the log-pmfs at recently used data sets, at least two, of up to `cache_bytes`."""
 
     def __init__(self, distributions: OutputDistributions, cache_bytes: int = CACHE_BYTES) -> None:
         self._distributions = distributions
@@ -155,15 +148,7 @@ def require_comparable(distributions: OutputDistributions) -> None:
 
 
 def sum_exp(logs: NDArray[np.float64], factor: float = 1.0) -> float:
-    """Return Σ exp(factor·logs), computed in blocks that fit in the cache.
-
-    The logs must be small enough that no term overflows.
-
-    Examples
-    --------
-    >>> print(round(sum_exp(np.log([1.0, 2.0, 3.0]), 2.0), 12))
-    14.0
-    """
+    """Return Σ exp(factor·logs), in blocks that fit in the cache, for logs so small that no term overflows."""
     work, total = np.empty(min(_PIECE, logs.size)), 0.0
     for start in range(0, logs.size, _PIECE):
         piece = logs[start : start + _PIECE]

@@ -28,10 +28,7 @@ _MOST_RECORDS = 10**15
 
 
 def validate_epsilon(epsilon: float) -> float:
-    """Return `epsilon` as a float if it is a valid privacy loss in nats.
-
-    It is in [1e-100, 1e100], so that noise scales, squares and products with n or k neither underflow nor overflow.
-    """
+    """Return ε as a float in [1e-100, 1e100], where scales and products with n or k do not underflow or overflow."""
     if type(epsilon) is float and _EPSILONS[0] <= epsilon <= _EPSILONS[1]:  # the common case first
         return epsilon
     value = validate_positive("epsilon", epsilon, "choose a loss in nats, such as 1.0")

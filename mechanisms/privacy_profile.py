@@ -207,10 +207,9 @@ def audited_profile(distributions: OutputDistributions) -> PrivacyProfile:
 
 
 def guarantee_profile(guarantee: Guarantee) -> PrivacyProfile:
-    """Return the profile of the worst mechanism with an (ε, δ) guarantee.
+    """Return the profile of the worst mechanism with an (ε, δ) guarantee (Kairouz, Oh & Viswanath 2015).
 
-    With probability δ this mechanism publishes a record, and otherwise it publishes a randomised response to the record
-    (Kairouz, Oh & Viswanath 2015). The profile has the relation and the status of the guarantee.
+    With probability δ it publishes a record, and otherwise a randomised response to the record.
     """
     loss, delta = guarantee.epsilon, guarantee.delta
     epsilons = np.arange(1 + math.ceil(min(loss, LARGEST_LOSS) / STEP)) * STEP
@@ -228,15 +227,8 @@ def losses_profile(
 ) -> PrivacyProfile:
     """Return the profile of a mechanism whose privacy loss distribution is the same for all pairs of neighbours.
 
-    `losses` ln p(r)/p'(r), shape (s,), where p and p' are the output distributions at two neighbours, have the
-    `probabilities` under p. `omitted` bounds the probability of losses that `losses` omits, or whose probabilities
-    underflow; it is added to δ.
-
-    Examples
-    --------
-    >>> profile = losses_profile([1.0, -1.0], np.array([math.e, 1.0]) / (1.0 + math.e))
-    >>> print(round(profile.delta(0.5), 4))
-    0.2876
+    `losses` ln p(r)/p'(r) have the `probabilities` under p. `omitted`, which is added to δ, bounds the probability of
+    losses that are omitted or underflow.
     """
     values = np.asarray(losses, dtype=np.float64)
     with np.errstate(divide="ignore"):

@@ -28,10 +28,7 @@ class ProfileDpEvent(DpEvent):
 
 
 class ProfileAccountant(PLDAccountant):
-    """A ``PLDAccountant`` that also accepts `ProfileDpEvent` and dp-accounting's ``ZCDpEvent``.
-
-    The values of ρ of zero-concentrated guarantees are added, and the sum is converted to a profile to compute ε or δ.
-    """
+    """A ``PLDAccountant`` for `ProfileDpEvent` and for ``ZCDpEvent``, whose ρ add up and are converted to a profile."""
 
     _pld: PrivacyLossDistribution
 
@@ -73,14 +70,9 @@ class ProfileAccountant(PLDAccountant):
 
 
 def connect_dots(profile: PrivacyProfile) -> PrivacyLossDistribution:
-    """Return the privacy loss distribution that dominates every mechanism with this profile.
+    """Return the loss distribution that dominates all mechanisms with a profile (Doroshenko et al. 2022, algorithm 1).
 
     Losses are multiples of `STEP`; the probability of an infinite loss is δ at the last point of the grid.
-
-    References
-    ----------
-    Doroshenko, Ghazi, Kamath, Kumar & Manurangsi, "Connect the dots: tighter discrete approximations of privacy loss
-    distributions", PoPETs 2022, algorithm 1.
     """
     largest = profile.deltas.size - 1
     return PrivacyLossDistribution(

@@ -46,27 +46,13 @@ _MIN_REPEATS = 5  # smallest number of occurrences of an output that is a bin, a
 
 @dataclass(frozen=True)
 class SampledBound:
-    """Lower bound on the privacy loss of a sampler at one pair of neighbours.
+    """Lower bound on the privacy loss of a sampler at one pair of neighbours."""
 
-    Attributes
-    ----------
-    epsilon : float
-        Lower bound in nats, ≥ 0; 0 if the draws show no loss.
-    delta : float
-        δ of the stated guarantee.
-    confidence : float
-        Lower bound on the probability that `epsilon` does not exceed the true loss.
-    occurrences : tuple of int
-        Number of occurrences of the chosen event at the data set where the event is likely, and at the neighbour.
-    n_samples : int
-        Number of draws per data set in which the event was counted.
-    """
-
-    epsilon: float
-    delta: float
-    confidence: float
-    occurrences: tuple[int, int]
-    n_samples: int
+    epsilon: float  # lower bound in nats; 0 if the draws show no loss
+    delta: float  # of the stated guarantee
+    confidence: float  # lower bound on the probability that `epsilon` does not exceed the true loss
+    occurrences: tuple[int, int]  # of the chosen event, at the data set where it is likely and at the neighbour
+    n_samples: int  # number of draws per data set in which the event was counted
 
 
 def sampled_bound(

@@ -13,13 +13,5 @@ Reals = NDArray[np.floating[Any]]
 
 
 def weighted_sum(values: Reals, weights: Reals) -> NDArray[np.float64]:
-    """Return ``values @ weights`` for weights of shape (n,) or (n, m), and values of shape (..., n).
-
-    Examples
-    --------
-    >>> weighted_sum(np.eye(2), np.array([3.0, 4.0]))
-    array([3., 4.])
-    >>> float(weighted_sum(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
-    11.0
-    """
+    """Return ``values @ weights`` for weights of shape (n,) or (n, m), and values of shape (..., n)."""
     return np.einsum("...i,i->..." if weights.ndim == 1 else "...i,ij->...j", values, weights)

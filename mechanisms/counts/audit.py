@@ -99,13 +99,7 @@ def count_distributions(
 ) -> OutputDistributions:
     """Return the output distributions of a mechanism at all data sets of `n` records; arguments as in `audit_counts`.
 
-    There is one pair of neighbours per equivalence class if the mechanism is symmetric and `is_built_in` returns True
-    for it, and otherwise all pairs. Raises ValueError if the audit is too large.
-
-    Examples
-    --------
-    >>> count_distributions("smooth", [1, 1, 1], 3, epsilon=1.0).datasets
-    array([[0, 0, 3], [0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 1, 1]])
+    There is one pair per equivalence class if the mechanism is symmetric and `is_built_in`, and otherwise all pairs.
     """
     entry = find_entry(MECHANISMS, mechanism, "mechanism", "choose one or pass a Mechanism")
     alpha = validate_prior(prior)
@@ -134,10 +128,7 @@ def count_distributions(
 
 
 def require_auditable(n: int, labels: ArrayLike) -> None:
-    """Raise ValueError if an audit would be too large, before any data set is enumerated.
-
-    Categories with equal labels are exchangeable; for a symmetric mechanism the labels are the prior parameters.
-    """
+    """Raise ValueError if an audit would be too large; categories with equal labels (priors) are exchangeable."""
     n = validate_size(n)
     multiplicities = np.unique(np.asarray(labels), return_counts=True)[1].tolist()
     k, exchanges = sum(multiplicities), math.prod(math.factorial(each) for each in multiplicities)

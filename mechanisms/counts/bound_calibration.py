@@ -97,23 +97,10 @@ def require_bound(n: int, k: int) -> None:
 
 
 def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
-    """Return the scale S for which the exponential mechanism with weights exp(−ε·H/S) is ε-DP.
+    """Return, and cache, the scale S for which the exponential mechanism with weights exp(−ε·H/S) is ε-DP.
 
-    H is the Hellinger distance of posteriors. The rate γ is the one that minimises S at balanced data; S is cached.
-
-    Privacy
-    -------
-    The exponential mechanism with weights exp(−ε·H/S) is ε-DP under replacement of one record, with n public, by the
-    proof in the module docstring. The rate depends on public quantities only.
-
-    Examples
-    --------
-    The inverse temperature at these data is 19.88 with this scale, and at most 12.27 with the methods of the papers
-    (P0, Figure 2c):
-
-    >>> found = bound_scale([1, 1, 1, 1], 600, epsilon=1.0)
-    >>> round(1.0 / found.sensitivity([150, 150, 150, 150]), 2)
-    19.88
+    The rate γ minimises S at balanced data and depends on public quantities only. The guarantee is under replacement of
+    one record, with n public, by the proof in the module docstring.
     """
     alpha, n = validate_prior(prior), validate_size(n)
     require_bound(n, alpha.size)
@@ -132,10 +119,7 @@ def _bound_scale(prior: tuple[float, ...], n: int, epsilon: float) -> BoundScale
 def _category_terms(
     prior: tuple[float, ...], n: int, epsilon: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return Dⱼ/hⱼ and −ln(1 − βⱼ)/ε of the proof for each category and count, shape (k, n + 1) each.
-
-    The second term is inf if βⱼ may reach 1.
-    """
+    """Return Dⱼ/hⱼ and −ln(1 − βⱼ)/ε (inf if βⱼ may reach 1) for each category and count, shape (k, n + 1) each."""
     k, x = len(prior), np.arange(n + 1)
     relative, boundary = np.empty((k, n + 1)), np.empty((k, n + 1))
     for j, alpha in enumerate(prior):

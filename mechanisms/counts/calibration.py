@@ -111,28 +111,14 @@ def require_calibratable(n: int, k: int) -> None:
 def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibration:
     """Return the largest rate at which the exponential mechanism with sensitivity S is ε-DP.
 
-    The smoothing rate γ of S is the one with the largest inverse temperature at balanced data. The result is cached.
+    The smoothing rate γ of S is the one with the largest inverse temperature at balanced data. The result is cached,
+    does not depend on data, and is ε-DP under replacement of one record, with n public, by the audit at the returned
+    rate.
 
-    Privacy
-    -------
-    ε-DP under replacement of one record, with n public, by the audit at the returned rate. The calibration does not use
-    data.
-
-    Notes
-    -----
     For a pair c, c', scores V = H/S and rate m, the loss is m·max(V' − V) + ln Z'(m) − ln Z(m). The losses of both
     directions sum to m·[max(V' − V) + max(V − V')], so no m above 2ε divided by the largest such bracket is private.
     From this upper bound downwards, the search finds the largest m at which a set of active pairs is private, and
-    audits all pairs at this m. If the loss of a pair exceeds ε, this pair and pairs near it become active and the
-    search continues. The m of the last audit is returned.
-
-    Examples
-    --------
-    The largest rate exceeds ε/2 = 0.5, the rate of P0:
-
-    >>> found = calibrate(Rule.SMOOTH, [1, 1], 50, epsilon=1.0)
-    >>> bool(found.loss <= 1.0), round(found.rate, 3)
-    (True, 0.881)
+    audits all pairs at this m. Pairs near one whose loss exceeds ε become active, and the search continues.
     """
     if rule not in (Rule.SMOOTH, Rule.VARYING, Rule.GLOBAL):
         raise ValueError(f"rule must be Rule.SMOOTH, Rule.VARYING or Rule.GLOBAL, got {rule!r}; pass a Rule")

@@ -81,10 +81,7 @@ def require_enumerable(n: int, k: int) -> None:
 
 
 def category_deficits(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return D with D[i, x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)), one minus the affinity of category i at x records.
-
-    The deficits have shape (k, n + 1), with values in [0, 1], zero where x = cᵢ.
-    """
+    """Return D[i, x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)) in [0, 1], one minus the affinity of category i at x ≤ n records."""
     n = int(counts.sum())
     row = _cached_deficits if n <= _CACHED_RECORDS else _deficits
     return np.array([row(alpha, count, n) for alpha, count in zip(prior.tolist(), counts.tolist(), strict=True)])
@@ -108,14 +105,7 @@ def enumerate_rows(n: int, k: int) -> NDArray[np.int64]:
 
 
 def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return 1 − Π (1 − Dᵢ) for each row, where the product is over the first k − 2 categories.
-
-    Examples
-    --------
-    >>> D = category_deficits(np.ones(3), np.array([1, 1, 0]))
-    >>> print(np.round(row_deficits(D, enumerate_rows(2, 3)), 4))
-    [0.1138 0.     0.06  ]
-    """
+    """Return 1 − Π (1 − Dᵢ) for each row, where the product is over the first k − 2 categories."""
     total = np.zeros(len(rows))
     for category in range(rows.shape[1] - 1):
         total += (1.0 - total) * deficits[category, rows[:, category]]
@@ -125,15 +115,7 @@ def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDAr
 def candidate_distances(
     prior: NDArray[np.float64], counts: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the Hellinger distance from posterior(c) to posterior(c'), in the order of `enumerate_candidates`.
-
-    The distances have shape (|R|,), over all counts c' of n records.
-
-    Examples
-    --------
-    >>> print(np.round(candidate_distances(np.ones(2), np.array([1, 1]), enumerate_rows(2, 2)), 4))
-    [0.4086 0.     0.4086]
-    """
+    """Return the Hellinger distances H(posterior(c), posterior(c')) in the order of `enumerate_candidates`."""
     deficits = category_deficits(prior, counts)
     return combine_deficits(deficits, rows, row_deficits(deficits, rows))
 
@@ -141,16 +123,7 @@ def candidate_distances(
 def combine_deficits(
     deficits: NDArray[np.float64], rows: NDArray[np.int64], prefix: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the Hellinger distances of `candidate_distances` from tables.
-
-    The prefix is from `row_deficits`, with shape (n_rows,).
-
-    Examples
-    --------
-    >>> deficits, rows = category_deficits(np.ones(2), np.array([1, 1])), enumerate_rows(2, 2)
-    >>> print(np.round(combine_deficits(deficits, rows, row_deficits(deficits, rows)), 4))
-    [0.4086 0.     0.4086]
-    """
+    """Return the distances of `candidate_distances` from tables, with `prefix` from `row_deficits`."""
     distances = np.empty(int((rows[:, -1] + 1).sum()))
     _fill_distances(rows[:, -1], prefix, deficits[-2], deficits[-1], distances)
     return distances
@@ -168,13 +141,7 @@ def _fill_distances(remaining, prefix, first, second, distances):
 
 
 def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[np.float64]:
-    """Return `uniforms` as a contiguous float64 array of shape (trials, n_uniforms) with values in [0, 1).
-
-    Examples
-    --------
-    >>> require_uniforms([[0.5, 0.25]], 2)
-    array([[0.5 , 0.25]])
-    """
+    """Return `uniforms` as a contiguous float64 array of shape (trials, n_uniforms) with values in [0, 1)."""
     values = np.ascontiguousarray(real_array("uniforms", uniforms))
     if values.ndim != 2 or values.shape[1] != n_uniforms:
         raise ValueError(
@@ -187,15 +154,7 @@ def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[
 
 
 def compute_inverse_temperature(rate: float, sensitivity: float) -> float:
-    """Return the inverse temperature rate/S of the weights exp(−rate·H/S), where H is a Hellinger distance.
-
-    `rate` is in [1e-101, 1e101] and S > 0 in units of Hellinger distance.
-
-    Examples
-    --------
-    >>> compute_inverse_temperature(0.5, 0.25)
-    2.0
-    """
+    """Return the inverse temperature rate/S of the weights exp(−rate·H/S), for a rate in [1e-101, 1e101]."""
     if not _RATES[0] <= rate <= _RATES[1]:
         raise ValueError(f"rate must be in [1e-101, 1e101], got {rate}; pass a rate in nats, such as epsilon / 2")
     if not (is_real(sensitivity) and math.isfinite(sensitivity) and sensitivity > 0):

@@ -63,15 +63,11 @@ _OMITTED = 1e-13
 
 
 def discrete_gaussian_counts(prior: ArrayLike, counts: ArrayLike, noise_std: float) -> NoisyCounts:
-    """Return the release of `counts` with discrete Gaussian noise on the lattice of counts.
+    """Return the release of `counts` with discrete Gaussian noise of σ = `noise_std` records on the lattice of counts.
 
-    σ = `noise_std` is in records. The prior affects `expected_hellinger`, but not the release.
-
-    Privacy
-    -------
-    1/σ²-zCDP (proved) under replacement of one record, with n public, for the lattice vector and all its
-    post-processing; `NoisyCounts.spent` is the exact profile. The release reveals n = Σr, so there is no guarantee if
-    n is private. These draws are for simulation; `mechanisms.publish_counts` draws exactly.
+    **Privacy.** 1/σ²-zCDP (proved) under replacement of one record, with n public, for the lattice vector and all its
+    post-processing; `NoisyCounts.profile` is exact. Draws are for simulation; `mechanisms.publish_counts` draws
+    exactly.
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
@@ -120,10 +116,7 @@ class LatticeGaussianNoise:
         return -squares / (2.0 * self.noise_std**2) - log_coset_sum(residuals.shape[-1], one, self.noise_std)
 
     def profile(self, sensitivity: int) -> PrivacyProfile:
-        """Return the exact privacy profile of the lattice vector, an upper bound on that of the projected counts.
-
-        Losses are unbounded, so δ(ε) > 0 at every ε: it includes the mass that the table omits.
-        """
+        """Return the exact profile of the vector, a bound for projected counts; δ includes the omitted mass."""
         assert sensitivity == 2
         omitted = omitted_mass(self.noise_std)
         return losses_profile(*loss_distribution(self.k, self.noise_std), omitted=omitted)

@@ -45,18 +45,12 @@ __all__ = ["EXPONENTIAL", "ExponentialMechanism", "exponential_mechanism"]
 def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> CountRelease:
     """Return the distribution Pr[c'] ∝ exp(−rate·H(c, c')/S) of the exponential mechanism.
 
-    H is the Hellinger distance of posteriors, and the candidates c' are all counts of n records. Up to
-    `mechanisms.conjugate.MAX_ENUMERATED` candidates, and always at k = 2, all candidates are streamed and draws invert
-    the distribution function. For more candidates the same distribution is sampled as a mixture of product
-    distributions; see `mechanisms.counts.power_mixture`. `rate` is ε/2 for the mechanism of P0, and S > 0 is in units
-    of Hellinger distance.
+    Up to `MAX_ENUMERATED` candidates, and always at k = 2, all candidates are streamed and draws invert the
+    distribution function; more are sampled by `mechanisms.counts.power_mixture`. `rate` is ε/2 for the mechanism of P0.
 
-    Privacy
-    -------
-    (2·rate)-DP under replacement of one record, with n public, if `sensitivity` is the global sensitivity. For the
-    smooth sensitivity see `mechanisms.counts.registry`; for the local sensitivity there is no guarantee. The guarantee
-    assumes exact draws in real arithmetic; the implementation is not hardened against attacks on floating-point
-    rounding.
+    **Privacy.** (2·rate)-DP under replacement of one record, with n public, if `sensitivity` is the global sensitivity;
+    for the smooth sensitivity see `Mechanism`, and for the local one there is no guarantee. Draws are assumed to be
+    exact.
     """
     alpha, c = np.array(prior, dtype=np.float64), np.array(counts, dtype=np.int64)
     inverse_temperature = compute_inverse_temperature(rate, sensitivity)
@@ -78,8 +72,7 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
 class ExponentialMechanism(CountRelease):
     """Output distribution of the exponential mechanism at one data set, created by `exponential_mechanism`.
 
-    Candidates are not stored. Only the total weight of each row of `mechanisms.counts.candidates` is stored, and the
-    row of a draw is recomputed.
+    Only the total weight of each row of `mechanisms.counts.candidates` is stored; the row of a draw is recomputed.
     """
 
     prior: NDArray[np.float64]

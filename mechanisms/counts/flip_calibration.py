@@ -52,19 +52,7 @@ def require_flip_calibratable(n: int, k: int) -> None:
 
 
 def calibrate_flip(prior: ArrayLike, n: int, epsilon: float) -> Calibration:
-    """Return, and cache, the largest rate at which permute-and-flip with the smooth sensitivity is ε-DP.
-
-    Privacy
-    -------
-    ε-DP under replacement of one record, with n public, by the audit at the returned rate. The calibration does not use
-    data.
-
-    Examples
-    --------
-    >>> found = calibrate_flip([1, 1], 30, epsilon=1.0)
-    >>> bool(found.loss <= 1.0), round(found.rate, 3)
-    (True, 0.731)
-    """
+    """Return, and cache, the largest rate at which permute-and-flip with the smooth sensitivity is ε-DP by an audit."""
     alpha = validate_prior(prior)
     require_flip_calibratable(n, alpha.size)
     exponential = calibrate(Rule.SMOOTH, alpha, n, epsilon)

@@ -48,17 +48,8 @@ _LARGEST_STD = 100_000.0  # records; the exact profile has about 30 losses per u
 def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
     """Return the smallest σ, in records, for which the lattice noise is (ε, δ)-DP, for δ in [1e-250, 1).
 
-    It is found by bisection on the exact δ(ε), with a margin of one part in 10⁹ of δ for rounding and for the omitted
-    mass. Raises ValueError if a σ above 100,000 records is required.
-
-    Examples
-    --------
-    The smallest σ is 5.977 records. At this σ, converting the zero-concentrated guarantee gives ε = 1.077 instead of 1:
-
-    >>> from mechanisms.renyi.concentrated import concentrated_epsilon
-    >>> noise_std = calibrate_noise_std(1.0, 1e-6, 3)
-    >>> print(round(noise_std, 3), round(concentrated_epsilon(1 / noise_std**2, 1e-6), 3))
-    5.977 1.077
+    Bisection on the exact δ(ε) has a margin of one part in 10⁹ of δ for rounding and for the omitted mass. A σ above
+    100,000 records is refused.
     """
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
     if k < 2:
@@ -93,18 +84,7 @@ def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
 
 @lru_cache(maxsize=64)
 def loss_distribution(k: int, noise_std: float, reach: float = REACH) -> tuple[Floats, Floats]:
-    """Return the privacy losses (1 − t)/σ², t = vⱼ − vᵢ, of two neighbours and their probabilities, shape (T,) each.
-
-    The table extends to `reach` standard deviations √2·σ of t; see `omitted_mass`.
-
-    Examples
-    --------
-    The mean loss, a Kullback–Leibler divergence, is 1/σ²:
-
-    >>> losses, probabilities = loss_distribution(3, noise_std=2.0)
-    >>> round(float(losses @ probabilities), 12)
-    0.25
-    """
+    """Return the losses (1 − t)/σ², t = vⱼ − vᵢ up to `reach` standard deviations √2·σ, and their probabilities."""
     last = _last_difference(noise_std, reach)
     t = np.arange(-last, last + 1)
     rest = log_coset_sum(k - 2, t, noise_std)  # the other entries have the sum −u
@@ -115,13 +95,7 @@ def loss_distribution(k: int, noise_std: float, reach: float = REACH) -> tuple[F
 
 
 def omitted_mass(noise_std: float, reach: float = REACH) -> float:
-    """Return an upper bound on the probability of losses > 0 that `loss_distribution` omits or rounds to zero.
-
-    Examples
-    --------
-    >>> print(f"{omitted_mass(2.0):.0e}", omitted_mass(0.01))
-    2e-28 1e-290
-    """
+    """Return an upper bound on the probability of losses > 0 that `loss_distribution` omits or rounds to zero."""
     beyond = _last_difference(noise_std, reach) + 1
     return max(math.exp(-((beyond / noise_std) ** 2) / 4.0), _UNDERFLOW)
 
@@ -135,13 +109,6 @@ def log_coset_sum(m: int, sums: NDArray[np.int64], noise_std: float) -> Floats:
     """Return ln Z_m(s), the log sum of exp(−‖v‖²/(2σ²)) over integer vectors of m entries with sum s.
 
     For large σ, by Poisson summation, Z_m(s) = (2πσ²)^((m − 1)/2)/√m · exp(−s²/(2mσ²))·(1 + O(exp(−π²σ²))).
-
-    Examples
-    --------
-    One vector of one entry has the sum 2, and none without entries has:
-
-    >>> print(log_coset_sum(1, np.array([2]), noise_std=1.0), log_coset_sum(0, np.array([2]), noise_std=1.0))
-    [-2.] [-inf]
     """
     if m == 0:
         return np.where(sums == 0, 0.0, -np.inf)

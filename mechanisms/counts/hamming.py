@@ -43,16 +43,10 @@ __all__ = ["HammingMechanism", "hamming_mechanism", "require_hamming_tables", "r
 
 
 def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: float) -> HammingMechanism:
-    """Return the distribution Pr[r] ∝ exp(−inverse_temperature·½‖counts − r‖₁).
+    """Return the distribution Pr[r] ∝ exp(−m·½‖counts − r‖₁), m the inverse temperature per replaced record.
 
-    The inverse temperature is in nats per replaced record. The prior affects `expected_hellinger`, but not the release.
-
-    Privacy
-    -------
-    Pure DP under replacement of one record, with n public. The loss is `mechanisms.counts.hamming_loss.hamming_loss`,
-    between `inverse_temperature` and twice this value; `calibrate_hamming` returns the inverse temperature for a given
-    ε. The guarantee assumes exact draws in real arithmetic; the implementation is not hardened against attacks on
-    floating-point rounding.
+    **Privacy.** Pure DP under replacement of one record, with n public, for exact draws. The loss is
+    `mechanisms.counts.hamming_loss.hamming_loss`, between m and 2m; `calibrate_hamming` returns m for a given ε.
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)

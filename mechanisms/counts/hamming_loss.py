@@ -75,17 +75,12 @@ def require_hamming(n: int, k: int) -> None:
 def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     """Return the exact privacy loss of the Hamming mechanism over all neighbours and outputs.
 
-    Notes
-    -----
-    For neighbours c and c', ln Pr[r|c] − ln Pr[r|c'] = m·(d(c', r) − d(c, r)) + ln Z(c') − ln Z(c). By the triangle
-    inequality d(c', r) − d(c, r) ≤ d(c', c) = 1, with equality at r = c for every pair. So
-
-        loss = m + max over neighbours of ln Z(c') − ln Z(c).
-
-    Each pair occurs in both orders, hence the maximum is ≥ 0 and the loss is ≥ m. Each d changes by at most 1, so Z
-    changes by a factor of at most exp(m), and the loss is ≤ 2m. Z is invariant under permutations of the categories.
-    It is therefore sufficient to consider sorted counts and moves of a record from a larger to a smaller category: the
-    opposite move is the same pair in reverse order, and a move between counts that differ by one only swaps them.
+    For neighbours c and c', ln Pr[r|c] − ln Pr[r|c'] = m·(d(c', r) − d(c, r)) + ln Z(c') − ln Z(c), and d(c', r) − d(c,
+    r) ≤ d(c', c) = 1, with equality at r = c. So loss = m + max over neighbours of ln Z(c') − ln Z(c). The maximum is ≥
+    0, as each pair occurs in both orders, and ≤ m, as each d changes by at most 1: m ≤ loss ≤ 2m. Z is invariant under
+    permutations of the categories, so it is sufficient to consider sorted counts and moves of a record from a larger to
+    a smaller category: the opposite move is the same pair in reverse order, and a move between counts that differ by
+    one only swaps them.
     """
     require_inverse_temperature(inverse_temperature)
     n, k = validate_problem(n, k)
@@ -99,17 +94,11 @@ def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
 
 
 def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
-    """Return the largest inverse temperature whose `hamming_loss` is at most `epsilon`.
+    """Return the largest inverse temperature, in nats per replaced record, whose `hamming_loss` is at most `epsilon`.
 
-    The result m, in nats per replaced record, is between ε/2 and ε. The loss computed from two values of ln Z is at
-    most ε; the module docstring states the accuracy of ln Z.
-
-    Notes
-    -----
-    As m ≤ loss ≤ 2m, no m above ε is private, and m = ε/2 is private. The loss is not assumed to increase in between:
-    a grid is searched downwards from ε for the first private m, and only the interval above it is bisected. A value is
-    rejected if the loss at a pair of neighbours found earlier exceeds ε, which takes two normalisers. It is accepted
-    only after a search over all pairs.
+    As m ≤ loss ≤ 2m, no m above ε is private, and m = ε/2 is private. The loss is not assumed to increase in between: a
+    grid is searched downwards from ε for the first private m, and only the interval above it is bisected. A value is
+    rejected if the loss at a known pair of neighbours exceeds ε, and accepted only after a search over all pairs.
     """
     n, k = validate_problem(n, k)
     return _calibrate_hamming(n, k, validate_resolved_epsilon(epsilon))

@@ -73,15 +73,10 @@ _OMITTED = 1e-14
 
 
 def k_norm_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> NoisyCounts:
-    """Return the K-norm release of `counts`.
+    """Return the K-norm release of `counts`; the prior affects `expected_hellinger` only.
 
-    The prior affects `expected_hellinger`, but not the release.
-
-    Privacy
-    -------
-    ε-DP (proved) under replacement of one record, with n public, for the lattice vector and all its post-processing.
-    The release reveals n = Σr, so there is no guarantee if n is private. Each gap is a function of one double, and its
-    tail has the resolution of the uniform: these draws are for simulation, not for the protection of data.
+    **Privacy.** ε-DP (proved) under replacement of one record, with n public, for the lattice vector and all its
+    post-processing. Each gap is a function of one double, so these draws are for simulation.
     """
     alpha = validate_prior(prior)
     return NoisyCounts(alpha, validate_counts(counts, k=alpha.size), KNormNoise(epsilon))
@@ -141,10 +136,9 @@ def _reach(k: int, epsilon: float) -> int:
 
 
 def projected_log_likelihood(released: ArrayLike, datasets: ArrayLike, epsilon: float) -> NDArray[np.float64]:
-    """Return ln Pr[projected counts | c], for inference without the lattice vector.
+    """Return ln Pr[projected counts | c], the sum over all lattice vectors that are projected to `released`.
 
-    The likelihood is summed over all lattice vectors that are projected to `released`. Only one vector is projected to
-    `released` if all released counts are ≥ 1.
+    Only one vector is projected to `released` if all released counts are ≥ 1.
     """
     projected = validate_counts(released)
     c = validate_datasets(datasets, projected.size, int(projected.sum()))

@@ -55,10 +55,7 @@ class LatticeClasses(NamedTuple):
 
 
 def count_vectors(k: int, distance: int) -> int:
-    """Return the number of integer vectors v with k entries, Σv = 0 and d(v) ≤ `distance`.
-
-    d(v) = ½‖v‖₁. At k = 3 these are the centred hexagonal numbers.
-    """
+    """Return the number of integer vectors v with k entries, Σv = 0 and d(v) = ½‖v‖₁ ≤ `distance` (Conway & Sloane)."""
     last = k - 1
     return sum(math.comb(last, j) ** 2 * math.comb(distance - j + last, last) for j in range(min(last, distance) + 1))
 
@@ -72,33 +69,18 @@ def count_classes(n: int, k: int) -> int:
 
 @lru_cache(maxsize=256)
 def log_normaliser(k: int, epsilon: float) -> float:
-    """Return ln Z, where Z is the sum of exp(−ε·½‖v‖₁) over all integer vectors v with k entries and Σv = 0.
-
-    At k = 2 the vectors are (x, −x) with ½‖v‖₁ = |x|, so Z = coth(ε/2).
-    """
+    """Return ln Z, Z = Σ exp(−ε·½‖v‖₁) over integer vectors v with k entries and Σv = 0; at k = 2, Z = coth(ε/2)."""
     return float(logsumexp(log_cone_weights(k, epsilon))) - (k - 1) * math.log(-math.expm1(-epsilon))
 
 
 def log_cone_weights(k: int, epsilon: float) -> NDArray[np.float64]:
-    """Return ln(C(k − 1, j)²·qʲ) with q = exp(−ε) for j = 0, ..., k − 1.
-
-    The sum of the weights C(k − 1, j)²·qʲ is Z·(1 − q)^(k − 1); see `mechanisms.counts.k_norm`.
-
-    Examples
-    --------
-    >>> print(np.round(np.exp(log_cone_weights(3, 1.0)) * np.exp([0, 1, 2]), 12))
-    [1. 4. 1.]
-    """
+    """Return ln(C(k − 1, j)²·qʲ), q = exp(−ε), j < k; the sum of the weights is Z·(1 − q)^(k − 1), see `k_norm`."""
     j = np.arange(k, dtype=np.float64)
     return 2.0 * (gammaln(float(k)) - gammaln(j + 1.0) - gammaln(k - j)) - epsilon * j
 
 
 def lattice_classes(counts: NDArray[np.int64], epsilon: float, distance: int | None = None) -> LatticeClasses:
-    """Return the classes of lattice vectors near `counts`; a class contains all r with equal s = clip(r, 0, n).
-
-    If `distance` is given, return only classes with d(r − c) ≤ `distance` for some r, where d(v) = ½‖v‖₁. At k = 2 all
-    vectors with an entry ≤ 0 in the same category form one class.
-    """
+    """Return the classes of lattice vectors r with equal s = clip(r, 0, n) in `clipped_vectors`."""
     n, k = int(counts.sum()), counts.size
     statistics = clipped_vectors(counts, distance)
     above = statistics.sum(axis=1) - n
@@ -108,15 +90,9 @@ def lattice_classes(counts: NDArray[np.int64], epsilon: float, distance: int | N
 
 
 def clipped_vectors(counts: NDArray[np.int64], distance: int | None = None) -> NDArray[np.int64]:
-    """Return the values of s = clip(r, 0, n) for lattice vectors r near `counts`.
+    """Return the values of s = clip(r, 0, n) for lattice vectors r, shape (m, k), in lexicographic order.
 
-    The result has shape (m, k), in lexicographic order. If `distance` is given, return only values with
-    d(r − c) ≤ `distance` for at least one lattice vector r, where d(v) = ½‖v‖₁.
-
-    Examples
-    --------
-    >>> clipped_vectors(np.array([1, 1])).tolist()
-    [[0, 2], [1, 1], [2, 0]]
+    If `distance` is given, return only values with d(r − c) ≤ `distance` for some r, where d(v) = ½‖v‖₁.
     """
     n, k = int(counts.sum()), counts.size
     bound = count_classes(n, k)

@@ -119,35 +119,11 @@ def _require_columns(n_columns: int, n: int, k: int) -> None:
 
 
 def minimax_post_processing(prior: ArrayLike, n: int, epsilon: float, slack: float = SLACK) -> PostProcessing:
-    """Return a post-processing of the K-norm release whose worst-case mean distance is nearly the smallest.
+    """Return, and cache, a post-processing of the K-norm release whose worst-case mean distance is nearly the smallest.
 
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    n : int
-        Number of records, ≥ 1.
-    epsilon : float
-        Privacy loss of the release in nats, > 0 and ≤ `MAX_EPSILON`.
-    slack : float
-        Allowed relative excess over the smallest worst case, in [1e-7, 1]. With 1e-7 the table is minimax up to
-        rounding; with the default, the average of E_c over data sets is smaller.
-
-    Returns
-    -------
-    PostProcessing
-        The result is cached; equal arguments return the same object.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, the linear program is too large, or its solution is not verified by the lower bound.
-
-    Examples
-    --------
-    >>> table = minimax_post_processing([1, 1, 1], 5, epsilon=1.0)
-    >>> print(round(table.smallest_worst_case, 4), round(table.worst_case, 4))
-    0.3657 0.3675
+    `slack`, the allowed relative excess over the smallest worst case, is in [1e-7, 1]: with 1e-7 the table is minimax
+    up to rounding; with the default, the average of E_c over data sets is smaller. ε is at most `MAX_EPSILON`. Raises
+    ValueError if the program is too large, or the lower bound does not verify its solution.
     """
     alpha = validate_prior(prior)
     epsilon = validate_epsilon(epsilon)
@@ -171,13 +147,7 @@ def minimax_post_processing(prior: ArrayLike, n: int, epsilon: float, slack: flo
 
 
 def minimax_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> MinimaxCounts:
-    """Return the K-norm release of `counts` with minimax post-processing.
-
-    Privacy
-    -------
-    ε-DP (proved) under replacement of one record, with n public: the table depends on public quantities only, and it
-    post-processes the release of `mechanisms.counts.k_norm.k_norm_counts`.
-    """
+    """Return the K-norm release of `counts` with minimax post-processing: ε-DP (proved), as the table is public."""
     noise = k_norm_counts(prior, counts, epsilon)
     return MinimaxCounts(noise.prior, noise.counts, noise, minimax_post_processing(prior, noise.n, epsilon))
 

@@ -168,8 +168,8 @@ class IndependentNoise:
 class NoisyCounts(CountRelease):
     """Distribution of noisy counts at one data set, after projection, or after clipping in order.
 
-    `release` draws the vectors of K-norm and of discrete Gaussian noise, which are the input of inference. The other
-    methods describe the counts to which noisy vectors are mapped.
+    `release` draws vectors of K-norm and discrete Gaussian noise, the input of inference; other methods describe
+    counts.
     """
 
     prior: Floats
@@ -221,20 +221,14 @@ class NoisyCounts(CountRelease):
         return project(self.noise.vectors(self.counts, u[:, :split]), self.n, u[:, split:])
 
     def expected_hellinger(self) -> float:
-        """Return the mean Hellinger distance between the true and the released posterior, by enumeration.
-
-        Omitted noise has a probability of at most 1e-12, which bounds the error, as no distance exceeds 1.
-        """
+        """Return the mean Hellinger distance by enumeration, up to the probability of omitted noise, 1e-12."""
         if self.in_order:
             return mean_clipped_distance(self.prior, self.counts, category_pmfs(self.counts, self.independent))
         vectors, log_weights = self.noise.clipped(self.counts, near=True)
         return mean_projected_distance(self.prior, self.counts, vectors, np.exp(log_weights))
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`.
-
-        All noisy vectors are enumerated, so the relative error of each probability is small.
-        """
+        """Return the log-pmf over all counts of n records by enumeration, with small relative errors."""
         if self.in_order:
             return log_clipped_pmf(self.counts, category_pmfs(self.counts, self.independent))
         return log_projected_pmf(self.n, *self.noise.clipped(self.counts, near=False))
@@ -244,8 +238,7 @@ class NoisyCounts(CountRelease):
 class NoisyVectors:
     """Vectors released with noise that sums to zero; all attributes are public.
 
-    Inference should use `log_likelihood` of the vectors rather than `counts`, which lose information near the edges of
-    the simplex.
+    Inference should use `log_likelihood` of the vectors rather than `counts`, which lose information near the edges.
     """
 
     vectors: Integers = field(repr=False)  # r, shape (trials, k), rows of sum n; entries may be below 0 and above n
@@ -285,11 +278,7 @@ def validate_datasets(datasets: ArrayLike, k: int, n: int) -> Integers:
 
 
 def histogram_sensitivity(k: int) -> int:
-    """Return the ℓ₁ sensitivity of the k − 1 released counts when one record is replaced.
-
-    At k = 2 one count changes by one; at k ≥ 3 two counts change by one each (P0, "Preliminary Experimental
-    Results").
-    """
+    """Return the ℓ₁ sensitivity of k − 1 counts if a record is replaced: one count changes at k = 2, else two (P0)."""
     return 1 if k == 2 else 2
 
 
@@ -375,16 +364,9 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
 
 
 def projected_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: str) -> NoisyCounts:
-    """Return the release of `counts` with independent noise on every count, projected to counts of n records.
+    """Return the release of `counts` with "laplace" or "geometric" noise of scale b on every count, projected.
 
-    The noise is "laplace" or "geometric", of scale b = `noise_scale` in records. The prior affects
-    `expected_hellinger`, but not the release.
-
-    Privacy
-    -------
-    (2/b)-DP (proved) under replacement of one record, with n public. Rounding, clipping and projection are
-    post-processing, as they use only released numbers and n. For Laplace noise the guarantee assumes real arithmetic;
-    see `laplace_counts`. The draws are for simulation, not for the protection of data.
+    **Privacy.** (2/b)-DP (proved) under replacement of one record, with n public, as in `laplace_counts`.
     """
     return _noisy_counts(prior, counts, noise_scale, noise, in_order=False)
 

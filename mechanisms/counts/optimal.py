@@ -130,11 +130,9 @@ def optimal_distribution(
 ) -> OptimalDistribution:
     """Return an optimal ε-DP distribution of released counts; solutions are cached.
 
-    Privacy
-    -------
-    ε-DP under replacement of one record, with n public. The solver satisfies constraints to about 1e-9. Its solution is
-    mixed with the smallest sufficient fraction of the uniform distribution, and the loss of the result is computed:
-    `OptimalDistribution.loss` ≤ ε.
+    **Privacy.** ε-DP under replacement of one record, with n public. The solver satisfies constraints to about 1e-9.
+    Its solution is mixed with the smallest sufficient fraction of the uniform distribution, and the loss of the result
+    is computed: `OptimalDistribution.loss` ≤ ε.
     """
     alpha = validate_prior(prior)
     epsilon = validate_resolved_epsilon(epsilon)

@@ -17,12 +17,7 @@ __all__ = ["OPTIMAL", "OptimalCounts", "optimal_counts"]
 def optimal_counts(
     prior: ArrayLike, counts: ArrayLike, epsilon: float, objective: Objective = Objective.BALANCED
 ) -> OptimalCounts:
-    """Return the optimal release of `counts`.
-
-    Privacy
-    -------
-    As in `optimal_distribution`, for exact draws in real arithmetic.
-    """
+    """Return the optimal release of `counts`, with the guarantee of `optimal_distribution` for exact draws."""
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
     n = int(c.sum())

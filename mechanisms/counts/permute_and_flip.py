@@ -63,10 +63,8 @@ def require_flippable(n: int, k: int) -> None:
 def permute_and_flip(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PermuteAndFlip:
     """Return the release of `counts` by permute-and-flip with weights exp(−rate·H(c, c')/S), H the Hellinger distance.
 
-    Privacy
-    -------
-    (2·rate)-DP (proved) under replacement of one record, with n public, if `sensitivity` is the global sensitivity
-    (McKenna & Sheldon 2020, Theorem 1). For other sensitivities an audit is needed; see
+    **Privacy.** (2·rate)-DP (proved) under replacement of one record, with n public, if `sensitivity` is the global
+    sensitivity (McKenna & Sheldon 2020, Theorem 1). Other sensitivities need an audit:
     `mechanisms.counts.flip_calibration`.
     """
     alpha = validate_prior(prior)
@@ -90,12 +88,7 @@ class PermuteAndFlip(TabulatedRelease):
 
 
 def log_flip_pmf(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the log probability that permute-and-flip releases each candidate.
-
-    The largest of the `log_weights` is 0. The absolute error of the result grows with their number like that of a
-    product. Of two candidates, the one with weight ½ is released if it is visited first and then accepted, with
-    probability ¼.
-    """
+    """Return the log probability that permute-and-flip releases each candidate; the largest of `log_weights` is 0."""
     weights = np.exp(log_weights)
     stop = min(1.0, _TAIL / max(float(weights.sum()) - 1.0, 1e-300))
     nodes = 0.5 * stop * (1.0 + _GAUSS_NODES)

@@ -72,15 +72,7 @@ MEAN_TOLERANCE = 1e-8
 
 
 def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PowerMixture:
-    """Return the distribution Pr[c'] ∝ exp(−rate·H(c, c')/S) as a mixture of product distributions.
-
-    `mechanisms.counts.exponential.exponential_mechanism` calls this function if there are too many counts c' to stream.
-
-    Privacy
-    -------
-    The release has the guarantee of `mechanisms.counts.exponential.exponential_mechanism`, which has the same
-    distribution.
-    """
+    """Return Pr[c'] ∝ exp(−rate·H(c, c')/S) as a mixture, with the guarantee of `exponential_mechanism`."""
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
     inverse_temperature = compute_inverse_temperature(rate, sensitivity)

@@ -38,11 +38,8 @@ VARIATION = 0.5
 def power_series(a: float) -> PowerSeries:
     """Return the coefficients of the series of exp(−a·√(1 − t)).
 
-    Notes
-    -----
     From 4(1 − t)f'' = a²f + 2f' it follows that 4(j + 1)(j + 2)·pⱼ₊₂ = a²pⱼ + 2(j + 1)(2j + 1)·pⱼ₊₁. All terms are
-    positive, so rounding errors do not grow. The recurrence uses the ratios pⱼ₊₁/pⱼ, which do not underflow as
-    p₀ = exp(−a) does.
+    positive, so rounding errors do not grow. The ratios pⱼ₊₁/pⱼ do not underflow as p₀ = exp(−a) does.
     """
     logs, ratio = [-a], a / 2
     for j in range(HEAD - 1):
@@ -61,23 +58,11 @@ class PowerSeries:
     _head: NDArray[np.float64] = field(repr=False)
 
     def log_coefficients(self, powers: ArrayLike) -> NDArray[np.float64]:
-        """Return the logarithms ln pⱼ of the coefficients with the powers j.
-
-        Powers are integers j ≥ 0 below `HEAD` and real numbers from `HEAD` on. The error is 1e-14, absolute if
-        |ln pⱼ| ≤ 1 and relative otherwise.
-        """
+        """Return ln pⱼ for integers j ≥ 0, from `HEAD` on for real j, with an error of 1e-14·max(1, |ln pⱼ|)."""
         return _log_coefficients(np.asarray(powers, dtype=np.float64), self.a, self._head)
 
     def first_power(self, stop: int, log_bound: float) -> int:
-        """Return the last power j < `stop`, at most the mode of p, with ln(j·pⱼ) ≤ `log_bound`.
-
-        The logarithm of the sum of all coefficients with smaller powers is then at most `log_bound`.
-
-        Examples
-        --------
-        >>> power_series(1000.0).first_power(10**6, -40.0)
-        6035
-        """
+        """Return the last j < `stop` up to the mode with ln(j·pⱼ) ≤ `log_bound`, a bound on ln Σ pᵢ, i < j."""
         return int(_first_power(float(stop), log_bound, self.a, self._head))
 
     def groups(
@@ -85,24 +70,16 @@ class PowerSeries:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Divide the powers from `first` up to `stop` into groups in which p is nearly constant.
 
-        Return `starts`, `stops` and `log_tops`: group l contains the powers starts[l], ..., stops[l] − 1, whose ln p
-        are at most log_tops[l]. `ratio` is the largest ratio of the end of a group to its start; each group has at
-        least one power, and 1 ≤ first ≤ stop ≤ 2⁵².
-
-        Examples
-        --------
-        >>> starts, stops, _ = power_series(3.0).groups(1, 20, 1.5)
-        >>> print(starts, stops)
-        [ 1.  2.  3.  4.  6.  9. 13. 19.] [ 2.  3.  4.  6.  9. 13. 19. 20.]
+        Group l of the returned arrays contains the powers starts[l], ..., stops[l] − 1, whose ln p are at most
+        log_tops[l]; stops/starts is at most `ratio` unless it has one power.
         """
         return _cut(float(first), float(stop), ratio, self.a, self._head)
 
 
 def sum_rule(size: int, n_nodes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return nodes x and weights w with Σ w·f(x) = f(0) + ... + f(size − 1) for polynomials of degree < 2·n_nodes.
+    """Return nodes in [0, size − 1] and weights that sum polynomials of degree < 2·n_nodes over 0, ..., size − 1.
 
-    This is the Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2). Nodes are in
-    [0, size − 1].
+    This is the Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2).
     """
     i = np.arange(1.0, min(size, n_nodes))
     if not i.size:

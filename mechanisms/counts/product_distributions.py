@@ -105,20 +105,10 @@ class ProductDistributions:
 
 
 def seed_states(uniforms: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Return the state of a random number generator (xoshiro256++) for each pair of uniforms.
+    """Return states of xoshiro256++, shape (trials, 4), each half seeded by splitmix64 from one of two uniforms.
 
-    Each of the two numbers seeds one half of the state by splitmix64, as the authors of the generator recommend.
-    Different pairs yield different states. States have shape (trials, 4).
-
-    References
-    ----------
-    Blackman & Vigna, "Scrambled linear pseudorandom number generators", ACM Transactions on Mathematical Software 47,
-    2021. Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
-
-    Examples
-    --------
-    >>> seed_states(np.zeros((1, 2)))[0, :2] == [16294208416658607535, 7960286522194355700]
-    array([ True,  True])
+    Different pairs yield different states. References: Blackman & Vigna, "Scrambled linear pseudorandom number
+    generators", ACM TOMS 47, 2021. Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     """
     states = np.empty((len(uniforms), 4), dtype=np.uint64)
     _seed((uniforms + 0.0).view(np.uint64), states)  # adding zero turns −0.0 into 0.0
@@ -134,15 +124,12 @@ def propose(
     cumulative: NDArray[np.float64],
     released: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Draw one proposal for each of the given trials, each from its own generator.
+    """Draw a proposal for each of the m given trials, from its own state, which is advanced, and set its released row.
 
     Component 0 is c, and component 1 is uniform on the counts of n records. Component 2 + l has a power j that is
-    uniform on tables.powers[l], ..., stops[l] − 1, and counts from distribution l. `states` are from `seed_states`, and
-    those of the m given trials are advanced. `stops` are the ends of the L groups of powers, exclusive, `cumulative`
-    the L + 2 cumulative weights of the components, and `released` an array of shape (all trials, k), in which the rows
-    of the given trials are set. Return, each of shape (m,), the component, the power j (zero for components 0 and 1),
-    ln t(r)^(j − J), where J is the power of the distribution (−inf for component 1 if the draw equals c), and a uniform
-    number for the acceptance step.
+    uniform on tables.powers[l], ..., stops[l] − 1, and counts from distribution l. Return, each of shape (m,), the
+    component, the power j (0 for components 0 and 1), ln t(r)^(j − J), where J is the power of the distribution (−inf
+    for component 1 if the draw equals c), and a uniform number for the acceptance step.
     """
     component, drawn = np.empty(trials.size, dtype=np.int64), np.empty((3, trials.size))
     _propose(

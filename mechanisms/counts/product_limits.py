@@ -74,15 +74,7 @@ def bound_tables(n: int, k: int, prior_total: float) -> tuple[int, int]:
 
 
 def log_reach(n: int, k: int) -> float:
-    """Return ln(2⁵³·|R|), where |R| is the number of candidates, the counts of n records in k categories.
-
-    Candidates whose log weight is smaller than the largest by more than this value are negligible.
-
-    Examples
-    --------
-    >>> round(log_reach(100, 3), 4)
-    45.2837
-    """
+    """Return ln(2⁵³·|R|) for n records in k categories; log weights further below the largest are negligible."""
     return math.log(count_candidates(n, k)) + 53 * math.log(2)
 
 

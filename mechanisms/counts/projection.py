@@ -35,10 +35,7 @@ MAX_CATEGORIES = 60
 
 
 def project(vectors: NDArray[np.int64], n: int, ties: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the projections of integer vectors to counts of `n` records.
-
-    `ties`, of the shape (trials, k) of `vectors`, are uniforms that select the tied entries that lose one more record.
-    """
+    """Return projections of vectors, shape (trials, k); uniforms `ties` select the tied entries that lose one more."""
     counts = np.empty(vectors.shape, dtype=np.int64)
     _project_rows(vectors, n, np.ascontiguousarray(ties), counts)
     return counts
@@ -50,16 +47,7 @@ def mean_projected_distance(
     vectors: NDArray[np.int64],
     weights: NDArray[np.float64],
 ) -> float:
-    """Return the weighted sum over vectors of E[H(posterior(c), posterior(c̃))], where c̃ is the random projection.
-
-    The m vectors have entries in [0, n].
-
-    Examples
-    --------
-    >>> counts, vectors = np.array([1, 1]), np.array([[0, 2], [1, 1]])
-    >>> print(round(mean_projected_distance(np.ones(2), counts, vectors, np.array([0.5, 0.5])), 4))
-    0.2043
-    """
+    """Return Σ weight·E[H(posterior(c), posterior(c̃))] over vectors in [0, n]^k with the projections c̃."""
     _require_categories(counts.size)
     n = int(counts.sum())
     off = vectors.sum(axis=1) - n
@@ -73,15 +61,7 @@ def mean_projected_distance(
 
 
 def log_projected_pmf(n: int, vectors: NDArray[np.int64], log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the log probability that a random vector is projected to each possible output, the counts of n records.
-
-    The log-pmf is in the order of `mechanisms.conjugate.enumerate_candidates`; vectors have entries in [0, n].
-
-    Examples
-    --------
-    >>> print(np.exp(log_projected_pmf(1, np.array([[1, 0], [0, 0]]), np.log([0.5, 0.5]))))
-    [0.25 0.75]
-    """
+    """Return the log-pmf, as in `CountRelease.log_pmf`, of the projection of a random vector in [0, n]^k."""
     k = vectors.shape[1]
     _require_categories(k)
     require_enumerable(n, k)

@@ -42,28 +42,14 @@ PUBLISHABLE = tuple(name for name, mechanism in MECHANISMS.items() if mechanism.
 
 @dataclass(frozen=True, eq=False)
 class PublishedCounts:
-    """Released counts; all attributes are public.
-
-    Attributes
-    ----------
-    mechanism : str
-        Name of the mechanism.
-    counts : ndarray of int64, shape (k,)
-        Released counts, ≥ 0 with sum n.
-    vector : ndarray of int64, shape (k,), or None
-        Noisy counts before projection, which inference should use. None for `geometric`, whose noisy counts are
-        clipped, and for a rehearsal.
-    guarantee : Guarantee or None
-        Guarantee of the release; None for a rehearsal.
-    rehearsal : bool
-        True if the draws come from a seeded generator and are therefore not private.
-    """
+    """Released counts; all attributes are public."""
 
     mechanism: str
-    counts: NDArray[np.int64]
+    counts: NDArray[np.int64]  # released counts ≥ 0 with sum n, shape (k,)
+    # noisy counts before projection, for inference; None for `geometric`, which clips, and for a rehearsal
     vector: NDArray[np.int64] | None
-    guarantee: Guarantee | None = field(kw_only=True)
-    rehearsal: bool = field(kw_only=True)
+    guarantee: Guarantee | None = field(kw_only=True)  # None for a rehearsal
+    rehearsal: bool = field(kw_only=True)  # the draws come from a seeded generator and are not private
 
 
 def publish_counts(

@@ -21,12 +21,7 @@ _WORDS = 2  # number of uniforms that seed the generator of one draw
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SampledCounts(CountRelease):
-    """Distribution of released counts that is defined by a sampler only.
-
-    Privacy
-    -------
-    The release has the guarantee that its `Mechanism` states. This guarantee is not checked.
-    """
+    """Distribution of released counts that is defined by a sampler only."""
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]

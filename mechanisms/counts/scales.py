@@ -34,29 +34,14 @@ __all__ = ["SENSITIVITIES", "Sensitivity", "smoothing_gamma"]
 
 
 def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
-    """Return γ = ln(1 − ε / (2·ln(δ/(2N)))), the smoothing rate of P0 for N possible outputs.
-
-    The rate is > 0 per record. P0 prints N = n + 1, which equals the number of candidates only at k = 2.
-    """
+    """Return γ = ln(1 − ε / (2·ln(δ/(2N)))) > 0 per record of P0, where N = n + 1 is printed, exact at k = 2 only."""
     # Separate logarithms, as N may exceed the range of a double.
     return math.log1p(-epsilon / (2.0 * (math.log(delta) - math.log(2.0) - math.log(n_outputs))))
 
 
 @dataclass(frozen=True)
 class Sensitivity(Entry):
-    """Scale S of the Hellinger score H, and guarantee of the exponential mechanism with weights exp(−share·ε·H/S).
-
-    Examples
-    --------
-    Values of S at balanced data:
-
-    >>> for name in ("local", "varying", "smooth", "global"):
-    ...     print(name, round(SENSITIVITIES[name].at([1, 1], [50, 50], epsilon=1.0, delta=1e-8), 4))
-    local 0.0703
-    varying 0.0703
-    smooth 0.122
-    global 0.3389
-    """
+    """Scale S of the Hellinger score H, and guarantee of the exponential mechanism with weights exp(−share·ε·H/S)."""
 
     # validated (prior, counts, epsilon, delta) -> S
     evaluate: Callable[[NDArray[np.float64], NDArray[np.int64], float, float], float] = field(kw_only=True, repr=False)

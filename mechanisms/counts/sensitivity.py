@@ -52,24 +52,13 @@ class Rule(Enum):
 
 
 def phi(a: ArrayLike) -> NDArray[np.float64]:
-    """Return φ(a) = ℓ(a, a+1) = lnΓ(a+½) − ½lnΓ(a) − ½lnΓ(a+1), the log affinity for one additional record.
-
-    For a > 0, φ is negative, increasing and concave, about −1/(8a) for large a.
-    """
+    """Return φ(a) = ℓ(a, a+1) = lnΓ(a+½) − ½lnΓ(a) − ½lnΓ(a+1) for a > 0, about −1/(8a) for large a."""
     values = np.asarray(a, dtype=np.float64)
     return log_affinity(values, values + 1.0)
 
 
 def local_sensitivity(prior: ArrayLike, counts: ArrayLike) -> float:
-    """Return LS(c), the largest change of the score of any output when one record of `counts` is replaced.
-
-    It is a difference of Hellinger distances in (0, 1], depends on the data and is private.
-
-    Examples
-    --------
-    >>> round(local_sensitivity([1, 1, 1, 1], [150, 150, 150, 150]), 8)
-    0.04074022
-    """
+    """Return LS(c) in (0, 1], the largest change of the score of any output by one replaced record; it is private."""
     alpha, c = np.asarray(prior, dtype=np.float64), np.asarray(counts, dtype=np.int64)
     occupied = np.flatnonzero(c)
     leaving = phi(alpha[occupied] + (c[occupied] - 1))
@@ -85,10 +74,8 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArra
     shape (T + 1,) and is non-decreasing; A[0] = LS(counts), and T is the smallest distance at which the global
     sensitivity is attained.
 
-    Notes
-    -----
-    The distance between data sets is the number of replaced records, ½‖c − c'‖₁. By (*) in the module docstring,
-    LS(c') is given by the ordered pair (i, j), c'ᵢ ≥ 1, with the smallest φ(αᵢ + c'ᵢ − 1) + φ(αⱼ + c'ⱼ).
+    The distance between data sets is the number of replaced records, ½‖c − c'‖₁. By (*) in the module docstring, LS(c')
+    is given by the ordered pair (i, j), c'ᵢ ≥ 1, with the smallest φ(αᵢ + c'ᵢ − 1) + φ(αⱼ + c'ⱼ).
 
     * k ≥ 3. Remove dᵢ ≤ cᵢ − 1 records from category i and dⱼ ≤ cⱼ from category j; other categories absorb them, so
       t = dᵢ + dⱼ. For a fixed t the sum is concave in dᵢ along a segment (φ is concave), hence minimal at an end of
@@ -100,11 +87,6 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArra
       of (*) is a concave function of the step between adjacent points, so the minimum within distance t is at an end.
 
     The cost is O(k·n), or O(n) at k = 2, as no data set is enumerated.
-
-    Examples
-    --------
-    >>> print(np.round(local_sensitivity_at_distance([1, 1, 1], [3, 2, 2]), 4))
-    [0.3134 0.387  0.4086 0.4633]
     """
     alpha, c = np.asarray(prior, dtype=np.float64), np.asarray(counts, dtype=np.int64)
     table = _phi_table(tuple(alpha.tolist()), int(c.sum()) + 1)
@@ -118,8 +100,6 @@ def global_sensitivity(prior: ArrayLike, n: int) -> float:
 
     It is in (0, 1] and independent of the data; it depends on n only at k = 2.
 
-    Notes
-    -----
     k ≥ 3: the maximum √(1 − exp(φ(αᵢ) + φ(αⱼ))) is attained if one record moves between the two categories of smallest
     α and all other records are in other categories. k = 2: the exponent of (*) is concave in the step, so it is minimal
     at c₁ = 1 or c₁ = n.
@@ -133,10 +113,9 @@ def global_sensitivity(prior: ArrayLike, n: int) -> float:
 
 
 def smooth_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float) -> float:
-    """Return the smooth sensitivity S(c) = max over data sets c' of LS(c')·exp(−γ·d(c, c')) (P0; NRS, section 2).
+    """Return S(c) = max over data sets c' of LS(c')·exp(−γ·d(c, c')) (P0; NRS, section 2), with γ > 0 per record.
 
-    LS(c) ≤ S(c) ≤ global sensitivity; S(c) ≤ exp(γ)·S(c') for neighbours c, c'. γ > 0 is per record; see
-    `mechanisms.counts.scales.smoothing_gamma`.
+    LS(c) ≤ S(c) ≤ global sensitivity; S(c) ≤ exp(γ)·S(c') for neighbours c, c'.
     """
     profile = local_sensitivity_at_distance(prior, counts)
     return float(np.max(profile * np.exp(-gamma * np.arange(profile.size))))
@@ -149,10 +128,8 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
     changes by at most γ per record; the smooth sensitivity is the smallest S ≥ LS whose logarithm changes by at most γ
     per record. LS(c) ≤ S(c) ≤ global sensitivity; |1/S(c) − 1/S(c')| ≤ γ for neighbours c, c'.
 
-    Notes
-    -----
-    With u = H(c, r), u' = H(c', r) for neighbours: |u/S − u'/S'| ≤ |u − u'|/S + u'·|1/S − 1/S'| ≤ 1 + γ, as
-    |u − u'| ≤ LS(c) ≤ S(c) and u' ≤ 1. So the exponential mechanism with weights exp(−ε·u/(2(1+γ)·S)) is ε-DP.
+    With u = H(c, r), u' = H(c', r) for neighbours: |u/S − u'/S'| ≤ |u − u'|/S + u'·|1/S − 1/S'| ≤ 1 + γ, as |u − u'| ≤
+    LS(c) ≤ S(c) and u' ≤ 1. So the exponential mechanism with weights exp(−ε·u/(2(1+γ)·S)) is ε-DP.
     """
     profile = local_sensitivity_at_distance(prior, counts)
     return float(1.0 / np.min(1.0 / profile + gamma * np.arange(profile.size)))
@@ -161,10 +138,7 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
 def smoothed_scales(
     rule: Rule, prior: NDArray[np.float64], datasets: NDArray[np.int64], gamma: float
 ) -> NDArray[np.float64]:
-    """Return the smooth or the varying sensitivity at many data sets of equal size.
-
-    The D rows of `datasets` are count vectors with the same sum n ≥ 1.
-    """
+    """Return the smooth or the varying sensitivity at D data sets of equal size n ≥ 1, the rows of `datasets`."""
     n = int(datasets[0].sum())
     table = phi(prior[:, None] + np.arange(n + 1))
     return _scales(table, datasets, gamma, rule is Rule.SMOOTH)

@@ -51,10 +51,9 @@ _AGREE = 1e-7
 
 
 def critical_order(mechanism: GlmMechanism) -> float:
-    """Return the infimum of the orders at which a Rényi divergence between neighbours is infinite.
+    """Return the infimum of the orders with an infinite divergence: inf on a ball or for the logistic link.
 
-    It is inf for the logistic link, or if the weights are restricted to a ball. Otherwise it is 1 + κ/(ρc²) for the
-    probit link and 1 for the complementary log-log link. The Kullback–Leibler divergence (order 1) is always finite.
+    Otherwise it is 1 + κ/(ρc²) for the probit link and 1 for the complementary log-log link, which excludes order 1.
     """
     if mechanism.link.canonical or math.isfinite(mechanism.radius):
         return math.inf
@@ -137,12 +136,8 @@ def replacement_distributions(
 ) -> OutputDistributions:
     """Return the distributions that `audit_replacements` compares, restricted to the box [−reach, reach]^d.
 
-    A divergence that grows without bound as the box grows is infinite without the restriction. The outputs are R
-    quadrature nodes, shape (R, d).
-
-    Notes
-    -----
-    If the edges of the box dominate an integral, only the order of magnitude of the result is correct.
+    A divergence that grows without bound as the box grows is infinite without the restriction. If the edges of the box
+    dominate an integral, only the order of magnitude of the result is correct.
     """
     if not (math.isfinite(reach) and reach > 0):
         raise ValueError(f"reach must be finite and > 0, got {reach}; pass half the width of a box")
@@ -174,10 +169,7 @@ def _validate(mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike 
 
 
 def _log_densities(mechanism: GlmMechanism, rows: Array, others: Array, nodes: Array) -> tuple[Array, Array]:
-    """Return the log density given the shared records, up to a constant, and log-likelihoods of candidate records.
-
-    The shapes are (R,) and (k, R), for R quadrature nodes and k candidate records.
-    """
+    """Return the log density given shared records, up to a constant, (R,), and candidates' log-likelihoods, (k, R)."""
     d, link = nodes.shape[1], mechanism.link
 
     def log_likelihood(record: Array) -> Array:

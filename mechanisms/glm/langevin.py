@@ -74,33 +74,15 @@ _TINY = 5e-324
 
 @dataclass(frozen=True)
 class LangevinChain:
-    """Noisy Langevin chain; all parameters are public. Build it with `langevin_chain` or a planner of this module.
-
-    Attributes
-    ----------
-    n : int
-        Number of records.
-    precision : float
-        Precision κ > 0 of the normal prior.
-    power : float
-        Power ρ of the likelihood, in (0, 1].
-    step : float
-        Step size η, in (0, 4/(κ + M)].
-    n_steps : int
-        Number of steps T ≥ 1.
-    norm_bound : float
-        Upper bound c > 0 on ‖x‖₂.
-    last_only : bool
-        True if only the last iterate is published.
-    """
+    """Noisy Langevin chain; all parameters are public. Build it with `langevin_chain` or a planner of this module."""
 
     n: int
-    precision: float
-    power: float
-    step: float
-    n_steps: int
-    norm_bound: float
-    last_only: bool = False
+    precision: float  # κ > 0, of the normal prior
+    power: float  # ρ of the likelihood, in (0, 1]
+    step: float  # η, in (0, 4/(κ + M)]
+    n_steps: int  # T ≥ 1
+    norm_bound: float  # c > 0, on ‖x‖₂
+    last_only: bool = False  # only the last iterate is published
 
     @property
     def smoothness(self) -> float:
@@ -124,14 +106,10 @@ class LangevinChain:
     def sample(
         self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1, *, every: int = 1
     ) -> Array:
-        """Return published iterates of independent chains, shape (n_chains, n_steps // every or 1, d).
+        """Return iterates at multiples of `every` of independent chains; the guarantee is per chain, for normal noise.
 
-        `design` has shape (n, d), with rows of norm ≤ `norm_bound`, and `labels` are 0 or 1, shape (n,). Of all
-        published iterates, those at multiples of `every` are returned.
-
-        Privacy
-        -------
-        The guarantee holds per chain, for normal noise; noise in double precision is for simulation only.
+        The shape is (n_chains, n_steps // every, d), or (n_chains, 1, d) for the last iterate. Rows of `design` have
+        norm ≤ `norm_bound`, and `labels` are 0 or 1. Noise in double precision is for simulation only.
         """
         X, y = validate_design(design, labels, self.norm_bound)
         if len(X) != self.n:
@@ -162,40 +140,9 @@ def langevin_chain(
     *,
     last_only: bool = False,
 ) -> LangevinChain:
-    """Return a chain with the given step size and number of steps.
+    """Return a chain with prior precision n·beta, and a step size in (0, 4/(κ + M)]; an error states the largest one.
 
-    Parameters
-    ----------
-    n : int
-        Number of records, public, ≥ 1.
-    beta : float
-        Prior precision per record, finite and > 0: the prior is N(0, (n·beta)⁻¹I).
-    n_steps : int
-        Number of steps, ≥ 1.
-    step : float
-        Step size η, in (0, 4/(κ + M)].
-    power : float
-        Power of the likelihood, in (0, 1].
-    norm_bound : float
-        Upper bound on ‖x‖₂ of every record, chosen independently of the data.
-    last_only : bool
-        True if only the last iterate is published.
-
-    Returns
-    -------
-    LangevinChain
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid; for a step that is too large, with the largest one.
-
-    Examples
-    --------
-    >>> all_iterates = langevin_chain(n=1000, beta=0.01, n_steps=100, step=0.005)
-    >>> last = langevin_chain(n=1000, beta=0.01, n_steps=100, step=0.005, last_only=True)
-    >>> print(all_iterates.guarantee, last.guarantee)
-    0.707107-GDP 0.580352-GDP
+    `norm_bound` must be chosen independently of the data.
     """
     n, precision, norm_bound = _validate_target(n, beta, norm_bound)
     if not 0 < validate_positive("power", power, "choose at most 1") <= 1:
@@ -209,15 +156,8 @@ def langevin_chain(
 def last_langevin(n: int, beta: float, epsilon: float, delta: float, norm_bound: float = 1.0) -> LangevinChain:
     """Return the chain ``langevin-last``, whose last iterate is (ε, δ)-DP without an assumption on convergence.
 
-    The step size is 1/(κ + M), and the number of steps reduces the distance between start and mode by a factor of 100.
-    The power is the largest one, at most 1, for which the guarantee holds. All are computed from the arguments, which
-    are as in `langevin_chain` and `gaussian_mu`.
-
-    Examples
-    --------
-    >>> chain = last_langevin(n=2784, beta=0.001, epsilon=1.0, delta=1e-6)
-    >>> print(round(chain.power, 3), chain.n_steps, chain.guarantee)
-    0.2 477 0.236704-GDP
+    The step size is 1/(κ + M), the number of steps reduces the distance between start and mode by a factor of 100, and
+    the power is the largest one, at most 1, for which the guarantee holds; all depend on the arguments only.
     """
     target = gaussian_mu(epsilon, delta)
     n, precision, norm_bound = _validate_target(n, beta, norm_bound)
@@ -250,28 +190,10 @@ def published_langevin(
     step: float | None = None,
     n_steps: int | None = None,
 ) -> LangevinChain:
-    """Return the chain ``langevin``, all of whose iterates together are (ε, δ)-DP.
+    """Return the chain ``langevin``, all of whose iterates together are (ε, δ)-DP; the power is 1.
 
-    The power is 1. By default, the chain has the smallest number of steps that spend the budget at a step size of at
-    most 2/(κ + M). Other arguments are as in `last_langevin`.
-
-    Parameters
-    ----------
-    step : float, optional
-        Step size, in (0, 4/(κ + M)]. The chain then has as many steps as the budget pays for.
-    n_steps : int, optional
-        Number of steps, at most what the budget pays for at `step`. Without `step`, the step size spends the budget.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or the budget does not pay for the steps; with the largest number.
-
-    Examples
-    --------
-    >>> chain = published_langevin(n=2784, beta=0.001, epsilon=1.0, delta=1e-6)
-    >>> print(chain.n_steps, chain.guarantee)
-    20 0.236704-GDP
+    By default, it has the smallest number of steps that spend the budget at a step size of at most 2/(κ + M). With
+    `step` alone it has as many steps as the budget pays for, with `n_steps` alone the step size that spends the budget.
     """
     mu = gaussian_mu(epsilon, delta) * (1.0 - 1e-12)
     n, precision, norm_bound = _validate_target(n, beta, norm_bound)
@@ -291,28 +213,9 @@ def published_langevin(
 
 
 def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0, norm_bound: float = 1.0) -> Array:
-    """Return the number of effective draws, for the mean, of a chain that publishes all iterates under μ-GDP.
+    """Return effective draws for the mean, shape (d,), of a chain that publishes all iterates under μ-GDP, with ρ = 1.
 
-    Parameters
-    ----------
-    curvatures : array_like, shape (d,)
-        Curvatures κⱼ > 0 of U, or public bounds on them; ρ = 1.
-    mu : float
-        Budget μ > 0.
-    step : float
-        Step size; 0 for the limit of small steps.
-    norm_bound : float
-        Upper bound on ‖x‖₂.
-
-    Returns
-    -------
-    ndarray of float64, shape (d,)
-
-    Examples
-    --------
-    >>> mu = gaussian_mu(1.0, 1e-6)
-    >>> print(forecast_draws([250.0, 2.5], mu).round(3))
-    [3.502 0.035]
+    `curvatures` are κⱼ > 0 of U, or public bounds on them; a step size of 0 is the limit of small steps.
     """
     curved = np.asarray(real_array("curvatures", curvatures))
     if not np.all(np.isfinite(curved) & (curved > 0)):
@@ -324,37 +227,11 @@ def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0, norm_bou
 
 
 def plan_intervals(chain: LangevinChain, d: int, curvatures: ArrayLike | None = None) -> Array:
-    """Return the forecast of effective draws per direction for a chain whose intervals are to be reported.
+    """Return effective draws per direction, shape (d,), of a chain that publishes all iterates; refuse too few of them.
 
-    The forecast uses public quantities only. It does not include the steps from the start to the bulk of the posterior.
-
-    Parameters
-    ----------
-    chain : LangevinChain
-        Chain that publishes all iterates, see `published_langevin`.
-    d : int
-        Number of weights.
-    curvatures : array_like, shape (d,), optional
-        Public curvatures κⱼ of U. By default, they are that of the prior, κ, a lower bound for any data. Their mean is
-        at most κ + ρnc²/(4d).
-
-    Returns
-    -------
-    ndarray of float64, shape (d,)
-        Effective draws, at least `LEAST_DRAWS` in each direction.
-
-    Raises
-    ------
-    ValueError
-        If the chain has fewer effective draws in some direction, with the number and its largest value for any data.
-
-    Examples
-    --------
-    >>> chain = published_langevin(n=2784, beta=0.001, epsilon=1.0, delta=1e-6)
-    >>> plan_intervals(chain, d=9)
-    Traceback (most recent call last):
-    ...
-    ValueError: intervals need 20 effective draws per direction, got 0.0391 (at most 1.19); use a larger epsilon
+    Raises ValueError if a direction has fewer than `LEAST_DRAWS`. By default the public curvatures κⱼ of U are that of
+    the prior, κ, a lower bound for any data; their mean is at most κ + ρnc²/(4d). The forecast does not include the
+    steps from the start to the bulk of the posterior.
     """
     d = validate_integer("d", d)
     largest = chain.precision + chain.power * chain.n * chain.norm_bound**2 / (4.0 * d)

@@ -31,10 +31,7 @@ class LaplaceApproximation:
 
 
 def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism) -> LaplaceApproximation:
-    """Return the normal approximation of a posterior at its mode, found by Newton's method with step halving.
-
-    Rows of the design have norm ≤ `mechanism.norm_bound`; labels are 0 or 1.
-    """
+    """Return the normal approximation of a posterior at its mode, found by Newton's method with step halving."""
     design, labels = validate_design(design, labels, mechanism.norm_bound)
     precision, power, link = mechanism.precision, mechanism.power, mechanism.link
     mode = np.zeros(design.shape[1])

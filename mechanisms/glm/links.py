@@ -30,35 +30,13 @@ _LOG_ROOT_TAU = 0.5 * np.log(2.0 * np.pi)
 
 @dataclass(frozen=True)
 class Link:
-    """Link function between the probability of the label 1 and η.
-
-    Attributes
-    ----------
-    name : str
-        Key in `LINKS`.
-    code : int
-        Number that identifies the link in compiled samplers.
-    canonical : bool
-        True if the slope is y − E[y], as P3's theorems assume.
-    tail : {"linear", "quadratic", "exponential"}
-        Growth of −ln p(y | η) with |η| if the record is misclassified.
-    log_likelihood, slope, curvature : callable
-        Functions ``(predictors, labels) -> array``; all arrays have the same shape, and labels are 0 or 1. They return
-        ln p(y | η), its derivative with respect to η, and the negative of its second derivative, which is ≥ 0.
-
-    Examples
-    --------
-    >>> logistic = LINKS["logistic"]
-    >>> logistic.log_likelihood(np.array([0.0]), np.array([1.0])).round(4)
-    array([-0.6931])
-    >>> logistic.slope(np.array([0.0]), np.array([1.0])), logistic.curvature(np.array([0.0]), np.array([1.0]))
-    (array([0.5]), array([0.25]))
-    """
+    """Link function between the probability of the label 1 and η."""
 
     name: str
-    code: int
-    canonical: bool
-    tail: Literal["linear", "quadratic", "exponential"]
+    code: int  # identifies the link in compiled samplers
+    canonical: bool  # the slope is y − E[y], as P3's theorems assume
+    tail: Literal["linear", "quadratic", "exponential"]  # growth of −ln p(y | η) with |η| if y is misclassified
+    # (predictors, labels 0 or 1) -> ln p(y | η), its derivative in η, and minus its second derivative, which is ≥ 0
     log_likelihood: Callable[[Array, Array], Array] = field(repr=False)
     slope: Callable[[Array, Array], Array] = field(repr=False)
     curvature: Callable[[Array, Array], Array] = field(repr=False)

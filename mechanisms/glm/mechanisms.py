@@ -87,33 +87,15 @@ class GlmMethod(Entry):
 
 @dataclass(frozen=True)
 class GlmMechanism:
-    """Target distribution of one released draw, with the guarantee of the draw.
+    """Target distribution of one released draw, with the guarantee of the draw."""
 
-    Attributes
-    ----------
-    name : str
-        Key in `GLM_MECHANISMS`.
-    precision : float
-        Precision κ > 0 of the normal prior.
-    power : float
-        Power ρ of the likelihood, in (0, 1].
-    radius : float
-        Radius R > 0 of the ball to which the weights are restricted; inf if they are not restricted.
-    link : Link
-        Link between the labels and x·w.
-    norm_bound : float
-        Upper bound c > 0 on ‖x‖₂.
-    guarantee : RenyiGuarantee, Guarantee, GaussianGuarantee or None
-        Guarantee of one draw; None for the true posterior, which has no budget, and for links that are not canonical.
-    """
-
-    name: str
-    precision: float
-    power: float
-    radius: float
+    name: str  # key in `GLM_MECHANISMS`
+    precision: float  # κ > 0, of the normal prior
+    power: float  # ρ of the likelihood, in (0, 1]
+    radius: float  # R > 0 of the ball to which the weights are restricted; inf if they are not restricted
     link: Link
-    norm_bound: float
-    guarantee: RenyiGuarantee | Guarantee | GaussianGuarantee | None
+    norm_bound: float  # c > 0, on ‖x‖₂
+    guarantee: RenyiGuarantee | Guarantee | GaussianGuarantee | None  # of one draw; None if not private
 
     def renyi_epsilon(self, order: float) -> float:
         """Return an upper bound on the Rényi divergence between neighbours in nats; inf for a non-canonical link."""
@@ -307,11 +289,7 @@ def glm_mechanism(
 def validate_design(
     design: ArrayLike, labels: ArrayLike, norm_bound: float = 1.0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return records as arrays and check that they satisfy the assumptions of the guarantees.
-
-    The norm of each row is at most `norm_bound`, up to rounding, and labels are 0 or 1; the returned design is
-    C-contiguous.
-    """
+    """Return records as arrays, the design C-contiguous, if norms of rows are ≤ `norm_bound` and labels 0 or 1."""
     X, y = np.ascontiguousarray(real_array("design", design)), np.asarray(labels)
     y = y.astype(np.float64) if y.dtype == bool else real_array("labels", y)
     if X.ndim != 2 or not X.size or y.shape != (len(X),):

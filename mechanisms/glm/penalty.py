@@ -56,37 +56,13 @@ _WIDE = 2.38  # standard deviation of the noise with the largest squared step pe
 
 @dataclass(frozen=True)
 class PenaltyChain:
-    """Penalty algorithm with public parameters.
+    """Penalty algorithm with public parameters."""
 
-    Attributes
-    ----------
-    precision : float
-        Precision κ > 0 of the normal prior.
-    scale : float
-        Standard deviation s > 0 of the proposals, per component.
-    noise : float
-        Ratio τ > 0 of the standard deviation of the noise to the range D.
-    n_steps : int
-        Number of steps T ≥ 1.
-    norm_bound : float
-        Upper bound c > 0 on ‖x‖₂.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range.
-
-    Examples
-    --------
-    >>> print(PenaltyChain(precision=1.0, scale=0.1, noise=50.0, n_steps=100).guarantee)
-    0.2-GDP
-    """
-
-    precision: float
-    scale: float
-    noise: float
-    n_steps: int
-    norm_bound: float = 1.0
+    precision: float  # κ > 0, of the normal prior
+    scale: float  # standard deviation s > 0 of the proposals, per component
+    noise: float  # ratio τ > 0 of the standard deviation of the noise to the range D
+    n_steps: int  # T ≥ 1
+    norm_bound: float = 1.0  # c > 0, on ‖x‖₂
 
     def __post_init__(self) -> None:
         for name in ("precision", "scale", "noise", "norm_bound"):
@@ -101,13 +77,8 @@ class PenaltyChain:
     def sample(
         self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1, *, every: int = 1
     ) -> Array:
-        """Return states of independent chains that start at 0, shape (n_chains, n_steps // every, d).
+        """Return states after multiples of `every` steps of independent chains that start at 0; see `LangevinChain`.
 
-        `design` has shape (n, d), with rows of norm ≤ `norm_bound`, and `labels` are 0 or 1, shape (n,). Of all
-        published states, those after multiples of `every` steps are returned.
-
-        Privacy
-        -------
         The guarantee holds per chain, for normal noise; noise in double precision is for simulation only.
         """
         X, y = validate_design(design, labels, self.norm_bound)
@@ -138,21 +109,8 @@ def published_penalty(
 ) -> PenaltyChain:
     """Return the chain ``penalty``, all of whose states together are (ε, δ)-DP.
 
-    Parameters
-    ----------
-    n, beta, epsilon, delta, norm_bound
-        As in `mechanisms.glm.langevin.last_langevin`.
-    d : int
-        Number of weights.
-    n_steps : int, optional
-        Number of steps T. By default, it is that of `published_langevin`. The noise is τ = √T/μ, and the proposals have
-        the standard deviation 2.38/(τc√d), so that the noise has the standard deviation 2.38 for small weights.
-
-    Examples
-    --------
-    >>> chain = published_penalty(n=2784, d=9, beta=0.001, epsilon=1.0, delta=1e-6)
-    >>> print(chain.n_steps, chain.guarantee)
-    20 0.236704-GDP
+    By default, the number of steps T is that of `published_langevin`. The noise is τ = √T/μ, and the proposals have the
+    standard deviation 2.38/(τc√d), so that the noise has the standard deviation 2.38 for small weights.
     """
     mu = gaussian_mu(epsilon, delta) * (1.0 - 1e-12)
     n, d = validate_size(n), validate_integer("d", d)
@@ -172,26 +130,9 @@ def log_likelihoods(signed: Array, weights: Array) -> Array:
 
 
 def likelihood_range(state: ArrayLike, proposal: ArrayLike, norm_bound: float = 1.0) -> Array:
-    """Return an upper bound on the range of a logistic record's log-likelihood ratio between two weight vectors.
+    """Return a bound on the range of a logistic record's log-likelihood ratio between weights θ and θ', shape (...).
 
-    The bound is symmetric in the two vectors.
-
-    Parameters
-    ----------
-    state, proposal : array_like, shape (..., d)
-        Weights θ and θ'.
-    norm_bound : float
-        Upper bound c on ‖x‖₂, > 0.
-
-    Returns
-    -------
-    ndarray of float64, shape (...)
-        At most 2c‖θ' − θ‖, and about half of it for small weights.
-
-    Examples
-    --------
-    >>> print((likelihood_range([0.0, 0.0], [0.01, 0.0]) / 0.02).round(2))
-    0.5
+    It is symmetric in the two vectors, at most 2c‖θ' − θ‖, and about half of it for small weights.
     """
     theta, other = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in (state, proposal)))
     change = other - theta

@@ -56,21 +56,11 @@ _ROUNDOFF = 2.0**-52
 
 @dataclass(frozen=True)
 class PrivateWeights:
-    """A private draw of the weights.
+    """A private draw of the weights."""
 
-    Attributes
-    ----------
-    weights : ndarray of float64, shape (d,)
-        The draw.
-    chain : LangevinChain
-        Parameters of the chain, which are public.
-    guarantee : Guarantee or None
-        (ε, δ)-DP under replace-one with n public; None for a rehearsal.
-    """
-
-    weights: Array = field(repr=False)
+    weights: Array = field(repr=False)  # shape (d,)
     chain: LangevinChain
-    guarantee: Guarantee | None
+    guarantee: Guarantee | None  # (ε, δ)-DP under replace-one with n public; None for a rehearsal
 
 
 def private_logistic(

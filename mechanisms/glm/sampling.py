@@ -65,18 +65,14 @@ def sample_glm(
     n_chains: int = 4,
     start: Array | None = None,
 ) -> GlmDraws:
-    """Draw weights from a posterior by elliptical slice sampling.
+    """Draw weights from a posterior, restricted to ‖w‖ ≤ `mechanism.radius`, by elliptical slice sampling.
 
-    The weights are restricted to the ball ‖w‖ ≤ R, where R is `mechanism.radius`. `approximation` is that of the same
-    target, and `n_steps` is a multiple of `STEPS_PER_PRODUCT` (12). The draws of a chain depend on the number of
-    chains. To continue earlier chains, pass the same generator and their last weights, shape (n_chains, d), as `start`;
-    by default, chains start at draws from the normal approximation with twice its covariance.
+    `n_steps` is a multiple of `STEPS_PER_PRODUCT`. The draws of a chain depend on the number of chains. To continue
+    earlier chains, pass the same generator and their last weights as `start`; by default, chains start at draws from
+    the normal approximation with twice its covariance.
 
-    Privacy
-    -------
-    The guarantee of `mechanism` holds for exact draws from the target. Draws of a Markov chain are approximate, and
-    this function does not check convergence. No finite number of steps of this sampler has a proved guarantee;
-    `mechanisms.glm.langevin.last_langevin` plans a finite chain that has one.
+    **Privacy.** The guarantee of `mechanism` holds for exact draws; no finite number of steps of this sampler has a
+    proved one. `mechanisms.glm.langevin.last_langevin` plans a finite chain that has one.
     """
     n_steps = validate_integer("n_steps", n_steps, advice=f"pass a multiple of {STEPS_PER_PRODUCT}")
     n_chains = validate_integer("n_chains", n_chains)

@@ -67,22 +67,7 @@ class LimitingCase:
 
 
 def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: float = 1.0) -> LimitingCase:
-    """Return the pair of data sets with the largest limiting divergence relative to the bound of P3's Theorem 16.
-
-    The maximum is taken over the data sets that the module docstring describes. `beta` is the precision of the prior
-    divided by n, and the dimension d of x is 1 or 2.
-
-    Examples
-    --------
-    The ratio of divergence to bound in one and two dimensions. At the β of P3's experiments, 0.001, the second ratio is
-    above 0.9:
-
-    >>> for beta in (0.1, 0.001, 1e-6):
-    ...     print(beta, *(round(limiting_case(beta, d).share, 4) for d in (1, 2)))
-    0.1 0.25 0.3682
-    0.001 0.2724 0.9093
-    1e-06 0.2765 0.9996
-    """
+    """Return the pair of data sets with the largest limiting divergence relative to the bound, for x in R¹ or R²."""
     validate_dimension(dimension)
     for what, value in (("beta", beta), ("norm_bound", norm_bound), ("power", power)):
         validate_positive(what, value, "choose a number > 0")
@@ -127,12 +112,10 @@ def _argmax(function: Callable[[float], float], low: float, high: float) -> floa
 def candidate_records(
     norm_bound: float, dimension: int, size: int, labels: Sequence[int] = (1,), shares: Sequence[float] = (0.5, 1.0)
 ) -> Array:
-    """Return a grid of records within the norm bound.
+    """Return a grid of records x₁, …, x_d, y within the norm bound, each x with each label.
 
-    Rows are x₁, …, x_d, y, for d = 1 or 2. For d = 1, `size` is the number of evenly spaced values of x in [−c, c]; for
-    d = 2, the number of evenly spaced directions of x, and `shares` are the norms of x as fractions of c. All labels
-    are combined with every x. With a symmetric link (logistic, probit) a record (x, 0) is equivalent to (−x, 1), and
-    the label 1 suffices.
+    For d = 1, `size` is the number of x in [−c, c]; for d = 2, the number of directions, and `shares` are norms as
+    fractions of c. With a symmetric link a record (x, 0) is equivalent to (−x, 1), and the label 1 suffices.
     """
     size = validate_integer("size", size)
     if validate_dimension(dimension) == 1:
@@ -145,13 +128,11 @@ def candidate_records(
 
 
 def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str, Array | None]:
-    """Return several sets of n − 1 records that can be passed to `audit_replacements` as `shared`.
+    """Return sets of n − 1 records, rows x₁, …, x_d, y, multiplicity, that are `shared` of `audit_replacements`.
 
-    Rows, shape (m, d + 2), are x₁, …, x_d, y, multiplicity, with norms that κ, ρ and c determine. ``separable``:
-    records with norm c, in one direction, with label 1. ``weak``: records with the smaller norm that shifts the mode
-    furthest. ``weaker``, for d = 1: records with a still smaller norm, for which divergences are closer to the bound.
-    ``balanced``: equally many records, up to rounding, in each direction along the axes. For n = 1 the only entry is
-    ``none``, with the value None.
+    ``separable``: norm c, in one direction, with label 1. ``weak``: the smaller norm that shifts the mode furthest.
+    ``weaker``, for d = 1: a still smaller norm, for which divergences are closer to the bound. ``balanced``: equally
+    many, up to rounding, in each direction along the axes. For n = 1 the only entry is ``none``, with the value None.
     """
     n = validate_size(n)
     if n == 1:

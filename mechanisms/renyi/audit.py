@@ -38,9 +38,9 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[float]) -> Audit:
     """Audit the Dirichlet distributions of neighbouring data sets by the closed form of the Rényi divergence.
 
-    Each unordered pair of neighbours is listed once; both directions are compared. The pure loss is infinite, as for
-    any two different Dirichlet distributions. The witness is the pair with the largest divergence at the first order.
-    Its output is a category: the density ratio diverges as the probability of this category tends to 0.
+    Each unordered pair is listed once, and both directions are compared. The pure loss is infinite, as for any two
+    different Dirichlet distributions. The witness is the pair with the largest divergence at the first order; its
+    output is the category whose probability tends to 0 where the density ratio diverges.
     """
     distributions = np.asarray(parameters, dtype=np.float64)
     lam = [validate_order(order) for order in orders]
@@ -63,57 +63,23 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
 
 
 def audit_sampling(mechanism: RenyiSampling, orders: Sequence[float]) -> Audit:
-    """Audit one posterior draw over all neighbouring data sets by the closed form of the Rényi divergence.
-
-    Parameters
-    ----------
-    mechanism : RenyiSampling
-    orders : sequence of float
-        Orders λ, finite and ≥ 1.
-
-    Returns
-    -------
-    Audit
-        Result of `audit_posteriors` for all data sets of n private records.
-
-    Raises
-    ------
-    ValueError
-        If an order is invalid, or there are too many data sets to enumerate.
-
-    Examples
-    --------
-    >>> from mechanisms.renyi.calibration import calibrate_renyi
-    >>> mechanism = calibrate_renyi("diffused", [1, 2, 3], n=5, order=2, epsilon=0.1)
-    >>> verdict = audit_sampling(mechanism, [2]).check(mechanism.guarantee(2))
-    >>> print(verdict.holds, round(verdict.slack, 12))
-    True 0.0
-    """
+    """Audit one posterior draw over all data sets of n private records by the closed form of the Rényi divergence."""
     candidates = enumerate_candidates(mechanism.n, len(mechanism.prior))
     datasets, pairs = neighbouring_pairs(np.arange(1.0, len(mechanism.prior) + 1), candidates)
     return audit_posteriors(mechanism.posterior(datasets), pairs, orders)
 
 
 def audit_densities(distributions: OutputDistributions, orders: Sequence[float]) -> Audit:
-    """Audit densities with unbounded ratios, which are represented by masses at quadrature nodes.
-
-    The distributions are those of `beta_distributions` or `gaussian_distributions`. The pure loss is infinite, and the
-    witness is the node with the largest ratio.
-    """
+    """Audit densities that are represented by masses at quadrature nodes; their pure loss is infinite."""
     return replace(audit_distributions(distributions, orders=orders), epsilon=math.inf, evidence="quadrature")
 
 
 def beta_distributions(parameters: ArrayLike, pairs: ArrayLike, order: float) -> OutputDistributions:
-    """Represent Beta distributions by masses at quadrature nodes, for divergences of orders up to `order`.
+    """Represent Beta distributions, shape (D, 2), by masses at quadrature nodes, for divergences up to `order`.
 
-    `parameters` has shape (D, 2), and all divergences at the largest `order` of the comparison must be finite. The
-    outputs are the log odds φ of θ, with density e^(aφ)/(1 + e^φ)^(a+b)/B(a, b).
-
-    Notes
-    -----
-    With φ = sinh τ the integrands p^λ·q^(1−λ) decay double-exponentially for all parameters, and all their poles have
-    |Im τ| = π/2. The trapezoidal rule converges like exp(−π²/h) once the step h is well below the width of the
-    integrands, which is at least 2/√(a+b) in φ.
+    The outputs are the log odds φ of θ, with density e^(aφ)/(1 + e^φ)^(a+b)/B(a, b). With φ = sinh τ the integrands
+    p^λ·q^(1−λ) decay double-exponentially, and all their poles have |Im τ| = π/2. The trapezoidal rule converges like
+    exp(−π²/h) once the step h is well below the width of the integrands, which is at least 2/√(a+b) in φ.
     """
     distributions, lam = np.asarray(parameters, dtype=np.float64), validate_order(order)
     index = np.asarray(pairs)
@@ -137,8 +103,7 @@ def beta_distributions(parameters: ArrayLike, pairs: ArrayLike, order: float) ->
 def gaussian_distributions(mechanism: GaussianCounts) -> OutputDistributions:
     """Represent the distributions of the released number of successes, for k = 2, by masses at quadrature nodes.
 
-    There is one distribution for each number of successes from 0 to n. The outputs are 0 and n, which have positive
-    probability, and the quadrature nodes between. Clamping reduces no divergence if clamped values are improbable.
+    The outputs 0 and n have positive probability. Clamping reduces no divergence if clamped values are improbable.
     """
     if len(mechanism.prior) != 2:
         raise ValueError(f"mechanism must have 2 categories, got {len(mechanism.prior)}; use its closed-form guarantee")

@@ -45,10 +45,7 @@ def concentrated_delta(rho: float, epsilon: ArrayLike) -> Floats:
 
 
 def concentrated_epsilon(rho: float, delta: float) -> float:
-    """Return the smallest ε for which ρ-zCDP implies (ε, δ)-DP by corollary 13 of Canonne, Kamath & Steinke (2020).
-
-    It is at most ρ + 2·√(ρ·ln(1/δ)), the result of Bun & Steinke's conversion.
-    """
+    """Return the smallest ε for which ρ-zCDP implies (ε, δ)-DP by corollary 13, at most ρ + 2·√(ρ·ln(1/δ))."""
     rho, delta = ConcentratedGuarantee(rho).rho, validate_delta(delta)
     low, high = 0.0, rho + 2.0 * math.sqrt(-rho * math.log(delta))
     if concentrated_delta(rho, low) <= delta:
@@ -59,12 +56,8 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
 def concentrated_profile(guarantee: ConcentratedGuarantee) -> PrivacyProfile:
     """Return an upper bound on the privacy profiles of all mechanisms with a zero-concentrated guarantee.
 
-    The profile has the neighbouring relation and the status of the guarantee.
-
-    Notes
-    -----
-    Profiles are convex in e^ε, but the bound of corollary 13 is not. The function returns the lower convex hull of the
-    bound at the points of a grid: every convex profile that satisfies the bound at these points lies below the hull.
+    Profiles are convex in e^ε, but the bound of corollary 13 is not. Every convex profile that satisfies it at the
+    points of a grid lies below their lower convex hull, which is returned.
     """
     end = min(concentrated_epsilon(guarantee.rho, _NEGLIGIBLE), LARGEST_LOSS)
     epsilons = np.arange(1 + math.ceil(end / STEP)) * STEP

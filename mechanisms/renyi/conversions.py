@@ -87,10 +87,7 @@ def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: flo
 
 
 def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: float) -> float:
-    """Return the smallest δ for which a Rényi curve implies (ε, δ)-DP by the best known conversion.
-
-    The conversion is applied at each of the given orders, and the smallest δ is returned.
-    """
+    """Return the smallest δ for which a Rényi curve implies (ε, δ)-DP by the conversion of the module docstring."""
     lam, curve = _curve(orders, renyi_epsilons)
     epsilon = validate_epsilon(epsilon)
     variation = float(np.sqrt(-np.expm1(-curve)).min())
@@ -100,10 +97,7 @@ def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: flo
 
 
 def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float:
-    """Return ε′ = ε + ln(1/δ)/(λ − 1): by Mironov (2017), proposition 3, (λ, ε)-RDP implies (ε′, δ)-DP.
-
-    The result of `approximate_epsilon` is never larger.
-    """
+    """Return ε′ = ε + ln(1/δ)/(λ − 1): (λ, ε)-RDP implies (ε′, δ)-DP (Mironov 2017, proposition 3)."""
     order, renyi_epsilon, delta = validate_order(order), validate_epsilon(renyi_epsilon), validate_delta(delta)
     if order == 1:
         raise ValueError("order must be > 1, got 1; choose a larger order")
@@ -111,15 +105,10 @@ def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float
 
 
 def pure_renyi(epsilon: float, order: float) -> float:
-    """Return the largest Rényi divergence of order λ that a pure ε-DP mechanism can have.
+    """Return the largest D_λ of a pure ε-DP mechanism, in (0, min(ε, λε²/2)]; λ may be inf, the pure loss.
 
-    λ = 1 is the Kullback–Leibler divergence, inf the pure loss. The divergence is in (0, min(ε, λε²/2)], with full
-    relative precision.
-
-    Notes
-    -----
-    With x = (λ−1)ε, the mean of exp((λ−1)Z) under randomised response is p·e^x + (1−p)·e^(−x), which equals
-    1 + tanh(ε/2)·sinh(x) + 2·sinh²(x/2), a sum of positive terms. At λ = 1 the divergence is ε·tanh(ε/2).
+    With x = (λ−1)ε, the mean of exp((λ−1)Z) under randomised response is p·e^x + (1−p)·e^(−x), which equals 1 +
+    tanh(ε/2)·sinh(x) + 2·sinh²(x/2), a sum of positive terms. At λ = 1 the divergence is ε·tanh(ε/2).
     """
     epsilon = validate_epsilon(epsilon)
     if order == math.inf:
@@ -134,10 +123,7 @@ def pure_renyi(epsilon: float, order: float) -> float:
 
 
 def pure_epsilon_for(order: float, renyi_epsilon: float) -> float:
-    """Return the largest ε for which pure ε-DP implies a Rényi divergence of at most `renyi_epsilon`.
-
-    λ may be inf; ε ≥ max(renyi_epsilon, √(2·renyi_epsilon/λ)), with ``pure_renyi(ε, order) <= renyi_epsilon``.
-    """
+    """Return the largest ε with `pure_renyi` ≤ `renyi_epsilon`; it is ≥ max(renyi_epsilon, √(2·renyi_epsilon/λ))."""
     target = validate_epsilon(renyi_epsilon)
     if order == math.inf:
         return target

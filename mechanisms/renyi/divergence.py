@@ -46,16 +46,11 @@ _PIECE = 3.0
 
 
 def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
-    """Return the Rényi divergence D_λ(Dir(a)‖Dir(b)).
+    """Return D_λ(Dir(a)‖Dir(b)) in nats, for parameters of shape (..., k) and orders λ ≥ 1 that broadcast.
 
-    The parameters have shape (..., k), and the totals Σa and Σb may differ; orders λ ≥ 1 broadcast with the leading
-    shapes, and 1 is the Kullback–Leibler divergence. The divergence is in nats, and inf if λaᵢ + (1−λ)bᵢ ≤ 0 for some
-    i. For equal totals the relative error is about 1e-14, in addition to the relative error of a − b. For other totals
-    the error is relative to the sum over categories, from which the term of the totals is subtracted.
-
-    Notes
-    -----
-    P3 prints the log normaliser C(η) with Γ instead of lnΓ, and calls the trigamma function ψ₁ digamma.
+    It is inf if λaᵢ + (1−λ)bᵢ ≤ 0 for some i. For equal totals the relative error is about 1e-14, in addition to that
+    of a − b; for other totals the error is relative to the sum over categories, from which the term of the totals is
+    subtracted. P3 prints the log normaliser C(η) with Γ instead of lnΓ, and calls the trigamma function ψ₁ digamma.
     """
     first, second = validate_parameters(a, b)
     lam = np.asarray(order, dtype=np.float64)
@@ -68,12 +63,10 @@ def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
 
 
 def cell_renyi(start: ArrayLike, move: ArrayLike, order: ArrayLike) -> Floats:
-    """Return the contribution of one category to the Rényi divergence.
+    """Return the contribution of one category, J(x, x+δ) for λ = 1 and J(x, x+δ) + J(x+λδ, x+δ)/(λ−1) for λ > 1.
 
-    With J as in the module docstring, the contribution is J(x, x+δ) for λ = 1. For λ > 1 it is
-    [lnΓ(x+λδ) − λ·lnΓ(x+δ)]/(λ−1) + lnΓ(x) = J(x, x+δ) + J(x+λδ, x+δ)/(λ−1). `start` is the parameter x > 0 of Q, and
-    `move` the parameter of P minus x, δ > −x; passing δ instead of x + δ avoids cancellation. Contributions are ≥ 0,
-    decreasing and convex in x, and inf if x + λδ ≤ 0.
+    `start` is the parameter x > 0 of Q, and `move` is δ > −x; passing δ instead of x + δ avoids cancellation.
+    Contributions are ≥ 0, decreasing and convex in x, and inf if x + λδ ≤ 0.
     """
     lam = np.asarray(order, dtype=np.float64)
     if not np.all((lam >= 1) & np.isfinite(lam)):

@@ -95,21 +95,11 @@ _TAIL = 12.0  # truncation of the noise, in standard deviations; larger noise ha
 
 @dataclass(frozen=True)
 class GaussianCounts:
-    """Gaussian mechanism for data sets of n records; build it with `gaussian_mechanism`.
+    """Gaussian mechanism for data sets of n records; build it with `gaussian_mechanism`."""
 
-    Attributes
-    ----------
-    prior : tuple of float
-        Dirichlet parameters α.
-    n : int
-        Number of records.
-    noise_std : float
-        Standard deviation σ of the noise, in records.
-    """
-
-    prior: tuple[float, ...]
+    prior: tuple[float, ...]  # Dirichlet parameters α
     n: int
-    noise_std: float
+    noise_std: float  # σ, in records
 
     def renyi_epsilon(self, order: float) -> float:
         """Return the Rényi divergence λ/σ² between noisy counts of neighbours, a bound on the divergence of θ."""
@@ -125,14 +115,10 @@ class GaussianCounts:
         return ConcentratedGuarantee(self.noise_std**-2)
 
     def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
-        """Return projected noisy counts.
+        """Return projected noisy counts; uniforms in (0, 1) and counts, shape (..., k), broadcast.
 
-        Uniforms in (0, 1), from which the noise is computed by inversion, and counts have shape (..., k) and broadcast.
-
-        Privacy
-        -------
-        A release has `guarantee`, under replace-one with n public, if the normal noise is exact. The rounding of
-        doubles leaks information, so use these draws for simulation, not for the protection of data.
+        A release has `guarantee`, under replace-one with n public, for exact normal noise; draws in doubles are for
+        simulation.
         """
         return self._release(special.ndtri(real_array("uniforms", uniforms)), counts)
 
@@ -146,9 +132,8 @@ class GaussianCounts:
     def successes_distribution(self, successes: int) -> tuple[Floats, Floats]:
         """Return quadrature nodes and probabilities for the released number of successes, for k = 2.
 
-        `successes` is the count c₁ of the first category. The values are the atoms 0 and n as first and last entries,
-        and the quadrature nodes of the density between them. The sum of probability·f(value) equals E[f] to about 1e-13
-        for functions f as smooth as 1/B(α + c̃).
+        The first and last values are the atoms 0 and n. The sum of probability·f(value) equals E[f] to about 1e-13 for
+        functions f as smooth as 1/B(α + c̃).
         """
         self._require_two_cells()
         if not (is_real(successes) and 0 <= successes <= self.n and successes == int(successes)):
@@ -166,10 +151,7 @@ class GaussianCounts:
         return np.concatenate([[0.0], values, [float(self.n)]]), masses / masses.sum()
 
     def posterior_kl(self, successes: int) -> float:
-        """Return the Kullback–Leibler divergence of the true posterior from the distribution of θ, for k = 2.
-
-        `successes` is the count c₁ of the first category. The quadrature has a relative error below 1e-9.
-        """
+        """Return KL(true posterior ‖ distribution of θ) at c₁ = `successes`, for k = 2, with relative error 1e-9."""
         values, probabilities = self.successes_distribution(successes)
         alpha, beta = self.prior
         posterior = alpha + successes, beta + self.n - successes
@@ -198,12 +180,7 @@ class GaussianDraw(OutputDistribution):
         return self.mechanism.guarantee(order)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        """Return `size` draws of θ, shape (size, k), each with independent noise; the divergences of the draws add up.
-
-        Privacy
-        -------
-        See `GaussianCounts.from_uniforms`.
-        """
+        """Return draws of θ, shape (size, k), each with independent noise; the divergences of the draws add up."""
         shape = validate_integer("size", size, least=0), self.counts.size
         released = self.mechanism._release(rng.standard_normal(shape), self.counts)
         return np.stack([rng.dirichlet(parameters) for parameters in np.array(self.mechanism.prior) + released])
@@ -266,10 +243,7 @@ def gaussian_mechanism(
 
 
 def project_counts(noisy: ArrayLike, n: float) -> Floats:
-    """Project noisy counts to the nearest points, in Euclidean distance, with entries ≥ 0 and sum n.
-
-    The result is max(noisy − t, 0), with t such that the sum over the last axis is n.
-    """
+    """Return the nearest points max(noisy − t, 0) with sum n over the last axis, in Euclidean distance."""
     y = np.asarray(noisy, dtype=np.float64)
     descending = -np.sort(-y, axis=-1)
     thresholds = (np.cumsum(descending, axis=-1) - n) / np.arange(1, y.shape[-1] + 1)

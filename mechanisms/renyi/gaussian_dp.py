@@ -36,13 +36,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest ε for which μ-GDP implies (ε, δ)-DP, within a relative 2e-12.
-
-    Examples
-    --------
-    >>> round(gaussian_epsilon(0.316, 1e-6), 3)
-    1.367
-    """
+    """Return the smallest ε for which μ-GDP implies (ε, δ)-DP, within a relative 2e-12."""
     mu, target = GaussianGuarantee(mu).mu, math.log(validate_delta(delta))
     if _log_delta(mu, 0.0) <= target:
         return 0.0
@@ -52,13 +46,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest μ for which μ-GDP implies (ε, δ)-DP, within a relative 2e-12.
-
-    Examples
-    --------
-    >>> round(gaussian_mu(1.0, 1e-6), 4)
-    0.2367
-    """
+    """Return the largest μ for which μ-GDP implies (ε, δ)-DP, within a relative 2e-12."""
     epsilon, target = validate_epsilon(epsilon), math.log(validate_delta(delta))
     root = math.sqrt(-2.0 * target)
     low, high = 2.0 * epsilon / (root + math.sqrt(root**2 + 2.0 * epsilon)), _LARGEST_MU  # as in `gaussian_epsilon`

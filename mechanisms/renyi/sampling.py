@@ -112,27 +112,13 @@ RENYI_SAMPLERS: dict[str, RenyiMethod] = {
 
 @dataclass(frozen=True)
 class RenyiSampling:
-    """Posterior sampler for data sets of n private records; build it with `calibrate_renyi` or `renyi_sampler`.
+    """Posterior sampler for data sets of n private records; build it with `calibrate_renyi` or `renyi_sampler`."""
 
-    Attributes
-    ----------
-    name : str
-        Key of `RENYI_SAMPLERS`.
-    prior : tuple of float
-        Dirichlet parameters α.
-    n : int
-        Number of private records.
-    coefficient : float
-        Coefficient r or m, in (0, 1]; 1 for `direct`.
-    public_counts : tuple of int
-        Counts u of the public records; zeros if no record is public.
-    """
-
-    name: str
-    prior: tuple[float, ...]
+    name: str  # key of `RENYI_SAMPLERS`
+    prior: tuple[float, ...]  # Dirichlet parameters α
     n: int
-    coefficient: float
-    public_counts: tuple[int, ...]
+    coefficient: float  # r or m, in (0, 1]; 1 for `direct`
+    public_counts: tuple[int, ...]  # u; zeros if no record is public
 
     @property
     def start(self) -> Floats:
@@ -172,10 +158,7 @@ class RenyiSampling:
         return DirichletDraw(self, parameters)
 
     def renyi_epsilon(self, order: float) -> float:
-        """Return the largest Rényi divergence of one draw over all neighbours, in nats.
-
-        The divergence is infinite at orders ≥ `critical_order`.
-        """
+        """Return the largest Rényi divergence of one draw over all neighbours; inf at orders ≥ `critical_order`."""
         start, step = self.start, self.step
         low, second = np.sort(start)[:2]
         shared = (self.n - 1) * step if start.size == 2 else 0.0
@@ -214,14 +197,7 @@ class DirichletDraw(OutputDistribution):
         return self.mechanism.guarantee(order)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        """Return `size` independent draws of θ, shape (size, k).
-
-        Privacy
-        -------
-        One draw has `guarantee`, under replace-one with n public. The divergences of several draws add up. The
-        guarantee holds for draws in real arithmetic. The rounding of doubles leaks information, so use these draws for
-        simulation, not for the protection of data.
-        """
+        """Return `size` draws of θ, shape (size, k), for simulation; each has `guarantee` in real arithmetic."""
         return rng.dirichlet(self.parameters, validate_integer("size", size, least=0))
 
     def log_prob(self, values: ArrayLike) -> Floats:
@@ -234,14 +210,9 @@ class DirichletDraw(OutputDistribution):
 def renyi_sampler(
     name: RenyiMethod | str, prior: ArrayLike, n: int, coefficient: float, public_counts: ArrayLike | None = None
 ) -> RenyiSampling:
-    """Return the posterior sampler with a given coefficient.
+    """Return the posterior sampler with the coefficient r or m in (0, 1]; each draw has `RenyiSampling.guarantee`.
 
-    The coefficient, r or m, is in (0, 1] and 1 for `direct`. `public_counts` are counts of records that need no
-    protection. The divergence of a draw from the posterior is infinite at the critical order.
-
-    Privacy
-    -------
-    One draw has `RenyiSampling.guarantee` at every order below `RenyiSampling.critical_order`.
+    `public_counts` are counts of records that need no protection.
     """
     name = find_entry(RENYI_SAMPLERS, name).name
     alpha = validate_prior(prior)
