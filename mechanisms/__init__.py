@@ -58,10 +58,9 @@ from mechanisms.protocols import OutputDistribution, Posterior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.quantile_methods import QUANTILE_METHODS
-from mechanisms.renyi.calibration import calibrate_renyi
 from mechanisms.renyi.conversions import approximate_epsilon
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
-from mechanisms.renyi.sampling import RENYI_SAMPLERS
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi
 from mechanisms.sampled_audit import sampled_bound
 from mechanisms.samplers import count_sampler, statistics_sampler
 

@@ -50,8 +50,6 @@ from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee, Guarant
 from mechanisms.privacy_profile import PrivacyProfile, guarantee_profile
 from mechanisms.renyi.gaussian_counts import GaussianCounts
 
-__all__ = ["Source", "accounting_event", "privacy_loss_distribution"]
-
 Source = Guarantee | ConcentratedGuarantee | GaussianGuarantee | PrivacyProfile | NoisyCounts | GaussianCounts
 """Guarantees, audited profiles and releases with noise that dp-accounting can compose."""
 

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["describe", "is_real", "real_array", "validate_integer", "validate_positive"]
-
 
 def is_real(value: Any) -> bool:
     """Return True if `value` is one real number; False for strings, Booleans, complex numbers and arrays with axes."""

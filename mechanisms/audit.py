@@ -49,16 +49,6 @@ from mechanisms.output_distributions import (
 )
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, RenyiGuarantee
 
-__all__ = [
-    "ROUNDING",
-    "Audit",
-    "Verdict",
-    "Witness",
-    "audit_distributions",
-    "exceeds",
-    "format_excess",
-]
-
 ROUNDING = 1e-9
 """Relative tolerance for rounding when a loss is compared with its guarantee."""
 

@@ -12,8 +12,6 @@ from mechanisms.arguments import real_array, validate_integer
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
 
-__all__ = ["SMALLEST_WEIGHT", "BinomialMixture"]
-
 SMALLEST_WEIGHT = 1e-18
 _MANY = 4_096  # number of counts beyond which distribution functions of components far from θ are 0 or 1
 

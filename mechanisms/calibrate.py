@@ -6,8 +6,6 @@ which it is not evaluated; `largest_below` first searches a grid downwards, for 
 
 from collections.abc import Callable, Iterable
 
-__all__ = ["bisect", "first_private", "largest_below"]
-
 _STEPS = 200  # adjacent doubles are reached earlier, unless the limit is 0
 _MARGIN = 1e-12  # so that an audit with different rounding stays below epsilon
 

@@ -21,8 +21,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
-__all__ = ["diagnose_chains"]
-
 Floats = NDArray[np.float64]
 
 _BLOCK = 1 << 17  # number of draws that are transformed at once

@@ -15,19 +15,6 @@ from mechanisms.arguments import real_array, validate_integer
 from mechanisms.jit import kernel
 from mechanisms.privacy_parameters import validate_size
 
-__all__ = [
-    "MAX_ENUMERATED",
-    "balanced_counts",
-    "count_candidates",
-    "enumerate_candidates",
-    "posterior",
-    "rank_candidates",
-    "tabulate_candidates",
-    "validate_counts",
-    "validate_prior",
-    "validate_problem",
-]
-
 MAX_ENUMERATED = 50_000_000
 """Largest number of candidates stored in memory."""
 

@@ -29,17 +29,6 @@ from numpy.typing import NDArray
 
 from mechanisms.jit import kernel
 
-__all__ = [
-    "extremes",
-    "hockey_stick",
-    "hockey_stick_bound",
-    "log_ratios",
-    "renyi_bound",
-    "renyi_divergence",
-    "renyi_error",
-    "rounding_errors",
-]
-
 _LARGEST_EXPONENT = 700.0  # largest exponent, whose exponential is finite
 _ERROR = 4 * 2.0**-52  # relative error of a log probability: twice the largest error that was measured
 _SERIES, _TERMS = 0.5, 17  # range and number of terms of a series; 0.5¹⁶·2/18! is below 1e-20

@@ -23,15 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "integer_gaussian",
-    "integer_laplace",
-    "laplace_scale_for",
-    "noisy_sums",
-    "require_opendp",
-    "sum_zero",
-]
-
 Integers = NDArray[np.int64]
 
 _LARGEST_SCALE = 2.0**52  # noise of 1,000 scales fits in 64 bits

@@ -20,8 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.jit import kernel
 
-__all__ = ["hellinger", "log_affinity", "validate_parameters"]
-
 
 def log_affinity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     """Return the log affinity ℓ(a, b) = lnΓ((a+b)/2) − ½lnΓ(a) − ½lnΓ(b), elementwise.

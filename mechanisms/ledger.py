@@ -16,10 +16,8 @@ from mechanisms.counts.noise import IndependentNoise, NoisyCounts
 from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee, Guarantee, Neighbouring, Status
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.privacy_profile import PrivacyProfile
-from mechanisms.renyi.concentrated import concentrated_delta, concentrated_epsilon
+from mechanisms.renyi.conversions import concentrated_delta, concentrated_epsilon
 from mechanisms.renyi.gaussian_counts import GaussianCounts
-
-__all__ = ["Ledger", "LedgerEntry"]
 
 _LEAST_DELTA = 1e-12
 

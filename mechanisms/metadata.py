@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-__all__ = ["Entry", "Style", "find_entry"]
-
 Origin = Literal["paper", "baseline", "reference", "ours"]
+
+
+N = TypeVar("N")
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,6 @@ class Entry:
         owner = f"{self.paper}'s baseline" if self.origin == "baseline" and self.paper else self.origin
         text = self.paper if self.origin == "paper" else owner
         return f"{text}, {self.variant}" if self.variant else text
-
-
-N = TypeVar("N")
 
 
 def find_entry(registry: Mapping[str, N], entry: N | str, what: str = "name", advice: str = "choose one of them") -> N:

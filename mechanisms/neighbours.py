@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["adding_pairs", "canonical_pairs", "neighbouring_pairs"]
-
 
 def neighbouring_pairs(
     labels: NDArray[np.float64], candidates: NDArray[np.int64]

@@ -46,8 +46,6 @@ from mechanisms.jit import kernel
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_sensitivity
 
-__all__ = ["EXACT", "NOISES", "Exact", "Noise", "NoiseShape", "RoundedShape", "calibrated_noise"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

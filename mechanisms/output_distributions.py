@@ -12,16 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.privacy import Neighbouring
 
-__all__ = [
-    "CACHE_BYTES",
-    "MAX_AUDITED",
-    "CachedDistributions",
-    "OutputDistributions",
-    "describe",
-    "require_comparable",
-    "sum_exp",
-]
-
 MAX_AUDITED = 20_000_000_000
 """Largest number of combinations of a pair and an output in one audit, which takes one to two minutes on one core."""
 

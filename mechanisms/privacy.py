@@ -9,22 +9,6 @@ from typing import Protocol
 from mechanisms.arguments import is_real, validate_positive
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon, validate_order
 
-__all__ = [
-    "RELATIONS",
-    "ConcentratedGuarantee",
-    "GaussianGuarantee",
-    "Guarantee",
-    "Neighbouring",
-    "RenyiGuarantee",
-    "Status",
-    "approximate_guarantee",
-    "conjectured_guarantee",
-    "no_guarantee",
-    "pure_guarantee",
-    "require_proved",
-    "validate_relation",
-]
-
 
 class Neighbouring(Enum):
     """Neighbouring relation under which a guarantee holds."""

@@ -6,16 +6,6 @@ import math
 
 from mechanisms.arguments import describe, is_real, validate_integer, validate_positive
 
-__all__ = [
-    "SMALLEST_EPSILON",
-    "validate_delta",
-    "validate_epsilon",
-    "validate_order",
-    "validate_resolved_epsilon",
-    "validate_sensitivity",
-    "validate_size",
-]
-
 SMALLEST_EPSILON = 1e-8
 """Smallest ε of a mechanism whose output distribution is computed in double precision, in nats.
 

@@ -36,8 +36,6 @@ from mechanisms.jit import kernel
 from mechanisms.output_distributions import CachedDistributions, OutputDistributions, require_comparable
 from mechanisms.privacy import Guarantee, Neighbouring, Status
 
-__all__ = ["LARGEST_LOSS", "STEP", "PrivacyProfile", "audited_profile", "guarantee_profile", "losses_profile"]
-
 Floats = NDArray[np.float64]
 
 _LEAST = 1e-300  # replaces smaller positive probabilities, whose products with small numbers would underflow

@@ -15,9 +15,7 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from mechanisms.privacy import ConcentratedGuarantee
 from mechanisms.privacy_profile import STEP, PrivacyProfile
-from mechanisms.renyi.concentrated import concentrated_profile
-
-__all__ = ["ProfileAccountant", "ProfileDpEvent", "connect_dots"]
+from mechanisms.renyi.conversions import concentrated_profile
 
 
 @attr.s(frozen=True, auto_attribs=True, eq=False)

@@ -7,8 +7,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["OutputDistribution", "Posterior", "validate_probabilities"]
-
 Floats = NDArray[np.float64]
 
 

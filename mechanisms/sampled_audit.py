@@ -36,8 +36,6 @@ from scipy import stats
 
 from mechanisms.samplers import Sampler
 
-__all__ = ["SampledBound", "sampled_bound"]
-
 _MAX_BINS = 200
 _QUANTILE_BINS = 64
 _MIN_SAMPLES = 200

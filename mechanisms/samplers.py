@@ -28,8 +28,6 @@ from mechanisms.inference.records import Bounds
 from mechanisms.metadata import find_entry
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 
-__all__ = ["Sampler", "count_sampler", "statistics_sampler"]
-
 Sampler = Callable[[ArrayLike, int], NDArray[Any]]
 
 

@@ -27,11 +27,11 @@ from mechanisms import (
 from mechanisms.audit import ROUNDING, exceeds, format_excess
 from mechanisms.counts.audit import count_distributions
 from mechanisms.counts.mechanism import validate
+from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_distributions
-from mechanisms.renyi.calibration import calibrate_renyi
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
-from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
 from mechanisms.sampled_audit import SampledBound
 from pipeline.clusters.cluster import available_cores
 from pipeline.declare.plugins import Plugins
@@ -45,7 +45,8 @@ RENYI = (*RENYI_SAMPLERS, *GAUSSIAN_MECHANISMS)
 """Mechanisms of this package with a Rényi guarantee."""
 
 REGISTERED = Plugins(
-    "dpstudies.mechanisms", dict.fromkeys((ALL, *MECHANISMS, *RENYI, *GLM_MECHANISMS), "mechanisms:MECHANISMS")
+    "dpstudies.mechanisms",
+    dict.fromkeys((ALL, *MECHANISMS, *RENYI, *GLM_MECHANISMS, *GLM_CHAINS), "mechanisms:MECHANISMS"),
 )
 """Name -> ``module:object`` of mechanisms registered by other packages; names of built-in mechanisms are reserved."""
 
@@ -197,8 +198,13 @@ def _find(name: str) -> Mechanism | OutputDistributions | str:
             f"{name} does not release counts; audit it with 'dpstudies run renyi-audit', or on your own records with "
             "mechanisms.audit_replacements"
         )
+    if name in GLM_CHAINS:
+        raise BadInputError(
+            f"{name} is a chain, whose guarantee is proved and not enumerated; bound its loss from draws of "
+            "mechanisms.private_chain on two neighbouring data sets with mechanisms.sampled_bound"
+        )
     if ":" not in name and name not in REGISTERED and not name.endswith(".py"):
-        known = [name for name in REGISTERED if name not in GLM_MECHANISMS]
+        known = [name for name in REGISTERED if name not in (*GLM_MECHANISMS, *GLM_CHAINS)]
         raise BadInputError(unknown("mechanism", name, known) + "; or pass module:object or file.py:object")
     found = load_object(REGISTERED.get(name, name))
     if not isinstance(found, Mechanism | OutputDistributions):

@@ -23,8 +23,6 @@ from mechanisms.output_distributions import MAX_AUDITED, OutputDistributions
 from mechanisms.privacy import Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_delta, validate_resolved_epsilon, validate_size
 
-__all__ = ["audit_counts", "count_distributions", "require_auditable"]
-
 _TABLE_ENTRY = 50  # cost of a table entry (log-gamma functions) as a number of comparisons
 
 

@@ -57,8 +57,6 @@ from mechanisms.metadata import Style
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon, validate_size
 
-__all__ = ["MAX_RECORDS", "VARYING_BOUND", "BoundScale", "bound_scale", "require_bound"]
-
 MAX_RECORDS = 5_000
 """Largest number of records. Computing Dⱼ for all counts takes n² evaluations, about two seconds at the limit."""
 

@@ -52,8 +52,6 @@ from mechanisms.output_distributions import OutputDistributions, sum_exp
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon, validate_size
 
-__all__ = ["CALIBRATED", "MAX_CALIBRATED", "Calibration", "calibrate", "require_calibratable"]
-
 MAX_CALIBRATED = 50_000
 """Largest number of candidates for which all pairs of data sets are audited: a few seconds per audit."""
 
@@ -71,7 +69,7 @@ class Calibration:
 
     The score is the Hellinger distance; for `Rule.HAMMING` it is the number of replaced records, with S = 1. The true
     loss may exceed ε by the rounding of the log probabilities, about 1e-14 (`Audit.rounding`; for `Rule.HAMMING` see
-    `mechanisms.counts.hamming_loss`).
+    `mechanisms.counts.hamming`).
     """
 
     rule: Rule

@@ -23,20 +23,6 @@ from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, tabulate_cand
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
-__all__ = [
-    "MAX_STREAMED",
-    "MAX_TABLE",
-    "candidate_distances",
-    "category_deficits",
-    "combine_deficits",
-    "compute_inverse_temperature",
-    "count_table",
-    "enumerate_rows",
-    "require_enumerable",
-    "require_streamable",
-    "row_deficits",
-]
-
 MAX_STREAMED = 2_000_000_000
 """Largest number of streamed candidates, which take about ten seconds per pass."""
 

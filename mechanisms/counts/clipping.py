@@ -21,8 +21,6 @@ from mechanisms.counts.candidates import (
 from mechanisms.jit import kernel
 from mechanisms.noise import Noise
 
-__all__ = ["category_pmfs", "clip_in_order", "log_clipped_pmf", "mean_clipped_distance"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 CategoryPmfs = tuple[Floats, Floats]

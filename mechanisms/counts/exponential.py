@@ -34,12 +34,10 @@ from mechanisms.counts.candidates import (
 )
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.power_mixture import power_mixture_mechanism
-from mechanisms.counts.product_limits import require_product_distributions
+from mechanisms.counts.product_distributions import require_product_distributions
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.scales import SENSITIVITIES, Sensitivity
 from mechanisms.jit import kernel
-
-__all__ = ["EXPONENTIAL", "ExponentialMechanism", "exponential_mechanism"]
 
 
 def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> CountRelease:

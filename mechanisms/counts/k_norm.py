@@ -60,8 +60,6 @@ from mechanisms.noise import Noise
 from mechanisms.privacy import Guarantee, pure_guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 
-__all__ = ["K_NORM", "MIN_EPSILON", "KNormNoise", "k_norm_counts", "projected_log_likelihood"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

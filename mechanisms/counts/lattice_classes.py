@@ -26,17 +26,6 @@ from scipy.special import gammaln, logsumexp
 from mechanisms.conjugate import count_candidates
 from mechanisms.jit import kernel
 
-__all__ = [
-    "MAX_CLASSES",
-    "LatticeClasses",
-    "clipped_vectors",
-    "count_classes",
-    "count_vectors",
-    "lattice_classes",
-    "log_cone_weights",
-    "log_normaliser",
-]
-
 MAX_CLASSES = 4_000_000
 """Largest number of enumerated classes, which take about a second, and 32 MB per category."""
 

@@ -21,17 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import validate_counts, validate_prior, validate_problem
-from mechanisms.counts.release import CountRelease
-from mechanisms.counts.sampled_counts import SampleCounts, SampledCounts
+from mechanisms.counts.release import CountRelease, SampleCounts, SampledCounts
 from mechanisms.metadata import Entry
 from mechanisms.privacy import Guarantee, Neighbouring, Status, validate_relation
 from mechanisms.privacy_parameters import validate_delta, validate_resolved_epsilon
 
 if TYPE_CHECKING:
     from mechanisms.counts.calibration import Calibration  # which contains entries
-
-__all__ = ["Build", "Mechanism", "validate"]
-
 
 Build = Callable[[NDArray[np.float64], NDArray[np.int64], float, float], CountRelease]
 

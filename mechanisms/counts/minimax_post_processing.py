@@ -49,16 +49,6 @@ from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.sums import weighted_sum
 
-__all__ = [
-    "K_NORM_MINIMAX",
-    "MAX_EPSILON",
-    "MinimaxCounts",
-    "PostProcessing",
-    "minimax_counts",
-    "minimax_post_processing",
-    "require_post_processable",
-]
-
 MAX_COLUMNS = 100_000
 """Largest number of (class, output) pairs up to permutations of categories, which take a few seconds."""
 

@@ -51,23 +51,6 @@ from mechanisms.noise import Noise
 from mechanisms.privacy import Guarantee, pure_guarantee
 from mechanisms.privacy_profile import PrivacyProfile
 
-__all__ = [
-    "GEOMETRIC",
-    "GEOMETRIC_PROJECTED",
-    "LAPLACE",
-    "LAPLACE_DIMENSION",
-    "LAPLACE_PROJECTED",
-    "IndependentNoise",
-    "NoisyCounts",
-    "NoisyVectors",
-    "VectorNoise",
-    "geometric_counts",
-    "histogram_sensitivity",
-    "laplace_counts",
-    "projected_counts",
-    "validate_datasets",
-]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

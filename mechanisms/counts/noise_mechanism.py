@@ -20,8 +20,6 @@ from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.release import CountRelease
 from mechanisms.privacy import Guarantee, Status
 
-__all__ = ["REACH", "noise_mechanism"]
-
 Floats = NDArray[np.float64]
 
 REACH = 100_000

@@ -46,22 +46,17 @@ from mechanisms.conjugate import (
     count_candidates,
     enumerate_candidates,
     rank_candidates,
+    validate_counts,
     validate_prior,
     validate_problem,
 )
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.release import TabulatedRelease
 from mechanisms.hellinger import hellinger
+from mechanisms.metadata import Style
 from mechanisms.neighbours import canonical_pairs
+from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon
-
-__all__ = [
-    "MAX_EPSILON",
-    "MAX_VARIABLES",
-    "Objective",
-    "OptimalDistribution",
-    "optimal_distribution",
-    "require_solvable",
-]
-
 
 MAX_VARIABLES = 10_000
 """Largest number of variables, for which the solver takes about a minute on one core.
@@ -301,3 +296,33 @@ def _repair(
     raise ArithmeticError(
         f"no mixture has a loss of at most {epsilon}; the solution violates a constraint by {violation}"
     )
+
+
+def optimal_counts(
+    prior: ArrayLike, counts: ArrayLike, epsilon: float, objective: Objective = Objective.BALANCED
+) -> OptimalCounts:
+    """Return the optimal release of `counts`, with the guarantee of `optimal_distribution` for exact draws."""
+    alpha = validate_prior(prior)
+    c = validate_counts(counts, k=alpha.size)
+    n = int(c.sum())
+    distribution = optimal_distribution(alpha, n, epsilon, objective)
+    row = int(rank_candidates(c, n, c.size))
+    alpha.flags.writeable = c.flags.writeable = False
+    return OptimalCounts(alpha, c, distribution.log_pmf[row], float(distribution.expected[row]))
+
+
+class OptimalCounts(TabulatedRelease):
+    """Optimal distribution of released counts at one data set, created by `optimal_counts`."""
+
+
+OPTIMAL = Mechanism(
+    name="optimal",
+    note="Linear program for small n: minimises the worst-case distance, then the distance at balanced data.",
+    release=lambda prior, counts, epsilon, delta: optimal_counts(prior, counts, epsilon),
+    guarantee=pure_guarantee,
+    require=require_solvable,
+    max_epsilon=MAX_EPSILON,
+    evaluation="program",
+    symmetric=True,
+    style=Style("brown", "<"),
+)

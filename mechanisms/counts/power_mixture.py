@@ -59,8 +59,6 @@ from mechanisms.counts.release import CountRelease
 from mechanisms.hellinger import hellinger
 from mechanisms.sums import weighted_sum
 
-__all__ = ["PowerMixture", "power_mixture_mechanism"]
-
 UNDERFLOW = 750.0
 """Exponent x above which exp(−x) is zero in double precision."""
 

@@ -26,8 +26,6 @@ from scipy.linalg import eigh_tridiagonal
 
 from mechanisms.jit import kernel
 
-__all__ = ["HEAD", "PowerSeries", "power_series", "sum_rule"]
-
 HEAD = 512
 """Power from which Debye's expansion is used, with an error of 1e-14; smaller powers use a recurrence."""
 

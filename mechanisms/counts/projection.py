@@ -28,8 +28,6 @@ from mechanisms.counts.candidates import require_enumerable
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
-__all__ = ["MAX_CATEGORIES", "log_projected_pmf", "mean_projected_distance", "project", "projects_to"]
-
 MAX_CATEGORIES = 60
 """Largest number of categories for which ties are enumerated; a set of tied entries is stored as bits of an integer."""
 

@@ -34,8 +34,6 @@ from mechanisms.exact_noise import require_opendp
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
 
-__all__ = ["PUBLISHABLE", "PublishedCounts", "publish_counts"]
-
 PUBLISHABLE = tuple(name for name, mechanism in MECHANISMS.items() if mechanism.exact_noise is not None)
 """Names of the mechanisms with an exact sampler."""
 

@@ -13,16 +13,13 @@ from mechanisms.counts.bound_calibration import VARYING_BOUND
 from mechanisms.counts.calibration import CALIBRATED
 from mechanisms.counts.discrete_gaussian import DISCRETE_GAUSSIAN
 from mechanisms.counts.exponential import EXPONENTIAL
-from mechanisms.counts.flip_calibration import PERMUTE_AND_FLIP_EXACT
-from mechanisms.counts.hamming_loss import HAMMING_EXACT
+from mechanisms.counts.hamming import HAMMING_EXACT
 from mechanisms.counts.k_norm import K_NORM
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.minimax_post_processing import K_NORM_MINIMAX
 from mechanisms.counts.noise import GEOMETRIC, GEOMETRIC_PROJECTED, LAPLACE, LAPLACE_DIMENSION, LAPLACE_PROJECTED
-from mechanisms.counts.optimal_counts import OPTIMAL
-from mechanisms.counts.permute_and_flip import PERMUTE_AND_FLIP
-
-__all__ = ["MECHANISMS", "is_built_in"]
+from mechanisms.counts.optimal import OPTIMAL
+from mechanisms.counts.permute_and_flip import PERMUTE_AND_FLIP, PERMUTE_AND_FLIP_EXACT
 
 MECHANISMS: dict[str, Mechanism] = {
     mechanism.name: mechanism

@@ -1,17 +1,20 @@
-"""Base class for the output distributions of mechanisms that release counts."""
+"""Output distributions of mechanisms that release counts: base class, stored tables, and samplers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import validate_integer
-from mechanisms.conjugate import rank_candidates
+from mechanisms.conjugate import enumerate_candidates, rank_candidates
+from mechanisms.counts.candidates import require_uniforms
 from mechanisms.privacy import Guarantee
 
-__all__ = ["CountRelease"]
+SampleCounts = Callable[[np.random.Generator, NDArray[np.int64], float, float, int], ArrayLike]
 
 
 class CountRelease(ABC):
@@ -124,3 +127,79 @@ class CountRelease(ABC):
     def pmf(self) -> NDArray[np.float64]:
         """Return the probability of all counts of n records, in the order of `log_pmf`."""
         return np.exp(self.log_pmf())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TabulatedRelease(CountRelease):
+    """Distribution of released counts at one data set, stored as a table over all counts of n records."""
+
+    prior: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    _log_pmf: NDArray[np.float64]
+    _expected: float
+
+    @property
+    def n_uniforms(self) -> int:
+        """Number of uniforms per draw: one."""
+        return 1
+
+    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw released counts by inversion; see `CountRelease.from_uniforms`."""
+        u = require_uniforms(uniforms, self.n_uniforms)[:, 0]
+        cumulative = np.cumsum(np.exp(self._log_pmf))
+        # If the product is rounded up to the total, take the first candidate that reaches it.
+        last = np.searchsorted(cumulative, cumulative[-1])
+        picked = np.minimum(np.searchsorted(cumulative, u * cumulative[-1], side="right"), last)
+        return enumerate_candidates(self.n, self.k)[picked]
+
+    def expected_hellinger(self) -> float:
+        """Return the exact mean Hellinger distance between the true and the released posterior."""
+        return self._expected
+
+    def log_pmf(self) -> NDArray[np.float64]:
+        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
+        return self._log_pmf.copy()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SampledCounts(CountRelease):
+    """Release of counts at one data set by the `sampler` of a `Mechanism`."""
+
+    prior: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    epsilon: float
+    delta: float
+    sampler: SampleCounts = field(repr=False)
+
+    @property
+    def n_uniforms(self) -> int:
+        """One uniform, which seeds the generator of a draw."""
+        return 1
+
+    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw released counts, each with a generator of its own, so that draws do not depend on their batch."""
+        seeds = (require_uniforms(uniforms, 1)[:, 0] * 2.0**53).astype(np.int64).tolist()
+        draws = [self._draw(np.random.Generator(np.random.PCG64DXSM(seed)), 1)[0] for seed in seeds]
+        return np.array(draws, dtype=np.int64).reshape(len(seeds), self.k)
+
+    def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return `size` independent draws of released counts, shape (size, k), from one call of the sampler."""
+        return self._draw(rng, size)
+
+    def expected_hellinger(self) -> float:
+        """Raise ValueError, as the distribution is not computed."""
+        raise ValueError("the mechanism can only be sampled, and has no exact mean; average the distances of draws")
+
+    def log_pmf(self) -> NDArray[np.float64]:
+        """Raise ValueError, as the distribution is not computed."""
+        raise ValueError("the mechanism can only be sampled, and has no pmf; audit it by sampled_bound")
+
+    def _draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        drawn = np.asarray(self.sampler(rng, self.counts.copy(), self.epsilon, self.delta, size))
+        is_valid = drawn.shape == (size, self.k) and drawn.dtype.kind in "iu"
+        if not (is_valid and np.all(drawn >= 0) and np.all(drawn.sum(axis=1) == self.n)):
+            raise ValueError(
+                f"a sampler must return integers >= 0 of shape ({size}, {self.k}) with sums n, got {drawn.dtype} of "
+                f"shape {drawn.shape}; return one release per row"
+            )
+        return drawn.astype(np.int64)

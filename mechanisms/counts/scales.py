@@ -30,8 +30,6 @@ from mechanisms.metadata import Entry, Style
 from mechanisms.privacy import Guarantee, conjectured_guarantee, no_guarantee, pure_guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 
-__all__ = ["SENSITIVITIES", "Sensitivity", "smoothing_gamma"]
-
 
 def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
     """Return γ = ln(1 − ε / (2·ln(δ/(2N)))) > 0 per record of P0, where N = n + 1 is printed, exact at k = 2 only."""

@@ -30,16 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
-__all__ = [
-    "Rule",
-    "global_sensitivity",
-    "local_sensitivity",
-    "local_sensitivity_at_distance",
-    "phi",
-    "smooth_sensitivity",
-    "smoothed_scales",
-    "varying_sensitivity",
-]
+_CACHED_NUMBERS = 1 << 20  # larger tables are not kept in memory
 
 
 class Rule(Enum):
@@ -155,7 +146,6 @@ def _tabulate_phi(prior: tuple[float, ...], size: int) -> NDArray[np.float64]:
     return table
 
 
-_CACHED_NUMBERS = 1 << 20  # larger tables are not kept in memory
 _cached_tabulate_phi = lru_cache(maxsize=4)(_tabulate_phi)  # audits evaluate data sets of one size, in several threads
 
 

@@ -37,8 +37,6 @@ from mechanisms.glm.worst_case import validate_dimension
 from mechanisms.output_distributions import OutputDistributions
 from mechanisms.privacy_parameters import validate_order
 
-__all__ = ["audit_replacements", "critical_order", "replacement_distributions"]
-
 Array = NDArray[np.float64]
 
 _NEGLIGIBLE = 40.0  # depth, in nats below its maximum, at which an integrand is negligible

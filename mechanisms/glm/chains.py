@@ -14,8 +14,6 @@ from mechanisms.glm.langevin import LangevinChain, last_langevin, published_lang
 from mechanisms.glm.penalty import PenaltyChain, published_penalty
 from mechanisms.metadata import Entry, Style, find_entry
 
-__all__ = ["GLM_CHAINS", "ChainMethod", "private_chain"]
-
 Chain = LangevinChain | PenaltyChain
 
 

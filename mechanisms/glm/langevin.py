@@ -48,18 +48,7 @@ from mechanisms.arguments import real_array, validate_integer, validate_positive
 from mechanisms.glm.mechanisms import validate_design
 from mechanisms.privacy import GaussianGuarantee
 from mechanisms.privacy_parameters import validate_size
-from mechanisms.renyi.gaussian_dp import gaussian_mu
-
-__all__ = [
-    "LEAST_DRAWS",
-    "LangevinChain",
-    "forecast_draws",
-    "langevin_chain",
-    "last_langevin",
-    "plan_intervals",
-    "public_smoothness",
-    "published_langevin",
-]
+from mechanisms.renyi.conversions import gaussian_mu
 
 Array = NDArray[np.float64]
 

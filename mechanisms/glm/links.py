@@ -20,8 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit, log_ndtr
 
-__all__ = ["LINKS", "Link"]
-
 Array = NDArray[np.float64]
 _LARGEST_PREDICTOR = 700.0  # exp(700) is finite; the log-likelihood is below −1e304 there
 _FAR = 1e3  # −margin beyond which the probit link uses series in 1/margin², whose relative error is below 1e-14

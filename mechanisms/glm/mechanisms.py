@@ -56,10 +56,7 @@ from mechanisms.glm.links import LINKS, Link
 from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import GaussianGuarantee, Guarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
-from mechanisms.renyi.conversions import pure_epsilon_for, pure_renyi
-from mechanisms.renyi.gaussian_dp import gaussian_mu
-
-__all__ = ["GLM_MECHANISMS", "GlmMechanism", "GlmMethod", "glm_mechanism", "validate_design"]
+from mechanisms.renyi.conversions import gaussian_mu, pure_epsilon_for, pure_renyi
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,7 @@ from mechanisms.glm.mechanisms import validate_design
 from mechanisms.jit import kernel
 from mechanisms.privacy import GaussianGuarantee
 from mechanisms.privacy_parameters import validate_size
-from mechanisms.renyi.gaussian_dp import gaussian_mu
-
-__all__ = ["PenaltyChain", "likelihood_range", "published_penalty"]
+from mechanisms.renyi.conversions import gaussian_mu
 
 Array = NDArray[np.float64]
 

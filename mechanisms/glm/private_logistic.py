@@ -41,9 +41,7 @@ from mechanisms.glm.langevin import LangevinChain, last_langevin
 from mechanisms.glm.mechanisms import validate_design
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
-from mechanisms.renyi.gaussian_dp import gaussian_epsilon
-
-__all__ = ["PrivateWeights", "private_logistic"]
+from mechanisms.renyi.conversions import gaussian_epsilon
 
 Array = NDArray[np.float64]
 

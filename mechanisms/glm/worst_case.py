@@ -40,15 +40,6 @@ from mechanisms.arguments import is_real, validate_integer, validate_positive
 from mechanisms.glm.mechanisms import GlmMechanism
 from mechanisms.privacy_parameters import validate_size
 
-__all__ = [
-    "LARGEST_SHARE_1D",
-    "LimitingCase",
-    "candidate_records",
-    "limiting_case",
-    "shared_records",
-    "validate_dimension",
-]
-
 Array = NDArray[np.float64]
 
 _PUSH = float(lambertw(math.exp(-1.0)).real)

@@ -50,7 +50,7 @@ from mechanisms.jit import kernel
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.regression.k_norm_matrix import draw_k_norm
-from mechanisms.renyi.concentrated import concentrated_epsilon
+from mechanisms.renyi.conversions import concentrated_epsilon
 
 __all__ = [
     "GramNoise",

@@ -27,8 +27,6 @@ from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.gaussian_counts import GaussianCounts
 from mechanisms.renyi.sampling import RenyiSampling
 
-__all__ = ["audit_densities", "audit_posteriors", "audit_sampling", "beta_distributions", "gaussian_distributions"]
-
 Floats = NDArray[np.float64]
 
 _NEGLIGIBLE = 45.0  # integrands are truncated at exp(-45) of their maximum

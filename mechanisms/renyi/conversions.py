@@ -1,4 +1,4 @@
-"""Conversions from Rényi curves to (ε, δ) differential privacy, and from pure ε to Rényi curves.
+"""Conversions between privacy definitions: Rényi curves, zero-concentrated, Gaussian, (ε, δ) and pure guarantees.
 
 A mechanism is (λ, ε)-RDP if D_λ(M(x)‖M(x')) ≤ ε for all neighbours. Its *curve* is the smallest such ε as a function of
 the order λ.
@@ -15,15 +15,28 @@ probability p = e^ε/(1 + e^ε) of the true answer has the largest divergence at
 and its two ratios are the ends of the interval. The curve of randomised response is therefore the smallest bound that
 holds for all ε-DP mechanisms. This curve is at most min(ε, λε²/2).
 
+**Zero-concentrated privacy.** A mechanism is ρ-zCDP if D_λ(M(x)‖M(x')) ≤ ρλ for all λ > 1, and values of ρ add up under
+composition. The conversion above at the best order is corollary 13 of Canonne, Kamath & Steinke:
+
+    δ(ε) ≤ inf over λ > 1 of  exp((λ − 1)(λρ − ε)) / (λ − 1) · (1 − 1/λ)^λ.
+
+The logarithm of the right side has the derivative (2λ − 1)ρ − ε + ln(1 − 1/λ), which increases in λ, so the best order
+is its only zero.
+
+**Gaussian privacy.** A mechanism is μ-GDP if distinguishing its outputs on two neighbours is at least as hard as
+distinguishing N(0, 1) from N(μ, 1), or equivalently δ(ε) ≤ Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ) for all ε ≥ 0. Compositions
+of μᵢ-GDP mechanisms are √(Σ μᵢ²)-GDP, and μ-GDP implies λμ²/2 as bound on the Rényi divergence of every order λ, that
+is, μ²/2-zCDP.
+
 References
 ----------
-Mironov, "Rényi differential privacy", CSF 2017: the definition, and the classical conversion.
-Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, proposition 12, and Balle,
-Barthe, Gaboardi, Hsu & Sato, "Hypothesis testing interpretations and Rényi differential privacy", AISTATS 2020,
-theorem 21: the conversion above.
-Bretagnolle & Huber, "Estimation des densités: risque minimax", 1979: the bound on the total variation.
-Bun & Steinke, "Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC 2016,
-proposition 3.3: the curve of a pure ε.
+Mironov, "Rényi differential privacy", CSF 2017: the definition, and the classical conversion. Canonne, Kamath &
+Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, proposition 12, and Balle, Barthe, Gaboardi,
+Hsu & Sato, "Hypothesis testing interpretations and Rényi differential privacy", AISTATS 2020, theorem 21: the
+conversion above. Bretagnolle & Huber, "Estimation des densités: risque minimax", 1979: the bound on the total
+variation. Bun & Steinke, "Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC 2016,
+proposition 3.3: the curve of a pure ε. Dong, Roth & Su, "Gaussian differential privacy", JRSS B 84, 2022, corollaries 1
+and 2.
 """
 
 from __future__ import annotations
@@ -32,17 +45,23 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
 
+from mechanisms.calibrate import bisect
+from mechanisms.jit import kernel
+from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon, validate_order
+from mechanisms.privacy_profile import LARGEST_LOSS, STEP, PrivacyProfile
 
-__all__ = [
-    "approximate_delta",
-    "approximate_epsilon",
-    "classical_epsilon",
-    "pure_epsilon_for",
-    "pure_renyi",
-    "validate_order",
-]
+Floats = NDArray[np.float64]
+
+
+_TOLERANCE = 1e-12  # relative; results are moved by twice as much to the safe side
+_LARGEST_MU = 1e4
+_ROUNDING = 1e-15
+_BISECTIONS = 70
+_NEGLIGIBLE = 1e-18
 
 
 def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: float) -> float:
@@ -148,3 +167,100 @@ def _curve(orders: ArrayLike, renyi_epsilons: ArrayLike) -> tuple[NDArray[np.flo
     if not np.all(curve >= 0):
         raise ValueError(f"renyi_epsilons must be >= 0, got {curve.tolist()}; pass divergences in nats")
     return lam, curve
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """Return the smallest δ for which μ-GDP implies (ε, δ)-DP, for ε ≥ 0."""
+    return math.exp(min(_log_gaussian_delta(GaussianGuarantee(mu).mu, epsilon), 0.0))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return the smallest ε for which μ-GDP implies (ε, δ)-DP, within a relative 2e-12."""
+    mu, target = GaussianGuarantee(mu).mu, math.log(validate_delta(delta))
+    if _log_gaussian_delta(mu, 0.0) <= target:
+        return 0.0
+    high = mu * (mu / 2 + math.sqrt(-2.0 * target))  # δ(ε) ≤ Φ(μ/2 − ε/μ) ≤ exp(−(ε/μ − μ/2)²/2)
+    found = brentq(lambda epsilon: _log_gaussian_delta(mu, epsilon) - target, 0.0, high, xtol=1e-300, rtol=_TOLERANCE)
+    return found * (1.0 + 2.0 * _TOLERANCE)
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """Return the largest μ for which μ-GDP implies (ε, δ)-DP, within a relative 2e-12."""
+    epsilon, target = validate_epsilon(epsilon), math.log(validate_delta(delta))
+    root = math.sqrt(-2.0 * target)
+    low, high = 2.0 * epsilon / (root + math.sqrt(root**2 + 2.0 * epsilon)), _LARGEST_MU  # as in `gaussian_epsilon`
+    if _log_gaussian_delta(high, epsilon) <= target:
+        return high
+    found = brentq(lambda mu: _log_gaussian_delta(mu, epsilon) - target, low, high, xtol=1e-300, rtol=_TOLERANCE)
+    return found * (1.0 - 2.0 * _TOLERANCE)
+
+
+def _log_gaussian_delta(mu: float, epsilon: float) -> float:
+    """Return an upper bound on ln δ(ε), which includes the rounding of both terms."""
+    first, second = float(log_ndtr(mu / 2 - epsilon / mu)), float(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
+    gap = second - first - _ROUNDING * (1.0 + abs(first) + epsilon)  # ln of the ratio of the terms, < 0
+    return first + math.log(-math.expm1(gap))
+
+
+def concentrated_delta(rho: float, epsilon: ArrayLike) -> Floats:
+    """Return the smallest δ for which ρ-zCDP implies (ε, δ)-DP by corollary 13 of Canonne, Kamath & Steinke (2020)."""
+    rho = ConcentratedGuarantee(rho).rho
+    losses = np.asarray(epsilon, dtype=np.float64)
+    if not np.all(losses >= 0):
+        raise ValueError(f"epsilon must be >= 0, got {losses[~(losses >= 0)].flat[0]}; pass losses in nats")
+    return np.exp(np.minimum(_log_concentrated_delta(rho, losses, _best_excess(rho, losses)), 0.0))
+
+
+def concentrated_epsilon(rho: float, delta: float) -> float:
+    """Return the smallest ε for which ρ-zCDP implies (ε, δ)-DP by corollary 13, at most ρ + 2·√(ρ·ln(1/δ))."""
+    rho, delta = ConcentratedGuarantee(rho).rho, validate_delta(delta)
+    low, high = 0.0, rho + 2.0 * math.sqrt(-rho * math.log(delta))
+    if concentrated_delta(rho, low) <= delta:
+        return 0.0
+    return bisect(lambda epsilon: bool(concentrated_delta(rho, epsilon) > delta), low, high)[1]
+
+
+def concentrated_profile(guarantee: ConcentratedGuarantee) -> PrivacyProfile:
+    """Return an upper bound on the privacy profiles of all mechanisms with a zero-concentrated guarantee.
+
+    Profiles are convex in e^ε, but the bound of corollary 13 is not. Every convex profile that satisfies it at the
+    points of a grid lies below their lower convex hull, which is returned.
+    """
+    end = min(concentrated_epsilon(guarantee.rho, _NEGLIGIBLE), LARGEST_LOSS)
+    epsilons = np.arange(1 + math.ceil(end / STEP)) * STEP
+    bounds = PrivacyProfile(concentrated_delta(guarantee.rho, epsilons))
+    points = np.concatenate([-epsilons[:0:-1], epsilons])
+    hull = _lower_hull(np.exp(points), bounds.mirrored())
+    return PrivacyProfile(hull[epsilons.size - 1 :], guarantee.relation, guarantee.status)
+
+
+def _best_excess(rho: float, epsilons: Floats) -> Floats:
+    """Return λ − 1 for the order λ with the smallest bound on δ at each ε, by bisection of ln(λ − 1)."""
+    low, high = np.full(epsilons.shape, -60.0), np.log((epsilons + 1.0) / rho + 2.0)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        excess = np.exp(middle)
+        past = (2.0 * excess + 1.0) * rho - epsilons - np.log1p(1.0 / excess) > 0
+        low, high = np.where(past, low, middle), np.where(past, middle, high)
+    return np.exp((low + high) / 2)
+
+
+def _log_concentrated_delta(rho: float, epsilons: Floats, excess: Floats) -> Floats:
+    """Return the logarithm of the bound on δ at order 1 + excess; every order > 1 gives a valid bound."""
+    order = 1.0 + excess
+    return excess * (order * rho - epsilons) - np.log(excess) - order * np.log1p(1.0 / excess)
+
+
+@kernel
+def _lower_hull(x, y):
+    """Return the lower convex hull of the points (x, y), evaluated at x; x must be ascending."""
+    kept, n_kept = np.empty(x.size, dtype=np.int64), 0
+    for i in range(x.size):
+        while n_kept > 1:
+            a, b = kept[n_kept - 2], kept[n_kept - 1]
+            if (y[b] - y[a]) * (x[i] - x[b]) < (y[i] - y[b]) * (x[b] - x[a]):
+                break
+            n_kept -= 1
+        kept[n_kept] = i
+        n_kept += 1
+    return np.interp(x, x[kept[:n_kept]], y[kept[:n_kept]])

@@ -44,18 +44,13 @@ from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import ConcentratedGuarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
 from mechanisms.protocols import OutputDistribution
-from mechanisms.renyi.mixture_divergence import mixture_kl
-
-__all__ = [
-    "GAUSSIAN_MECHANISMS",
-    "GaussianCounts",
-    "GaussianDraw",
-    "GaussianMethod",
-    "gaussian_mechanism",
-    "project_counts",
-]
+from mechanisms.renyi.divergence import mixture_kl
 
 Floats = NDArray[np.float64]
+
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+_TAIL = 12.0  # truncation of the noise, in standard deviations; larger noise has a probability below 1e-32
 
 
 @dataclass(frozen=True)
@@ -88,9 +83,6 @@ GAUSSIAN_MECHANISMS: dict[str, GaussianMethod] = {
     )
 }
 """Calibrations by name."""
-
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
-_TAIL = 12.0  # truncation of the noise, in standard deviations; larger noise has a probability below 1e-32
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit
 
-from mechanisms.glm.laplace_approximation import laplace_approximation
 from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism
-from mechanisms.glm.sampling import STEPS_PER_PRODUCT, sample_glm
+from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from pipeline import Streams
 from studies.data import Classification
 

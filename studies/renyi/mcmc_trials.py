@@ -24,11 +24,10 @@ from scipy.special import expit, log_expit
 
 from mechanisms.glm.chains import GLM_CHAINS, private_chain
 from mechanisms.glm.langevin import LangevinChain, forecast_draws, langevin_chain, plan_intervals, published_langevin
-from mechanisms.glm.laplace_approximation import laplace_approximation
 from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism
 from mechanisms.glm.penalty import log_likelihoods
-from mechanisms.renyi.concentrated import concentrated_epsilon
-from mechanisms.renyi.gaussian_dp import gaussian_epsilon, gaussian_mu
+from mechanisms.glm.sampling import laplace_approximation
+from mechanisms.renyi.conversions import concentrated_epsilon, gaussian_epsilon, gaussian_mu
 from pipeline import Streams
 from studies.data import Classification
 from studies.renyi.logistic_trials import Group, draw_weights

@@ -22,10 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from mechanisms.renyi.calibration import calibrate_renyi
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts, gaussian_mechanism
-from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, renyi_sampler
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
 from mechanisms.sums import weighted_sum
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
 from studies.claims import Summaries

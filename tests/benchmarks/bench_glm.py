@@ -16,9 +16,8 @@ import numpy as np
 from arviz_stats.base import array_stats
 from threadpoolctl import threadpool_limits
 
-from mechanisms.glm.laplace_approximation import laplace_approximation
 from mechanisms.glm.mechanisms import glm_mechanism
-from mechanisms.glm.sampling import sample_glm
+from mechanisms.glm.sampling import laplace_approximation, sample_glm
 from studies.data import load, split
 
 SMALLEST = "--smallest" in sys.argv[1:]

@@ -18,15 +18,13 @@ from mechanisms.counts.bound_calibration import bound_scale, require_bound
 from mechanisms.counts.calibration import calibrate
 from mechanisms.counts.discrete_gaussian import discrete_gaussian_counts
 from mechanisms.counts.exponential import exponential_mechanism
-from mechanisms.counts.hamming import require_hamming_tables
-from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss, require_hamming
+from mechanisms.counts.hamming import calibrate_hamming, hamming_loss, require_hamming, require_hamming_tables
 from mechanisms.counts.noise import geometric_counts, laplace_counts, projected_counts
 from mechanisms.counts.optimal import optimal_distribution, require_solvable
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import Rule
-from mechanisms.glm.laplace_approximation import laplace_approximation
 from mechanisms.glm.mechanisms import glm_mechanism
-from mechanisms.glm.sampling import STEPS_PER_PRODUCT, sample_glm
+from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from mechanisms.glm.worst_case import candidate_records, shared_records
 from mechanisms.inference.binomial_mixture import binomial_mixture
 from mechanisms.inference.gibbs import sample_gibbs
@@ -42,9 +40,8 @@ from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import partition_probability
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.statistics import draw_partition, partition_sizes, partition_statistics
-from mechanisms.renyi.calibration import calibrate_renyi
 from mechanisms.renyi.gaussian_counts import gaussian_mechanism
-from mechanisms.renyi.sampling import renyi_sampler
+from mechanisms.renyi.sampling import calibrate_renyi, renyi_sampler
 from mechanisms.samplers import count_sampler
 
 RNG = np.random.default_rng(1)

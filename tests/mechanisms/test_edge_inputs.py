@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import mechanisms as m
-from mechanisms.glm.laplace_approximation import laplace_approximation
 from mechanisms.glm.links import LINKS
-from mechanisms.glm.sampling import STEPS_PER_PRODUCT, sample_glm
+from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from mechanisms.inference.binomial_mixture import _log_beta_binomial, binomial_mixture
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior

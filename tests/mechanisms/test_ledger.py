@@ -21,7 +21,7 @@ from mechanisms import (
 )
 from mechanisms.accounting import accounting_event
 from mechanisms.profile_accountant import ProfileAccountant
-from mechanisms.renyi.concentrated import concentrated_epsilon
+from mechanisms.renyi.conversions import concentrated_epsilon
 
 TABLE = np.array([[0.4, 0.35, 0.25], [0.25, 0.35, 0.4]])
 PROFILE = audited_profile(OutputDistributions.from_table(TABLE, [[0, 1]]))

@@ -27,8 +27,7 @@ from mechanisms import (
     statistics_sampler,
 )
 from mechanisms.counts.noise import NoisyCounts
-from mechanisms.glm.laplace_approximation import laplace_approximation
-from mechanisms.glm.sampling import STEPS_PER_PRODUCT, sample_glm
+from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from mechanisms.privacy import Guarantee
 from mechanisms.renyi.sampling import renyi_sampler
 

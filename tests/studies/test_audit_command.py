@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from mechanisms import MECHANISMS, audit_counts, laplace_counts
+from mechanisms import GLM_CHAINS, MECHANISMS, audit_counts, laplace_counts
 
 FILE = """
 from mechanisms import Guarantee, Mechanism, OutputDistributions, laplace_counts
@@ -171,6 +171,14 @@ def test_bad_input_gives_a_one_line_error(audit, words):
     code, out, err = audit(*words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert BAD[words] in err
+
+
+@pytest.mark.parametrize("name", [*GLM_CHAINS, "glm-gdp"])
+def test_chains_and_draws_of_weights_name_the_function_that_audits_them(audit, name):
+    code, out, err = audit(name, "--prior", "1:1", "--n", "10", "--epsilon", "1")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert ("mechanisms.sampled_bound" if name in GLM_CHAINS else "mechanisms.audit_replacements") in err
+    assert "unknown" not in err
 
 
 @pytest.mark.parametrize("name", ["diffused", "concentrated", "gaussian-tight"])

@@ -6,12 +6,12 @@ import pytest
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
 from mechanisms.counts.candidates import MAX_TABLE
-from mechanisms.counts.hamming import hamming_mechanism
-from mechanisms.counts.hamming_loss import (
+from mechanisms.counts.hamming import (
     _loss_sums,
     _normaliser,
     calibrate_hamming,
     hamming_loss,
+    hamming_mechanism,
     require_hamming,
 )
 from mechanisms.hellinger import hellinger

@@ -8,8 +8,14 @@ import pytest
 from scipy.optimize import linprog
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
-from mechanisms.counts.optimal import MAX_EPSILON, MAX_VARIABLES, Objective, optimal_distribution, require_solvable
-from mechanisms.counts.optimal_counts import optimal_counts
+from mechanisms.counts.optimal import (
+    MAX_EPSILON,
+    MAX_VARIABLES,
+    Objective,
+    optimal_counts,
+    optimal_distribution,
+    require_solvable,
+)
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.hellinger import hellinger
 from mechanisms.privacy_parameters import SMALLEST_EPSILON

@@ -9,8 +9,13 @@ from mechanisms.audit import audit_distributions
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.counts.calibration import calibrate
 from mechanisms.counts.exponential import exponential_mechanism
-from mechanisms.counts.flip_calibration import calibrate_flip, require_flip_calibratable
-from mechanisms.counts.permute_and_flip import log_flip_pmf, permute_and_flip, require_flippable
+from mechanisms.counts.permute_and_flip import (
+    calibrate_flip,
+    log_flip_pmf,
+    permute_and_flip,
+    require_flip_calibratable,
+    require_flippable,
+)
 from mechanisms.counts.sensitivity import Rule, global_sensitivity
 from mechanisms.output_distributions import OutputDistributions
 from tests.statistical import assert_frequencies

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from mechanisms.counts import product_limits
+from mechanisms.counts import product_distributions
 from mechanisms.counts.power_mixture import power_mixture_mechanism
-from mechanisms.counts.product_limits import bound_tables, require_product_distributions
+from mechanisms.counts.product_distributions import bound_tables, require_product_distributions
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.scales import SENSITIVITIES
 
@@ -69,11 +69,11 @@ def test_neighbours_are_both_rejected_or_both_accepted():
 def test_limits_apply_to_all_data_sets_alike(monkeypatch, limit):
     n, k = 2_000, 3
     bound = bound_tables(n, k, float(k))[limit == "MAX_ENTRIES"]
-    monkeypatch.setattr(product_limits, limit, bound - 1)
+    monkeypatch.setattr(product_distributions, limit, bound - 1)
     for counts in datasets(n, k):
         with pytest.raises(ValueError, match=f"must (take|have) at most {bound - 1:,} "):
             power_mixture_mechanism(np.ones(k), counts, 0.5, 0.4)
-    monkeypatch.setattr(product_limits, limit, bound)
+    monkeypatch.setattr(product_distributions, limit, bound)
     for counts in datasets(n, k):
         power_mixture_mechanism(np.ones(k), counts, 0.5, 0.4)
 

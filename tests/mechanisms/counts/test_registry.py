@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
-from mechanisms.counts.hamming_loss import calibrate_hamming
+from mechanisms.counts.hamming import calibrate_hamming
 from mechanisms.counts.mechanism import validate
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.release import CountRelease

@@ -5,7 +5,7 @@ import pytest
 from mechanisms.counts.audit import audit_counts
 from mechanisms.counts.bound_calibration import bound_scale
 from mechanisms.counts.calibration import calibrate
-from mechanisms.counts.hamming_loss import calibrate_hamming
+from mechanisms.counts.hamming import calibrate_hamming
 from mechanisms.counts.optimal import optimal_distribution
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import Rule

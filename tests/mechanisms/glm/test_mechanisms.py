@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from mechanisms.glm.links import LINKS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism, validate_design
 from mechanisms.privacy import Guarantee, RenyiGuarantee
-from mechanisms.renyi.conversions import pure_renyi
-from mechanisms.renyi.gaussian_dp import gaussian_mu
+from mechanisms.renyi.conversions import gaussian_mu, pure_renyi
 
 PURE = ("ops", "ops-tight")
 RENYI = [name for name in GLM_MECHANISMS if name not in (*PURE, "glm-gdp", "true-posterior")]

@@ -1,6 +1,7 @@
 """Tests of chains with a guarantee for their finite number of steps, against closed forms and quadrature."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy import stats
 from scipy.special import expit, log_expit
 
-from mechanisms import GaussianGuarantee, Ledger, private_logistic
+from mechanisms import GaussianGuarantee, Ledger, private_chain, private_logistic, sampled_bound
 from mechanisms.accounting import accounting_event
 from mechanisms.glm import langevin
 from mechanisms.glm.langevin import (
@@ -22,9 +23,27 @@ from mechanisms.glm.langevin import (
 from mechanisms.glm.mechanisms import glm_mechanism
 from mechanisms.glm.penalty import PenaltyChain, likelihood_range, log_likelihoods, published_penalty
 from mechanisms.glm.private_logistic import _clipped, _halved, _largest_norm, _Records, _rounding, noise_bits
-from mechanisms.renyi.gaussian_dp import gaussian_delta, gaussian_epsilon, gaussian_mu
+from mechanisms.renyi.conversions import gaussian_delta, gaussian_epsilon, gaussian_mu
 
 X, Y = np.array([[0.9], [-0.4], [0.2], [1.0], [-0.7], [0.5]]), np.array([1, 0, 1, 1, 0, 0])
+
+
+def test_draws_of_a_chain_bound_its_loss():
+    """The bound of `sampled_bound` is below ε; with the likelihood at its full power, it is above (negative control)."""
+    chain = private_chain("langevin-last", n=4, d=1, beta=0.05, epsilon=1.0, delta=1e-3)
+    first = np.ones((4, 2))  # rows x, y
+    second = np.where(np.arange(8).reshape(4, 2) == 1, 0.0, first)
+
+    def bound(drawn):
+        rng = np.random.default_rng(1)
+
+        def sampler(rows, size):
+            return drawn.sample(rng, rows[:, :-1], rows[:, -1], size)[:, -1]
+
+        return sampled_bound(sampler, first, second, 40_000, delta=1e-3).epsilon
+
+    assert 0.0 < bound(chain) < 1.0
+    assert bound(replace(chain, power=1.0, step=chain.step / 4)) > 2.0
 
 
 @pytest.mark.parametrize("step", [0.02, 0.5, 1.0])

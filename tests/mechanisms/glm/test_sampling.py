@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from numpy.polynomial.legendre import leggauss
 
-from mechanisms.glm.laplace_approximation import laplace_approximation
 from mechanisms.glm.links import LINKS
 from mechanisms.glm.mechanisms import glm_mechanism
-from mechanisms.glm.sampling import STEPS_PER_PRODUCT, sample_glm
+from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from tests.statistical import assert_mean_within
 
 THINNING = 24  # number of steps between draws that are treated as independent; the autocorrelation time is about three

@@ -16,7 +16,7 @@ from mechanisms.regression.gram_release import (
     publish_gram,
 )
 from mechanisms.regression.k_norm_matrix import draw_k_norm, k_norm
-from mechanisms.renyi.concentrated import concentrated_epsilon
+from mechanisms.renyi.conversions import concentrated_epsilon
 from mechanisms.sampled_audit import sampled_bound
 
 NAMES = ("laplace", "gaussian", "k-norm")

@@ -15,9 +15,8 @@ from mechanisms.renyi.audit import (
     beta_distributions,
     gaussian_distributions,
 )
-from mechanisms.renyi.calibration import calibrate_renyi
 from mechanisms.renyi.gaussian_counts import gaussian_mechanism
-from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, renyi_sampler
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
 
 
 def enumerate_two_categories(mechanism):

@@ -16,8 +16,13 @@ from mechanisms import (
     gaussian_mechanism,
     privacy_loss_distribution,
 )
-from mechanisms.renyi.concentrated import concentrated_delta, concentrated_epsilon, concentrated_profile
-from mechanisms.renyi.conversions import approximate_delta, approximate_epsilon
+from mechanisms.renyi.conversions import (
+    approximate_delta,
+    approximate_epsilon,
+    concentrated_delta,
+    concentrated_epsilon,
+    concentrated_profile,
+)
 
 ORDERS = np.concatenate([1 + np.geomspace(1e-4, 9, 20_000), np.arange(10, 2000, 0.25)])
 

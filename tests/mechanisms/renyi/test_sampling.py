@@ -12,8 +12,7 @@ from scipy.special import gammaln
 
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.privacy import RenyiGuarantee
-from mechanisms.renyi.calibration import calibrate_renyi
-from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
 from tests.statistical import assert_mean_within
 
 PRIORS = [(6.0, 12.0), (0.4, 0.4), (0.3, 5.0), (1.0, 2.0, 0.6), (3.0, 3.0, 3.0), (0.8, 4.0, 1.5, 0.8)]
