@@ -1,4 +1,4 @@
-"""Validation of arguments that many functions share: real numbers, integers and arrays of real numbers.
+"""Types of arrays, and validation of arguments that many functions share: numbers and arrays of real numbers.
 
 Messages about arrays contain a type or an index and no values, because arrays may hold counts or records.
 """
@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 def is_real(value: Any) -> bool:
@@ -56,7 +59,7 @@ def _as_float(value: Any) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def real_array(name: str, values: ArrayLike) -> NDArray[np.float64]:
+def real_array(name: str, values: ArrayLike) -> Floats:
     """Return `values` as float64, if possible without a copy, if all are real numbers; messages contain only types."""
     if np.ma.is_masked(values):
         raise ValueError(f"{name} must be an array of real numbers, got masked entries; remove or replace them")

@@ -27,9 +27,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import Integers, validate_integer
 from mechanisms.divergences import (
     extremes,
     hockey_stick,
@@ -352,7 +351,7 @@ def _audit_part(
     epsilons: Sequence[float],
     orders: Sequence[float],
     cache_bytes: int,
-    pairs: NDArray[np.int64],
+    pairs: Integers,
 ) -> _Found:
     deltas, renyi = [0.0] * len(epsilons), [0.0] * len(orders)
     found = _Found((0, 0), deltas, renyi, deltas.copy(), renyi.copy())

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from mechanisms.arguments import real_array, validate_integer
+from mechanisms.arguments import Floats, Integers, real_array, validate_integer
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
 
@@ -22,10 +22,10 @@ class BinomialMixture(Posterior):
 
     prior: tuple[float, float]
     n: int
-    counts: NDArray[np.int64] = field(repr=False)  # s with a non-negligible weight, ascending, shape (c,)
-    weights: NDArray[np.float64] = field(repr=False)  # posterior probabilities of the counts
+    counts: Integers = field(repr=False)  # s with a non-negligible weight, ascending, shape (c,)
+    weights: Floats = field(repr=False)  # posterior probabilities of the counts
 
-    def cdf(self, theta: ArrayLike) -> NDArray[np.float64]:
+    def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of values ≤ θ, for `theta` in [0, 1] of any shape."""
         values = real_array("theta", theta)
         possible = (values >= 0.0) & (values <= 1.0)
@@ -59,13 +59,13 @@ class BinomialMixture(Posterior):
         within = means * (beta / (alpha + beta)) / (alpha + beta + 1.0)
         return float(np.sqrt(weighted_sum(within + (means - weighted_sum(means, self.weights)) ** 2, self.weights)))
 
-    def quantile(self, probabilities: ArrayLike) -> NDArray[np.float64]:
+    def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of θ, for probabilities in (0, 1) of any shape, with an absolute error below 1e-12."""
         p = validate_probabilities(probabilities)
         roots = [optimize.brentq(lambda x, q=q: self.cdf(x) - q, 0.0, 1.0, xtol=1e-13, rtol=1e-14) for q in p.ravel()]
         return np.reshape(roots, p.shape)[()]  # a number for one probability
 
-    def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Draw `size` independent values of θ, each from the Beta component of a count that is drawn first."""
         size = validate_integer("size", size)
         drawn = np.searchsorted(np.cumsum(self.weights), rng.random(size), side="right")

@@ -18,10 +18,10 @@ Geyer, "Practical Markov chain Monte Carlo", Statistical Science 7(4), 1992, sec
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import fft
 
-Floats = NDArray[np.float64]
+from mechanisms.arguments import Floats
 
 _BLOCK = 1 << 17  # number of draws that are transformed at once
 
@@ -64,7 +64,7 @@ def _diagnose(halves: Floats) -> tuple[Floats, Floats]:
     return np.where(constant, np.nan, rhat), np.where(finite, np.where(constant, m * n, ess), 0.0)
 
 
-def _integrate(correlation: NDArray[np.float64]) -> Floats:
+def _integrate(correlation: Floats) -> Floats:
     """Return the integrated autocorrelation times of sequences, shape (sets, lags), by Geyer's monotone sequence."""
     n_pairs = (correlation.shape[1] - 1) // 2
     pairs = correlation[:, : 2 * n_pairs].reshape(-1, n_pairs, 2).sum(axis=-1)

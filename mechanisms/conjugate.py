@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import real_array, validate_integer
+from mechanisms.arguments import Floats, Integers, real_array, validate_integer
 from mechanisms.jit import kernel
 from mechanisms.privacy_parameters import validate_size
 
@@ -23,7 +23,7 @@ MAX_PRIOR = 1e12
 """Largest entry of a prior; beyond it, one record is below the rounding error of the posterior."""
 
 
-def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64]:
+def validate_prior(prior: ArrayLike, k: int | None = None) -> Floats:
     """Return the Dirichlet parameters as a new float64 array if they are a proper prior with entries ≤ `MAX_PRIOR`."""
     alpha = np.array(real_array("prior", prior))
     _require_categories("prior", alpha, k)
@@ -38,7 +38,7 @@ def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64
     return alpha
 
 
-def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = None) -> NDArray[np.int64]:
+def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = None) -> Integers:
     """Return the counts as a new int64 array if they are a histogram of n ≥ 1 records; 3.0 is accepted, 2.5 is not."""
     values = real_array("counts", counts)
     _require_categories("counts", values, k)
@@ -58,7 +58,7 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
     return whole
 
 
-def _require_categories(name: str, values: NDArray[np.float64], k: int | None) -> None:
+def _require_categories(name: str, values: Floats, k: int | None) -> None:
     if values.ndim != 1 or values.size < 2:
         raise ValueError(
             f"{name} must be one-dimensional with at least 2 categories, got shape {values.shape}; "
@@ -68,7 +68,7 @@ def _require_categories(name: str, values: NDArray[np.float64], k: int | None) -
         raise ValueError(f"{name} must have {k} categories, got {values.size}; pass one number per category")
 
 
-def balanced_counts(n: int, k: int) -> NDArray[np.int64]:
+def balanced_counts(n: int, k: int) -> Integers:
     """Return counts of `n` records that are as equal as possible across `k` categories.
 
     The first n mod k categories contain one record more than the others.
@@ -100,7 +100,7 @@ def balanced_counts(n: int, k: int) -> NDArray[np.int64]:
     return counts
 
 
-def posterior(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
+def posterior(prior: ArrayLike, counts: ArrayLike) -> Floats:
     """Return the parameters of the posterior Dir(α + c) for one or more count vectors.
 
     Parameters
@@ -142,7 +142,7 @@ def count_candidates(n: int, k: int) -> int:
     return math.comb(n + k - 1, k - 1)
 
 
-def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
+def enumerate_candidates(n: int, k: int) -> Integers:
     """Return all count vectors of `n` records in `k` categories, in lexicographic order.
 
     Parameters
@@ -169,7 +169,7 @@ def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
     return tabulate_candidates(*validate_problem(n, k))
 
 
-def tabulate_candidates(n: int, k: int) -> NDArray[np.int64]:
+def tabulate_candidates(n: int, k: int) -> Integers:
     """Return the result of `enumerate_candidates` for valid integers."""
     n_candidates = count_candidates(n, k)
     if n_candidates > MAX_ENUMERATED:
@@ -182,7 +182,7 @@ def tabulate_candidates(n: int, k: int) -> NDArray[np.int64]:
     return candidates
 
 
-def rank_candidates(counts: ArrayLike, n: int, k: int) -> NDArray[np.int64]:
+def rank_candidates(counts: ArrayLike, n: int, k: int) -> Integers:
     """Return the row indices of count vectors in the result of `enumerate_candidates`."""
     values = np.asarray(counts)
     if (

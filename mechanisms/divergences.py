@@ -25,8 +25,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mechanisms.arguments import Floats
 from mechanisms.jit import kernel
 
 _LARGEST_EXPONENT = 700.0  # largest exponent, whose exponential is finite
@@ -34,7 +34,7 @@ _ERROR = 4 * 2.0**-52  # relative error of a log probability: twice the largest 
 _SERIES, _TERMS = 0.5, 17  # range and number of terms of a series; 0.5¹⁶·2/18! is below 1e-20
 
 
-def log_ratios(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_ratios(log_p: Floats, log_q: Floats) -> Floats:
     """Return the privacy losses ln p − ln q, with 0 for outputs that are impossible under P and Q."""
     with np.errstate(invalid="ignore"):
         losses = log_p - log_q
@@ -42,7 +42,7 @@ def log_ratios(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArra
     return losses
 
 
-def rounding_errors(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArray[np.float64]:
+def rounding_errors(log_p: Floats, log_q: Floats) -> Floats:
     """Return the errors of the `log_ratios` due to the rounding of log probabilities; 0 for infinite logarithms."""
     sizes = np.maximum(1.0, np.maximum(-log_p, -log_q))
     return np.where(np.isfinite(sizes), _ERROR * sizes, 0.0)
@@ -68,7 +68,7 @@ def _rounding(log_p, log_q):
     return _ERROR * size if size < math.inf else 0.0
 
 
-def hockey_stick(log_p: NDArray[np.float64], losses: NDArray[np.float64], epsilon: float) -> float:
+def hockey_stick(log_p: Floats, losses: Floats, epsilon: float) -> float:
     """Return the hockey-stick divergence δ(ε) of P from Q, given their `log_ratios`."""
     above = losses > epsilon
     return float(np.sum(np.exp(log_p[above]) * -np.expm1(epsilon - losses[above])))
@@ -81,7 +81,7 @@ def hockey_stick_bound(up: float, down: float, epsilon: float) -> float:
     return _mass_above(up, down) * -math.expm1(epsilon - up)
 
 
-def renyi_divergence(log_p: NDArray[np.float64], log_q: NDArray[np.float64], order: float) -> float:
+def renyi_divergence(log_p: Floats, log_q: Floats, order: float) -> float:
     """Return D_λ(P‖Q) in nats; inf if an output is possible under P only, the Kullback–Leibler divergence at λ = 1."""
     mu = order - 1
     growth, excess = _sum_excess(log_p, log_q, mu)
@@ -95,7 +95,7 @@ def renyi_divergence(log_p: NDArray[np.float64], log_q: NDArray[np.float64], ord
     return (high + math.log(float(np.exp(exponents - high).sum()))) / mu
 
 
-def renyi_error(log_p: NDArray[np.float64], log_q: NDArray[np.float64], order: float) -> float:
+def renyi_error(log_p: Floats, log_q: Floats, order: float) -> float:
     """Return the error of a finite `renyi_divergence` that is due to the rounding of the log probabilities.
 
     With the weights w = p^λ·q^(1−λ)/Σ p^λ·q^(1−λ), errors η(r) of the losses ≤ ε change the divergence by about min(λε,

@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats
 from mechanisms.jit import kernel
 
 
-def log_affinity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
+def log_affinity(a: ArrayLike, b: ArrayLike) -> Floats:
     """Return the log affinity ℓ(a, b) = lnΓ((a+b)/2) − ½lnΓ(a) − ½lnΓ(b), elementwise.
 
     Arguments are > 0, values ≤ 0. The relative error is about 1e-14, and below 1e-12 for arguments in [1e-2, 1e7].
@@ -41,7 +42,7 @@ def log_affinity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     return result
 
 
-def hellinger(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
+def hellinger(a: ArrayLike, b: ArrayLike) -> Floats:
     """Return the Hellinger distance H between the Dirichlet distributions Dir(a) and Dir(b).
 
     H² = 1 − B((a+b)/2) / √(B(a)·B(b)), so that 0 ≤ H ≤ 1 (P0, "Objectives"; P1, eq. 1, where the distance is the
@@ -82,7 +83,7 @@ def hellinger(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     return np.sqrt(np.abs(np.expm1(np.minimum(log_affinity_categories - log_affinity_total, 0.0))))
 
 
-def validate_parameters(a: ArrayLike, b: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def validate_parameters(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
     """Return the parameters of two Dirichlet distributions as arrays; raise the errors listed in `hellinger`."""
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     for name, values in (("a", first), ("b", second)):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from mechanisms.arguments import Floats, Integers
 
 
-def neighbouring_pairs(
-    labels: NDArray[np.float64], candidates: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def neighbouring_pairs(labels: Floats, candidates: Integers) -> tuple[Integers, Integers]:
     """Return all pairs of data sets that differ in one replaced record, one pair per equivalence class.
 
     Pairs are equivalent if they differ by a permutation of categories with equal labels. `candidates` are from
@@ -40,9 +39,7 @@ def neighbouring_pairs(
     return _decode(np.where(swap[:, None], forms[1], forms[0]), n)
 
 
-def adding_pairs(
-    labels: NDArray[np.float64], candidates: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def adding_pairs(labels: Floats, candidates: Integers) -> tuple[Integers, Integers]:
     """Return the pairs of data sets of n and n + 1 records that differ in one added record, as in `neighbouring_pairs`.
 
     `candidates` are the counts of n records; the data set of n records is the first of a pair.
@@ -54,9 +51,7 @@ def adding_pairs(
     return _decode(canonical_pairs(first, second, classes, larger), larger)
 
 
-def canonical_pairs(
-    first: NDArray[np.int64], second: NDArray[np.int64], classes: NDArray[np.int64], n: int
-) -> NDArray[np.int64]:
+def canonical_pairs(first: Integers, second: Integers, classes: Integers, n: int) -> Integers:
     """Return a canonical form of pairs (c, c') of at most n records under permutations of categories of one class.
 
     Each category is encoded as one number, and the numbers of each class 0, 1, ... are sorted.
@@ -68,7 +63,7 @@ def canonical_pairs(
     return joint
 
 
-def _decode(forms: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _decode(forms: Integers, n: int) -> tuple[Integers, Integers]:
     """Return the distinct data sets of pairs in canonical form, and the distinct pairs as indices of these sets."""
     unique = np.unique(forms, axis=0)
     ends = np.concatenate([unique // (n + 1), unique % (n + 1)])

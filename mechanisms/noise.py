@@ -37,17 +37,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import validate_positive
+from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.exact_noise import integer_gaussian, integer_laplace, sum_zero
 from mechanisms.jit import kernel
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_sensitivity
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -370,24 +367,24 @@ def _log_one_minus_exp(x: float) -> float:
     return math.log(-math.expm1(-x)) if x < 1.0 else math.log1p(-math.exp(-x))
 
 
-def _laplace_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+def _laplace_log_equal(away: Integers, scale: float) -> Floats:
     """Return ln Pr[|Z − d| < ½] for Laplace noise Z and d ≥ 0, without subtracting distribution functions."""
     side = -(away - 0.5) / scale + (math.log(0.5) + _log_one_minus_exp(1.0 / scale))
     return np.where(away == 0, _log_one_minus_exp(0.5 / scale), side)
 
 
-def _laplace_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+def _laplace_log_at_least(offset: Integers, scale: float) -> Floats:
     """Return ln Pr[Z ≥ offset − ½] for Laplace noise Z, accurate in both tails."""
     log_half_tail = math.log(0.5) - np.abs(offset - 0.5) / scale
     return np.where(offset >= 1, log_half_tail, np.log1p(-np.exp(log_half_tail)))
 
 
-def _geometric_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+def _geometric_log_equal(away: Integers, scale: float) -> Floats:
     """Return ln Pr[Z = d] = ln((1 − q)/(1 + q)) + d·ln q for geometric noise Z, q = exp(−1/scale), d ≥ 0."""
     return -away / scale + (_log_one_minus_exp(1.0 / scale) - math.log1p(math.exp(-1.0 / scale)))
 
 
-def _geometric_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+def _geometric_log_at_least(offset: Integers, scale: float) -> Floats:
     """Return ln Pr[Z ≥ d]; with q = exp(−1/scale), Pr[Z ≥ d] is qᵈ/(1 + q) for d ≥ 1, else 1 − Pr[Z ≥ 1 − d]."""
     log_tail = -np.maximum(offset, 1 - offset) / scale - math.log1p(math.exp(-1.0 / scale))
     return np.where(offset >= 1, log_tail, np.log1p(-np.exp(log_tail)))

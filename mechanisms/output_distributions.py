@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.privacy import Neighbouring
 
 MAX_AUDITED = 20_000_000_000
@@ -54,8 +55,8 @@ class OutputDistributions:
 
     datasets: NDArray[Any] = field(repr=False)
     outputs: NDArray[Any] = field(repr=False)
-    pairs: NDArray[np.int64] = field(repr=False)
-    log_pmf: Callable[[int], NDArray[np.float64]] = field(repr=False)
+    pairs: Integers = field(repr=False)
+    log_pmf: Callable[[int], Floats] = field(repr=False)
     relation: Neighbouring = Neighbouring.REPLACE_ONE
     omitted: float = 0.0
 
@@ -113,9 +114,9 @@ class CachedDistributions:
     def __init__(self, distributions: OutputDistributions, cache_bytes: int = CACHE_BYTES) -> None:
         self._distributions = distributions
         self._capacity = max(2, cache_bytes // (8 * len(distributions.outputs)))
-        self._cached: OrderedDict[int, NDArray[np.float64]] = OrderedDict()
+        self._cached: OrderedDict[int, Floats] = OrderedDict()
 
-    def __call__(self, index: int) -> NDArray[np.float64]:
+    def __call__(self, index: int) -> Floats:
         """Return the log-pmf at data set `index`; raise ValueError if it is not a valid distribution."""
         if index in self._cached:
             self._cached.move_to_end(index)
@@ -137,7 +138,7 @@ def require_comparable(distributions: OutputDistributions) -> None:
         )
 
 
-def sum_exp(logs: NDArray[np.float64], factor: float = 1.0) -> float:
+def sum_exp(logs: Floats, factor: float = 1.0) -> float:
     """Return Σ exp(factor·logs), in blocks that fit in the cache, for logs so small that no term overflows."""
     work, total = np.empty(min(_PIECE, logs.size)), 0.0
     for start in range(0, logs.size, _PIECE):
@@ -152,7 +153,7 @@ def describe(value: Any) -> str:
     return str(np.asarray(value).tolist())
 
 
-def _distribution(distributions: OutputDistributions, index: int) -> NDArray[np.float64]:
+def _distribution(distributions: OutputDistributions, index: int) -> Floats:
     """Return the log-pmf at a data set; raise ValueError if the shape is wrong or the pmf does not sum to 1."""
     distribution = np.asarray(distributions.log_pmf(index), dtype=np.float64)
     where = f"at data set {describe(distributions.datasets[index])}"

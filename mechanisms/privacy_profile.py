@@ -30,13 +30,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats
 from mechanisms.jit import kernel
 from mechanisms.output_distributions import CachedDistributions, OutputDistributions, require_comparable
 from mechanisms.privacy import Guarantee, Neighbouring, Status
-
-Floats = NDArray[np.float64]
 
 _LEAST = 1e-300  # replaces smaller positive probabilities, whose products with small numbers would underflow
 

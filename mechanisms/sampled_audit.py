@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.samplers import Sampler
 
 _MAX_BINS = 200
@@ -60,7 +61,7 @@ def sampled_bound(
     n_samples: int,
     delta: float = 0.0,
     confidence: float = 0.999,
-    events: Sequence[Callable[[NDArray[np.float64]], ArrayLike]] = (),
+    events: Sequence[Callable[[Floats], ArrayLike]] = (),
 ) -> SampledBound:
     """Return a statistical lower bound on the privacy loss of a sampler.
 
@@ -120,9 +121,7 @@ def sampled_bound(
     return SampledBound(epsilon, delta, confidence, (likely, unlikely), half)
 
 
-def _lower_bounds(
-    likely: NDArray[np.int64], unlikely: NDArray[np.int64], size: int, delta: float, alpha: float
-) -> NDArray[np.float64]:
+def _lower_bounds(likely: Integers, unlikely: Integers, size: int, delta: float, alpha: float) -> Floats:
     """Return, for each event, a lower bound ≥ 0 on ε from the numbers of occurrences of the event at two neighbours."""
     with np.errstate(divide="ignore", invalid="ignore"):
         lower = np.where(likely == 0, 0.0, stats.beta.ppf(alpha / 2, likely, size - likely + 1))
@@ -140,7 +139,7 @@ class _Choice:
 
 
 def _choose(
-    bins: _Bins | _Atoms | _Declared, draws: Sequence[NDArray[np.float64]], half: int, delta: float, alpha: float
+    bins: _Bins | _Atoms | _Declared, draws: Sequence[Floats], half: int, delta: float, alpha: float
 ) -> _Choice:
     """Return the event of a division with the largest lower bound in the first half of the draws."""
     labels = [bins.label(draw) for draw in draws]
@@ -161,15 +160,15 @@ def _choose(
 class _Bins:
     """Division of the outputs into numbered bins; the last bin contains the outputs that belong to no other bin."""
 
-    edges: tuple[NDArray[np.float64], ...] = field(repr=False)
-    codes: NDArray[np.int64] = field(repr=False)
+    edges: tuple[Floats, ...] = field(repr=False)
+    codes: Integers = field(repr=False)
     n_singles = 0
 
     @property
     def size(self) -> int:
         return self.codes.size + 1
 
-    def label(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    def label(self, rows: Floats) -> Integers:
         """Return the number of the bin of each row."""
         code = _encode(rows, self.edges)
         place = np.minimum(np.searchsorted(self.codes, code), self.codes.size - 1)
@@ -181,7 +180,7 @@ class _Atoms:
     """Single values of some columns as events; the last label is that of all other values."""
 
     columns: slice
-    atoms: NDArray[np.float64] = field(repr=False)
+    atoms: Floats = field(repr=False)
 
     @property
     def size(self) -> int:
@@ -191,7 +190,7 @@ class _Atoms:
     def n_singles(self) -> int:
         return self.size
 
-    def label(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    def label(self, rows: Floats) -> Integers:
         """Return the index of the value of each row."""
         together = np.concatenate([self.atoms, rows[:, self.columns]])
         inverse = np.unique(together, axis=0, return_inverse=True)[1].reshape(-1)
@@ -204,11 +203,11 @@ class _Atoms:
 class _Declared:
     """Division of the outputs into a declared event, with label 1, and all other outputs."""
 
-    event: Callable[[NDArray[np.float64]], ArrayLike]
+    event: Callable[[Floats], ArrayLike]
     n_singles: int
     size: int = 2
 
-    def label(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    def label(self, rows: Floats) -> Integers:
         occurs = np.asarray(self.event(rows))
         if occurs.shape != (len(rows),) or occurs.dtype != np.bool_:
             raise ValueError(
@@ -218,7 +217,7 @@ class _Declared:
         return occurs.astype(np.int64)
 
 
-def _make_bins(rows: NDArray[np.float64]) -> list[_Bins | _Atoms]:
+def _make_bins(rows: Floats) -> list[_Bins | _Atoms]:
     """Return one bin per distinct output if there are few; otherwise bins between quantiles, and repeated values."""
     distinct = np.unique(rows, axis=0)
     if len(distinct) <= _MAX_BINS:
@@ -234,7 +233,7 @@ def _make_bins(rows: NDArray[np.float64]) -> list[_Bins | _Atoms]:
     return found
 
 
-def _encode(rows: NDArray[np.float64], edges: tuple[NDArray[np.float64], ...]) -> NDArray[np.int64]:
+def _encode(rows: Floats, edges: tuple[Floats, ...]) -> Integers:
     """Return one number per row, which identifies the interval between `edges` that contains each entry of the row."""
     code = np.zeros(len(rows), dtype=np.int64)
     for column, edge in zip(rows.T, edges, strict=True):
@@ -242,7 +241,7 @@ def _encode(rows: NDArray[np.float64], edges: tuple[NDArray[np.float64], ...]) -
     return code
 
 
-def _rows(samples: ArrayLike, size: int) -> NDArray[np.float64]:
+def _rows(samples: ArrayLike, size: int) -> Floats:
     rows = np.asarray(samples, dtype=np.float64)
     if rows.ndim not in (1, 2) or len(rows) != size or np.any(np.isnan(rows)):
         raise ValueError(f"samples must be {size} rows without NaN, got shape {rows.shape}; return one draw per row")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import Floats, Integers, validate_integer
 from mechanisms.conjugate import validate_prior
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.registry import MECHANISMS
@@ -71,7 +71,7 @@ def count_sampler(
     entry, alpha = find_entry(MECHANISMS, mechanism, "mechanism"), validate_prior(prior)
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
 
-    def sample(dataset: ArrayLike, num_samples: int) -> NDArray[np.int64]:
+    def sample(dataset: ArrayLike, num_samples: int) -> Integers:
         counts = np.bincount(_categories(dataset, alpha.size), minlength=alpha.size)
         distribution = entry.build(alpha, counts, epsilon, delta)
         return distribution.sample(rng, _size(num_samples))
@@ -120,7 +120,7 @@ def statistics_sampler(
     sensitivity = model.sensitivity(bounds)
     laplace_scale(sensitivity, epsilon)
 
-    def sample(dataset: ArrayLike, num_samples: int) -> NDArray[np.float64]:
+    def sample(dataset: ArrayLike, num_samples: int) -> Floats:
         _, truncated = model.statistics(dataset, bounds)
         rows = np.broadcast_to(truncated, (_size(num_samples), truncated.size))
         return release_statistics(rng, rows, sensitivity, epsilon)
@@ -128,7 +128,7 @@ def statistics_sampler(
     return sample
 
 
-def _categories(dataset: ArrayLike, k: int) -> NDArray[np.int64]:
+def _categories(dataset: ArrayLike, k: int) -> Integers:
     """Return one or more records as integers from 0 to k − 1, after checking them."""
     records = np.asarray(dataset)
     if records.ndim != 1 or not records.size:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.arguments import Floats
+
 Reals = NDArray[np.floating[Any]]
 
 
-def weighted_sum(values: Reals, weights: Reals) -> NDArray[np.float64]:
+def weighted_sum(values: Reals, weights: Reals) -> Floats:
     """Return ``values @ weights`` for weights of shape (n,) or (n, m), and values of shape (..., n)."""
     return np.einsum("...i,i->..." if weights.ndim == 1 else "...i,ij->...j", values, weights)

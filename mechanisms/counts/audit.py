@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats
 from mechanisms.audit import Audit, audit_distributions
 from mechanisms.conjugate import count_candidates, enumerate_candidates, validate_prior
 from mechanisms.counts.mechanism import Mechanism
@@ -114,7 +115,7 @@ def count_distributions(
         entry.validate(alpha, outputs[0], epsilon, delta)
     outputs = np.concatenate(candidates)
 
-    def log_pmf(index: int) -> NDArray[np.float64]:
+    def log_pmf(index: int) -> Floats:
         found = entry.release(alpha.copy(), datasets[index].copy(), epsilon, delta).log_pmf()
         if not added:
             return found

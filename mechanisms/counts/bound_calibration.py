@@ -48,6 +48,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import Floats
 from mechanisms.conjugate import balanced_counts, validate_counts, validate_prior, validate_problem
 from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.mechanism import Mechanism
@@ -71,7 +72,7 @@ class BoundScale:
     n: int
     epsilon: float  # of the exponential mechanism with weights exp(−ε·H/S) and Hellinger distances H, in nats
     gamma: float  # largest change of 1/S per record
-    _factors: NDArray[np.float64] = field(repr=False)
+    _factors: Floats = field(repr=False)
     """Factors w by category and count, shape (k, n + 1), non-increasing in the count."""
 
     def sensitivity(self, counts: ArrayLike) -> float:
@@ -114,9 +115,7 @@ def _bound_scale(prior: tuple[float, ...], n: int, epsilon: float) -> BoundScale
     return min(scales, key=lambda scale: scale.sensitivity(balanced))
 
 
-def _category_terms(
-    prior: tuple[float, ...], n: int, epsilon: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _category_terms(prior: tuple[float, ...], n: int, epsilon: float) -> tuple[Floats, Floats]:
     """Return Dⱼ/hⱼ and −ln(1 − βⱼ)/ε (inf if βⱼ may reach 1) for each category and count, shape (k, n + 1) each."""
     k, x = len(prior), np.arange(n + 1)
     relative, boundary = np.empty((k, n + 1)), np.empty((k, n + 1))
@@ -132,7 +131,7 @@ def _category_terms(
 
 
 @lru_cache(maxsize=64)
-def _largest_decreases(alpha: float, n: int) -> NDArray[np.float64]:
+def _largest_decreases(alpha: float, n: int) -> Floats:
     """Return Dⱼ of the proof for a category with Dirichlet parameter `alpha`, at each count, shape (n + 1,)."""
     a = alpha + np.arange(n + 1)
     decreases = np.array([_largest_decrease(value, a) for value in a])
@@ -146,7 +145,7 @@ def _largest_decrease(a: float, b: NDArray[Any]) -> float:
     return max(0.0, float(np.max(before - after)))
 
 
-def _factors(relative: NDArray[np.float64], boundary: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
+def _factors(relative: Floats, boundary: Floats, gamma: float) -> Floats:
     room = 1.0 - gamma - boundary
     twice = 2.0 / (1.0 - gamma)
     translated = np.where(room > 0, (1.0 + relative) / np.where(room > 0, room, 1.0), math.inf)

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.audit import audit_distributions
 from mechanisms.calibrate import largest_below
 from mechanisms.conjugate import (
@@ -133,7 +134,7 @@ def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> 
     candidates = enumerate_candidates(n, alpha.size)
     datasets, pairs = neighbouring_pairs(alpha, candidates)
 
-    def scales(gamma: float, which: NDArray[np.int64]) -> NDArray[np.float64]:
+    def scales(gamma: float, which: Integers) -> Floats:
         if rule is Rule.GLOBAL:
             return np.full(len(which), global_sensitivity(alpha, n))
         return smoothed_scales(rule, alpha, which, gamma)
@@ -145,7 +146,7 @@ def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> 
     for _ in range(_ROUNDS):
         rate = active.largest_rate(every_scale)
 
-        def log_pmf(index: int, rate: float = rate) -> NDArray[np.float64]:
+        def log_pmf(index: int, rate: float = rate) -> Floats:
             log_weights = candidate_distances(alpha, datasets[index], rows)
             log_weights *= -rate / every_scale[index]
             log_weights -= math.log(sum_exp(log_weights))
@@ -165,20 +166,13 @@ def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> 
 class _ActivePairs:
     """Pairs of neighbours that the search for a rate uses, with the distances from their data sets to all outputs."""
 
-    def __init__(
-        self,
-        prior: NDArray[np.float64],
-        rows: NDArray[np.int64],
-        datasets: NDArray[np.int64],
-        pairs: NDArray[np.int64],
-        epsilon: float,
-    ) -> None:
+    def __init__(self, prior: Floats, rows: Integers, datasets: Integers, pairs: Integers, epsilon: float) -> None:
         self._prior, self._rows, self._datasets, self._pairs = prior, rows, datasets, pairs
         self.epsilon = epsilon
         self._chosen = np.empty(0, dtype=np.int64)
-        self._distances: dict[int, NDArray[np.float64]] = {}
+        self._distances: dict[int, Floats] = {}
 
-    def add(self, which: NDArray[np.int64]) -> bool:
+    def add(self, which: Integers) -> bool:
         """Add the pairs with the given indices; return True if any of them is new."""
         n_before = self._chosen.size
         self._chosen = np.union1d(self._chosen, which)
@@ -187,18 +181,18 @@ class _ActivePairs:
                 self._distances[index] = candidate_distances(self._prior, self._datasets[index], self._rows)
         return self._chosen.size > n_before
 
-    def datasets(self) -> tuple[list[int], NDArray[np.int64]]:
+    def datasets(self) -> tuple[list[int], Integers]:
         """Return the indices and the counts of the data sets that occur in an active pair."""
         return list(self._distances), self._datasets[list(self._distances)]
 
-    def largest_rate(self, scales: NDArray[np.float64], tolerance: float = 1e-10) -> float:
+    def largest_rate(self, scales: Floats, tolerance: float = 1e-10) -> float:
         """Return the largest rate at which no active pair has a loss above `epsilon`, given S at each data set."""
         pairs = self._pairs[self._chosen]
         gaps = np.array([self._gaps(first, second, scales) for first, second in pairs.tolist()])
         top = 2.0 * self.epsilon / float(gaps.sum(axis=1).max())
         return largest_below(_PrivateRates(self._distances, pairs, gaps, scales, self.epsilon), top, tolerance)
 
-    def _gaps(self, first: int, second: int, scales: NDArray[np.float64]) -> tuple[float, float]:
+    def _gaps(self, first: int, second: int, scales: Floats) -> tuple[float, float]:
         gap = self._distances[second] / scales[second] - self._distances[first] / scales[first]
         return float(gap.max()), -float(gap.min())
 
@@ -215,12 +209,7 @@ class _PrivateRates:
     """
 
     def __init__(
-        self,
-        distances: dict[int, NDArray[np.float64]],
-        pairs: NDArray[np.int64],
-        gaps: NDArray[np.float64],
-        scales: NDArray[np.float64],
-        epsilon: float,
+        self, distances: dict[int, Floats], pairs: Integers, gaps: Floats, scales: Floats, epsilon: float
     ) -> None:
         self._indices = np.unique(pairs)
         self._distances = [distances[index] for index in self._indices.tolist()]
@@ -258,11 +247,7 @@ class _PrivateRates:
 
 
 def _best_gamma(
-    rule: Rule,
-    prior: NDArray[np.float64],
-    n: int,
-    active: _ActivePairs,
-    scales: Callable[[float, NDArray[np.int64]], NDArray[np.float64]],
+    rule: Rule, prior: Floats, n: int, active: _ActivePairs, scales: Callable[[float, Integers], Floats]
 ) -> float:
     """Return the smoothing rate γ for which the active pairs allow the largest inverse temperature at balanced data.
 
@@ -283,9 +268,7 @@ def _best_gamma(
     return max((share * enough for share in _GAMMA_SHARES), key=exponent)
 
 
-def _initial_pairs(
-    datasets: NDArray[np.int64], pairs: NDArray[np.int64], prior: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def _initial_pairs(datasets: Integers, pairs: Integers, prior: Floats) -> Integers:
     """Return the first active pairs: those at the corners, near balanced data, and with counts 0, 1, 2, 4, ..."""
     n, k = int(datasets[0].sum()), prior.size
     levels = np.array([0, *(2**power for power in range(int(math.log2(n)) + 1)), n // 2, n // 3])
@@ -299,7 +282,7 @@ def _initial_pairs(
 
 
 def _entry(rule: Rule, style: Style) -> Mechanism:
-    def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
+    def release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> CountRelease:
         calibration = calibrate(rule, prior, int(counts.sum()), epsilon)
         return exponential_mechanism(prior, counts, calibration.rate, calibration.sensitivity(counts))
 

@@ -16,9 +16,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mechanisms.arguments import is_real, real_array
+from mechanisms.arguments import Floats, Integers, is_real, real_array
 from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, tabulate_candidates
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
@@ -66,14 +65,14 @@ def require_enumerable(n: int, k: int) -> None:
         )
 
 
-def category_deficits(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def category_deficits(prior: Floats, counts: Integers) -> Floats:
     """Return D[i, x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)) in [0, 1], one minus the affinity of category i at x ≤ n records."""
     n = int(counts.sum())
     row = _cached_deficits if n <= _CACHED_RECORDS else _deficits
     return np.array([row(alpha, count, n) for alpha, count in zip(prior.tolist(), counts.tolist(), strict=True)])
 
 
-def _deficits(alpha: float, count: int, n: int) -> NDArray[np.float64]:
+def _deficits(alpha: float, count: int, n: int) -> Floats:
     """Return one row of `category_deficits`, shape (n + 1,)."""
     row = np.abs(np.expm1(log_affinity(alpha + count, alpha + np.arange(n + 1))))
     row.flags.writeable = False
@@ -83,14 +82,14 @@ def _deficits(alpha: float, count: int, n: int) -> NDArray[np.float64]:
 _cached_deficits = lru_cache(_CACHED_ROWS)(_deficits)
 
 
-def enumerate_rows(n: int, k: int) -> NDArray[np.int64]:
+def enumerate_rows(n: int, k: int) -> Integers:
     """Return rows (n_rows, k − 1) in lexicographic order: first k − 2 counts, then the sum of the last two counts."""
     if k == 2:
         return np.array([[n]], dtype=np.int64)
     return tabulate_candidates(n, k - 1)
 
 
-def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def row_deficits(deficits: Floats, rows: Integers) -> Floats:
     """Return 1 − Π (1 − Dᵢ) for each row, where the product is over the first k − 2 categories."""
     total = np.zeros(len(rows))
     for category in range(rows.shape[1] - 1):
@@ -98,17 +97,13 @@ def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDAr
     return total
 
 
-def candidate_distances(
-    prior: NDArray[np.float64], counts: NDArray[np.int64], rows: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def candidate_distances(prior: Floats, counts: Integers, rows: Integers) -> Floats:
     """Return the Hellinger distances H(posterior(c), posterior(c')) in the order of `enumerate_candidates`."""
     deficits = category_deficits(prior, counts)
     return combine_deficits(deficits, rows, row_deficits(deficits, rows))
 
 
-def combine_deficits(
-    deficits: NDArray[np.float64], rows: NDArray[np.int64], prefix: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def combine_deficits(deficits: Floats, rows: Integers, prefix: Floats) -> Floats:
     """Return the distances of `candidate_distances` from tables, with `prefix` from `row_deficits`."""
     distances = np.empty(int((rows[:, -1] + 1).sum()))
     _fill_distances(rows[:, -1], prefix, deficits[-2], deficits[-1], distances)
@@ -126,7 +121,7 @@ def _fill_distances(remaining, prefix, first, second, distances):
         start += top + 1
 
 
-def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[np.float64]:
+def require_uniforms(uniforms: Floats, n_uniforms: int) -> Floats:
     """Return `uniforms` as a contiguous float64 array of shape (trials, n_uniforms) with values in [0, 1)."""
     values = np.ascontiguousarray(real_array("uniforms", uniforms))
     if values.ndim != 2 or values.shape[1] != n_uniforms:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates
 from mechanisms.counts.candidates import (
     category_deficits,
@@ -21,8 +21,6 @@ from mechanisms.counts.candidates import (
 from mechanisms.jit import kernel
 from mechanisms.noise import Noise
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 CategoryPmfs = tuple[Floats, Floats]
 """ln Pr[X = x] (ln Pr[X ≤ 0] at x = 0) and ln Pr[X ≥ x] of the first k − 1 noisy counts X, shapes (k − 1, n + 1)."""
 

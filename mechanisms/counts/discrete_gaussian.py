@@ -39,10 +39,10 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
-from mechanisms.arguments import validate_positive
+from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.calibrate import bisect
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.candidates import MAX_TABLE
@@ -56,8 +56,6 @@ from mechanisms.privacy import ConcentratedGuarantee, approximate_guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.privacy_profile import PrivacyProfile, losses_profile
 
-Floats = NDArray[np.float64]
-
 REACH = 10.0
 """Standard deviations beyond which noise has probability below 1e-22."""
 
@@ -70,8 +68,6 @@ _UNDERFLOW = 1e-290  # bound on the sum of the probabilities in a table that und
 _LARGEST_STD = 100_000.0  # records; the exact profile has about 30 losses per unit of the standard deviation
 
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 _OMITTED = 1e-13
 
 
@@ -136,7 +132,7 @@ def _last_difference(noise_std: float, reach: float) -> int:
     return math.ceil(math.sqrt(2.0) * reach * noise_std) + 2
 
 
-def log_coset_sum(m: int, sums: NDArray[np.int64], noise_std: float) -> Floats:
+def log_coset_sum(m: int, sums: Integers, noise_std: float) -> Floats:
     """Return ln Z_m(s), the log sum of exp(−‖v‖²/(2σ²)) over integer vectors of m entries with sum s.
 
     For large σ, by Poisson summation, Z_m(s) = (2πσ²)^((m − 1)/2)/√m · exp(−s²/(2mσ²))·(1 + O(exp(−π²σ²))).
@@ -236,7 +232,7 @@ def _conditional_tables(k: int, noise_std: float) -> Floats:
     return tables
 
 
-def _log_weights(counts: NDArray[np.int64], vectors: NDArray[np.int64], noise_std: float) -> Floats:
+def _log_weights(counts: Integers, vectors: Integers, noise_std: float) -> Floats:
     """Return the log probability that clip(c + v, 0, n) equals each row s of `vectors`.
 
     Entries of s in (0, n) equal those of c + v. An entry 0 of s comes from a value −x ≤ 0 of c + v, and an entry n from

@@ -18,8 +18,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import MAX_ENUMERATED, count_candidates
 from mechanisms.counts.candidates import (
     MAX_TABLE,
@@ -73,14 +74,14 @@ class ExponentialMechanism(CountRelease):
     Only the total weight of each row of `mechanisms.counts.candidates` is stored; the row of a draw is recomputed.
     """
 
-    prior: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    prior: Floats
+    counts: Integers
     inverse_temperature: float
     """Coefficient of H in the exponent: rate/S."""
-    _deficits: NDArray[np.float64]
-    _rows: NDArray[np.int64]
-    _row_deficits: NDArray[np.float64]
-    _row_totals: NDArray[np.float64]
+    _deficits: Floats
+    _rows: Integers
+    _row_deficits: Floats
+    _row_totals: Floats
     _expected: float
 
     @property
@@ -88,7 +89,7 @@ class ExponentialMechanism(CountRelease):
         """Number of uniforms per draw: one selects the row, one the candidate within it."""
         return 2
 
-    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def from_uniforms(self, uniforms: Floats) -> Integers:
         """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
@@ -108,7 +109,7 @@ class ExponentialMechanism(CountRelease):
         """Return the exact mean Hellinger distance between the true and the released posterior."""
         return self._expected
 
-    def log_pmf(self) -> NDArray[np.float64]:
+    def log_pmf(self) -> Floats:
         """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         log_pmf = combine_deficits(self._deficits, self._rows, self._row_deficits)
@@ -199,7 +200,7 @@ def _sample(row_cumulative, rows, prefix, first, second, inverse_temperature, un
 
 
 def _entry(name: str, sensitivity: Sensitivity) -> Mechanism:
-    def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
+    def release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> CountRelease:
         scale = sensitivity.evaluate(prior, counts, epsilon, delta)
         return exponential_mechanism(prior, counts, sensitivity.share * epsilon, scale)
 

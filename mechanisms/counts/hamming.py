@@ -34,9 +34,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import validate_positive
+from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.calibrate import bisect, first_private
 from mechanisms.conjugate import count_candidates, validate_counts, validate_prior, validate_problem
 from mechanisms.counts.calibration import Calibration
@@ -97,15 +97,15 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
 class HammingMechanism(CountRelease):
     """Output distribution of the Hamming mechanism at one data set, created by `hamming_mechanism`."""
 
-    prior: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    prior: Floats
+    counts: Integers
     inverse_temperature: float
     """Coefficient m of the distance in the exponent."""
-    _ways: NDArray[np.float64]
+    _ways: Floats
     """Number of ways in which v of the first i + 1 categories lose l records, at [i, v, l]; shape (k − 1, k, n + 1)."""
-    _cumulative: NDArray[np.float64]
+    _cumulative: Floats
     """Cumulative sums of `_ways` over l."""
-    _weights: NDArray[np.float64]
+    _weights: Floats
     """Total weight of distance 0, then of each distance d ≥ 1 with u = 1 … k − 1 gaining categories."""
 
     @property
@@ -118,7 +118,7 @@ class HammingMechanism(CountRelease):
         """Logarithm of Z = Σ_r exp(−m·d(c, r))."""
         return math.log(self._weights.sum())
 
-    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def from_uniforms(self, uniforms: Floats) -> Integers:
         """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
@@ -143,7 +143,7 @@ class HammingMechanism(CountRelease):
             )
         )
 
-    def log_pmf(self) -> NDArray[np.float64]:
+    def log_pmf(self) -> Floats:
         """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
@@ -152,7 +152,7 @@ class HammingMechanism(CountRelease):
         _fill_log_pmf(rows[:, -1], self._row_gains(rows), self.counts, log_steps, log_pmf)
         return log_pmf
 
-    def _row_gains(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _row_gains(self, rows: Integers) -> Integers:
         """Return, for each row of `enumerate_rows`, the number of records that the first k − 2 categories gain."""
         return np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)
 
@@ -322,9 +322,9 @@ class HammingLoss(NamedTuple):
 
     loss: float
     """Privacy loss in nats."""
-    data_set: NDArray[np.int64]
+    data_set: Integers
     """Counts c in ascending order, shape (k,)."""
-    neighbour: NDArray[np.int64]
+    neighbour: Integers
     """Neighbour c' of c; ln Pr[r | c] − ln Pr[r | c'] equals the loss at r = c, among others."""
 
 
@@ -383,7 +383,7 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
 @lru_cache(maxsize=4096)
 def _calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     require_hamming(n, k)
-    pairs: list[NDArray[np.int64]] = []
+    pairs: list[Integers] = []
 
     def surely_exceeds(inverse_temperature: float) -> bool:
         if not pairs:
@@ -414,7 +414,7 @@ def _calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     return low
 
 
-def _loss_sums(n: int, k: int, inverse_temperature: float) -> NDArray[np.float64]:
+def _loss_sums(n: int, k: int, inverse_temperature: float) -> Floats:
     """Return the coefficients Σ_{a≤x} C(a, j)·exp(−m·a) of tʲ in S(x; t) for j < k − 1, shape (k − 1, n + 1)."""
     a = np.arange(n + 1)
     sums = np.empty((k - 1, n + 1))
@@ -425,7 +425,7 @@ def _loss_sums(n: int, k: int, inverse_temperature: float) -> NDArray[np.float64
     return sums
 
 
-def _count_sorted(n: int, k: int) -> NDArray[np.int64]:
+def _count_sorted(n: int, k: int) -> Integers:
     """Return a table P in which P[j, m] is the number of partitions of m into at most j parts."""
     table = np.zeros((k + 1, n + 1), dtype=np.int64)
     table[0, 0] = 1
@@ -552,7 +552,7 @@ def _largest_ratio(n, n_sorted, normalisers, pair):
     return largest
 
 
-def _calibration(prior: NDArray[np.float64], n: int, epsilon: float) -> Calibration:
+def _calibration(prior: Floats, n: int, epsilon: float) -> Calibration:
     rate, loss = _rate_and_loss(n, len(prior), epsilon)
     return Calibration(Rule.HAMMING, tuple(prior.tolist()), n, epsilon, math.nan, rate, loss)
 

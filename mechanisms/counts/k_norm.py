@@ -44,10 +44,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from scipy.stats import nbinom
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.lattice_classes import lattice_classes, log_cone_weights, log_normaliser
 from mechanisms.counts.mechanism import Mechanism
@@ -59,9 +60,6 @@ from mechanisms.metadata import Style
 from mechanisms.noise import Noise
 from mechanisms.privacy import Guarantee, pure_guarantee
 from mechanisms.privacy_parameters import validate_epsilon
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MIN_EPSILON = 1e-12
 """Smallest ε in nats. For smaller values the noise may exceed the integers that doubles represent exactly."""
@@ -133,7 +131,7 @@ def _reach(k: int, epsilon: float) -> int:
     return int(np.argmax(tail <= _OMITTED))
 
 
-def projected_log_likelihood(released: ArrayLike, datasets: ArrayLike, epsilon: float) -> NDArray[np.float64]:
+def projected_log_likelihood(released: ArrayLike, datasets: ArrayLike, epsilon: float) -> Floats:
     """Return ln Pr[projected counts | c], the sum over all lattice vectors that are projected to `released`.
 
     Only one vector is projected to `released` if all released counts are ≥ 1.

@@ -20,9 +20,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates
 from mechanisms.jit import kernel
 
@@ -33,11 +33,11 @@ MAX_CLASSES = 4_000_000
 class LatticeClasses(NamedTuple):
     """Classes of lattice vectors r with equal s = clip(r, 0, n), as defined in the module docstring."""
 
-    statistics: NDArray[np.int64]  # s of each class, shape (m, k), in lexicographic order
-    log_multiplicities: NDArray[np.float64]  # ln M(s) of each class, shape (m,)
+    statistics: Integers  # s of each class, shape (m, k), in lexicographic order
+    log_multiplicities: Floats  # ln M(s) of each class, shape (m,)
     epsilon: float  # of the K-norm mechanism, in nats
 
-    def log_pmf(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_pmf(self, counts: Integers) -> Floats:
         """Return the log probability of each class given true counts of shape (k,)."""
         lacking = np.maximum(counts - self.statistics, 0).sum(axis=1)
         return self.log_multiplicities - self.epsilon * lacking - log_normaliser(counts.size, self.epsilon)
@@ -62,13 +62,13 @@ def log_normaliser(k: int, epsilon: float) -> float:
     return float(logsumexp(log_cone_weights(k, epsilon))) - (k - 1) * math.log(-math.expm1(-epsilon))
 
 
-def log_cone_weights(k: int, epsilon: float) -> NDArray[np.float64]:
+def log_cone_weights(k: int, epsilon: float) -> Floats:
     """Return ln(C(k − 1, j)²·qʲ), q = exp(−ε), j < k; the sum of the weights is Z·(1 − q)^(k − 1), see `k_norm`."""
     j = np.arange(k, dtype=np.float64)
     return 2.0 * (gammaln(float(k)) - gammaln(j + 1.0) - gammaln(k - j)) - epsilon * j
 
 
-def lattice_classes(counts: NDArray[np.int64], epsilon: float, distance: int | None = None) -> LatticeClasses:
+def lattice_classes(counts: Integers, epsilon: float, distance: int | None = None) -> LatticeClasses:
     """Return the classes of lattice vectors r with equal s = clip(r, 0, n) in `clipped_vectors`."""
     n, k = int(counts.sum()), counts.size
     statistics = clipped_vectors(counts, distance)
@@ -78,7 +78,7 @@ def lattice_classes(counts: NDArray[np.int64], epsilon: float, distance: int | N
     return LatticeClasses(statistics, table[zeros, full, above], epsilon)
 
 
-def clipped_vectors(counts: NDArray[np.int64], distance: int | None = None) -> NDArray[np.int64]:
+def clipped_vectors(counts: Integers, distance: int | None = None) -> Integers:
     """Return the values of s = clip(r, 0, n) for lattice vectors r, shape (m, k), in lexicographic order.
 
     If `distance` is given, return only values with d(r − c) ≤ `distance` for some r, where d(v) = ½‖v‖₁.
@@ -100,7 +100,7 @@ def clipped_vectors(counts: NDArray[np.int64], distance: int | None = None) -> N
 
 
 @lru_cache(maxsize=8)  # an audit calls this function with equal arguments at all data sets
-def _log_multiplicities(k: int, largest: int, epsilon: float) -> NDArray[np.float64]:
+def _log_multiplicities(k: int, largest: int, epsilon: float) -> Floats:
     """Return ln M(s) as a table indexed by z, a and N₀ of the module docstring, shape (k, k, largest + 1)."""
     above = np.arange(largest + 1, dtype=np.float64)
     log_rest = math.log(-math.expm1(-epsilon))

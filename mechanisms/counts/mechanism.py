@@ -17,9 +17,9 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import validate_counts, validate_prior, validate_problem
 from mechanisms.counts.release import CountRelease, SampleCounts, SampledCounts
 from mechanisms.metadata import Entry
@@ -29,12 +29,12 @@ from mechanisms.privacy_parameters import validate_delta, validate_resolved_epsi
 if TYPE_CHECKING:
     from mechanisms.counts.calibration import Calibration  # which contains entries
 
-Build = Callable[[NDArray[np.float64], NDArray[np.int64], float, float], CountRelease]
+Build = Callable[[Floats, Integers, float, float], CountRelease]
 
 
 def validate(
     prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float | None]:
+) -> tuple[Floats, Integers, float, float | None]:
     """Validate and convert the arguments common to all mechanisms."""
     epsilon, alpha = validate_resolved_epsilon(epsilon), validate_prior(prior)
     delta = None if delta is None else validate_delta(delta)
@@ -45,7 +45,7 @@ def _no_limit(n: int, k: int) -> None:
     pass
 
 
-def _no_release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
+def _no_release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> CountRelease:
     raise ValueError("a Mechanism must have a release or a sampler, got neither; pass release= or sampler=")
 
 
@@ -126,9 +126,9 @@ class Mechanism(Entry):
     min_categories: int = field(default=2, kw_only=True)
     symmetric: bool = False
     uses_prior: bool = field(default=True, kw_only=True)
-    calibrate: Callable[[NDArray[np.float64], int, float], Calibration] | None = field(default=None, repr=False)
+    calibrate: Callable[[Floats, int, float], Calibration] | None = field(default=None, repr=False)
     evaluation: Literal["formula", "vectors", "program"] = field(default="formula", kw_only=True)
-    exact_noise: Callable[[int, float, float], NDArray[np.int64]] | None = field(default=None, kw_only=True, repr=False)
+    exact_noise: Callable[[int, float, float], Integers] | None = field(default=None, kw_only=True, repr=False)
     sampler: SampleCounts | None = field(default=None, kw_only=True, repr=False)
 
     @property
@@ -175,7 +175,7 @@ class Mechanism(Entry):
 
     def validate(
         self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float | None]:
+    ) -> tuple[Floats, Integers, float, float | None]:
         """Validate the arguments of `build` and the problem size; see `validate`."""
         alpha, c, epsilon, delta = validate(prior, counts, epsilon, delta)
         if self.needs_delta and delta is None:

@@ -30,11 +30,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.optimize import linprog
 from scipy.special import gammaln
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates, enumerate_candidates, rank_candidates, validate_prior
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.k_norm import k_norm_counts
@@ -75,11 +76,11 @@ class PostProcessing:
     """Probabilities of released counts given the class of a lattice vector; see `minimax_post_processing`."""
 
     classes: LatticeClasses  # all classes of n records
-    of_class: NDArray[np.int64] = field(repr=False)  # index of the class of each table entry, shape (t,), ascending
-    outputs: NDArray[np.int64] = field(repr=False)  # index of the released counts in `enumerate_candidates`, shape (t,)
-    shares: NDArray[np.float64] = field(repr=False)  # probability of the output given the class, shape (t,), > 0
+    of_class: Integers = field(repr=False)  # index of the class of each table entry, shape (t,), ascending
+    outputs: Integers = field(repr=False)  # index of the released counts in `enumerate_candidates`, shape (t,)
+    shares: Floats = field(repr=False)  # probability of the output given the class, shape (t,), > 0
     # mean distance E_c at each data set, in the order of `enumerate_candidates`
-    expected: NDArray[np.float64] = field(repr=False)
+    expected: Floats = field(repr=False)
     smallest_worst_case: float  # lower bound on the worst case of every post-processing
 
     @property
@@ -146,8 +147,8 @@ def minimax_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> Minim
 class MinimaxCounts(CountRelease):
     """Distribution of the K-norm release with minimax post-processing, created by `minimax_counts`."""
 
-    prior: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    prior: Floats
+    counts: Integers
     noise: NoisyCounts
     table: PostProcessing = field(repr=False)
 
@@ -156,7 +157,7 @@ class MinimaxCounts(CountRelease):
         """Number of uniforms per draw: those of the K-norm release, the last of which selects the output."""
         return self.noise.n_uniforms
 
-    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def from_uniforms(self, uniforms: Floats) -> Integers:
         """Draw post-processed counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         place_values = (self.n + 1) ** np.arange(self.k)[::-1]
@@ -176,7 +177,7 @@ class MinimaxCounts(CountRelease):
         """Return the exact mean Hellinger distance between the true and the released posterior."""
         return float(self.table.expected[rank_candidates(self.counts, self.n, self.k)])
 
-    def log_pmf(self) -> NDArray[np.float64]:
+    def log_pmf(self) -> Floats:
         """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         log_pmf = np.full(count_candidates(self.n, self.k), -np.inf)
         log_class = self.table.classes.log_pmf(self.counts)
@@ -187,16 +188,16 @@ class MinimaxCounts(CountRelease):
 class _Solution(NamedTuple):
     """Solution of a linear program: column probabilities, minimum, dual prices of data set orbits and of classes."""
 
-    shares: NDArray[np.float64]
+    shares: Floats
     minimum: float
-    prices: NDArray[np.float64]
-    values: NDArray[np.float64]
+    prices: Floats
+    values: Floats
 
 
 class _Program:
     """Linear program over orbits of permutations: one row per data set orbit, one column per (class orbit, output)."""
 
-    def __init__(self, prior: NDArray[np.float64], n: int, epsilon: float) -> None:
+    def __init__(self, prior: Floats, n: int, epsilon: float) -> None:
         self.outputs = enumerate_candidates(n, prior.size)
         self.classes = lattice_classes(self.outputs[0], epsilon)
         self.labels = np.unique(prior, return_inverse=True)[1]
@@ -215,7 +216,7 @@ class _Program:
         log_model = (gammaln(prior + self.outputs) - gammaln(self.outputs + 1.0)).sum(axis=1)
         model = np.exp(log_model - log_model.max())
         self.model = self.to_orbits @ (model / model.sum())
-        self.columns: dict[tuple[int, int], NDArray[np.float64]] = {}
+        self.columns: dict[tuple[int, int], Floats] = {}
 
     def add(self, class_orbit: int, output: int) -> bool:
         """Add a column, and return True if it is new."""
@@ -224,11 +225,11 @@ class _Program:
         self.columns[class_orbit, output] = self.to_orbits @ (self.weights[class_orbit] * self.distance[:, output])
         return True
 
-    def costs(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
+    def costs(self, prices: Floats) -> Floats:
         """Return the cost of each output in each class orbit, given dual prices of the data set orbits."""
         return (self.weights * prices[self.data_orbit]) @ self.distance
 
-    def generate(self, prices: NDArray[np.float64], values: NDArray[np.float64]) -> bool:
+    def generate(self, prices: Floats, values: Floats) -> bool:
         """Add the cheapest column of each class orbit if its cost is below `values`; return True if any is new."""
         costs = self.costs(prices)
         cheapest = costs.argmin(axis=1)
@@ -276,7 +277,7 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, slack: float) -> Po
     return _tabulate(program, found.shares, lower)
 
 
-def _tabulate(program: _Program, shares: NDArray[np.float64], lower: float) -> PostProcessing:
+def _tabulate(program: _Program, shares: Floats, lower: float) -> PostProcessing:
     """Return the table for all classes, given the table for one class per orbit."""
     used = np.flatnonzero(shares > 1e-12)
     columns = np.array(list(program.columns))[used]

@@ -34,10 +34,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import gamma
 
-from mechanisms.arguments import validate_positive
+from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.clipping import category_pmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
@@ -50,9 +50,6 @@ from mechanisms.metadata import Style
 from mechanisms.noise import Noise
 from mechanisms.privacy import Guarantee, pure_guarantee
 from mechanisms.privacy_profile import PrivacyProfile
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _OMITTED = 1e-12
 """Largest probability of independent noise that is omitted from an exact mean."""

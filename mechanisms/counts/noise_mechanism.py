@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.clipping import CategoryPmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.release import CountRelease
 from mechanisms.privacy import Guarantee, Status
-
-Floats = NDArray[np.float64]
 
 REACH = 100_000
 """Largest absolute value of the noise, and largest number of records."""
@@ -40,7 +39,7 @@ class TabulatedCounts(CountRelease):
     """Distribution of counts with tabulated noise at one data set; `noise_mechanism` builds it."""
 
     prior: Floats
-    counts: NDArray[np.int64]
+    counts: Integers
     table: _Table = field(repr=False)
 
     @property
@@ -48,7 +47,7 @@ class TabulatedCounts(CountRelease):
         """Number of uniforms per draw: one per noisy count."""
         return self.k - 1
 
-    def from_uniforms(self, uniforms: Floats) -> NDArray[np.int64]:
+    def from_uniforms(self, uniforms: Floats) -> Integers:
         """Draw released counts; see `CountRelease.from_uniforms`."""
         return clip_in_order(self.counts, self._draw_noise(require_uniforms(uniforms, self.n_uniforms)))
 
@@ -78,7 +77,7 @@ class TabulatedCounts(CountRelease):
 def noise_mechanism(
     name: str,
     *,
-    log_pmf: Callable[[NDArray[np.int64], float], ArrayLike],
+    log_pmf: Callable[[Integers, float], ArrayLike],
     guarantee: Callable[[float], Guarantee | None] | None = None,
     note: str = "",
 ) -> Mechanism:
@@ -124,7 +123,7 @@ def noise_mechanism(
     False
     """
 
-    def release(prior: Floats, counts: NDArray[np.int64], epsilon: float, delta: float) -> TabulatedCounts:
+    def release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> TabulatedCounts:
         return TabulatedCounts(prior, counts, _tabulate(log_pmf, epsilon))
 
     def state(epsilon: float, delta: float | None = None) -> Guarantee | None:
@@ -134,7 +133,7 @@ def noise_mechanism(
 
 
 @lru_cache(maxsize=8)
-def _tabulate(log_pmf: Callable[[NDArray[np.int64], float], ArrayLike], epsilon: float) -> _Table:
+def _tabulate(log_pmf: Callable[[Integers, float], ArrayLike], epsilon: float) -> _Table:
     z = np.arange(-REACH, REACH + 1)
     logs = np.array(log_pmf(z, epsilon), dtype=np.float64)
     if logs.shape != z.shape or np.any(np.isnan(logs) | (logs == np.inf)) or not np.any(np.isfinite(logs)):

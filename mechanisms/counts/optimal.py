@@ -36,11 +36,12 @@ from enum import Enum
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.optimize import linprog
 from scipy.special import gammaln
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import (
     balanced_counts,
     count_candidates,
@@ -91,13 +92,13 @@ class Objective(Enum):
 class OptimalDistribution:
     """Optimal ε-DP distribution of released counts at every data set, created by `optimal_distribution`."""
 
-    prior: NDArray[np.float64] = field(repr=False)
+    prior: Floats = field(repr=False)
     n: int
     epsilon: float
     objective: Objective
-    log_pmf: NDArray[np.float64] = field(repr=False)
+    log_pmf: Floats = field(repr=False)
     """ln p(r|c), shape (D, D): data sets by outputs, both in the order of `enumerate_candidates`."""
-    expected: NDArray[np.float64] = field(repr=False)
+    expected: Floats = field(repr=False)
     """Expected distance E_c at each data set, shape (D,)."""
     loss: float
     """Computed maximum of ln p(r|c) − ln p(r|c') over neighbours and outputs, at most ε."""
@@ -217,7 +218,7 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
     return OptimalDistribution(alpha, n, epsilon, objective, log_pmf, expected, loss)
 
 
-def _pair_classes(prior: NDArray[np.float64], outputs: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+def _pair_classes(prior: Floats, outputs: Integers, n: int) -> Integers:
     """Return the class of each pair (c, r) under permutations of categories that preserve the prior, shape (D, D)."""
     size = len(outputs)
     labels = np.unique(prior, return_inverse=True)[1]
@@ -225,7 +226,7 @@ def _pair_classes(prior: NDArray[np.float64], outputs: NDArray[np.int64], n: int
     return np.unique(forms, axis=0, return_inverse=True)[1].reshape(size, size)
 
 
-def _neighbours(outputs: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _neighbours(outputs: Integers, n: int) -> tuple[Integers, Integers]:
     """Return all ordered pairs of neighbours as two arrays of ranks in `enumerate_candidates`."""
     k = outputs.shape[1]
     first, second = [], []
@@ -242,7 +243,7 @@ def _neighbours(outputs: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], 
     return np.concatenate(first), np.concatenate(second)
 
 
-def _log_predictive(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def _log_predictive(prior: Floats, counts: Integers) -> Floats:
     """Return the log-pmf of the Dirichlet–multinomial distribution at `counts`."""
     n, total = counts[0].sum(), prior.sum()
     terms = gammaln(prior + counts) - gammaln(prior) - gammaln(counts + 1.0)
@@ -250,12 +251,8 @@ def _log_predictive(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> ND
 
 
 def _minimise(
-    cost: NDArray[np.float64],
-    upper: sparse.sparray,
-    upper_bound: NDArray[np.float64],
-    equal: sparse.sparray,
-    simplex_first: bool,
-) -> NDArray[np.float64]:
+    cost: Floats, upper: sparse.sparray, upper_bound: Floats, equal: sparse.sparray, simplex_first: bool
+) -> Floats:
     """Return x ≥ 0 that minimises cost·x subject to upper·x ≤ upper_bound and equal·x = 1."""
     messages = []
     for method in ("highs-ds", "highs-ipm") if simplex_first else ("highs-ipm", "highs-ds"):
@@ -275,9 +272,7 @@ def _minimise(
     raise ArithmeticError(f"the linear program with {cost.size} variables could not be solved; {'; '.join(messages)}")
 
 
-def _repair(
-    distribution: NDArray[np.float64], first: NDArray[np.int64], second: NDArray[np.int64], epsilon: float
-) -> tuple[NDArray[np.float64], float]:
+def _repair(distribution: Floats, first: Integers, second: Integers, epsilon: float) -> tuple[Floats, float]:
     """Mix a distribution with the uniform one until its loss is at most ε; return the log-pmf and its loss.
 
     The mixture (1 − λ)·p + λ/D satisfies a constraint that p violates by v if (1 − λ)·v ≤ λ·(exp(ε) − 1)/D.

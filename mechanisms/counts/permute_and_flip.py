@@ -31,17 +31,14 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.audit import audit_distributions
 from mechanisms.calibrate import largest_below
 from mechanisms.conjugate import count_candidates, enumerate_candidates, validate_counts, validate_prior
 from mechanisms.counts.calibration import Calibration, calibrate
-from mechanisms.counts.candidates import (
-    candidate_distances,
-    compute_inverse_temperature,
-    enumerate_rows,
-)
+from mechanisms.counts.candidates import candidate_distances, compute_inverse_temperature, enumerate_rows
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.release import TabulatedRelease
 from mechanisms.counts.sensitivity import Rule, global_sensitivity, smoothed_scales
@@ -102,7 +99,7 @@ class PermuteAndFlip(TabulatedRelease):
     inverse_temperature: float  # coefficient a in the weights exp(−a·H), H the Hellinger distance
 
 
-def log_flip_pmf(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_flip_pmf(log_weights: Floats) -> Floats:
     """Return the log probability that permute-and-flip releases each candidate; the largest of `log_weights` is 0."""
     weights = np.exp(log_weights)
     stop = min(1.0, _TAIL / max(float(weights.sum()) - 1.0, 1e-300))
@@ -174,11 +171,11 @@ def _calibrate(prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     active: list[int] = []
     target, rate = epsilon, exponential.rate
 
-    def log_pmf(index: int, rate: float) -> NDArray[np.float64]:
+    def log_pmf(index: int, rate: float) -> Floats:
         return log_flip_pmf(candidate_distances(alpha, datasets[index], rows) * (-rate / scales[index]))
 
     def is_private(rate: float) -> bool:
-        log_pmfs: dict[int, NDArray[np.float64]] = {}
+        log_pmfs: dict[int, Floats] = {}
         for place, pair in enumerate(active):
             for index in pairs[pair].tolist():
                 if index not in log_pmfs:
@@ -202,7 +199,7 @@ def _calibrate(prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     raise AssertionError(f"no private rate after {_ROUNDS} audits: prior {prior}, n = {n}, epsilon = {epsilon}")
 
 
-def _release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> PermuteAndFlip:
+def _release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> PermuteAndFlip:
     calibration = calibrate_flip(prior, int(counts.sum()), epsilon)
     return permute_and_flip(prior, counts, calibration.rate, calibration.sensitivity(counts))
 

@@ -37,8 +37,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates, posterior, validate_counts, validate_prior
 from mechanisms.counts.candidates import (
     candidate_distances,
@@ -103,17 +104,17 @@ class PowerMixture(CountRelease):
     therefore depends on row i only, and is exact if the output of the generator is random.
     """
 
-    prior: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    prior: Floats
+    counts: Integers
     inverse_temperature: float
     """Coefficient of H in the exponent: rate/S."""
     _distributions: ProductDistributions
     _series: PowerSeries
     _powers: tuple[int, int]
     _tables: Tables
-    _stops: NDArray[np.float64]
-    _log_tops: NDArray[np.float64]
-    _log_weights: NDArray[np.float64]
+    _stops: Floats
+    _log_tops: Floats
+    _log_weights: Floats
 
     @property
     def n_uniforms(self) -> int:
@@ -125,7 +126,7 @@ class PowerMixture(CountRelease):
         """Probability that a proposal is accepted."""
         return math.exp(self._moments[0] - float(np.logaddexp.reduce(self._log_weights)))
 
-    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def from_uniforms(self, uniforms: Floats) -> Integers:
         """Draw released counts by rejection; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         states, released = seed_states(u), np.empty((len(u), self.k), dtype=np.int64)
@@ -145,7 +146,7 @@ class PowerMixture(CountRelease):
         """Return the mean Hellinger distance between true and released posteriors, up to a relative error of 1e-8."""
         return self._moments[1]
 
-    def log_prob(self, released: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, released: ArrayLike) -> Floats:
         """Return the log probability of the given counts, with an absolute error below about 1e-8."""
         r = np.asarray(released, dtype=np.float64)
         parameters = posterior(self.prior, r)
@@ -153,7 +154,7 @@ class PowerMixture(CountRelease):
             raise ValueError(f"released must be integers with sum {self.n}, got {r}; pass counts of n records")
         return -self.inverse_temperature * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
 
-    def log_pmf(self) -> NDArray[np.float64]:
+    def log_pmf(self) -> Floats:
         """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         log_pmf = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
@@ -175,7 +176,7 @@ class PowerMixture(CountRelease):
         weight, moment = fine.tolist()
         return math.log1p(weight), moment / (1.0 + weight)
 
-    def _sum_off(self, n_nodes: int) -> NDArray[np.float64]:
+    def _sum_off(self, n_nodes: int) -> Floats:
         """Return Σ exp(−a·H) = Σ pⱼV(j) and Σ H·exp(−a·H) = Σ −(dpⱼ/da)·V(j) over r ≠ c.
 
         Powers up to HEAD are summed one by one, larger powers by Gauss rules for sums over intervals in which ln V and

@@ -21,9 +21,10 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import eigh_tridiagonal
 
+from mechanisms.arguments import Floats
 from mechanisms.jit import kernel
 
 HEAD = 512
@@ -53,9 +54,9 @@ class PowerSeries:
     """Coefficients pⱼ of exp(−a·√(1 − t)), created by `power_series`."""
 
     a: float
-    _head: NDArray[np.float64] = field(repr=False)
+    _head: Floats = field(repr=False)
 
-    def log_coefficients(self, powers: ArrayLike) -> NDArray[np.float64]:
+    def log_coefficients(self, powers: ArrayLike) -> Floats:
         """Return ln pⱼ for integers j ≥ 0, from `HEAD` on for real j, with an error of 1e-14·max(1, |ln pⱼ|)."""
         return _log_coefficients(np.asarray(powers, dtype=np.float64), self.a, self._head)
 
@@ -63,9 +64,7 @@ class PowerSeries:
         """Return the last j < `stop` up to the mode with ln(j·pⱼ) ≤ `log_bound`, a bound on ln Σ pᵢ, i < j."""
         return int(_first_power(float(stop), log_bound, self.a, self._head))
 
-    def groups(
-        self, first: int, stop: int, ratio: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def groups(self, first: int, stop: int, ratio: float) -> tuple[Floats, Floats, Floats]:
         """Divide the powers from `first` up to `stop` into groups in which p is nearly constant.
 
         Group l of the returned arrays contains the powers starts[l], ..., stops[l] − 1, whose ln p are at most
@@ -74,7 +73,7 @@ class PowerSeries:
         return _cut(float(first), float(stop), ratio, self.a, self._head)
 
 
-def sum_rule(size: int, n_nodes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def sum_rule(size: int, n_nodes: int) -> tuple[Floats, Floats]:
     """Return nodes in [0, size − 1] and weights that sum polynomials of degree < 2·n_nodes over 0, ..., size − 1.
 
     This is the Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2).

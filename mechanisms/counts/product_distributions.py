@@ -36,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates
 from mechanisms.counts.candidates import MAX_TABLE
 from mechanisms.hellinger import log_affinity
@@ -104,19 +105,19 @@ class Tables(NamedTuple):
     total of c, without c itself, so that `off[:, 0]` is the total weight Σ t(r)^J over r ≠ c.
     """
 
-    powers: NDArray[np.float64]
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
-    low_total: NDArray[np.int64]
-    high_total: NDArray[np.int64]
-    weight_start: NDArray[np.int64]
-    sum_start: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    sums: NDArray[np.float64]
-    off: NDArray[np.float64]
+    powers: Floats
+    low: Integers
+    high: Integers
+    low_total: Integers
+    high_total: Integers
+    weight_start: Integers
+    sum_start: Integers
+    weights: Floats
+    sums: Floats
+    off: Floats
 
 
-def product_distributions(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> ProductDistributions:
+def product_distributions(prior: Floats, counts: Integers) -> ProductDistributions:
     """Return the distributions ∝ t(r)^J over counts r ≠ c of n records, for any power J > 0 of the affinity t to c."""
     n, k = int(counts.sum()), counts.size
     require_product_distributions(n, k, float(prior.sum()))
@@ -130,15 +131,15 @@ def product_distributions(prior: NDArray[np.float64], counts: NDArray[np.int64])
 class ProductDistributions:
     """Distributions ∝ t(r)^J over r ≠ c for any power J > 0, created by `product_distributions`."""
 
-    counts: NDArray[np.int64] = field(repr=False)
-    log_affinities: NDArray[np.float64] = field(repr=False)
+    counts: Integers = field(repr=False)
+    log_affinities: Floats = field(repr=False)
     """gᵢ(x), shape (k, n + 1)."""
     reach: float
     """ln(2⁵³·|R|): even |R| terms of exp(−reach) times the largest term are negligible."""
     step: float
     """Least −ln t(r) over r ≠ c."""
 
-    def tables(self, powers: NDArray[np.float64]) -> Tables:
+    def tables(self, powers: Floats) -> Tables:
         """Return tables for the distributions at the given powers, real numbers > 0 of shape (L,)."""
         n, k = int(self.counts.sum()), self.counts.size
         bound = self.reach / powers + self.step
@@ -164,7 +165,7 @@ class ProductDistributions:
         return tables
 
 
-def seed_states(uniforms: NDArray[np.float64]) -> NDArray[np.uint64]:
+def seed_states(uniforms: Floats) -> NDArray[np.uint64]:
     """Return states of xoshiro256++, shape (trials, 4), each half seeded by splitmix64 from one of two uniforms.
 
     Different pairs yield different states. References: Blackman & Vigna, "Scrambled linear pseudorandom number
@@ -177,13 +178,13 @@ def seed_states(uniforms: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 def propose(
     states: NDArray[np.uint64],
-    trials: NDArray[np.int64],
+    trials: Integers,
     distributions: ProductDistributions,
     tables: Tables,
-    stops: NDArray[np.float64],
-    cumulative: NDArray[np.float64],
-    released: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    stops: Floats,
+    cumulative: Floats,
+    released: Integers,
+) -> tuple[Integers, Floats, Floats, Floats]:
     """Draw a proposal for each of the m given trials, from its own state, which is advanced, and set its released row.
 
     Component 0 is c, and component 1 is uniform on the counts of n records. Component 2 + l has a power j that is
@@ -207,7 +208,7 @@ def propose(
     return component, drawn[0], drawn[1], drawn[2]
 
 
-def _least_step(log_affinities: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
+def _least_step(log_affinities: Floats, counts: Integers) -> float:
     """Return the least −ln t(r) over r ≠ c, which one moved record attains, as g decreases on both sides of c."""
     categories, n = np.arange(counts.size), counts.sum()
     more = np.where(counts < n, -log_affinities[categories, np.minimum(counts + 1, n)], np.inf)

@@ -21,8 +21,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates
 from mechanisms.counts.candidates import require_enumerable
 from mechanisms.hellinger import log_affinity
@@ -32,19 +32,14 @@ MAX_CATEGORIES = 60
 """Largest number of categories for which ties are enumerated; a set of tied entries is stored as bits of an integer."""
 
 
-def project(vectors: NDArray[np.int64], n: int, ties: NDArray[np.float64]) -> NDArray[np.int64]:
+def project(vectors: Integers, n: int, ties: Floats) -> Integers:
     """Return projections of vectors, shape (trials, k); uniforms `ties` select the tied entries that lose one more."""
     counts = np.empty(vectors.shape, dtype=np.int64)
     _project_rows(vectors, n, np.ascontiguousarray(ties), counts)
     return counts
 
 
-def mean_projected_distance(
-    prior: NDArray[np.float64],
-    counts: NDArray[np.int64],
-    vectors: NDArray[np.int64],
-    weights: NDArray[np.float64],
-) -> float:
+def mean_projected_distance(prior: Floats, counts: Integers, vectors: Integers, weights: Floats) -> float:
     """Return Σ weight·E[H(posterior(c), posterior(c̃))] over vectors in [0, n]^k with the projections c̃."""
     _require_categories(counts.size)
     n = int(counts.sum())
@@ -58,7 +53,7 @@ def mean_projected_distance(
     return float(_mean_distance(vectors, n, weights, low, deficits))
 
 
-def log_projected_pmf(n: int, vectors: NDArray[np.int64], log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_projected_pmf(n: int, vectors: Integers, log_weights: Floats) -> Floats:
     """Return the log-pmf, as in `CountRelease.log_pmf`, of the projection of a random vector in [0, n]^k."""
     k = vectors.shape[1]
     _require_categories(k)
@@ -73,7 +68,7 @@ def log_projected_pmf(n: int, vectors: NDArray[np.int64], log_weights: NDArray[n
         return largest + np.log(total)
 
 
-def projects_to(counts: NDArray[np.int64], vectors: NDArray[np.int64]) -> NDArray[np.float64]:
+def projects_to(counts: Integers, vectors: Integers) -> Floats:
     """Return the probability that each vector, with entries in [0, n], is projected to `counts`."""
     shares = np.empty(len(vectors))
     _shares(counts, vectors, shares)

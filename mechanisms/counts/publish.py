@@ -22,9 +22,9 @@ import secrets
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import Integers, validate_integer
 from mechanisms.conjugate import validate_counts
 from mechanisms.counts.clipping import clip_in_order
 from mechanisms.counts.mechanism import Mechanism
@@ -43,9 +43,9 @@ class PublishedCounts:
     """Released counts; all attributes are public."""
 
     mechanism: str
-    counts: NDArray[np.int64]  # released counts ≥ 0 with sum n, shape (k,)
+    counts: Integers  # released counts ≥ 0 with sum n, shape (k,)
     # noisy counts before projection, for inference; None for `geometric`, which clips, and for a rehearsal
-    vector: NDArray[np.int64] | None
+    vector: Integers | None
     guarantee: Guarantee | None = field(kw_only=True)  # None for a rehearsal
     rehearsal: bool = field(kw_only=True)  # the draws come from a seeded generator and are not private
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import Floats, Integers, validate_integer
 from mechanisms.conjugate import enumerate_candidates, rank_candidates
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.privacy import Guarantee
 
-SampleCounts = Callable[[np.random.Generator, NDArray[np.int64], float, float, int], ArrayLike]
+SampleCounts = Callable[[np.random.Generator, Integers, float, float, int], ArrayLike]
 
 
 class CountRelease(ABC):
@@ -30,8 +30,8 @@ class CountRelease(ABC):
         Guarantee of one draw; None if there is none, or if the release was not built by a `Mechanism`.
     """
 
-    prior: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    prior: Floats
+    counts: Integers
     guarantee: Guarantee | None = None
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class CountRelease(ABC):
         """Number of uniforms in [0, 1) per draw."""
 
     @abstractmethod
-    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def from_uniforms(self, uniforms: Floats) -> Integers:
         """Return one draw of released counts per row of `uniforms`.
 
         Parameters
@@ -72,7 +72,7 @@ class CountRelease(ABC):
             If the shape is wrong or a value is outside [0, 1).
         """
 
-    def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def sample(self, rng: np.random.Generator, size: int) -> Integers:
         """Return `size` independent draws of released counts, shape (size, k), for simulation.
 
         The state of `rng` reveals the noise, and draws in double precision are not private; `mechanisms.publish_counts`
@@ -91,7 +91,7 @@ class CountRelease(ABC):
         """
 
     @abstractmethod
-    def log_pmf(self) -> NDArray[np.float64]:
+    def log_pmf(self) -> Floats:
         """Return the log probability of all counts of n records, in the order of `enumerate_candidates`.
 
         Returns
@@ -105,7 +105,7 @@ class CountRelease(ABC):
             If there are more than `mechanisms.conjugate.MAX_ENUMERATED` counts of n records.
         """
 
-    def log_prob(self, values: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, values: ArrayLike) -> Floats:
         """Return the log probability of released counts.
 
         Parameters
@@ -124,7 +124,7 @@ class CountRelease(ABC):
         """
         return self.log_pmf()[rank_candidates(values, self.n, self.k)]
 
-    def pmf(self) -> NDArray[np.float64]:
+    def pmf(self) -> Floats:
         """Return the probability of all counts of n records, in the order of `log_pmf`."""
         return np.exp(self.log_pmf())
 
@@ -133,9 +133,9 @@ class CountRelease(ABC):
 class TabulatedRelease(CountRelease):
     """Distribution of released counts at one data set, stored as a table over all counts of n records."""
 
-    prior: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    _log_pmf: NDArray[np.float64]
+    prior: Floats
+    counts: Integers
+    _log_pmf: Floats
     _expected: float
 
     @property
@@ -143,7 +143,7 @@ class TabulatedRelease(CountRelease):
         """Number of uniforms per draw: one."""
         return 1
 
-    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def from_uniforms(self, uniforms: Floats) -> Integers:
         """Draw released counts by inversion; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)[:, 0]
         cumulative = np.cumsum(np.exp(self._log_pmf))
@@ -156,7 +156,7 @@ class TabulatedRelease(CountRelease):
         """Return the exact mean Hellinger distance between the true and the released posterior."""
         return self._expected
 
-    def log_pmf(self) -> NDArray[np.float64]:
+    def log_pmf(self) -> Floats:
         """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         return self._log_pmf.copy()
 
@@ -165,8 +165,8 @@ class TabulatedRelease(CountRelease):
 class SampledCounts(CountRelease):
     """Release of counts at one data set by the `sampler` of a `Mechanism`."""
 
-    prior: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    prior: Floats
+    counts: Integers
     epsilon: float
     delta: float
     sampler: SampleCounts = field(repr=False)
@@ -176,13 +176,13 @@ class SampledCounts(CountRelease):
         """One uniform, which seeds the generator of a draw."""
         return 1
 
-    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def from_uniforms(self, uniforms: Floats) -> Integers:
         """Draw released counts, each with a generator of its own, so that draws do not depend on their batch."""
         seeds = (require_uniforms(uniforms, 1)[:, 0] * 2.0**53).astype(np.int64).tolist()
         draws = [self._draw(np.random.Generator(np.random.PCG64DXSM(seed)), 1)[0] for seed in seeds]
         return np.array(draws, dtype=np.int64).reshape(len(seeds), self.k)
 
-    def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def sample(self, rng: np.random.Generator, size: int) -> Integers:
         """Return `size` independent draws of released counts, shape (size, k), from one call of the sampler."""
         return self._draw(rng, size)
 
@@ -190,11 +190,11 @@ class SampledCounts(CountRelease):
         """Raise ValueError, as the distribution is not computed."""
         raise ValueError("the mechanism can only be sampled, and has no exact mean; average the distances of draws")
 
-    def log_pmf(self) -> NDArray[np.float64]:
+    def log_pmf(self) -> Floats:
         """Raise ValueError, as the distribution is not computed."""
         raise ValueError("the mechanism can only be sampled, and has no pmf; audit it by sampled_bound")
 
-    def _draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+    def _draw(self, rng: np.random.Generator, size: int) -> Integers:
         drawn = np.asarray(self.sampler(rng, self.counts.copy(), self.epsilon, self.delta, size))
         is_valid = drawn.shape == (size, self.k) and drawn.dtype.kind in "iu"
         if not (is_valid and np.all(drawn >= 0) and np.all(drawn.sum(axis=1) == self.n)):

@@ -16,16 +16,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
-from mechanisms.counts.sensitivity import (
-    global_sensitivity,
-    local_sensitivity,
-    smooth_sensitivity,
-    varying_sensitivity,
-)
+from mechanisms.counts.sensitivity import global_sensitivity, local_sensitivity, smooth_sensitivity, varying_sensitivity
 from mechanisms.metadata import Entry, Style
 from mechanisms.privacy import Guarantee, conjectured_guarantee, no_guarantee, pure_guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
@@ -42,7 +37,7 @@ class Sensitivity(Entry):
     """Scale S of the Hellinger score H, and guarantee of the exponential mechanism with weights exp(−share·ε·H/S)."""
 
     # validated (prior, counts, epsilon, delta) -> S
-    evaluate: Callable[[NDArray[np.float64], NDArray[np.int64], float, float], float] = field(kw_only=True, repr=False)
+    evaluate: Callable[[Floats, Integers, float, float], float] = field(kw_only=True, repr=False)
     share: float = field(kw_only=True)  # fraction of ε in the exponent: ¼ for the varying sensitivity, ½ for the others
     # (epsilon, delta) -> guarantee, or None
     guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)

@@ -25,8 +25,9 @@ from enum import Enum
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
@@ -42,7 +43,7 @@ class Rule(Enum):
     HAMMING = "hamming"
 
 
-def phi(a: ArrayLike) -> NDArray[np.float64]:
+def phi(a: ArrayLike) -> Floats:
     """Return φ(a) = ℓ(a, a+1) = lnΓ(a+½) − ½lnΓ(a) − ½lnΓ(a+1) for a > 0, about −1/(8a) for large a."""
     values = np.asarray(a, dtype=np.float64)
     return log_affinity(values, values + 1.0)
@@ -58,7 +59,7 @@ def local_sensitivity(prior: ArrayLike, counts: ArrayLike) -> float:
     return _distance(float(sums.min()))
 
 
-def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
+def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> Floats:
     """Return A[t], the largest local sensitivity over the data sets within Hamming distance t of `counts`.
 
     This is A^(t) of NRS (section 3). Smooth, varying and global sensitivity follow from this profile. The result has
@@ -126,21 +127,19 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
     return float(1.0 / np.min(1.0 / profile + gamma * np.arange(profile.size)))
 
 
-def smoothed_scales(
-    rule: Rule, prior: NDArray[np.float64], datasets: NDArray[np.int64], gamma: float
-) -> NDArray[np.float64]:
+def smoothed_scales(rule: Rule, prior: Floats, datasets: Integers, gamma: float) -> Floats:
     """Return the smooth or the varying sensitivity at D data sets of equal size n ≥ 1, the rows of `datasets`."""
     n = int(datasets[0].sum())
     table = phi(prior[:, None] + np.arange(n + 1))
     return _scales(table, datasets, gamma, rule is Rule.SMOOTH)
 
 
-def _phi_table(prior: tuple[float, ...], size: int) -> NDArray[np.float64]:
+def _phi_table(prior: tuple[float, ...], size: int) -> Floats:
     """Return φ(αᵢ + x) for x = 0, ..., size − 1, shape (k, size)."""
     return (_cached_tabulate_phi if len(prior) * size <= _CACHED_NUMBERS else _tabulate_phi)(prior, size)
 
 
-def _tabulate_phi(prior: tuple[float, ...], size: int) -> NDArray[np.float64]:
+def _tabulate_phi(prior: tuple[float, ...], size: int) -> Floats:
     table = phi(np.array(prior)[:, None] + np.arange(size))
     table.flags.writeable = False
     return table

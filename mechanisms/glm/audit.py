@@ -28,16 +28,15 @@ from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
+from mechanisms.arguments import Floats
 from mechanisms.audit import Audit, audit_distributions
 from mechanisms.glm.mechanisms import GlmMechanism, validate_design
 from mechanisms.glm.worst_case import validate_dimension
 from mechanisms.output_distributions import OutputDistributions
 from mechanisms.privacy_parameters import validate_order
-
-Array = NDArray[np.float64]
 
 _NEGLIGIBLE = 40.0  # depth, in nats below its maximum, at which an integrand is negligible
 _SCAN = {1: 512, 2: 48}  # number of nodes per axis in the search for the box
@@ -126,11 +125,7 @@ def audit_replacements(
 
 
 def replacement_distributions(
-    mechanism: GlmMechanism,
-    candidates: ArrayLike,
-    shared: ArrayLike | None = None,
-    *,
-    reach: float,
+    mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike | None = None, *, reach: float
 ) -> OutputDistributions:
     """Return the distributions that `audit_replacements` compares, restricted to the box [−reach, reach]^d.
 
@@ -145,7 +140,7 @@ def replacement_distributions(
     return _distributions_on(np.tile([-limit, limit], (d, 1)), _PANELS_ON_A_BOX[d], mechanism, rows, others)
 
 
-def _validate(mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike | None) -> tuple[Array, Array]:
+def _validate(mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike | None) -> tuple[Floats, Floats]:
     rows = np.asarray(candidates, dtype=np.float64)
     if rows.ndim != 2 or len(rows) < 2:
         raise ValueError(f"candidates must have shape (k, d + 1), k >= 2, got {rows.shape}; pass rows (x, y)")
@@ -166,11 +161,11 @@ def _validate(mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike 
     return rows, others
 
 
-def _log_densities(mechanism: GlmMechanism, rows: Array, others: Array, nodes: Array) -> tuple[Array, Array]:
+def _log_densities(mechanism: GlmMechanism, rows: Floats, others: Floats, nodes: Floats) -> tuple[Floats, Floats]:
     """Return the log density given shared records, up to a constant, (R,), and candidates' log-likelihoods, (k, R)."""
     d, link = nodes.shape[1], mechanism.link
 
-    def log_likelihood(record: Array) -> Array:
+    def log_likelihood(record: Floats) -> Floats:
         return mechanism.power * link.log_likelihood(nodes @ record[:d], np.full(len(nodes), record[d]))
 
     base = -0.5 * mechanism.precision * np.einsum("ij,ij->i", nodes, nodes)
@@ -182,7 +177,7 @@ def _log_densities(mechanism: GlmMechanism, rows: Array, others: Array, nodes: A
 
 
 def _distributions_on(
-    box: Array, n_panels: int, mechanism: GlmMechanism, rows: Array, others: Array
+    box: Floats, n_panels: int, mechanism: GlmMechanism, rows: Floats, others: Floats
 ) -> OutputDistributions:
     rules = [_rule(low, high, n_panels, mechanism.radius) for low, high in box]
     nodes = _grid([points for points, _ in rules])
@@ -193,7 +188,7 @@ def _distributions_on(
     return OutputDistributions(rows, nodes, np.array(list(combinations(range(len(rows)), 2))), table.__getitem__)
 
 
-def _rule(low: float, high: float, n_panels: int, radius: float) -> tuple[Array, Array]:
+def _rule(low: float, high: float, n_panels: int, radius: float) -> tuple[Floats, Floats]:
     """Return the nodes and log weights of a Gauss–Legendre rule composed of `n_panels` panels.
 
     If the weights are restricted to a ball, the loss is largest at an end of [−radius, radius], so both ends are added
@@ -208,11 +203,11 @@ def _rule(low: float, high: float, n_panels: int, radius: float) -> tuple[Array,
     return np.concatenate([[-radius], points, [radius]]), np.pad(logs, 1, constant_values=logs.min() - 80.0)
 
 
-def _grid(parts: Sequence[Array]) -> Array:
+def _grid(parts: Sequence[Floats]) -> Floats:
     return np.stack([part.ravel() for part in np.meshgrid(*parts, indexing="ij")], axis=1)
 
 
-def _find_box(mechanism: GlmMechanism, rows: Array, others: Array, orders: Sequence[float]) -> Array:
+def _find_box(mechanism: GlmMechanism, rows: Floats, others: Floats, orders: Sequence[float]) -> Floats:
     """Return a box, shape (d, 2), outside which the integrands of all `orders` are negligible.
 
     Each step scans a grid on the box and marks the nodes where some integrand is not negligible. The hull of these

@@ -41,16 +41,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from mechanisms.arguments import real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, real_array, validate_integer, validate_positive
 from mechanisms.glm.mechanisms import validate_design
 from mechanisms.privacy import GaussianGuarantee
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.renyi.conversions import gaussian_mu
-
-Array = NDArray[np.float64]
 
 LEAST_DRAWS = 20.0
 """Number of effective draws below which intervals from published iterates are refused."""
@@ -94,7 +92,7 @@ class LangevinChain:
 
     def sample(
         self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1, *, every: int = 1
-    ) -> Array:
+    ) -> Floats:
         """Return iterates at multiples of `every` of independent chains; the guarantee is per chain, for normal noise.
 
         The shape is (n_chains, n_steps // every, d), or (n_chains, 1, d) for the last iterate. Rows of `design` have
@@ -114,7 +112,7 @@ class LangevinChain:
                 iterates[:, step // every - 1] = weights
         return iterates
 
-    def drift(self, weights: Array, design: Array, labels: Array) -> Array:
+    def drift(self, weights: Floats, design: Floats, labels: Floats) -> Floats:
         """Return −∇U at weights of shape (..., d), for records that have been validated."""
         return self.power * ((labels - expit(weights @ design.T)) @ design) - self.precision * weights
 
@@ -201,7 +199,7 @@ def published_langevin(
     return langevin_chain(n, beta, chosen, step, norm_bound=norm_bound)
 
 
-def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0, norm_bound: float = 1.0) -> Array:
+def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0, norm_bound: float = 1.0) -> Floats:
     """Return effective draws for the mean, shape (d,), of a chain that publishes all iterates under μ-GDP, with ρ = 1.
 
     `curvatures` are κⱼ > 0 of U, or public bounds on them; a step size of 0 is the limit of small steps.
@@ -215,7 +213,7 @@ def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0, norm_bou
     return GaussianGuarantee(mu).rho * curved / (2.0 * c**2) / (1.0 - step * curved / 4.0)
 
 
-def plan_intervals(chain: LangevinChain, d: int, curvatures: ArrayLike | None = None) -> Array:
+def plan_intervals(chain: LangevinChain, d: int, curvatures: ArrayLike | None = None) -> Floats:
     """Return effective draws per direction, shape (d,), of a chain that publishes all iterates; refuse too few of them.
 
     Raises ValueError if a direction has fewer than `LEAST_DRAWS`. By default the public curvatures κⱼ of U are that of

@@ -49,9 +49,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import real_array, validate_positive
+from mechanisms.arguments import Floats, real_array, validate_positive
 from mechanisms.glm.links import LINKS, Link
 from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import GaussianGuarantee, Guarantee, RenyiGuarantee
@@ -283,9 +283,7 @@ def glm_mechanism(
     return GlmMechanism(method.name, precision, power, radius, function, norm_bound, guarantee)
 
 
-def validate_design(
-    design: ArrayLike, labels: ArrayLike, norm_bound: float = 1.0
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def validate_design(design: ArrayLike, labels: ArrayLike, norm_bound: float = 1.0) -> tuple[Floats, Floats]:
     """Return records as arrays, the design C-contiguous, if norms of rows are ≤ `norm_bound` and labels 0 or 1."""
     X, y = np.ascontiguousarray(real_array("design", design)), np.asarray(labels)
     y = y.astype(np.float64) if y.dtype == bool else real_array("labels", y)

@@ -35,18 +35,16 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import log_expit
 
-from mechanisms.arguments import validate_integer, validate_positive
+from mechanisms.arguments import Floats, validate_integer, validate_positive
 from mechanisms.glm.langevin import public_smoothness
 from mechanisms.glm.mechanisms import validate_design
 from mechanisms.jit import kernel
 from mechanisms.privacy import GaussianGuarantee
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.renyi.conversions import gaussian_mu
-
-Array = NDArray[np.float64]
 
 _ARCS, _PARTS = 64, 16
 _WIDE = 2.38  # standard deviation of the noise with the largest squared step per proposal, for small steps
@@ -74,7 +72,7 @@ class PenaltyChain:
 
     def sample(
         self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1, *, every: int = 1
-    ) -> Array:
+    ) -> Floats:
         """Return states after multiples of `every` steps of independent chains that start at 0; see `LangevinChain`.
 
         The guarantee holds per chain, for normal noise; noise in double precision is for simulation only.
@@ -91,7 +89,7 @@ class PenaltyChain:
                 states[:, step // every - 1] = state
         return states
 
-    def step(self, rng: np.random.Generator, signed: Array, state: Array, here: Array) -> tuple[Array, Array]:
+    def step(self, rng: np.random.Generator, signed: Floats, state: Floats, here: Floats) -> tuple[Floats, Floats]:
         """Return the next states and their log-likelihoods; rows of `signed` are (2y − 1)·x."""
         proposal = state + self.scale * rng.standard_normal(state.shape)
         there = log_likelihoods(signed, proposal)
@@ -122,12 +120,12 @@ def published_penalty(
     return PenaltyChain(precision, _WIDE / (noise * c * math.sqrt(d)), noise, chosen, c)
 
 
-def log_likelihoods(signed: Array, weights: Array) -> Array:
+def log_likelihoods(signed: Floats, weights: Floats) -> Floats:
     """Return the log-likelihood of each row of weights; rows of `signed` are (2y − 1)·x."""
     return log_expit(weights @ signed.T).sum(axis=1)
 
 
-def likelihood_range(state: ArrayLike, proposal: ArrayLike, norm_bound: float = 1.0) -> Array:
+def likelihood_range(state: ArrayLike, proposal: ArrayLike, norm_bound: float = 1.0) -> Floats:
     """Return a bound on the range of a logistic record's log-likelihood ratio between weights θ and θ', shape (...).
 
     It is symmetric in the two vectors, at most 2c‖θ' − θ‖, and about half of it for small weights.

@@ -32,18 +32,16 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from mechanisms.arguments import real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, real_array, validate_integer, validate_positive
 from mechanisms.exact_noise import integer_gaussian, require_opendp
 from mechanisms.glm.langevin import LangevinChain, last_langevin
 from mechanisms.glm.mechanisms import validate_design
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.renyi.conversions import gaussian_epsilon
-
-Array = NDArray[np.float64]
 
 _RESERVED = 1e-3  # part of δ for the distribution of the noise and for large weights
 _INFLATION = 1e-6  # largest relative increase of the change of a mean, for rounding
@@ -56,7 +54,7 @@ _ROUNDOFF = 2.0**-52
 class PrivateWeights:
     """A private draw of the weights."""
 
-    weights: Array = field(repr=False)  # shape (d,)
+    weights: Floats = field(repr=False)  # shape (d,)
     chain: LangevinChain
     guarantee: Guarantee | None  # (ε, δ)-DP under replace-one with n public; None for a rehearsal
 
@@ -135,7 +133,7 @@ def private_logistic(
     return PrivateWeights(weights, chain, Guarantee(epsilon, delta))
 
 
-def _clipped(design: ArrayLike, norm_bound: float) -> Array:
+def _clipped(design: ArrayLike, norm_bound: float) -> Floats:
     """Return the design with rows scaled to norms of at most `norm_bound`; invalid designs are returned unchanged."""
     X = real_array("design", design)
     if X.ndim != 2 or not np.isfinite(X).all():
@@ -185,19 +183,19 @@ def _rounding(chain: LangevinChain, d: int, largest: float) -> float:
 class _Records:
     """Records in blocks, whose sums have rounding errors that do not depend on the library for linear algebra."""
 
-    by_columns: Array = field(repr=False)  # shape (blocks of columns, n, 16)
-    by_rows: Array = field(repr=False)  # shape (blocks of rows, 64, d)
-    labels: Array = field(repr=False)  # shape (n,), and zeros
+    by_columns: Floats = field(repr=False)  # shape (blocks of columns, n, 16)
+    by_rows: Floats = field(repr=False)  # shape (blocks of rows, 64, d)
+    labels: Floats = field(repr=False)  # shape (n,), and zeros
 
     @staticmethod
-    def of(design: Array, labels: Array) -> _Records:
+    def of(design: Floats, labels: Floats) -> _Records:
         n, d = design.shape
         padded = np.pad(design, ((0, -n % _ROWS), (0, -d % _COLUMNS)))
         by_columns = np.ascontiguousarray(padded.reshape(len(padded), -1, _COLUMNS).transpose(1, 0, 2))
         by_rows = np.ascontiguousarray(padded[:, :d].reshape(-1, _ROWS, d))
         return _Records(by_columns, by_rows, np.pad(labels, (0, -n % _ROWS)))
 
-    def slope(self, weights: Array) -> Array:
+    def slope(self, weights: Floats) -> Floats:
         """Return Σ (yᵢ − σ(xᵢ·w))·xᵢ."""
         parts = np.pad(weights, (0, -weights.size % _COLUMNS)).reshape(-1, _COLUMNS, 1)
         predictors = _halved((self.by_columns @ parts)[:, :, 0])
@@ -205,7 +203,7 @@ class _Records:
         return _halved((residuals.reshape(-1, 1, _ROWS) @ self.by_rows)[:, 0])
 
 
-def _halved(terms: Array) -> Array:
+def _halved(terms: Floats) -> Floats:
     """Return the sum over the first axis, by adding one half to the other repeatedly."""
     while len(terms) > 1:
         half = len(terms) // 2

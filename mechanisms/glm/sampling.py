@@ -23,15 +23,12 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.linalg.blas import dsyrk
 
-from mechanisms.arguments import real_array, validate_integer
+from mechanisms.arguments import Floats, real_array, validate_integer
 from mechanisms.glm.mechanisms import GlmMechanism, validate_design
 from mechanisms.jit import kernel
-
-Array = NDArray[np.float64]
 
 _MOST_NEWTON_STEPS = 200
 
@@ -55,17 +52,17 @@ _CLOSED = 1e-14  # bracket width at which a point is accepted: rounding may put 
 class LaplaceApproximation:
     """Normal approximation N(m, H⁻¹) of a posterior at its mode."""
 
-    mean: Array = field(repr=False)  # the mode m
-    factor: Array = field(repr=False)  # upper triangular factor S with S·Sᵀ = H⁻¹
+    mean: Floats = field(repr=False)  # the mode m
+    factor: Floats = field(repr=False)  # upper triangular factor S with S·Sᵀ = H⁻¹
 
 
-def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism) -> LaplaceApproximation:
+def laplace_approximation(design: Floats, labels: Floats, mechanism: GlmMechanism) -> LaplaceApproximation:
     """Return the normal approximation of a posterior at its mode, found by Newton's method with step halving."""
     design, labels = validate_design(design, labels, mechanism.norm_bound)
     precision, power, link = mechanism.precision, mechanism.power, mechanism.link
     mode = np.zeros(design.shape[1])
 
-    def objective(weights: Array) -> tuple[float, Array]:
+    def objective(weights: Floats) -> tuple[float, Floats]:
         predictors = design @ weights
         value = power * float(link.log_likelihood(predictors, labels).sum()) - 0.5 * precision * float(
             weights @ weights
@@ -93,14 +90,14 @@ def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism)
     raise _no_mode(design, mechanism)
 
 
-def _no_mode(design: Array, mechanism: GlmMechanism) -> ValueError:
+def _no_mode(design: Floats, mechanism: GlmMechanism) -> ValueError:
     return ValueError(
         f"the mode was not found within {_MOST_NEWTON_STEPS} Newton steps at n, d = {design.shape}, prior "
         f"precision {mechanism.precision:g}, likelihood power {mechanism.power:g}; use a larger beta"
     )
 
 
-def _factorise(design: Array, curvatures: Array, precision: float) -> Array:
+def _factorise(design: Floats, curvatures: Floats, precision: float) -> Floats:
     """Return the lower Cholesky factor of Xᵀ·diag(curvatures)·X + precision·I."""
     d = design.shape[1]
     hessian = np.zeros((d, d), order="F")
@@ -120,20 +117,20 @@ def _factorise(design: Array, curvatures: Array, precision: float) -> Array:
 class GlmDraws:
     """Consecutive draws of several chains."""
 
-    weights: Array = field(repr=False)  # shape (chains, steps, d)
-    log_density: Array = field(repr=False)  # ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2 at each draw, shape (chains, steps)
+    weights: Floats = field(repr=False)  # shape (chains, steps, d)
+    log_density: Floats = field(repr=False)  # ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2 at each draw, shape (chains, steps)
 
 
 def sample_glm(
     rng: np.random.Generator,
-    design: Array,
-    labels: Array,
+    design: Floats,
+    labels: Floats,
     mechanism: GlmMechanism,
     approximation: LaplaceApproximation,
     n_steps: int,
     *,
     n_chains: int = 4,
-    start: Array | None = None,
+    start: Floats | None = None,
 ) -> GlmDraws:
     """Draw weights from a posterior, restricted to ‖w‖ ≤ `mechanism.radius`, by elliptical slice sampling.
 
@@ -189,7 +186,7 @@ def sample_glm(
     return draws
 
 
-def _validate_start(start: Array, shape: tuple[int, int], radius: float) -> Array:
+def _validate_start(start: Floats, shape: tuple[int, int], radius: float) -> Floats:
     """Return `start` after checking that all weights are in the ball; outside, the density is 0 and no chain moves."""
     weights = real_array("start", start)
     if weights.shape != shape or not np.all(np.isfinite(weights)):

@@ -32,15 +32,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit, lambertw
 
-from mechanisms.arguments import is_real, validate_integer, validate_positive
+from mechanisms.arguments import Floats, is_real, validate_integer, validate_positive
 from mechanisms.glm.mechanisms import GlmMechanism
 from mechanisms.privacy_parameters import validate_size
-
-Array = NDArray[np.float64]
 
 _PUSH = float(lambertw(math.exp(-1.0)).real)
 LARGEST_SHARE_1D = 0.276483513043387
@@ -53,8 +50,8 @@ class LimitingCase:
 
     share: float  # limit of the divergence divided by its bound 2c²ρ²λ/κ, for every order
     mode: float  # first component W of the mode given the shared records
-    shared: Array = field(repr=False)  # row x₁, …, x_d, y that all shared records have in common
-    candidates: Array = field(repr=False)  # rows x₁, …, x_d, y of the replaced record and its replacement
+    shared: Floats = field(repr=False)  # row x₁, …, x_d, y that all shared records have in common
+    candidates: Floats = field(repr=False)  # rows x₁, …, x_d, y of the replaced record and its replacement
 
 
 def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: float = 1.0) -> LimitingCase:
@@ -102,7 +99,7 @@ def _argmax(function: Callable[[float], float], low: float, high: float) -> floa
 
 def candidate_records(
     norm_bound: float, dimension: int, size: int, labels: Sequence[int] = (1,), shares: Sequence[float] = (0.5, 1.0)
-) -> Array:
+) -> Floats:
     """Return a grid of records x₁, …, x_d, y within the norm bound, each x with each label.
 
     For d = 1, `size` is the number of x in [−c, c]; for d = 2, the number of directions, and `shares` are norms as
@@ -118,7 +115,7 @@ def candidate_records(
     return np.concatenate([np.column_stack([x, np.full(len(x), float(label))]) for label in labels])
 
 
-def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str, Array | None]:
+def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str, Floats | None]:
     """Return sets of n − 1 records, rows x₁, …, x_d, y, multiplicity, that are `shared` of `audit_replacements`.
 
     ``separable``: norm c, in one direction, with label 1. ``weak``: the smaller norm that shifts the mode furthest.
@@ -137,7 +134,7 @@ def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str,
     counts[: (n - 1) % len(signed)] += 1
     balanced = np.column_stack([signed, np.ones(len(signed)), counts])
 
-    def alike(norm: float) -> Array:
+    def alike(norm: float) -> Floats:
         return np.array([[*(norm * axes[0]), 1.0, n - 1.0]])
 
     weaker = {"weaker": alike(length[1])} if dimension == 1 else {}

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from mechanisms.arguments import Floats
 from mechanisms.audit import Audit, Witness, audit_distributions
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.neighbours import neighbouring_pairs
@@ -26,8 +27,6 @@ from mechanisms.privacy_parameters import validate_order
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.gaussian_counts import GaussianCounts
 from mechanisms.renyi.sampling import RenyiSampling
-
-Floats = NDArray[np.float64]
 
 _NEGLIGIBLE = 45.0  # integrands are truncated at exp(-45) of their maximum
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)

@@ -44,18 +44,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
+from mechanisms.arguments import Floats
 from mechanisms.calibrate import bisect
 from mechanisms.jit import kernel
 from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon, validate_order
 from mechanisms.privacy_profile import LARGEST_LOSS, STEP, PrivacyProfile
-
-Floats = NDArray[np.float64]
-
 
 _TOLERANCE = 1e-12  # relative; results are moved by twice as much to the safe side
 _LARGEST_MU = 1e4
@@ -155,7 +153,7 @@ def pure_epsilon_for(order: float, renyi_epsilon: float) -> float:
     return low
 
 
-def _curve(orders: ArrayLike, renyi_epsilons: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _curve(orders: ArrayLike, renyi_epsilons: ArrayLike) -> tuple[Floats, Floats]:
     lam, curve = np.asarray(orders, dtype=np.float64), np.asarray(renyi_epsilons, dtype=np.float64)
     if lam.ndim != 1 or lam.size == 0 or lam.shape != curve.shape:
         raise ValueError(

@@ -37,14 +37,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from mechanisms.arguments import Floats
 from mechanisms.hellinger import validate_parameters
 from mechanisms.jit import kernel
 from mechanisms.sums import weighted_sum
-
-Floats = NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _PIECE = 3.0

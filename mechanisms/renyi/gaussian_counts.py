@@ -35,19 +35,16 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import is_real, real_array, validate_integer
+from mechanisms.arguments import Floats, Integers, is_real, real_array, validate_integer
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import ConcentratedGuarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
 from mechanisms.protocols import OutputDistribution
 from mechanisms.renyi.divergence import mixture_kl
-
-Floats = NDArray[np.float64]
-
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _TAIL = 12.0  # truncation of the noise, in standard deviations; larger noise has a probability below 1e-32
@@ -162,7 +159,7 @@ class GaussianDraw(OutputDistribution):
     """Distribution of a draw θ for one data set; build it with `GaussianCounts.at`."""
 
     mechanism: GaussianCounts
-    counts: NDArray[np.int64]
+    counts: Integers
 
     def __repr__(self) -> str:
         return f"GaussianDraw({self.mechanism!r})"

@@ -49,10 +49,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import describe, is_real, real_array, validate_integer
+from mechanisms.arguments import Floats, describe, is_real, real_array, validate_integer
 from mechanisms.calibrate import bisect, first_private
 from mechanisms.conjugate import validate_prior
 from mechanisms.metadata import Entry, Style, find_entry
@@ -60,8 +60,6 @@ from mechanisms.privacy import RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
 from mechanisms.protocols import OutputDistribution
 from mechanisms.renyi.divergence import cell_renyi
-
-Floats = NDArray[np.float64]
 
 _OUTWARD = 1.0 + 2.0**-49  # shifts the mixed parameter by eight units in the last place of λs
 _LARGER = 1.0 + 1e-13  # bound on the relative error of the quadrature

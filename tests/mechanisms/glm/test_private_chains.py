@@ -29,7 +29,7 @@ X, Y = np.array([[0.9], [-0.4], [0.2], [1.0], [-0.7], [0.5]]), np.array([1, 0, 1
 
 
 def test_draws_of_a_chain_bound_its_loss():
-    """The bound of `sampled_bound` is below ε; with the likelihood at its full power, it is above (negative control)."""
+    """The bound of `sampled_bound` is below ε; with the likelihood at its full power, it is not (negative control)."""
     chain = private_chain("langevin-last", n=4, d=1, beta=0.05, epsilon=1.0, delta=1e-3)
     first = np.ones((4, 2))  # rows x, y
     second = np.where(np.arange(8).reshape(4, 2) == 1, 0.0, first)
