@@ -1,26 +1,11 @@
 """Conversion of guarantees and releases to events and privacy loss distributions of Google's dp-accounting.
 
-==============================  =====================================================  ==========================
-guarantee or release            event                                                  exact for
-==============================  =====================================================  ==========================
-ε-DP                            ``DiscreteLaplaceDpEvent(ε, 1)``                       binary randomised response
-(ε, δ)-DP                       `ProfileDpEvent`                                       the worst mechanism
-ρ-zCDP                          ``ZCDpEvent(ρ)``                                       Rényi divergences equal to λρ
-μ-GDP                           ``GaussianDpEvent(1/μ)``                               the Gaussian mechanism
-audited profile                 `ProfileDpEvent`                                       the profile of one release
-counts, Laplace noise b         ``LaplaceDpEvent(b/Δ)``                                the noise, at k = 2
-counts, two-sided geometric     ``DiscreteLaplaceDpEvent(1/b, Δ)``                     the release, at k = 2
-counts, K-norm noise            that of ε-DP                                           the release, at k = 2
-counts, discrete Gaussian noise `ProfileDpEvent`                                       the lattice vector
-counts, normal noise σ          ``GaussianDpEvent(σ/√2)``                              the noise
-==============================  =====================================================  ==========================
-
-Each event dominates the guarantee or release that it represents, under any composition; the last column states for
-which mechanism it is exact. Δ is `NoisyCounts.sensitivity`, and √2 is the ℓ₂ distance between the counts of neighbours.
-The events are thus already scaled to replacement of one record, and must be composed with the accountants' default
-relation, ADD_OR_REMOVE_ONE. With REPLACE_ONE an accountant would double the ℓ₂ distance of normal noise and reject the
-other events. `ProfileDpEvent` and ``ZCDpEvent`` need the accountant of `mechanisms.profile_accountant`, which accepts
-all events; `mechanisms.Ledger` uses this accountant.
+Each event dominates the guarantee or release that it represents, under any composition; `accounting_event` lists the
+events. Δ is `NoisyCounts.sensitivity`, and √2 is the ℓ₂ distance between the counts of neighbours. The events are thus
+already scaled to replacement of one record, and must be composed with the accountants' default relation,
+ADD_OR_REMOVE_ONE. With REPLACE_ONE an accountant would double the ℓ₂ distance of normal noise and reject the other
+events. `ProfileDpEvent` and ``ZCDpEvent`` need the accountant of `mechanisms.profile_accountant`, which accepts all
+events; `mechanisms.Ledger` uses this accountant.
 
 The event of ε-DP is the discrete Laplace mechanism at sensitivity 1. Its loss is ε with probability 1/(1 + exp(−ε))
 and −ε otherwise, as for binary randomised response, the worst ε-DP mechanism (Kairouz, Oh & Viswanath 2015). The
@@ -50,8 +35,8 @@ from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee, Guarant
 from mechanisms.privacy_profile import PrivacyProfile, guarantee_profile
 from mechanisms.renyi.gaussian_counts import GaussianCounts
 
+# guarantees, audited profiles and releases with noise that dp-accounting can compose
 Source = Guarantee | ConcentratedGuarantee | GaussianGuarantee | PrivacyProfile | NoisyCounts | GaussianCounts
-"""Guarantees, audited profiles and releases with noise that dp-accounting can compose."""
 
 
 def accounting_event(source: Source, *, allow_conjectured: bool = False) -> Any:
@@ -68,8 +53,23 @@ def accounting_event(source: Source, *, allow_conjectured: bool = False) -> Any:
     Returns
     -------
     dp_accounting.DpEvent
-        See the table in the module docstring. Events of Laplace and normal noise can also be composed by an
-        ``RdpAccountant``.
+        The event of the table, where b and σ are scales of noise in records and Δ is `NoisyCounts.sensitivity`. Events
+        of Laplace and normal noise can also be composed by an ``RdpAccountant``.
+
+        ===============================  ===================================  =============================
+        guarantee or release             event                                exact for
+        ===============================  ===================================  =============================
+        ε-DP                             ``DiscreteLaplaceDpEvent(ε, 1)``     binary randomised response
+        (ε, δ)-DP                        `ProfileDpEvent`                     the worst mechanism
+        ρ-zCDP                           ``ZCDpEvent(ρ)``                     Rényi divergences equal to λρ
+        μ-GDP                            ``GaussianDpEvent(1/μ)``             the Gaussian mechanism
+        audited profile                  `ProfileDpEvent`                     the profile of one release
+        counts, Laplace noise b          ``LaplaceDpEvent(b/Δ)``              the noise, at k = 2
+        counts, two-sided geometric      ``DiscreteLaplaceDpEvent(1/b, Δ)``   the release, at k = 2
+        counts, K-norm noise             that of ε-DP                         the release, at k = 2
+        counts, discrete Gaussian noise  `ProfileDpEvent`                     the lattice vector
+        counts, normal noise σ           ``GaussianDpEvent(σ/√2)``            the noise
+        ===============================  ===================================  =============================
 
     Raises
     ------

@@ -48,9 +48,7 @@ from mechanisms.output_distributions import (
 )
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, RenyiGuarantee
 
-ROUNDING = 1e-9
-"""Relative tolerance for rounding when a loss is compared with its guarantee."""
-
+ROUNDING = 1e-9  # relative tolerance for rounding when a loss is compared with its guarantee
 _LARGEST_ERROR = 0.01  # largest error of a loss that a verdict excuses, relative to the stated loss
 
 
@@ -136,10 +134,6 @@ class Audit:
             For δ > 0, ε must be one of the audited values unless the pure loss is at most ε. The order of a Rényi
             guarantee must be one of the audited orders. A zero-concentrated guarantee is checked at all audited orders
             above 1, which is not a proof for other orders.
-
-        Returns
-        -------
-        Verdict
 
         Raises
         ------
@@ -250,10 +244,6 @@ def audit_distributions(
         Orders λ ≥ 1 of the Rényi curve; 1 is the Kullback–Leibler divergence.
     n_threads : int
         Number of threads; the result does not depend on it.
-
-    Returns
-    -------
-    Audit
 
     Raises
     ------

@@ -15,12 +15,10 @@ from mechanisms.arguments import Floats, Integers, real_array, validate_integer
 from mechanisms.jit import kernel
 from mechanisms.privacy_parameters import validate_size
 
-MAX_ENUMERATED = 50_000_000
-"""Largest number of candidates stored in memory."""
+MAX_ENUMERATED = 50_000_000  # largest number of candidates stored in memory
 
 
-MAX_PRIOR = 1e12
-"""Largest entry of a prior; beyond it, one record is below the rounding error of the posterior."""
+MAX_PRIOR = 1e12  # largest entry of a prior; beyond it, one record is below the rounding error of the posterior
 
 
 def validate_prior(prior: ArrayLike, k: int | None = None) -> Floats:

@@ -88,10 +88,6 @@ class Ledger:
         allow_conjectured : bool
             True to accept a conjectured guarantee; the total is then conjectured.
 
-        Returns
-        -------
-        Ledger
-
         Raises
         ------
         ValueError
@@ -179,10 +175,6 @@ class Ledger:
         ----------
         delta : float
             As in `epsilon`.
-
-        Returns
-        -------
-        Guarantee
 
         Raises
         ------

@@ -5,15 +5,6 @@ is an integer per component, and K-norm noise is an integer vector with sum zero
 
     ln p(z) = −Σⱼ |zⱼ/scale|^power / power,  power = 2 for Gaussian noise and 1 otherwise.
 
-==========  ==============================  ===================  ======================================
-name        support                         sensitivity Δ        guarantee of one release
-==========  ==============================  ===================  ======================================
-laplace     real vectors                    ℓ₁                   (Δ/scale)-DP
-geometric   integer vectors                 ℓ₁                   (Δ/scale)-DP
-k-norm      integer vectors with sum zero   ℓ₁                   (Δ/scale)-DP
-gaussian    real vectors                    ℓ₂                   (λ, λΔ²/(2·scale²))-RDP at every order λ
-==========  ==============================  ===================  ======================================
-
 ``discrete-gaussian`` noise is Gaussian noise on integer vectors, with the guarantee of Gaussian noise for integer
 statistics. `EXACT` stands for a value without noise.
 
@@ -25,9 +16,9 @@ References
 ----------
 Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in private data analysis", TCC 2006. Ghosh,
 Roughgarden & Sundararajan, "Universally utility-maximizing privacy mechanisms", SIAM Journal on Computing 41(6), 2012.
-Hardt & Talwar, "On the geometry of differential privacy", STOC 2010: the K-norm mechanism. Bun & Steinke,
-"Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC 2016: Gaussian noise. Canonne,
-Kamath & Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020.
+Hardt & Talwar, "On the geometry of differential privacy", STOC 2010: the K-norm mechanism. Bun & Steinke, "Concentrated
+differential privacy: simplifications, extensions, and lower bounds", TCC 2016: Gaussian noise. Canonne, Kamath &
+Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020.
 """
 
 from __future__ import annotations
@@ -76,7 +67,17 @@ class Noise:
     Parameters
     ----------
     name : {"laplace", "geometric", "gaussian", "k-norm", "discrete-gaussian"}
-        Distribution; see the table in the module docstring.
+        Distribution. The sensitivity Δ of the statistic is in the norm of the table; discrete Gaussian noise is
+        Gaussian noise on integer vectors.
+
+        ==========  ==============================  ===================  ======================================
+        name        support                         sensitivity Δ        guarantee of one release
+        ==========  ==============================  ===================  ======================================
+        laplace     real vectors                    ℓ₁                   (Δ/scale)-DP
+        geometric   integer vectors                 ℓ₁                   (Δ/scale)-DP
+        k-norm      integer vectors with sum zero   ℓ₁                   (Δ/scale)-DP
+        gaussian    real vectors                    ℓ₂                   (λ, λΔ²/(2·scale²))-RDP at every order λ
+        ==========  ==============================  ===================  ======================================
     scale : float
         Scale of the noise, finite and > 0, in units of the statistic; the standard deviation of Gaussian noise, and
         about that of discrete Gaussian noise.
@@ -173,10 +174,6 @@ class Noise:
         ----------
         d : int
             Number of components, ≥ 1.
-
-        Returns
-        -------
-        float
         """
         return NOISES[self.name].log_normaliser(self.scale, d)
 
@@ -242,8 +239,8 @@ class Noise:
         Parameters
         ----------
         sensitivity : float
-            Sensitivity Δ, the largest change of the statistic when one record is replaced, in the norm of the table in
-            the module docstring.
+            Sensitivity Δ, the largest change of the statistic when one record is replaced, in ℓ₁, or in ℓ₂ for
+            Gaussian noise.
 
         Returns
         -------
@@ -269,8 +266,7 @@ class Exact:
         return "EXACT"
 
 
-EXACT = Exact()
-"""Noise of a published value that is not noisy, such as an invariant."""
+EXACT = Exact()  # noise of a published value that is not noisy, such as an invariant
 
 
 def calibrated_noise(name: str, sensitivity: float, loss: float) -> Noise:
@@ -280,7 +276,7 @@ def calibrated_noise(name: str, sensitivity: float, loss: float) -> Noise:
     ----------
     name : {"laplace", "geometric", "gaussian", "k-norm", "discrete-gaussian"}
     sensitivity : float
-        Sensitivity Δ in the norm of the table in the module docstring, finite and > 0.
+        Sensitivity Δ in ℓ₁, or in ℓ₂ for Gaussian noise, finite and > 0.
     loss : float
         ε in nats, or ρ of ρ-zCDP for Gaussian noise; finite and > 0.
 

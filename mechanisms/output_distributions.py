@@ -13,12 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms.arguments import Floats, Integers
 from mechanisms.privacy import Neighbouring
 
+# largest number of combinations of a pair and an output in one audit, which takes one to two minutes on one core
 MAX_AUDITED = 20_000_000_000
-"""Largest number of combinations of a pair and an output in one audit, which takes one to two minutes on one core."""
-
-CACHE_BYTES = 400_000_000
-"""Default limit on the memory for cached log probabilities, in bytes."""
-
+CACHE_BYTES = 400_000_000  # default limit on the memory for cached log probabilities, in bytes
 _PIECE = 8192
 _NORMALISED = 1e-11
 
@@ -83,10 +80,6 @@ class OutputDistributions:
         ----------
         probabilities : array_like, shape (D, R)
         pairs : array_like, shape (P, 2)
-
-        Returns
-        -------
-        OutputDistributions
 
         Raises
         ------

@@ -17,8 +17,8 @@ class Neighbouring(Enum):
     ADD_OR_REMOVE_ONE = "add or remove one record; the number of records is private"
 
 
+# neighbouring relations by name
 RELATIONS = {"replace-one": Neighbouring.REPLACE_ONE, "add-remove": Neighbouring.ADD_OR_REMOVE_ONE}
-"""Neighbouring relations by name."""
 
 
 class Status(Enum):

@@ -6,13 +6,10 @@ import math
 
 from mechanisms.arguments import describe, is_real, validate_integer, validate_positive
 
+# smallest ε of a mechanism whose output distribution is computed in double precision, in nats. At this ε, the computed
+# loss of every registered release of counts at k ≤ 4 is accurate to one part in 10⁶. The absolute error of a loss is
+# about 1e-14 nats at any ε, which is more than ε itself at 1e-15
 SMALLEST_EPSILON = 1e-8
-"""Smallest ε of a mechanism whose output distribution is computed in double precision, in nats.
-
-At this ε, the computed loss of every registered release of counts at k ≤ 4 is accurate to one part in 10⁶. The absolute
-error of a loss is about 1e-14 nats at any ε, which is more than ε itself at 1e-15.
-"""
-
 _EPSILONS = (1e-100, 1e100)
 _MOST_RECORDS = 10**15
 

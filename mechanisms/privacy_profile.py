@@ -39,11 +39,8 @@ from mechanisms.privacy import Guarantee, Neighbouring, Status
 
 _LEAST = 1e-300  # replaces smaller positive probabilities, whose products with small numbers would underflow
 
-STEP = 1e-4
-"""Distance between points of the grid in nats, the default of dp-accounting."""
-
-LARGEST_LOSS = 50.0
-"""Largest ε of the grid in nats; larger losses are treated as infinite."""
+STEP = 1e-4  # distance between points of the grid in nats, the default of dp-accounting
+LARGEST_LOSS = 50.0  # largest ε of the grid in nats; larger losses are treated as infinite
 
 
 @dataclass(frozen=True, eq=False, repr=False)

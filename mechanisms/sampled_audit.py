@@ -82,10 +82,6 @@ def sampled_bound(
     events : sequence of callable
         Further candidates: functions of draws, shape (n, c), that return True for draws in the event, shape (n,).
 
-    Returns
-    -------
-    SampledBound
-
     Raises
     ------
     ValueError

@@ -2,9 +2,13 @@
 
 `sensitivity` provides the sensitivities of the Hellinger distance, and `scales` those used by the methods of P0 and
 P1. The mechanisms are in `exponential` (`power_mixture` if there are too many possible outputs to enumerate),
-`permute_and_flip`, `hamming`, `noise`, `k_norm`, `discrete_gaussian` and `optimal`. `projection`
-maps noisy vectors to counts, and `minimax_post_processing` maps the `lattice_classes` of K-norm noise to counts by a
-linear program. `calibration`, `flip_calibration`, `bound_calibration` and `hamming_loss` find the largest exponents at
-which a mechanism is ε-DP. `registry` lists all mechanisms, and `audit` computes their exact privacy loss. `publish`
-releases real counts. A mechanism for which only a sampler is available returns the release type defined in `sampled`.
+`permute_and_flip`, `hamming`, `noise`, `k_norm`, `discrete_gaussian` and `optimal`. `projection` maps noisy vectors to
+counts, and `minimax_post_processing` maps the `lattice_classes` of K-norm noise to counts by a linear program.
+`calibration` and `bound_calibration` find the largest exponents at which a mechanism is ε-DP. `registry` lists all
+mechanisms, `audit` computes their exact privacy loss, and `publish` releases real counts.
+
+References
+----------
+P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
+Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft).
 """

@@ -60,10 +60,6 @@ def audit_counts(
         Neighbouring relation. Under replacement all data sets have `n` records; under addition and removal of a record
         they have `n` or n + 1 records.
 
-    Returns
-    -------
-    Audit
-
     Raises
     ------
     ValueError

@@ -58,9 +58,8 @@ from mechanisms.metadata import Style
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon, validate_size
 
+# largest number of records. Computing Dⱼ for all counts takes n² evaluations, about two seconds at the limit
 MAX_RECORDS = 5_000
-"""Largest number of records. Computing Dⱼ for all counts takes n² evaluations, about two seconds at the limit."""
-
 _GAMMAS = np.geomspace(0.005, 0.6, 49)
 
 
@@ -72,8 +71,8 @@ class BoundScale:
     n: int
     epsilon: float  # of the exponential mechanism with weights exp(−ε·H/S) and Hellinger distances H, in nats
     gamma: float  # largest change of 1/S per record
+    # factors w by category and count, shape (k, n + 1), non-increasing in the count
     _factors: Floats = field(repr=False)
-    """Factors w by category and count, shape (k, n + 1), non-increasing in the count."""
 
     def sensitivity(self, counts: ArrayLike) -> float:
         """Return S(c), in units of Hellinger distance."""

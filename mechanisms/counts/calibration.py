@@ -8,11 +8,6 @@ separately; the actual loss is about half of that. This module uses the weights
 with the largest rate found whose exact loss, over all neighbours and outputs, is at most ε. The search starts from
 above, as the loss need not be monotone. The rate depends on public quantities only (prior, n, ε), so the mechanism is
 ε-DP; `Calibration.loss` is the loss found by the audit.
-
-References
-----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft).
 """
 
 from __future__ import annotations
@@ -53,12 +48,10 @@ from mechanisms.output_distributions import OutputDistributions, sum_exp
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon, validate_size
 
+# largest number of candidates for which all pairs of data sets are audited: a few seconds per audit
 MAX_CALIBRATED = 50_000
-"""Largest number of candidates for which all pairs of data sets are audited: a few seconds per audit."""
-
+# largest number of records, which limits the time at k = 2: distributions then take longer than comparisons
 MAX_RECORDS = 10_000
-"""Largest number of records, which limits the time at k = 2: distributions then take longer than comparisons."""
-
 _GAMMA_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 _ROUNDS = 40
 _ACTIVE_BYTES = 60_000_000

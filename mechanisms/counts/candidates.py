@@ -22,11 +22,8 @@ from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, tabulate_cand
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
-MAX_STREAMED = 2_000_000_000
-"""Largest number of streamed candidates, which take about ten seconds per pass."""
-
-MAX_TABLE = 25_000_000
-"""Largest number of table entries per data set: 200 MB."""
+MAX_STREAMED = 2_000_000_000  # largest number of streamed candidates, which take about ten seconds per pass
+MAX_TABLE = 25_000_000  # largest number of table entries per data set: 200 MB
 
 _CACHED_RECORDS, _CACHED_ROWS = 1_000, 8_192  # at most 66 MB; audits need each row at many data sets
 _RATES = (1e-101, 1e101)

@@ -21,8 +21,8 @@ from mechanisms.counts.candidates import (
 from mechanisms.jit import kernel
 from mechanisms.noise import Noise
 
+# ln Pr[X = x] (ln Pr[X ≤ 0] at x = 0) and ln Pr[X ≥ x] of the first k − 1 noisy counts X, shapes (k − 1, n + 1)
 CategoryPmfs = tuple[Floats, Floats]
-"""ln Pr[X = x] (ln Pr[X ≤ 0] at x = 0) and ln Pr[X ≥ x] of the first k − 1 noisy counts X, shapes (k − 1, n + 1)."""
 
 
 def clip_in_order(counts: Integers, noise: Floats) -> Integers:

@@ -56,9 +56,7 @@ from mechanisms.privacy import ConcentratedGuarantee, approximate_guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.privacy_profile import PrivacyProfile, losses_profile
 
-REACH = 10.0
-"""Standard deviations beyond which noise has probability below 1e-22."""
-
+REACH = 10.0  # standard deviations beyond which noise has probability below 1e-22
 _SMOOTH = 2.5  # standard deviation from which a sum over integers equals the integral up to 1e-26
 _MARGIN = 1e-9
 _OUTWARD = 1.0 + 2.0**-50  # bound on the relative error of a loss, which matters if a likely loss is close to ε

@@ -7,9 +7,7 @@ differ in the sensitivity S; they are listed in `mechanisms.counts.registry`.
 
 References
 ----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft). McSherry & Talwar, "Mechanism
-design via differential privacy", FOCS 2007.
+McSherry & Talwar, "Mechanism design via differential privacy", FOCS 2007.
 """
 
 from __future__ import annotations
@@ -76,8 +74,7 @@ class ExponentialMechanism(CountRelease):
 
     prior: Floats
     counts: Integers
-    inverse_temperature: float
-    """Coefficient of H in the exponent: rate/S."""
+    inverse_temperature: float  # coefficient of H in the exponent: rate/S
     _deficits: Floats
     _rows: Integers
     _row_deficits: Floats
@@ -220,5 +217,5 @@ def _entry(name: str, sensitivity: Sensitivity) -> Mechanism:
     )
 
 
+# mechanisms with the sensitivities of `mechanisms.counts.scales`
 EXPONENTIAL = tuple(_entry(name, sensitivity) for name, sensitivity in SENSITIVITIES.items())
-"""Mechanisms with the sensitivities of `mechanisms.counts.scales`."""

@@ -57,14 +57,10 @@ from mechanisms.metadata import Style
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon
 
-MAX_CATEGORIES = 16
-"""Largest number of categories; the alternating sums lose one digit per three categories."""
-
+MAX_CATEGORIES = 16  # largest number of categories; the alternating sums lose one digit per three categories
+# largest number of data sets, up to permutations of categories, for k ≤ 4; the limit is smaller for k > 4
 MAX_SORTED = 20_000_000
-"""Largest number of data sets, up to permutations of categories, for k ≤ 4; the limit is smaller for k > 4."""
-
-_GRID = 64
-"""Number of grid intervals between ε/2 and ε in `calibrate_hamming`, before the bisection."""
+_GRID = 64  # number of grid intervals between ε/2 and ε in `calibrate_hamming`, before the bisection
 
 
 def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: float) -> HammingMechanism:
@@ -99,14 +95,11 @@ class HammingMechanism(CountRelease):
 
     prior: Floats
     counts: Integers
-    inverse_temperature: float
-    """Coefficient m of the distance in the exponent."""
+    inverse_temperature: float  # coefficient m of the distance in the exponent
+    # number of ways in which v of the first i + 1 categories lose l records, at [i, v, l]; shape (k − 1, k, n + 1)
     _ways: Floats
-    """Number of ways in which v of the first i + 1 categories lose l records, at [i, v, l]; shape (k − 1, k, n + 1)."""
-    _cumulative: Floats
-    """Cumulative sums of `_ways` over l."""
-    _weights: Floats
-    """Total weight of distance 0, then of each distance d ≥ 1 with u = 1 … k − 1 gaining categories."""
+    _cumulative: Floats  # cumulative sums of `_ways` over l
+    _weights: Floats  # total weight of distance 0, then of each distance d ≥ 1 with u = 1 … k − 1 gaining categories
 
     @property
     def n_uniforms(self) -> int:
@@ -320,12 +313,9 @@ def _fill_log_pmf(remaining, gains, counts, log_steps, log_pmf):
 class HammingLoss(NamedTuple):
     """Privacy loss of the Hamming mechanism, with neighbours that attain it."""
 
-    loss: float
-    """Privacy loss in nats."""
-    data_set: Integers
-    """Counts c in ascending order, shape (k,)."""
-    neighbour: Integers
-    """Neighbour c' of c; ln Pr[r | c] − ln Pr[r | c'] equals the loss at r = c, among others."""
+    loss: float  # privacy loss in nats
+    data_set: Integers  # counts c in ascending order, shape (k,)
+    neighbour: Integers  # neighbour c' of c; ln Pr[r | c] − ln Pr[r | c'] equals the loss at r = c, among others
 
 
 def require_hamming(n: int, k: int) -> None:

@@ -61,11 +61,9 @@ from mechanisms.noise import Noise
 from mechanisms.privacy import Guarantee, pure_guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 
+# smallest ε in nats. For smaller values the noise may exceed the integers that doubles represent exactly
 MIN_EPSILON = 1e-12
-"""Smallest ε in nats. For smaller values the noise may exceed the integers that doubles represent exactly."""
-
-_OMITTED = 1e-14
-"""Largest probability of the noise that is omitted from an exact mean."""
+_OMITTED = 1e-14  # largest probability of the noise that is omitted from an exact mean
 
 
 def k_norm_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> NoisyCounts:

@@ -26,8 +26,7 @@ from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates
 from mechanisms.jit import kernel
 
-MAX_CLASSES = 4_000_000
-"""Largest number of enumerated classes, which take about a second, and 32 MB per category."""
+MAX_CLASSES = 4_000_000  # largest number of enumerated classes, which take about a second, and 32 MB per category
 
 
 class LatticeClasses(NamedTuple):

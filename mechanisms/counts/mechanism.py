@@ -2,11 +2,6 @@
 
 A mechanism maps (prior, counts, ε, δ) to a `CountRelease`, the distribution of the released counts c̃, which provides
 draws and the exact mean of the distance H(posterior(c), posterior(c̃)). `mechanisms.counts.registry` lists them.
-
-References
-----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster).
 """
 
 from __future__ import annotations
@@ -195,10 +190,6 @@ class Mechanism(Entry):
         ----------
         prior, counts, epsilon, delta
             Arguments as in `validate`.
-
-        Returns
-        -------
-        CountRelease
 
         Raises
         ------

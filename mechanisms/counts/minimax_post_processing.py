@@ -50,24 +50,14 @@ from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.sums import weighted_sum
 
+# largest number of (class, output) pairs up to permutations of categories, which take a few seconds
 MAX_COLUMNS = 100_000
-"""Largest number of (class, output) pairs up to permutations of categories, which take a few seconds."""
-
-MAX_PAIRS = 4_000_000
-"""Largest number of (class, output) pairs."""
-
+MAX_PAIRS = 4_000_000  # largest number of (class, output) pairs
+# largest ε of the linear program, in nats; from 16 on, mean distances are below the tolerances of the solver
 MAX_EPSILON = 12.0
-"""Largest ε of the linear program, in nats; from 16 on, mean distances are below the tolerances of the solver."""
-
-SLACK = 0.005
-"""Relative excess over the smallest worst case that the second program allows."""
-
-_GAP = 1e-9
-"""Relative gap between the worst case and its lower bound below which no further columns are generated."""
-
-_EXCESS = 1e-3
-"""Relative excess over the allowed worst case from which a solution is refused."""
-
+SLACK = 0.005  # relative excess over the smallest worst case that the second program allows
+_GAP = 1e-9  # relative gap between the worst case and its lower bound below which no further columns are generated
+_EXCESS = 1e-3  # relative excess over the allowed worst case from which a solution is refused
 _MAX_ROUNDS = 200
 
 

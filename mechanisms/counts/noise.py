@@ -20,11 +20,10 @@ Independent noise has the density ∝ exp(−|z|/b) on the reals (Laplace) or th
 
 References
 ----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster), Figures 2 and 3(a). Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in
-private data analysis", TCC 2006. Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy
-mechanisms", SIAM Journal on Computing 41(6), 2012. Hay, Rastogi, Miklau & Suciu, "Boosting the accuracy of
-differentially private histograms through consistency", PVLDB 3(1), 2010 (projection).
+P0, Figures 2 and 3(a). Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in private data analysis",
+TCC 2006. Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy mechanisms", SIAM Journal on
+Computing 41(6), 2012. Hay, Rastogi, Miklau & Suciu, "Boosting the accuracy of differentially private histograms through
+consistency", PVLDB 3(1), 2010 (projection).
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ from mechanisms.noise import Noise
 from mechanisms.privacy import Guarantee, pure_guarantee
 from mechanisms.privacy_profile import PrivacyProfile
 
-_OMITTED = 1e-12
-"""Largest probability of independent noise that is omitted from an exact mean."""
+_OMITTED = 1e-12  # largest probability of independent noise that is omitted from an exact mean
 
 
 class VectorNoise(Protocol):
@@ -274,10 +272,6 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
     noise_scale : float
         b > 0, in records.
 
-    Returns
-    -------
-    NoisyCounts
-
     Privacy
     -------
     (Δ/b)-DP under replacement of one record, with n public, where Δ is `histogram_sensitivity`. Rounding and clipping
@@ -315,10 +309,6 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
         True counts c: integers ≥ 0 with sum n ≥ 1.
     noise_scale : float
         b > 0, in records: the probability decreases by the factor exp(−1/b) per step.
-
-    Returns
-    -------
-    NoisyCounts
 
     Privacy
     -------

@@ -21,8 +21,7 @@ from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.release import CountRelease
 from mechanisms.privacy import Guarantee, Status
 
-REACH = 100_000
-"""Largest absolute value of the noise, and largest number of records."""
+REACH = 100_000  # largest absolute value of the noise, and largest number of records
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -59,25 +59,15 @@ from mechanisms.neighbours import canonical_pairs
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon
 
+# largest number of variables, for which the solver takes about a minute on one core. With equal prior entries this
+# limits n to 140, 20 and 12 at k = 2, 3 and 4
 MAX_VARIABLES = 10_000
-"""Largest number of variables, for which the solver takes about a minute on one core.
-
-With equal prior entries this limits n to 140, 20 and 12 at k = 2, 3 and 4."""
-
-MAX_PAIRS = 4_000_000
-"""Largest number of pairs of a data set and an output, before reduction by symmetry."""
-
+MAX_PAIRS = 4_000_000  # largest number of pairs of a data set and an output, before reduction by symmetry
+# largest ε of a linear program, in nats. At this ε, exp(ε) times the solver's tolerance is ½; it fails at larger ε
 MAX_EPSILON = 20.0
-"""Largest ε of a linear program, in nats. At this ε, exp(ε) times the solver's tolerance is ½; it fails at larger ε."""
-
-_SLACK = 1e-7
-"""Relative slack of the worst case while the balanced objective is minimised."""
-
-_SPAN = 50.0
-"""Value of n·ε above which the simplex method is tried before the interior point method; chosen by timing."""
-
-_TOLERANCE = 1e-9
-"""Feasibility tolerance of the solver; remaining violations are repaired."""
+_SLACK = 1e-7  # relative slack of the worst case while the balanced objective is minimised
+_SPAN = 50.0  # value of n·ε above which the simplex method is tried before the interior point method; chosen by timing
+_TOLERANCE = 1e-9  # feasibility tolerance of the solver; remaining violations are repaired
 
 
 class Objective(Enum):
@@ -96,12 +86,10 @@ class OptimalDistribution:
     n: int
     epsilon: float
     objective: Objective
+    # ln p(r|c), shape (D, D): data sets by outputs, both in the order of `enumerate_candidates`
     log_pmf: Floats = field(repr=False)
-    """ln p(r|c), shape (D, D): data sets by outputs, both in the order of `enumerate_candidates`."""
-    expected: Floats = field(repr=False)
-    """Expected distance E_c at each data set, shape (D,)."""
-    loss: float
-    """Computed maximum of ln p(r|c) − ln p(r|c') over neighbours and outputs, at most ε."""
+    expected: Floats = field(repr=False)  # expected distance E_c at each data set, shape (D,)
+    loss: float  # computed maximum of ln p(r|c) − ln p(r|c') over neighbours and outputs, at most ε
 
     @property
     def worst_case(self) -> float:

@@ -49,16 +49,13 @@ from mechanisms.output_distributions import OutputDistributions, sum_exp
 from mechanisms.privacy import pure_guarantee
 from mechanisms.sums import weighted_sum
 
-MAX_FLIPPED = 2_000_000
-"""Largest number of candidates in a stored distribution, which takes about a second to compute."""
-
+MAX_FLIPPED = 2_000_000  # largest number of candidates in a stored distribution, which takes about a second to compute
 _TAIL = 45.0
 _GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(64)  # on [−1, 1]
 
 
+# largest number of candidates for which all pairs of data sets are audited, which takes about a second per audit
 MAX_FLIP_CALIBRATED = 6_000
-"""Largest number of candidates for which all pairs of data sets are audited, which takes about a second per audit."""
-
 _ROUNDS = 60
 
 

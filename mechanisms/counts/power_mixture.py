@@ -26,8 +26,7 @@ computed for 750: the weight of r ≠ c is then zero in double precision.
 
 References
 ----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster). Devroye, "Non-uniform random variate generation", Springer 1986, chapter II (rejection).
+Devroye, "Non-uniform random variate generation", Springer 1986, chapter II (rejection).
 """
 
 from __future__ import annotations
@@ -60,14 +59,10 @@ from mechanisms.counts.release import CountRelease
 from mechanisms.hellinger import hellinger
 from mechanisms.sums import weighted_sum
 
-UNDERFLOW = 750.0
-"""Exponent x above which exp(−x) is zero in double precision."""
-
+UNDERFLOW = 750.0  # exponent x above which exp(−x) is zero in double precision
+# largest number of rejection rounds; at an acceptance rate of 1/5 more are needed with probability below 1e-96
 MAX_ROUNDS = 1000
-"""Largest number of rejection rounds; at an acceptance rate of 1/5 more are needed with probability below 1e-96."""
-
-MEAN_TOLERANCE = 1e-8
-"""Largest accepted relative error of the mean."""
+MEAN_TOLERANCE = 1e-8  # largest accepted relative error of the mean
 
 
 def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PowerMixture:
@@ -106,8 +101,7 @@ class PowerMixture(CountRelease):
 
     prior: Floats
     counts: Integers
-    inverse_temperature: float
-    """Coefficient of H in the exponent: rate/S."""
+    inverse_temperature: float  # coefficient of H in the exponent: rate/S
     _distributions: ProductDistributions
     _series: PowerSeries
     _powers: tuple[int, int]

@@ -27,11 +27,8 @@ from scipy.linalg import eigh_tridiagonal
 from mechanisms.arguments import Floats
 from mechanisms.jit import kernel
 
-HEAD = 512
-"""Power from which Debye's expansion is used, with an error of 1e-14; smaller powers use a recurrence."""
-
-VARIATION = 0.5
-"""Largest change of ln p within a group."""
+HEAD = 512  # power from which Debye's expansion is used, with an error of 1e-14; smaller powers use a recurrence
+VARIATION = 0.5  # largest change of ln p within a group
 
 
 def power_series(a: float) -> PowerSeries:

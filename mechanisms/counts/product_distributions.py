@@ -42,15 +42,12 @@ from mechanisms.counts.candidates import MAX_TABLE
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
+# largest allowed bound on the number of multiplications for one set of tables. At balanced data about a fifth of the
+# bound is needed, which takes about ten seconds
 MAX_WORK = 100_000_000_000
-"""Largest allowed bound on the number of multiplications for one set of tables. At balanced data about a fifth of the
-bound is needed, which takes about ten seconds."""
-
+# largest allowed bound on the number of entries of one set of tables, 800 MB; balanced data need about a third
 MAX_ENTRIES = 100_000_000
-"""Largest allowed bound on the number of entries of one set of tables, 800 MB; balanced data need about a third."""
-
-MAX_LOG_CANDIDATES = 650.0
-"""Largest ln |R| for which sums over candidates do not overflow."""
+MAX_LOG_CANDIDATES = 650.0  # largest ln |R| for which sums over candidates do not overflow
 
 
 def require_product_distributions(n: int, k: int, prior_total: float = 0.0) -> None:
@@ -132,12 +129,9 @@ class ProductDistributions:
     """Distributions ∝ t(r)^J over r ≠ c for any power J > 0, created by `product_distributions`."""
 
     counts: Integers = field(repr=False)
-    log_affinities: Floats = field(repr=False)
-    """gᵢ(x), shape (k, n + 1)."""
-    reach: float
-    """ln(2⁵³·|R|): even |R| terms of exp(−reach) times the largest term are negligible."""
-    step: float
-    """Least −ln t(r) over r ≠ c."""
+    log_affinities: Floats = field(repr=False)  # gᵢ(x), shape (k, n + 1)
+    reach: float  # ln(2⁵³·|R|): even |R| terms of exp(−reach) times the largest term are negligible
+    step: float  # least −ln t(r) over r ≠ c
 
     def tables(self, powers: Floats) -> Tables:
         """Return tables for the distributions at the given powers, real numbers > 0 of shape (L,)."""

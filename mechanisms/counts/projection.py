@@ -28,8 +28,8 @@ from mechanisms.counts.candidates import require_enumerable
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
+# largest number of categories for which ties are enumerated; a set of tied entries is stored as bits of an integer
 MAX_CATEGORIES = 60
-"""Largest number of categories for which ties are enumerated; a set of tied entries is stored as bits of an integer."""
 
 
 def project(vectors: Integers, n: int, ties: Floats) -> Integers:

@@ -34,8 +34,8 @@ from mechanisms.exact_noise import require_opendp
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
 
+# names of the mechanisms with an exact sampler
 PUBLISHABLE = tuple(name for name, mechanism in MECHANISMS.items() if mechanism.exact_noise is not None)
-"""Names of the mechanisms with an exact sampler."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +69,6 @@ def publish_counts(
         Privacy parameters; only `discrete-gaussian` uses δ.
     rehearsal_seed : int, optional
         Seed of a rehearsal, whose draws are computed in double precision and are not private.
-
-    Returns
-    -------
-    PublishedCounts
 
     Privacy
     -------

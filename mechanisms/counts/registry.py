@@ -2,11 +2,6 @@
 
 An entry is a `mechanisms.counts.mechanism.Mechanism`, defined in the file of the mechanism. To add a mechanism, define
 it in a separate file and add it to `MECHANISMS`; the tests are parametrised over the registry.
-
-References
-----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft).
 """
 
 from mechanisms.counts.bound_calibration import VARYING_BOUND

@@ -3,11 +3,6 @@
 The exponential mechanism gives a candidate at distance H the weight exp(−share·ε·H/S). Each entry of `SENSITIVITIES`
 defines the sensitivity S (see `mechanisms.counts.sensitivity`), its smoothing rate, the fraction of ε and the
 guarantee.
-
-References
-----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft).
 """
 
 from __future__ import annotations

@@ -13,9 +13,7 @@ nearly empty categories, and all its maxima over data sets can be computed witho
 
 References
 ----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft). Nissim, Raskhodnikova & Smith,
-"Smooth sensitivity and sampling in private data analysis", STOC 2007 (NRS below).
+Nissim, Raskhodnikova & Smith, "Smooth sensitivity and sampling in private data analysis", STOC 2007 (NRS below).
 """
 
 from __future__ import annotations

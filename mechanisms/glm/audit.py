@@ -17,7 +17,7 @@ for all λ > 1.
 
 References
 ----------
-P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section 4.
+P3, section 4.
 """
 
 from __future__ import annotations

@@ -50,9 +50,7 @@ from mechanisms.privacy import GaussianGuarantee
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.renyi.conversions import gaussian_mu
 
-LEAST_DRAWS = 20.0
-"""Number of effective draws below which intervals from published iterates are refused."""
-
+LEAST_DRAWS = 20.0  # number of effective draws below which intervals from published iterates are refused
 _START = 0.01  # part of the distance between start and mode that remains after the steps of `last_langevin`
 _MOST_STEPS = 1_000_000  # of `last_langevin`
 _ROUNDS = 60  # of the bisection of the power

@@ -6,8 +6,7 @@ three log-likelihoods are concave in η.
 
 References
 ----------
-P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section
-4.1. McCullagh & Nelder, "Generalized linear models", 2nd edition, 1989, section 4.3.
+P3, section 4.1. McCullagh & Nelder, "Generalized linear models", 2nd edition, 1989, section 4.3.
 """
 
 from __future__ import annotations

@@ -35,10 +35,9 @@ bound, it would be ``glm-diffused`` truncated to a ball. For ``ops-renyi``, whos
 
 References
 ----------
-P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section 4
-and 5.2. Minami, Arai, Sato & Nakagawa, "Differential privacy without sensitivity", NeurIPS 2016. Wang, Fienberg &
-Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015. Gopi, Lee & Liu, "Private
-convex optimization via exponential mechanism", COLT 2022.
+P3, section 4 and 5.2. Minami, Arai, Sato & Nakagawa, "Differential privacy without sensitivity", NeurIPS 2016. Wang,
+Fienberg & Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015. Gopi, Lee &
+Liu, "Private convex optimization via exponential mechanism", COLT 2022.
 """
 
 from __future__ import annotations
@@ -226,10 +225,6 @@ def glm_mechanism(
         An entry of `LINKS` or its key.
     delta : float, optional
         The δ of (ε, δ)-DP, in (0, 1), which ``glm-gdp`` needs.
-
-    Returns
-    -------
-    GlmMechanism
 
     Privacy
     -------

@@ -88,10 +88,6 @@ def private_logistic(
     rehearsal_seed : int, optional
         Seed of a rehearsal, which is reproducible and not private.
 
-    Returns
-    -------
-    PrivateWeights
-
     Privacy
     -------
     (ε, δ)-DP (proved) under replacement of one record; the number of records is public. The proof is that of Bok, Su &

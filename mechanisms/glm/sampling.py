@@ -12,9 +12,8 @@ these draws do not depend on the state, one matrix product serves several steps 
 References
 ----------
 Murray, Adams & MacKay, "Elliptical slice sampling", AISTATS 2010. Nishihara, Murray & Adams, "Parallel MCMC with
-generalized elliptical slice sampling", JMLR 15, 2014, which replaces the prior by an approximation of the target.
-P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section
-5.2, which uses coordinate slice sampling with 1,000 steps and does not measure its convergence.
+generalized elliptical slice sampling", JMLR 15, 2014, which replaces the prior by an approximation of the target. P3,
+section 5.2, which uses coordinate slice sampling with 1,000 steps and does not measure its convergence.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ _CONVERGED = 1e-9
 _ROWS = 1024  # number of rows that are weighted at a time, to avoid a copy of the design
 
 
-STEPS_PER_PRODUCT = 12
-"""Number of steps per matrix product."""
-
+STEPS_PER_PRODUCT = 12  # number of steps per matrix product
 _PIECE = 256
 _LOG2_E = 1.0 / math.log(2.0)
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10

@@ -21,8 +21,7 @@ records contribute κ·vσ(v) to the Hessian, so this value is approached as the
 
 References
 ----------
-P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section
-4.2, which states in an appendix that the bound is tight for logistic regression.
+P3, section 4.2, which states in an appendix that the bound is tight for logistic regression.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from mechanisms.glm.mechanisms import GlmMechanism
 from mechanisms.privacy_parameters import validate_size
 
 _PUSH = float(lambertw(math.exp(-1.0)).real)
+# largest possible ratio of a divergence to the bound of Theorem 16 for one-dimensional x: (1.05163/2)²
 LARGEST_SHARE_1D = 0.276483513043387
-"""Largest possible ratio of a divergence to the bound of Theorem 16 for one-dimensional x: (1.05163/2)²."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,9 +27,8 @@ non-negative integrand. The probability of the mixture outside this range is add
 
 References
 ----------
-P3: Geumlek, Song & Chaudhuri, "Rényi Differential Privacy Mechanisms for Posterior Sampling", NeurIPS 2017, section 3.
-Gil, Alajaji & Linder, "Rényi divergence measures for commonly used univariate continuous distributions", Information
-Sciences 249, 2013: the closed form.
+P3, section 3. Gil, Alajaji & Linder, "Rényi divergence measures for commonly used univariate continuous distributions",
+Information Sciences 249, 2013: the closed form.
 """
 
 from __future__ import annotations

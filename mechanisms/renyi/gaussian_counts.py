@@ -23,9 +23,8 @@ These are the values before the projection. Projection and draw are post-process
 
 References
 ----------
-P3: Geumlek, Song & Chaudhuri, "Rényi Differential Privacy Mechanisms for Posterior Sampling", NeurIPS 2017, section
-5.1. Mironov, "Rényi differential privacy", CSF 2017, proposition 7. Foulds, Geumlek, Welling & Chaudhuri, "On the
-theory and practice of privacy-preserving Bayesian data analysis", UAI 2016: the mechanism, with Laplace noise.
+P3, section 5.1. Mironov, "Rényi differential privacy", CSF 2017, proposition 7. Foulds, Geumlek, Welling & Chaudhuri,
+"On the theory and practice of privacy-preserving Bayesian data analysis", UAI 2016: the mechanism, with Laplace noise.
 Duchi, Shalev-Shwartz, Singer & Chandra, "Efficient projections onto the l1-ball", ICML 2008: the projection.
 """
 
@@ -200,10 +199,6 @@ def gaussian_mechanism(
         Order λ, finite and ≥ 1.
     epsilon : float
         Bound on the Rényi divergence in nats, finite and > 0.
-
-    Returns
-    -------
-    GaussianCounts
 
     Privacy
     -------

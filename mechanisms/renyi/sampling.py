@@ -36,9 +36,8 @@ guarantee. The schemes of P3 for both cases are in an appendix that is not part 
 
 References
 ----------
-P3: Geumlek, Song & Chaudhuri, "Rényi Differential Privacy Mechanisms for Posterior Sampling", NeurIPS 2017, sections 3
-and 5.1. Dimitrakakis, Nelson, Mitrokotsa & Rubinstein, "Robust and private Bayesian inference", ALT 2014: direct
-sampling.
+P3, sections 3 and 5.1. Dimitrakakis, Nelson, Mitrokotsa & Rubinstein, "Robust and private Bayesian inference", ALT
+2014: direct sampling.
 """
 
 from __future__ import annotations
