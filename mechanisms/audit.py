@@ -213,10 +213,7 @@ class Audit:
 
 
 def exceeds(loss: Any, stated: Any, rounding: float = 0.0) -> Any:
-    """Return True where a loss exceeds the stated loss by more than the tolerance for rounding; False for NaN.
-
-    At most 1 % of `stated` is excused for `rounding`, the absolute error of `loss`, in addition to `ROUNDING`.
-    """
+    """Return True where a loss exceeds `stated` by more than `ROUNDING` and `rounding`, excused up to 1 % of it."""
     tolerance = np.minimum(rounding, stated * _LARGEST_ERROR) if rounding else 0.0
     return loss > stated * (1.0 + ROUNDING) + tolerance
 

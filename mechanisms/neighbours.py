@@ -40,10 +40,7 @@ def neighbouring_pairs(labels: Floats, candidates: Integers) -> tuple[Integers, 
 
 
 def adding_pairs(labels: Floats, candidates: Integers) -> tuple[Integers, Integers]:
-    """Return the pairs of data sets of n and n + 1 records that differ in one added record, as in `neighbouring_pairs`.
-
-    `candidates` are the counts of n records; the data set of n records is the first of a pair.
-    """
+    """Return the pairs of data sets of n (first) and n + 1 records, one per class, as in `neighbouring_pairs`."""
     k, larger = labels.size, int(candidates[0].sum()) + 1
     classes = np.unique(labels, return_inverse=True)[1]
     first = np.repeat(candidates, k, axis=0)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -323,14 +324,19 @@ def _draw_k_norm(rng: np.random.Generator, scale: float, shape: tuple[int, ...])
     return drawn.reshape(shape)
 
 
-def _k_norm_log_normaliser(scale: float, d: int) -> float:
-    """Return the log of the constant term of [(1 − q²)/((1 − qz)(1 − q/z))]ᵈ, q = exp(−1/scale).
+@lru_cache(maxsize=256)
+def k_norm_log_normaliser(k: int, epsilon: float) -> float:
+    """Return ln Z, Z = Σ exp(−ε·½‖v‖₁) over integer vectors v with k entries and Σv = 0; at k = 2, Z = coth(ε/2).
 
-    By Euler's transformation this term is the finite sum (1 − q²)^(1−d)·Σⱼ C(d − 1, j)²·q²ʲ.
+    Z is the sum of `k_norm_log_weights` over (1 − q)^(k − 1), q = exp(−ε): see the proof in `mechanisms.counts.k_norm`.
     """
-    rate, j = 1.0 / scale, np.arange(d)
-    log_binomial = special.gammaln(d) - special.gammaln(j + 1) - special.gammaln(d - j)
-    return (1 - d) * math.log(-math.expm1(-2.0 * rate)) + float(special.logsumexp(2.0 * (log_binomial - j * rate)))
+    return float(special.logsumexp(k_norm_log_weights(k, epsilon))) - (k - 1) * math.log(-math.expm1(-epsilon))
+
+
+def k_norm_log_weights(k: int, epsilon: float) -> Floats:
+    """Return ln(C(k − 1, j)²·qʲ), q = exp(−ε), for j = 0, ..., k − 1."""
+    j = np.arange(k, dtype=np.float64)
+    return 2.0 * (special.gammaln(float(k)) - special.gammaln(j + 1.0) - special.gammaln(k - j)) - epsilon * j
 
 
 def _draw_discrete_gaussian(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
@@ -440,7 +446,7 @@ NOISES: dict[str, NoiseShape] = {
         power=2,
     ),
     "k-norm": NoiseShape(
-        _k_norm_log_normaliser,
+        lambda scale, d: k_norm_log_normaliser(d, 2.0 * (1.0 / scale)),
         _draw_k_norm,
         is_integer=True,
         sums_to_zero=True,

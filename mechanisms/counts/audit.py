@@ -112,7 +112,7 @@ def count_distributions(
     outputs = np.concatenate(candidates)
 
     def log_pmf(index: int) -> Floats:
-        found = entry.release(alpha.copy(), datasets[index].copy(), epsilon, delta).log_pmf()
+        found = entry.at(alpha.copy(), datasets[index].copy(), epsilon, delta).log_pmf()
         if not added:
             return found
         extended = np.full(len(outputs), -np.inf)

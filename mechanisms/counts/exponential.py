@@ -67,10 +67,7 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExponentialMechanism(CountRelease):
-    """Output distribution of the exponential mechanism at one data set, created by `exponential_mechanism`.
-
-    Only the total weight of each row of `mechanisms.counts.candidates` is stored; the row of a draw is recomputed.
-    """
+    """Output distribution of the exponential mechanism at one data set; only total weights of rows are stored."""
 
     prior: Floats
     counts: Integers

@@ -50,14 +50,14 @@ from scipy.stats import nbinom
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import validate_counts, validate_prior
-from mechanisms.counts.lattice_classes import lattice_classes, log_cone_weights, log_normaliser
+from mechanisms.counts.lattice_classes import lattice_classes
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import NoisyCounts, validate_datasets
 from mechanisms.counts.projection import projects_to
 from mechanisms.exact_noise import laplace_scale_for
 from mechanisms.jit import kernel
 from mechanisms.metadata import Style
-from mechanisms.noise import Noise
+from mechanisms.noise import Noise, k_norm_log_normaliser, k_norm_log_weights
 from mechanisms.privacy import Guarantee, pure_guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 
@@ -103,7 +103,9 @@ class KNormNoise:
 
     def log_likelihood(self, residuals: Integers) -> Floats:
         """Return −ε·½‖z‖₁ − ln Z."""
-        return -self.epsilon * np.maximum(residuals, 0).sum(axis=-1) - log_normaliser(residuals.shape[-1], self.epsilon)
+        return -self.epsilon * np.maximum(residuals, 0).sum(axis=-1) - k_norm_log_normaliser(
+            residuals.shape[-1], self.epsilon
+        )
 
     def profile(self, sensitivity: int) -> Guarantee:
         """Return a pure guarantee."""
@@ -113,7 +115,7 @@ class KNormNoise:
 @lru_cache(maxsize=64)
 def _cumulative(k: int, epsilon: float) -> Floats:
     """Return the cumulative weights of the number J of the sampler."""
-    log_weights = log_cone_weights(k, epsilon)
+    log_weights = k_norm_log_weights(k, epsilon)
     cumulative = np.cumsum(np.exp(log_weights - log_weights.max()))
     cumulative.flags.writeable = False
     return cumulative
@@ -121,7 +123,7 @@ def _cumulative(k: int, epsilon: float) -> Floats:
 
 def _reach(k: int, epsilon: float) -> int:
     """Return the smallest D with Pr[d(v) > D] ≤ `_OMITTED`, where d(v) is J plus a negative binomial variable."""
-    log_weights = log_cone_weights(k, epsilon)
+    log_weights = k_norm_log_weights(k, epsilon)
     shares = np.exp(log_weights - logsumexp(log_weights))
     success = -math.expm1(-epsilon)
     distances = np.arange(int(nbinom.isf(_OMITTED, k - 1, success)) + k)
@@ -130,10 +132,7 @@ def _reach(k: int, epsilon: float) -> int:
 
 
 def projected_log_likelihood(released: ArrayLike, datasets: ArrayLike, epsilon: float) -> Floats:
-    """Return ln Pr[projected counts | c], the sum over all lattice vectors that are projected to `released`.
-
-    Only one vector is projected to `released` if all released counts are ≥ 1.
-    """
+    """Return ln Pr[projected counts | c], the sum over all lattice vectors that are projected to `released`."""
     projected = validate_counts(released)
     c = validate_datasets(datasets, projected.size, int(projected.sum()))
     epsilon = validate_epsilon(epsilon)
@@ -146,7 +145,7 @@ def projected_log_likelihood(released: ArrayLike, datasets: ArrayLike, epsilon: 
         log_shares = np.log(shares[shares > 0]) + classes.log_multiplicities[shares > 0]
     lacking = np.array([np.maximum(counts - statistics, 0).sum(axis=1) for counts in c])
     log_likelihood = logsumexp(log_shares - epsilon * lacking, axis=1)
-    return np.asarray(log_likelihood - log_normaliser(projected.size, epsilon))
+    return np.asarray(log_likelihood - k_norm_log_normaliser(projected.size, epsilon))
 
 
 @kernel

@@ -25,6 +25,7 @@ from scipy.special import gammaln, logsumexp
 from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates
 from mechanisms.jit import kernel
+from mechanisms.noise import k_norm_log_normaliser
 
 MAX_CLASSES = 4_000_000  # largest number of enumerated classes, which take about a second, and 32 MB per category
 
@@ -39,7 +40,7 @@ class LatticeClasses(NamedTuple):
     def log_pmf(self, counts: Integers) -> Floats:
         """Return the log probability of each class given true counts of shape (k,)."""
         lacking = np.maximum(counts - self.statistics, 0).sum(axis=1)
-        return self.log_multiplicities - self.epsilon * lacking - log_normaliser(counts.size, self.epsilon)
+        return self.log_multiplicities - self.epsilon * lacking - k_norm_log_normaliser(counts.size, self.epsilon)
 
 
 def count_vectors(k: int, distance: int) -> int:
@@ -55,18 +56,6 @@ def count_classes(n: int, k: int) -> int:
     return count_candidates(n, k) + larger
 
 
-@lru_cache(maxsize=256)
-def log_normaliser(k: int, epsilon: float) -> float:
-    """Return ln Z, Z = Σ exp(−ε·½‖v‖₁) over integer vectors v with k entries and Σv = 0; at k = 2, Z = coth(ε/2)."""
-    return float(logsumexp(log_cone_weights(k, epsilon))) - (k - 1) * math.log(-math.expm1(-epsilon))
-
-
-def log_cone_weights(k: int, epsilon: float) -> Floats:
-    """Return ln(C(k − 1, j)²·qʲ), q = exp(−ε), j < k; the sum of the weights is Z·(1 − q)^(k − 1), see `k_norm`."""
-    j = np.arange(k, dtype=np.float64)
-    return 2.0 * (gammaln(float(k)) - gammaln(j + 1.0) - gammaln(k - j)) - epsilon * j
-
-
 def lattice_classes(counts: Integers, epsilon: float, distance: int | None = None) -> LatticeClasses:
     """Return the classes of lattice vectors r with equal s = clip(r, 0, n) in `clipped_vectors`."""
     n, k = int(counts.sum()), counts.size
@@ -78,10 +67,7 @@ def lattice_classes(counts: Integers, epsilon: float, distance: int | None = Non
 
 
 def clipped_vectors(counts: Integers, distance: int | None = None) -> Integers:
-    """Return the values of s = clip(r, 0, n) for lattice vectors r, shape (m, k), in lexicographic order.
-
-    If `distance` is given, return only values with d(r − c) ≤ `distance` for some r, where d(v) = ½‖v‖₁.
-    """
+    """Return the values s = clip(r, 0, n) of lattice vectors r, all or those with d(r − c) ≤ `distance` for some r."""
     n, k = int(counts.sum()), counts.size
     bound = count_classes(n, k)
     if distance is not None:

@@ -197,9 +197,12 @@ class Mechanism(Entry):
             If an argument is invalid or the problem is too large; raised before any computation.
         """
         alpha, c, epsilon, delta = self.validate(prior, counts, epsilon, delta)
-        if self.sampler is None:
-            release = copy(self.release(alpha, c, epsilon, delta or 0.0))
-        else:
-            release = SampledCounts(alpha, c, epsilon, delta or 0.0, self.sampler)
+        release = copy(self.at(alpha, c, epsilon, delta or 0.0))
         object.__setattr__(release, "guarantee", self.guarantee(epsilon, delta))
         return release
+
+    def at(self, prior: Floats, counts: Integers, epsilon: float, delta: float) -> CountRelease:
+        """Return the distribution of the released counts for validated arguments."""
+        if self.sampler is None:
+            return self.release(prior, counts, epsilon, delta)
+        return SampledCounts(prior, counts, epsilon, delta, self.sampler)

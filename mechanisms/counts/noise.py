@@ -29,8 +29,9 @@ consistency", PVLDB 3(1), 2010 (projection).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -63,10 +64,7 @@ class VectorNoise(Protocol):
         """Return noisy counts, one row per row of `uniforms`; values outside [0, n] may be clipped."""
 
     def clipped(self, counts: Integers, near: bool) -> tuple[Integers, Floats]:
-        """Return the values of clip(c + Z, 0, n), shape (m, k), and their log probabilities.
-
-        Values of a small total probability are omitted if `near` is True.
-        """
+        """Return the values of clip(c + Z, 0, n), shape (m, k), and log probabilities; omit unlikely ones if `near`."""
 
     def log_likelihood(self, residuals: Integers) -> Floats:
         """Return ln Pr[Z = z] for integer vectors z of shape (..., k) with sum 0."""
@@ -144,11 +142,7 @@ class IndependentNoise:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NoisyCounts(CountRelease):
-    """Distribution of noisy counts at one data set, after projection, or after clipping in order.
-
-    `release` draws vectors of K-norm and discrete Gaussian noise, the input of inference; other methods describe
-    counts.
-    """
+    """Distribution of noisy counts at one data set, after projection, or after clipping in order."""
 
     prior: Floats
     counts: Integers
@@ -214,10 +208,7 @@ class NoisyCounts(CountRelease):
 
 @dataclass(frozen=True, eq=False)
 class NoisyVectors:
-    """Vectors released with noise that sums to zero; all attributes are public.
-
-    Inference should use `log_likelihood` of the vectors rather than `counts`, which lose information near the edges.
-    """
+    """Public vectors with noise that sums to zero, for inference by their likelihood, as `counts` lose information."""
 
     vectors: Integers = field(repr=False)  # r, shape (trials, k), rows of sum n; entries may be below 0 and above n
     n: int
@@ -346,82 +337,76 @@ def _noisy_counts(
 ) -> NoisyCounts:
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    scale = validate_positive("noise_scale", noise_scale, "pass sensitivity / epsilon")
-    added = Noise(noise, scale)
+    added = Noise(noise, validate_positive("noise_scale", noise_scale, "pass sensitivity / epsilon"))
     _ = added.rounded  # raises ValueError for other noise
-    return _independent(alpha, c, added, in_order)
+    return NoisyCounts(alpha, c, IndependentNoise(added), in_order)
 
 
-def _independent(alpha: Floats, counts: Integers, noise: Noise, in_order: bool) -> NoisyCounts:
-    return NoisyCounts(alpha, counts, IndependentNoise(noise), in_order)
+def _entry(
+    name: str, note: str, noise: str, sensitivity: Callable[[int], int], in_order: bool, **fields: Any
+) -> Mechanism:
+    """Return the entry of independent noise of scale `sensitivity`(k)/ε, in exact draws at least that."""
+
+    def release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> NoisyCounts:
+        added = IndependentNoise(Noise(noise, sensitivity(counts.size) / epsilon))
+        return NoisyCounts(prior, counts, added, in_order)
+
+    def draw_exactly(k: int, epsilon: float, delta: float) -> Integers:
+        return Noise(noise, laplace_scale_for(sensitivity(k), epsilon)).draw_exactly(k - in_order)
+
+    return Mechanism(
+        name=name,
+        note=note,
+        release=release,
+        guarantee=pure_guarantee,
+        uses_prior=False,
+        symmetric=not in_order,
+        evaluation="formula" if in_order else "vectors",
+        exact_noise=draw_exactly if noise == "geometric" else None,
+        origin="baseline",
+        **fields,
+    )
 
 
-LAPLACE = Mechanism(
-    name="laplace",
-    note="Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
-    release=lambda prior, counts, epsilon, delta: _independent(
-        prior, counts, Noise("laplace", histogram_sensitivity(counts.size) / epsilon), in_order=True
-    ),
-    uses_prior=False,
-    guarantee=pure_guarantee,
-    origin="baseline",
+LAPLACE = _entry(
+    "laplace",
+    "Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
+    "laplace",
+    histogram_sensitivity,
+    in_order=True,
     style=Style("vermilion", "s"),
 )
-
-LAPLACE_DIMENSION = Mechanism(
-    name="laplace-dimension",
-    note="Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.",
-    release=lambda prior, counts, epsilon, delta: _independent(
-        prior, counts, Noise("laplace", counts.size / epsilon), in_order=True
-    ),
-    uses_prior=False,
-    guarantee=pure_guarantee,
-    origin="baseline",
+LAPLACE_DIMENSION = _entry(
+    "laplace-dimension",
+    "Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.",
+    "laplace",
+    lambda k: k,
+    in_order=True,
     paper="P0",
     style=Style("orange", "v"),
 )
-
-GEOMETRIC = Mechanism(
-    name="geometric",
-    note="Two-sided geometric noise on k - 1 counts, scale as laplace (Ghosh et al. 2012); the loss at k = 2 is ε.",
-    release=lambda prior, counts, epsilon, delta: _independent(
-        prior, counts, Noise("geometric", histogram_sensitivity(counts.size) / epsilon), in_order=True
-    ),
-    uses_prior=False,
-    guarantee=pure_guarantee,
-    origin="baseline",
+GEOMETRIC = _entry(
+    "geometric",
+    "Two-sided geometric noise on k - 1 counts, scale as laplace (Ghosh et al. 2012); the loss at k = 2 is ε.",
+    "geometric",
+    histogram_sensitivity,
+    in_order=True,
     variant="Ghosh et al.",
-    exact_noise=lambda k, epsilon, delta: Noise(
-        "geometric", laplace_scale_for(histogram_sensitivity(k), epsilon)
-    ).draw_exactly(k - 1),
     style=Style("sky", "P"),
 )
-
-GEOMETRIC_PROJECTED = Mechanism(
-    name="geometric-projected",
-    note="Two-sided geometric noise on all k counts, projected to counts of n records.",
-    release=lambda prior, counts, epsilon, delta: _independent(
-        prior, counts, Noise("geometric", 2.0 / epsilon), in_order=False
-    ),
-    uses_prior=False,
-    guarantee=pure_guarantee,
-    evaluation="vectors",
-    exact_noise=lambda k, epsilon, delta: Noise("geometric", laplace_scale_for(2, epsilon)).draw_exactly(k),
-    symmetric=True,
-    origin="baseline",
+GEOMETRIC_PROJECTED = _entry(
+    "geometric-projected",
+    "Two-sided geometric noise on all k counts, projected to counts of n records.",
+    "geometric",
+    lambda k: 2,
+    in_order=False,
     style=Style("sky", "1"),
 )
-
-LAPLACE_PROJECTED = Mechanism(
-    name="laplace-projected",
-    note="Laplace noise on all k counts, projected to counts of n records.",
-    release=lambda prior, counts, epsilon, delta: _independent(
-        prior, counts, Noise("laplace", 2.0 / epsilon), in_order=False
-    ),
-    uses_prior=False,
-    guarantee=pure_guarantee,
-    evaluation="vectors",
-    symmetric=True,
-    origin="baseline",
+LAPLACE_PROJECTED = _entry(
+    "laplace-projected",
+    "Laplace noise on all k counts, projected to counts of n records.",
+    "laplace",
+    lambda k: 2,
+    in_order=False,
     style=Style("vermilion", "3"),
 )

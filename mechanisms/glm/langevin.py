@@ -45,6 +45,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from mechanisms.arguments import Floats, real_array, validate_integer, validate_positive
+from mechanisms.calibrate import bisect
 from mechanisms.glm.mechanisms import validate_design
 from mechanisms.privacy import GaussianGuarantee
 from mechanisms.privacy_parameters import validate_size
@@ -53,7 +54,6 @@ from mechanisms.renyi.conversions import gaussian_mu
 LEAST_DRAWS = 20.0  # number of effective draws below which intervals from published iterates are refused
 _START = 0.01  # part of the distance between start and mode that remains after the steps of `last_langevin`
 _MOST_STEPS = 1_000_000  # of `last_langevin`
-_ROUNDS = 60  # of the bisection of the power
 _TINY = 5e-324
 
 
@@ -125,10 +125,7 @@ def langevin_chain(
     *,
     last_only: bool = False,
 ) -> LangevinChain:
-    """Return a chain with prior precision n·beta, and a step size in (0, 4/(κ + M)]; an error states the largest one.
-
-    `norm_bound` must be chosen independently of the data.
-    """
+    """Return a chain with prior precision n·beta and a public norm bound; its step size is in (0, 4/(κ + M)]."""
     n, precision, norm_bound = _validate_target(n, beta, norm_bound)
     if not 0 < validate_positive("power", power, "choose at most 1") <= 1:
         raise ValueError(f"power must be in (0, 1], got {power}; choose at most 1")
@@ -156,52 +153,27 @@ def last_langevin(n: int, beta: float, epsilon: float, delta: float, norm_bound:
     if found.guarantee.mu > target:
         low = min(1.0, target * math.sqrt(precision) / (2.0 * norm_bound))  # sufficient for an exact draw
         low, high = low * (1.0 - 1e-12), min(1.0, 1.2 * low)
-        for _ in range(_ROUNDS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if chain(middle).guarantee.mu <= target else (low, middle)
-        found = chain(low)
+        found = chain(bisect(lambda power: chain(power).guarantee.mu <= target, low, high)[0])
     if found.n_steps > _MOST_STEPS:
         raise ValueError(f"the chain must end within {_MOST_STEPS:,} steps, got beta = {beta:g}; choose a larger beta")
     return found
 
 
-def published_langevin(
-    n: int,
-    beta: float,
-    epsilon: float,
-    delta: float,
-    norm_bound: float = 1.0,
-    *,
-    step: float | None = None,
-    n_steps: int | None = None,
-) -> LangevinChain:
+def published_langevin(n: int, beta: float, epsilon: float, delta: float, norm_bound: float = 1.0) -> LangevinChain:
     """Return the chain ``langevin``, all of whose iterates together are (ε, δ)-DP; the power is 1.
 
-    By default, it has the smallest number of steps that spend the budget at a step size of at most 2/(κ + M). With
-    `step` alone it has as many steps as the budget pays for, with `n_steps` alone the step size that spends the budget.
+    It has the smallest number of steps that spend the budget at a step size of at most 2/(κ + M).
     """
     mu = gaussian_mu(epsilon, delta) * (1.0 - 1e-12)
     n, precision, norm_bound = _validate_target(n, beta, norm_bound)
     length = (mu / norm_bound) ** 2  # ηT
-    if step is None:
-        curvature = precision + public_smoothness(n, precision, 1.0, norm_bound)
-        chosen = max(1, math.ceil(length * curvature / 2)) if n_steps is None else validate_integer("n_steps", n_steps)
-        return langevin_chain(n, beta, chosen, length / chosen, norm_bound=norm_bound)
-    payable = math.floor(length / validate_positive("step", step, "choose a smaller step than 4/(kappa + M)"))
-    chosen = payable if n_steps is None else validate_integer("n_steps", n_steps)
-    if chosen > payable or payable < 1:
-        raise ValueError(
-            f"n_steps must be at most {payable}, which the budget pays for at step {step:g}, got {chosen}; choose a "
-            "smaller step or a larger epsilon"
-        )
-    return langevin_chain(n, beta, chosen, step, norm_bound=norm_bound)
+    curvature = precision + public_smoothness(n, precision, 1.0, norm_bound)
+    n_steps = max(1, math.ceil(length * curvature / 2))
+    return langevin_chain(n, beta, n_steps, length / n_steps, norm_bound=norm_bound)
 
 
 def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0, norm_bound: float = 1.0) -> Floats:
-    """Return effective draws for the mean, shape (d,), of a chain that publishes all iterates under μ-GDP, with ρ = 1.
-
-    `curvatures` are κⱼ > 0 of U, or public bounds on them; a step size of 0 is the limit of small steps.
-    """
+    """Return effective draws for the mean at curvatures κⱼ > 0 of U, if all iterates are published under μ-GDP."""
     curved = np.asarray(real_array("curvatures", curvatures))
     if not np.all(np.isfinite(curved) & (curved > 0)):
         raise ValueError("curvatures must be finite and > 0, got others; pass public bounds on the curvatures of U")

@@ -39,11 +39,10 @@ from numpy.typing import ArrayLike
 from scipy.special import log_expit
 
 from mechanisms.arguments import Floats, validate_integer, validate_positive
-from mechanisms.glm.langevin import public_smoothness
+from mechanisms.glm.langevin import published_langevin
 from mechanisms.glm.mechanisms import validate_design
 from mechanisms.jit import kernel
 from mechanisms.privacy import GaussianGuarantee
-from mechanisms.privacy_parameters import validate_size
 from mechanisms.renyi.conversions import gaussian_mu
 
 _ARCS, _PARTS = 64, 16
@@ -73,10 +72,7 @@ class PenaltyChain:
     def sample(
         self, rng: np.random.Generator, design: ArrayLike, labels: ArrayLike, n_chains: int = 1, *, every: int = 1
     ) -> Floats:
-        """Return states after multiples of `every` steps of independent chains that start at 0; see `LangevinChain`.
-
-        The guarantee holds per chain, for normal noise; noise in double precision is for simulation only.
-        """
+        """Return states after multiples of `every` steps, from 0; shapes and guarantee as in `LangevinChain.sample`."""
         X, y = validate_design(design, labels, self.norm_bound)
         signed = (2.0 * y - 1.0)[:, None] * X
         state = np.zeros((validate_integer("n_chains", n_chains), X.shape[1]))
@@ -101,23 +97,18 @@ class PenaltyChain:
 
 
 def published_penalty(
-    n: int, d: int, beta: float, epsilon: float, delta: float, norm_bound: float = 1.0, *, n_steps: int | None = None
+    n: int, d: int, beta: float, epsilon: float, delta: float, norm_bound: float = 1.0
 ) -> PenaltyChain:
     """Return the chain ``penalty``, all of whose states together are (ε, δ)-DP.
 
-    By default, the number of steps T is that of `published_langevin`. The noise is τ = √T/μ, and the proposals have the
-    standard deviation 2.38/(τc√d), so that the noise has the standard deviation 2.38 for small weights.
+    The number of steps T is that of `published_langevin`. The noise is τ = √T/μ, and the proposals have the standard
+    deviation 2.38/(τc√d), so that the noise has the standard deviation 2.38 for small weights.
     """
     mu = gaussian_mu(epsilon, delta) * (1.0 - 1e-12)
-    n, d = validate_size(n), validate_integer("d", d)
-    precision = n * validate_positive("beta", beta, "choose it independently of the data")
-    c = validate_positive("norm_bound", norm_bound, "choose it independently of the data")
-    curvature = precision + public_smoothness(n, precision, 1.0, c)
-    chosen = (
-        max(1, math.ceil((mu / c) ** 2 * curvature / 2)) if n_steps is None else validate_integer("n_steps", n_steps)
-    )
-    noise = math.sqrt(chosen) / mu
-    return PenaltyChain(precision, _WIDE / (noise * c * math.sqrt(d)), noise, chosen, c)
+    langevin = published_langevin(n, beta, epsilon, delta, norm_bound)
+    noise, c = math.sqrt(langevin.n_steps) / mu, langevin.norm_bound
+    scale = _WIDE / (noise * c * math.sqrt(validate_integer("d", d)))
+    return PenaltyChain(langevin.precision, scale, noise, langevin.n_steps, c)
 
 
 def log_likelihoods(signed: Floats, weights: Floats) -> Floats:

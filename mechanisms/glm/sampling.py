@@ -281,10 +281,7 @@ def _run(
     weights,
     log_density,
 ):
-    """Run all chains; `whitened`, `offset` and `predictors` hold the states of the chains and are changed in place.
-
-    Comments number the steps as in Figure 2 of Murray, Adams & MacKay (2010).
-    """
+    """Run all chains and change their states in place; comments number steps of Murray, Adams & MacKay, Figure 2."""
     n_chains, n_steps, d = directions.shape
     mean_squared = _dot(mean, mean)
     for chain in range(n_chains):

@@ -101,8 +101,8 @@ def candidate_records(
 ) -> Floats:
     """Return a grid of records x₁, …, x_d, y within the norm bound, each x with each label.
 
-    For d = 1, `size` is the number of x in [−c, c]; for d = 2, the number of directions, and `shares` are norms as
-    fractions of c. With a symmetric link a record (x, 0) is equivalent to (−x, 1), and the label 1 suffices.
+    For d = 1, `size` is the number of x; for d = 2, of directions, with norms c·`shares`. With a symmetric link a
+    record (x, 0) is equivalent to (−x, 1), and the label 1 suffices.
     """
     size = validate_integer("size", size)
     if validate_dimension(dimension) == 1:

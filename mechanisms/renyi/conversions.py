@@ -148,9 +148,7 @@ def pure_epsilon_for(order: float, renyi_epsilon: float) -> float:
     low, high = target, 2 * max(target, math.sqrt(2 * target / order))
     while pure_renyi(high, order) <= target:
         high *= 2
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if pure_renyi(middle, order) <= target else (low, middle)
-    return low
+    return bisect(lambda epsilon: pure_renyi(epsilon, order) <= target, low, high)[0]
 
 
 def _curve(orders: ArrayLike, renyi_epsilons: ArrayLike) -> tuple[Floats, Floats]:

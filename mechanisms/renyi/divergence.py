@@ -131,10 +131,7 @@ def _fill_cells(start, move, order, nodes, weights, result):
 def mixture_kl(
     posterior: tuple[float, float], components: tuple[Floats, Floats], moved: Floats, probabilities: Floats
 ) -> float:
-    """Return the divergence of Beta(a, b) from a mixture of Beta(a + d, b − d), with a relative error below 1e-9.
-
-    `posterior` is (a, b), `components` are a + d and b − d, and `moved` is d, without the rounding of a + d.
-    """
+    """Return KL(Beta(a, b) ‖ mixture of Beta(a + d, b − d)), d = `moved` exactly, with a relative error below 1e-9."""
     a, b = posterior
     first, second = components
     start = np.array([[a], [b]]) + np.array([[1.0], [-1.0]]) * moved

@@ -210,10 +210,7 @@ class DirichletDraw(OutputDistribution):
 def renyi_sampler(
     name: RenyiMethod | str, prior: ArrayLike, n: int, coefficient: float, public_counts: ArrayLike | None = None
 ) -> RenyiSampling:
-    """Return the posterior sampler with the coefficient r or m in (0, 1]; each draw has `RenyiSampling.guarantee`.
-
-    `public_counts` are counts of records that need no protection.
-    """
+    """Return the sampler with the coefficient r or m in (0, 1], given the counts of records that need no protection."""
     name = find_entry(RENYI_SAMPLERS, name).name
     alpha = validate_prior(prior)
     n = validate_size(n)

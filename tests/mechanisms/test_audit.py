@@ -17,7 +17,7 @@ from mechanisms.audit import ROUNDING, Audit, Witness, audit_distributions
 from mechanisms.counts.audit import audit_counts
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.release import CountRelease
-from mechanisms.divergences import hockey_stick_bound, renyi_bound, renyi_divergence
+from mechanisms.divergences import hockey_stick_bound, renyi_bound, renyi_divergence, renyi_error
 from mechanisms.output_distributions import OutputDistributions
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, RenyiGuarantee
 
@@ -694,3 +694,8 @@ def test_a_broken_verdict_has_enough_digits(excess):
     stated = found.renyi[2.0] * (1 - excess)
     text = found.check(RenyiGuarantee(2.0, stated)).text
     assert float(text.split("reaches ")[1].split(";")[0]) != float(text.split("(2, ")[1].split(")")[0])
+
+
+def test_outputs_that_underflow_do_not_excuse_a_divergence():
+    log_p, log_q = np.array([-0.5, -0.93275, -1e16]), np.array([-0.93275, -0.5, -1e16])
+    assert renyi_error(log_p, log_q, 2.0) < 1e-14

@@ -13,6 +13,7 @@ from mechanisms.conjugate import (
     count_candidates,
     enumerate_candidates,
     posterior,
+    rank_candidates,
     validate_counts,
     validate_prior,
 )
@@ -114,3 +115,10 @@ def test_invalid_sizes_raise(function, n, k):
 def test_posterior_of_invalid_counts_raises(counts):
     with pytest.raises(ValueError, match="counts must"):
         posterior([1.0, 1.0], counts)
+
+
+def test_ranks_are_rows_of_the_enumeration():
+    candidates = enumerate_candidates(4, 3)
+    assert np.array_equal(rank_candidates(candidates[::-1], 4, 3), np.arange(len(candidates))[::-1])
+    with pytest.raises(ValueError, match="counts must be 3 integers >= 0 with sum 4"):
+        rank_candidates([[1, 1, 1]], 4, 3)

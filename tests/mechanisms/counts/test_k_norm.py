@@ -15,8 +15,8 @@ from mechanisms.counts.lattice_classes import (
     MAX_CLASSES,
     count_classes,
     count_vectors,
+    k_norm_log_normaliser,
     lattice_classes,
-    log_normaliser,
 )
 from mechanisms.counts.noise import NoisyVectors, geometric_counts
 from mechanisms.hellinger import hellinger
@@ -81,13 +81,13 @@ def test_number_of_vectors_equals_the_published_formula(k):
 def test_normaliser_equals_the_sum_over_the_lattice(k, epsilon):
     v = vectors_within(k, {2: 200, 3: 60, 4: 20}[k])
     total = np.exp(-epsilon * distance_of(v)).sum()
-    assert log_normaliser(k, epsilon) == pytest.approx(math.log(total), abs=1e-12)
+    assert k_norm_log_normaliser(k, epsilon) == pytest.approx(math.log(total), abs=1e-12)
 
 
 def test_normaliser_of_many_categories_does_not_overflow():
     """For a normaliser near 10^600, the derivative of its log equals minus the mean distance of draws."""
     k, epsilon, step = 1001, 0.5, 1e-4
-    slope = (log_normaliser(k, epsilon + step) - log_normaliser(k, epsilon - step)) / (2 * step)
+    slope = (k_norm_log_normaliser(k, epsilon + step) - k_norm_log_normaliser(k, epsilon - step)) / (2 * step)
     mechanism = k_norm_counts(np.ones(k), np.full(k, 3), epsilon)
     release = mechanism.release(np.random.default_rng(2), 400)
     assert_mean_within(distance_of(release.vectors - mechanism.counts), -slope)
@@ -138,7 +138,7 @@ def test_draws_follow_the_lattice_pmf(k, epsilon, distance):
     frequencies = np.bincount(places, minlength=len(inner) + 1)
 
     def pmf(rate):
-        pmf = np.exp(-rate * distance_of(inner) - log_normaliser(k, rate))
+        pmf = np.exp(-rate * distance_of(inner) - k_norm_log_normaliser(k, rate))
         return np.append(pmf, 1 - pmf.sum())
 
     assert_frequencies(frequencies, pmf(epsilon))
@@ -196,7 +196,7 @@ def test_classes_equal_the_sum_over_the_lattice(counts, epsilon):
     classes = lattice_classes(c, epsilon)
     assert [tuple(each) for each in classes.statistics.tolist()] == sorted(weights)
     np.testing.assert_allclose(
-        np.exp(classes.log_pmf(c) + log_normaliser(k, epsilon)), [weights[s] for s in sorted(weights)], rtol=1e-6
+        np.exp(classes.log_pmf(c) + k_norm_log_normaliser(k, epsilon)), [weights[s] for s in sorted(weights)], rtol=1e-6
     )
     assert len(weights) == count_classes(n, k)
     assert np.exp(classes.log_pmf(c)).sum() == pytest.approx(1.0, abs=1e-13)

@@ -13,7 +13,7 @@ from mechanisms.counts import power_mixture as module
 from mechanisms.counts.exponential import ExponentialMechanism, exponential_mechanism
 from mechanisms.counts.power_mixture import power_mixture_mechanism
 from mechanisms.counts.power_series import HEAD, power_series, sum_rule
-from mechanisms.counts.product_distributions import _next, product_distributions
+from mechanisms.counts.product_distributions import _next, product_distributions, seed_states
 from mechanisms.hellinger import hellinger
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -330,3 +330,7 @@ def test_imprecise_means_and_unfinished_draws_raise(monkeypatch):
     monkeypatch.setattr(module, "MAX_ROUNDS", 1)
     with pytest.raises(AssertionError, match="had no proposal accepted in 1 rounds"):
         draws(mechanism, 1000)
+
+
+def test_seeds_of_the_generator_are_those_of_splitmix64():
+    assert seed_states(np.zeros((1, 2)))[0, :2].tolist() == [16294208416658607535, 7960286522194355700]

@@ -3,6 +3,7 @@
 import inspect
 import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
 from mechanisms.counts.hamming import calibrate_hamming
 from mechanisms.counts.mechanism import validate
-from mechanisms.counts.registry import MECHANISMS
+from mechanisms.counts.registry import MECHANISMS, is_built_in
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.scales import SENSITIVITIES, smoothing_gamma
 from mechanisms.counts.sensitivity import (
@@ -384,3 +385,9 @@ def test_mechanism_equals_another_entry_below_its_smallest_number_of_categories(
 
     assert twins(k - 1)
     assert not twins(k)
+
+
+def test_only_unmodified_mechanisms_are_built_in():
+    smooth = MECHANISMS["smooth"]
+    assert is_built_in(smooth)
+    assert not is_built_in(replace(smooth, needs_delta=False))

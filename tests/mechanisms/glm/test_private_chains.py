@@ -292,9 +292,6 @@ def test_bad_input_is_refused():
         (lambda: forecast_draws([-1.0], 0.1), "curvatures must be finite and > 0"),
         (lambda: last_langevin(1000, 1e-17, 1.0, 1e-6), "must end within 1,000,000 steps, got beta = 1e-17"),
         (lambda: last_langevin(100, 1e-320, 1.0, 1e-6), "must end within 1,000,000 steps"),
-        (lambda: published_langevin(2784, 0.001, 1.0, 1e-6, step=0.001, n_steps=57), "n_steps must be at most 56"),
-        (lambda: published_langevin(2784, 0.001, 0.01, 1e-6, step=0.005), "n_steps must be at most 0"),
-        (lambda: published_langevin(2784, 0.001, 10.0, 1e-6, n_steps=3), r"step must be at most 4/\(kappa \+ M\)"),
         (lambda: published_penalty(100, 2, 0.1, 1.0, 0.0), "delta must be"),
         (
             lambda: plan_intervals(published_langevin(100, 0.1, 1.0, 1e-6), 2, [1.0]),
@@ -410,14 +407,9 @@ def test_intervals_are_planned_only_for_enough_draws():
 def test_published_chains_spend_the_budget(epsilon):
     mu = gaussian_mu(epsilon, 1e-6)
     langevin_plan = published_langevin(2784, 0.001, epsilon, 1e-6)
-    plans = (
-        langevin_plan,
-        published_langevin(2784, 0.001, epsilon, 1e-6, n_steps=10_000),
-        published_penalty(2784, 9, 0.001, epsilon, 1e-6),
-        published_penalty(2784, 9, 0.001, epsilon, 1e-6, n_steps=7),
-    )
-    for plan in plans:
+    penalty_plan = published_penalty(2784, 9, 0.001, epsilon, 1e-6)
+    for plan in (langevin_plan, penalty_plan):
         assert plan.guarantee.mu == pytest.approx(mu, rel=1e-9)
         assert plan.guarantee.mu <= mu
-    assert plans[2].n_steps == langevin_plan.n_steps
+    assert penalty_plan.n_steps == langevin_plan.n_steps
     assert langevin_plan.step <= 2 / (langevin_plan.precision + langevin_plan.smoothness) * (1 + 1e-12)

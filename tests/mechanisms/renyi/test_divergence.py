@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.renyi.divergence import cell_renyi, dirichlet_renyi
+from mechanisms.renyi.divergence import cell_renyi, dirichlet_renyi, mixture_kl
 
 
 def exact_term(start, move, order):
@@ -154,3 +154,10 @@ def test_shapes_broadcast():
 def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         dirichlet_renyi(*arguments)
+
+
+def test_mixture_of_two_beta_distributions_equals_the_arcsine_distribution():
+    """The mixture of Beta(½, 3/2) and Beta(3/2, ½) is Beta(½, ½), from which the uniform distribution has ln π − 1."""
+    components = np.array([0.5, 1.5]), np.array([1.5, 0.5])
+    found = mixture_kl((1.0, 1.0), components, np.array([-0.5, 0.5]), np.array([0.5, 0.5]))
+    assert found == pytest.approx(math.log(math.pi) - 1, abs=1e-10)
