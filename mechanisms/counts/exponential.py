@@ -13,7 +13,7 @@ McSherry & Talwar, "Mechanism design via differential privacy", FOCS 2007.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,6 +37,7 @@ from mechanisms.counts.product_distributions import require_product_distribution
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.scales import SENSITIVITIES, Sensitivity
 from mechanisms.jit import kernel
+from mechanisms.metadata import Entry
 
 
 def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> CountRelease:
@@ -137,23 +138,10 @@ def _stream_rows(remaining, prefix, first, second, inverse_temperature):
 
 
 @kernel
-def _count_up_to(cumulative, size, target):
-    """Return the number of values <= target among the first `size` ascending values."""
-    low, high = 0, size
-    while low < high:
-        middle = (low + high) // 2
-        if cumulative[middle] <= target:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@kernel
 def _pick(cumulative, size, uniform):
     """Return an index drawn by inversion from cumulative weights; the weight of this index is positive."""
     total = cumulative[size - 1]
-    index = _count_up_to(cumulative, size, uniform * total)
+    index = np.searchsorted(cumulative[:size], uniform * total, side="right")
     # cumulative[index] > target >= cumulative[index - 1], unless the product is rounded up to the total. Then take
     # the last index of positive weight.
     while index >= size or (index > 0 and cumulative[index] == cumulative[index - 1]):
@@ -193,18 +181,14 @@ def _sample(row_cumulative, rows, prefix, first, second, inverse_temperature, un
         released[trial, k - 1] = remaining - x
 
 
-def _entry(name: str, sensitivity: Sensitivity) -> Mechanism:
+def _entry(sensitivity: Sensitivity) -> Mechanism:
     def release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> CountRelease:
         scale = sensitivity.evaluate(prior, counts, epsilon, delta)
         return exponential_mechanism(prior, counts, sensitivity.share * epsilon, scale)
 
+    shared = {field.name: getattr(sensitivity, field.name) for field in fields(Entry)}
     return Mechanism(
-        name=name,
-        note=sensitivity.note,
-        origin=sensitivity.origin,
-        paper=sensitivity.paper,
-        variant=sensitivity.variant,
-        style=sensitivity.style,
+        **shared,
         release=release,
         guarantee=sensitivity.guarantee,
         needs_delta=sensitivity.needs_delta,
@@ -215,4 +199,4 @@ def _entry(name: str, sensitivity: Sensitivity) -> Mechanism:
 
 
 # mechanisms with the sensitivities of `mechanisms.counts.scales`
-EXPONENTIAL = tuple(_entry(name, sensitivity) for name, sensitivity in SENSITIVITIES.items())
+EXPONENTIAL = tuple(map(_entry, SENSITIVITIES.values()))

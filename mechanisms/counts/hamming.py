@@ -203,18 +203,6 @@ def _count_losses(counts):
 
 
 @kernel
-def _first_above(cumulative, low, high, target):
-    """Return the first index in [low, high] whose value exceeds `target`, or `high` if there is none."""
-    while low < high:
-        middle = (low + high) // 2
-        if cumulative[middle] > target:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@kernel
 def _draw_part(total, parts, uniform):
     """Draw the first part of a uniformly random composition of `total` into `parts` numbers ≥ 1."""
     # Pr[first > x] = C(total − x − 1, parts − 1)/C(total − 1, parts − 1).
@@ -238,7 +226,7 @@ def _sample(counts, weights, ways, cumulative, uniforms, released):
     while last > 0 and weights[last] == weights[last - 1]:
         last -= 1
     for trial in range(n_trials):
-        picked = _first_above(weights, 0, last, uniforms[trial, 0] * weights[last])
+        picked = np.searchsorted(weights[:last], uniforms[trial, 0] * weights[last], side="right")
         if picked == 0:
             for category in range(k):
                 released[trial, category] = counts[category]
@@ -261,7 +249,7 @@ def _sample(counts, weights, ways, cumulative, uniforms, released):
                 if target < gain_weight or before[lost] == base:
                     loss = -1
                 else:
-                    left = _first_above(before, least, lost, base + (target - gain_weight))
+                    left = least + np.searchsorted(before[least:lost], base + (target - gain_weight), side="right")
                     # If the product is rounded up to the total, take the last state of positive weight.
                     while left > least and ways[category - 1, losing - 1, left] == 0.0:
                         left -= 1

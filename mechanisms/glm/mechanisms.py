@@ -104,28 +104,12 @@ class GlmMechanism:
         return min(bounds)
 
 
-def _concentrated(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
-    return max(2.0 * c * c * order / epsilon, n * beta), 1.0, math.inf
-
-
 def _diffused(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
     return n * beta, min(1.0, math.sqrt(epsilon * n * beta / (2.0 * c * c * order))), math.inf
 
 
-def _ops(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
-    return n * beta, min(1.0, epsilon * beta / (4.0 * c * c)), c / beta
-
-
-def _ops_tight(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
-    return n * beta, min(1.0, epsilon * beta / (2.0 * c * c)), c / beta
-
-
-def _ops_renyi(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
-    return _ops_tight(n, beta, order, pure_epsilon_for(order, epsilon), c)
-
-
-def _true_posterior(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
-    return n * beta, 1.0, math.inf
+def _ops(n: int, beta: float, epsilon: float, c: float, bound: float) -> tuple[float, float, float]:
+    return n * beta, min(1.0, epsilon * beta / (bound * c * c)), c / beta
 
 
 GLM_MECHANISMS: dict[str, GlmMethod] = {
@@ -134,7 +118,7 @@ GLM_MECHANISMS: dict[str, GlmMethod] = {
         GlmMethod(
             "glm-concentrated",
             "One draw of the weights, with a stronger normal prior.",
-            set_target=_concentrated,
+            set_target=lambda n, beta, order, epsilon, c: (max(2.0 * c * c * order / epsilon, n * beta), 1.0, math.inf),
             origin="paper",
             paper="P3",
             style=Style("vermilion", "s"),
@@ -157,7 +141,7 @@ GLM_MECHANISMS: dict[str, GlmMethod] = {
         GlmMethod(
             "ops",
             "One draw of the weights in a ball; the privacy loss is at most half of the stated ε.",
-            set_target=_ops,
+            set_target=lambda n, beta, order, epsilon, c: _ops(n, beta, epsilon, c, bound=4.0),
             budget="pure",
             logistic_only=True,
             origin="baseline",
@@ -167,7 +151,7 @@ GLM_MECHANISMS: dict[str, GlmMethod] = {
         GlmMethod(
             "ops-tight",
             "As ops, with twice the power, which has the same guarantee.",
-            set_target=_ops_tight,
+            set_target=lambda n, beta, order, epsilon, c: _ops(n, beta, epsilon, c, bound=2.0),
             budget="pure",
             logistic_only=True,
             style=Style("green", ">"),
@@ -175,14 +159,14 @@ GLM_MECHANISMS: dict[str, GlmMethod] = {
         GlmMethod(
             "ops-renyi",
             "As ops-tight, at the largest pure ε' that implies the Rényi guarantee.",
-            set_target=_ops_renyi,
+            set_target=lambda n, beta, order, epsilon, c: _ops(n, beta, pure_epsilon_for(order, epsilon), c, bound=2.0),
             logistic_only=True,
             style=Style("green", "v"),
         ),
         GlmMethod(
             "true-posterior",
             "Not private: the posterior itself, for any ε.",
-            set_target=_true_posterior,
+            set_target=lambda n, beta, order, epsilon, c: (n * beta, 1.0, math.inf),
             budget=None,
             origin="reference",
             style=Style("grey", "X"),

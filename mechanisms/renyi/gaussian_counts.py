@@ -123,7 +123,10 @@ class GaussianCounts:
         The first and last values are the atoms 0 and n. The sum of probability·f(value) equals E[f] to about 1e-13 for
         functions f as smooth as 1/B(α + c̃).
         """
-        self._require_two_cells()
+        if len(self.prior) != 2:
+            raise ValueError(
+                f"prior must have 2 categories for the distribution of the draw, got {len(self.prior)}; use sample"
+            )
         if not (is_real(successes) and 0 <= successes <= self.n and successes == int(successes)):
             raise ValueError(f"successes must be an integer from 0 to {self.n}, got an invalid value; pass a count")
         std = self.noise_std / math.sqrt(2.0)
@@ -145,12 +148,6 @@ class GaussianCounts:
         posterior = alpha + successes, beta + self.n - successes
         components = alpha + values, beta + self.n - values
         return mixture_kl(posterior, components, values - successes, probabilities)
-
-    def _require_two_cells(self) -> None:
-        if len(self.prior) != 2:
-            raise ValueError(
-                f"prior must have 2 categories for the distribution of the draw, got {len(self.prior)}; use sample"
-            )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
