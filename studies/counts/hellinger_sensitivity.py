@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from mechanisms.counts.exponential import SENSITIVITIES
 from mechanisms.counts.mechanism import validate
-from mechanisms.counts.scales import SENSITIVITIES
 from mechanisms.counts.sensitivity import phi
 from pipeline import Factor, Measure, Method, Panel, Streams, Study
 from studies.counts.hellinger_sensitivity_claims import CLAIMS, FIGURES, NAMES

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from mechanisms import audit_counts, enumerate_candidates
-from mechanisms.counts.scales import smoothing_gamma
+from mechanisms.counts.exponential import smoothing_gamma
 from mechanisms.counts.sensitivity import smooth_sensitivity
 
 EPSILON, DELTA, ORDERS, SAMPLED_SECONDS = 1.0, 1e-8, (2.0, 10.0), 4.0

@@ -26,7 +26,7 @@ from scipy.special import gammaln
 
 from mechanisms import MECHANISMS, CountRelease, balanced_counts, posterior
 from mechanisms.conjugate import count_candidates
-from mechanisms.counts.scales import smoothing_gamma
+from mechanisms.counts.exponential import smoothing_gamma
 from mechanisms.counts.sensitivity import smooth_sensitivity
 from mechanisms.hellinger import hellinger
 

@@ -26,9 +26,8 @@ import numpy as np
 
 from mechanisms import balanced_counts
 from mechanisms.conjugate import count_candidates
-from mechanisms.counts.exponential import exponential_mechanism
+from mechanisms.counts.exponential import exponential_mechanism, smoothing_gamma
 from mechanisms.counts.power_mixture import PowerMixture, power_mixture_mechanism
-from mechanisms.counts.scales import smoothing_gamma
 from mechanisms.counts.sensitivity import smooth_sensitivity
 from mechanisms.hellinger import hellinger
 

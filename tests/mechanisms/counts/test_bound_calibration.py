@@ -14,8 +14,8 @@ from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_ca
 from mechanisms.counts import bound_calibration
 from mechanisms.counts.audit import audit_counts
 from mechanisms.counts.bound_calibration import MAX_RECORDS, BoundScale, bound_scale, require_bound
+from mechanisms.counts.exponential import smoothing_gamma
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.counts.scales import smoothing_gamma
 from mechanisms.counts.sensitivity import smooth_sensitivity, varying_sensitivity
 
 LARGEST = {2: 60, 3: 11, 4: 6}

@@ -11,8 +11,7 @@ from scipy import integrate, stats
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
 from mechanisms.counts import power_mixture as module
 from mechanisms.counts.exponential import ExponentialMechanism, exponential_mechanism
-from mechanisms.counts.power_mixture import power_mixture_mechanism
-from mechanisms.counts.power_series import HEAD, power_series, sum_rule
+from mechanisms.counts.power_mixture import HEAD, power_mixture_mechanism, power_series, sum_rule
 from mechanisms.counts.product_distributions import _next, product_distributions, seed_states
 from mechanisms.hellinger import hellinger
 from tests.statistical import assert_frequencies, assert_mean_within

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from mechanisms.counts import product_distributions
+from mechanisms.counts.exponential import SENSITIVITIES
 from mechanisms.counts.power_mixture import power_mixture_mechanism
 from mechanisms.counts.product_distributions import bound_tables, require_product_distributions
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.counts.scales import SENSITIVITIES
 
 SHARES = [(1.0,), (1 / 3, 1 / 3), (0.998, 0.001), (0.5, 0.3), (0.9, 0.1), (0.001, 0.001)]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaln
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
-from mechanisms.counts.scales import SENSITIVITIES, smoothing_gamma
+from mechanisms.counts.exponential import SENSITIVITIES, smoothing_gamma
 from mechanisms.counts.sensitivity import (
     Rule,
     global_sensitivity,
