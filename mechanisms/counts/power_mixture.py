@@ -25,8 +25,8 @@ j < `first`, as V(j) ≤ |R|; and counts far from c, see `product_distributions`
 computed for 750: the weight of r ≠ c is then zero in double precision.
 
 **The series.** √(1 − t) = 1 − Σ bⱼtʲ with all bⱼ ≥ 0, so that pⱼ ≥ 0, and t = 1 gives Σ pⱼ = 1: they are the pmf of an
-integer random variable N. As exp(−a·√s) is the Laplace transform of a²/(2Z²), Z standard normal (Lévy's distribution), N
-is a Poisson variable with this random mean, and
+integer random variable N. As exp(−a·√s) is the Laplace transform of a²/(2Z²), Z standard normal (Lévy's distribution),
+N is a Poisson variable with this random mean, and
 
     pⱼ = (a/√π)·(a/2)^ν·K_ν(a)/j!,   ν = j − ½,
 
