@@ -294,5 +294,4 @@ def _entry(sensitivity: Sensitivity) -> Mechanism:
     )
 
 
-# mechanisms with the sensitivities of `mechanisms.counts.exponential`
 EXPONENTIAL = tuple(map(_entry, SENSITIVITIES.values()))

@@ -67,7 +67,7 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
     """Return the distribution Pr[r] ∝ exp(−m·½‖counts − r‖₁), m the inverse temperature per replaced record.
 
     **Privacy.** Pure DP under replacement of one record, with n public, for exact draws. The loss is
-    `mechanisms.counts.hamming.hamming_loss`, between m and 2m; `calibrate_hamming` returns m for a given ε.
+    `hamming_loss`, between m and 2m; `calibrate_hamming` returns m for a given ε.
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)

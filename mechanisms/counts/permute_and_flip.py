@@ -73,8 +73,7 @@ def permute_and_flip(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivi
     """Return the release of `counts` by permute-and-flip with weights exp(−rate·H(c, c')/S), H the Hellinger distance.
 
     **Privacy.** (2·rate)-DP (proved) under replacement of one record, with n public, if `sensitivity` is the global
-    sensitivity (McKenna & Sheldon 2020, Theorem 1). Other sensitivities need an audit:
-    `mechanisms.counts.permute_and_flip`.
+    sensitivity (McKenna & Sheldon 2020, Theorem 1). Other sensitivities need an audit, as in `calibrate_flip`.
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
