@@ -222,29 +222,22 @@ def _add_multiple(target, factor, source):
 def _fill(counts, log_affinities, tables):
     last = counts.size - 1
     for distribution in range(tables.powers.size):
-        power, low_total, high_total = (
-            tables.powers[distribution],
-            tables.low_total[distribution],
-            tables.high_total[distribution],
-        )
-        sum_start = tables.sum_start[distribution]
+        power, low, high = tables.powers[distribution], tables.low[distribution], tables.high[distribution]
+        low_total, high_total = tables.low_total[distribution], tables.high_total[distribution]
+        weight_start, sum_start = tables.weight_start[distribution], tables.sum_start[distribution]
         for m in range(low_total[last], high_total[last] + 1):
             tables.sums[sum_start[last] + m - low_total[last]] = math.exp(power * log_affinities[last, m])
         held, off = counts[last], 0.0
         tables.off[distribution, last] = off
         for category in range(last - 1, -1, -1):
             held += counts[category]
-            size, size_after = (
-                high_total[category] - low_total[category] + 1,
-                high_total[category + 1] - low_total[category + 1] + 1,
-            )
+            size = high_total[category] - low_total[category] + 1
+            size_after = high_total[category + 1] - low_total[category + 1] + 1
             sums = tables.sums[sum_start[category] : sum_start[category] + size]
             after = tables.sums[sum_start[category + 1] : sum_start[category + 1] + size_after]
-            for x in range(tables.low[distribution, category], tables.high[distribution, category] + 1):
+            for x in range(low[category], high[category] + 1):
                 weight = math.exp(power * log_affinities[category, x])
-                tables.weights[tables.weight_start[distribution, category] + x - tables.low[distribution, category]] = (
-                    weight
-                )
+                tables.weights[weight_start[category] + x - low[category]] = weight
                 # after[i] contributes to sums[i + shift].
                 shift = x + low_total[category + 1] - low_total[category]
                 begin, end = max(0, -shift), min(size_after, size - shift)
@@ -327,26 +320,17 @@ def _draw_off(distribution, counts, log_affinities, tables, state, released):
     """Draw counts r ≠ c from a distribution, category by category, by inversion; return the log affinity ln t(r)."""
     last = counts.size - 1
     remaining, log_t, equal = counts.sum(), 0.0, True
+    low, high, off = tables.low[distribution], tables.high[distribution], tables.off[distribution]
+    low_total, high_total = tables.low_total[distribution], tables.high_total[distribution]
+    weight_start, sum_start = tables.weight_start[distribution], tables.sum_start[distribution]
     for category in range(last):
-        low_after, high_after = (
-            tables.low_total[distribution, category + 1],
-            tables.high_total[distribution, category + 1],
-        )
-        first_weight = tables.weight_start[distribution, category] - tables.low[distribution, category]
-        first_sum = tables.sum_start[distribution, category + 1] - low_after
-        if equal:
-            total = tables.off[distribution, category]
-        else:
-            total = tables.sums[
-                tables.sum_start[distribution, category] + remaining - tables.low_total[distribution, category]
-            ]
+        low_after, high_after = low_total[category + 1], high_total[category + 1]
+        first_weight, first_sum = weight_start[category] - low[category], sum_start[category + 1] - low_after
+        total = off[category] if equal else tables.sums[sum_start[category] + remaining - low_total[category]]
         target, running, chosen = _uniform(state) * total, 0.0, -1
-        for x in range(
-            max(tables.low[distribution, category], remaining - high_after),
-            min(tables.high[distribution, category], remaining - low_after) + 1,
-        ):
+        for x in range(max(low[category], remaining - high_after), min(high[category], remaining - low_after) + 1):
             if equal and x == counts[category]:
-                weight = tables.off[distribution, category + 1]
+                weight = off[category + 1]
             else:
                 weight = tables.weights[first_weight + x] * tables.sums[first_sum + remaining - x]
             if weight > 0.0:
