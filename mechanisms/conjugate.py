@@ -16,8 +16,6 @@ from mechanisms.jit import kernel
 from mechanisms.privacy_parameters import validate_size
 
 MAX_ENUMERATED = 50_000_000  # largest number of candidates stored in memory
-
-
 MAX_PRIOR = 1e12  # largest entry of a prior; beyond it, one record is below the rounding error of the posterior
 
 

@@ -38,7 +38,6 @@ from mechanisms.output_distributions import CachedDistributions, OutputDistribut
 from mechanisms.privacy import Guarantee, Neighbouring, Status
 
 _LEAST = 1e-300  # replaces smaller positive probabilities, whose products with small numbers would underflow
-
 STEP = 1e-4  # distance between points of the grid in nats, the default of dp-accounting
 LARGEST_LOSS = 50.0  # largest ε of the grid in nats; larger losses are treated as infinite
 

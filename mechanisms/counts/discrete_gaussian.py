@@ -64,8 +64,6 @@ _LEAST_DELTA = 1e-250  # probabilities of a table remain normal doubles
 _TAIL_DELTA = 1e-12  # δ below which the table of losses extends beyond REACH
 _UNDERFLOW = 1e-290  # bound on the sum of the probabilities in a table that underflow
 _LARGEST_STD = 100_000.0  # records; the exact profile has about 30 losses per unit of the standard deviation
-
-
 _OMITTED = 1e-13
 
 

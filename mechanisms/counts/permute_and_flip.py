@@ -52,8 +52,6 @@ from mechanisms.sums import weighted_sum
 MAX_FLIPPED = 2_000_000  # largest number of candidates in a stored distribution, which takes about a second to compute
 _TAIL = 45.0
 _GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(64)  # on [−1, 1]
-
-
 # largest number of candidates for which all pairs of data sets are audited, which takes about a second per audit
 MAX_FLIP_CALIBRATED = 6_000
 _ROUNDS = 60

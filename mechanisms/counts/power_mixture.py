@@ -74,8 +74,6 @@ from mechanisms.sums import weighted_sum
 
 HEAD = 512  # power from which Debye's expansion is used, with an error of 1e-14; smaller powers use a recurrence
 VARIATION = 0.5  # largest change of ln p within a group
-
-
 UNDERFLOW = 750.0  # exponent x above which exp(−x) is zero in double precision
 MAX_ROUNDS = 1000
 MEAN_TOLERANCE = 1e-8  # largest accepted relative error of the mean

@@ -30,12 +30,8 @@ from mechanisms.glm.mechanisms import GlmMechanism, validate_design
 from mechanisms.jit import kernel
 
 _MOST_NEWTON_STEPS = 200
-
 _CONVERGED = 1e-9
-
 _ROWS = 1024  # number of rows that are weighted at a time, to avoid a copy of the design
-
-
 STEPS_PER_PRODUCT = 12  # number of steps per matrix product
 _PIECE = 256
 _LOG2_E = 1.0 / math.log(2.0)

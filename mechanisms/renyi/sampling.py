@@ -62,8 +62,6 @@ from mechanisms.renyi.divergence import cell_renyi
 
 _OUTWARD = 1.0 + 2.0**-49  # shifts the mixed parameter by eight units in the last place of λs
 _LARGER = 1.0 + 1e-13  # bound on the relative error of the quadrature
-
-
 _MARGIN = 1e-12  # this relative change of a coefficient changes the divergence by more than the rounding error
 
 
