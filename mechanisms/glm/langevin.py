@@ -172,15 +172,14 @@ def published_langevin(n: int, beta: float, epsilon: float, delta: float, norm_b
     return langevin_chain(n, beta, n_steps, length / n_steps, norm_bound=norm_bound)
 
 
-def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0, norm_bound: float = 1.0) -> Floats:
-    """Return effective draws for the mean at curvatures κⱼ > 0 of U, if all iterates are published under μ-GDP."""
+def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0) -> Floats:
+    """Return effective draws for the mean at curvatures κⱼ > 0 of U, if all iterates are μ-GDP, at c = ρ = 1."""
     curved = np.asarray(real_array("curvatures", curvatures))
     if not np.all(np.isfinite(curved) & (curved > 0)):
         raise ValueError("curvatures must be finite and > 0, got others; pass public bounds on the curvatures of U")
-    c = validate_positive("norm_bound", norm_bound, "choose it independently of the data")
     if not (0 <= step < math.inf and np.all(curved * step < 4.0)):
         raise ValueError(f"step must be in [0, 4/curvature), got {step:g}; choose a smaller one")
-    return GaussianGuarantee(mu).rho * curved / (2.0 * c**2) / (1.0 - step * curved / 4.0)
+    return GaussianGuarantee(mu).rho * curved / 2.0 / (1.0 - step * curved / 4.0)
 
 
 def plan_intervals(chain: LangevinChain, d: int, curvatures: ArrayLike | None = None) -> Floats:
