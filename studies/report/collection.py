@@ -15,7 +15,7 @@ from studies.report.errata import list_errata
 from studies.report.page import N_FINDINGS, RenderedFigure, mark_of, render_figures, render_page, write_whole
 from studies.report.papers import OTHER, PAPERS, Paper
 from studies.report.provenance import describe_folder
-from studies.report.results import Results, StudyResults, list_comparisons, load_results
+from studies.report.results import Results, StudyResults, count_undecided, list_comparisons, load_results
 from studies.tables import Table, duration, markdown_table
 
 _TRUE, _FALSE = zip(*VERDICTS.values(), strict=True)
@@ -107,7 +107,6 @@ def _page(
 ) -> tuple[str, list[Chapter], dict[str, StudyResults]]:
     results, missing = load_results(folder)
     chapters = _chapters(results, converter)
-    counts = _count(chapters)
     n_pending, n_failed = (
         sum(getattr(one.state, f"n_{kind}") for one in results.values()) for kind in ("pending", "failed")
     )
@@ -119,11 +118,8 @@ def _page(
         title="Differentially private Bayesian inference: conclusions of papers, checked",
         headline="Complete." if whole and not n_failed else "Complete, with failed trials." if whole else "Incomplete.",
         detail=f"{len(results)} studies, {sum(one.state.n_ok for one in results.values()):,} evaluations ok, "
-        f"{n_failed:,} failed, {n_pending:,} pending. {counts.total()} claims: "
-        + ", ".join(
-            f"{counts[verdict]} {verdict}" for group in _VERDICTS.values() for verdict in group if counts[verdict]
-        )
-        + f". Made {now()}.",
+        f"{n_failed:,} failed, {n_pending:,} pending. Made {now()}.",
+        claims=count_undecided(results),
         notes=_notes(results, missing),
         chapters=chapters,
         lead=_lead(chapters),
@@ -151,16 +147,17 @@ def _count(chapters: list[Chapter]) -> Counter[str]:
 
 
 def _lead(chapters: list[Chapter]) -> tuple[RenderedFigure | None, list[tuple[str, Claim, Finding]]]:
-    """Return the first figure of the page, and one finding per paper, those on the figure first."""
+    """Return the first figure of the page, and the leading findings of the chapters, or else one finding per paper."""
     figures = [figure for chapter in chapters for figure in chapter.figures]
-    lead = [one for chapter in chapters for one in chapter.judged if one.claim.leads]
-    figure = next((one.figure for one in lead if one.figure is not None), figures[0] if figures else None)
-    others = [one for chapter in chapters for one in (*chapter.decided(figure), *chapter.of_kind("conclusion"))]
-    decided = [*lead, *others]
-    first = {one.claim.paper: one for one in reversed(decided) if one.finding.verdict != "undecided"}
-    papers = dict.fromkeys(one.claim.paper for one in decided if one.claim.paper in first)
-    shown = [first[paper] for paper in papers][:N_FINDINGS]
-    return figure, [(f"claim-{one.study}-{one.claim.name}", one.claim, one.finding) for one in shown]
+    decided = [one for chapter in chapters for one in chapter.judged if one.finding.verdict != "undecided"]
+    leading = [one for one in decided if one.claim.leads]
+    figure = next((one.figure for one in leading if one.figure is not None), figures[0] if figures else None)
+    on_figure = [one for one in decided if figure is not None and one.figure is figure]
+    rest = [*on_figure, *(one for one in decided if one.claim.kind == "conclusion")]
+    first = {one.claim.paper: one for one in reversed(rest)}
+    led = {one.claim.paper for one in leading}
+    shown = [*leading, *(first[paper] for paper in dict.fromkeys(one.claim.paper for one in rest) if paper not in led)]
+    return figure, [(f"claim-{one.study}-{one.claim.name}", one.claim, one.finding) for one in shown[:N_FINDINGS]]
 
 
 def _chapters(results: Results, converter: Converter) -> list[Chapter]:

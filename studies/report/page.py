@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 import xarray as xr
 
 from pipeline import Claim, Figure, Finding, Study
+from pipeline.declare.claims import VERDICTS
 from pipeline.declare.streams import sha256
 from pipeline.stores.locations import is_local
 from studies.claims import Summaries
@@ -26,7 +28,7 @@ from studies.report.papers import PAPERS
 _HEAD_BYTES = 4096  # the beginning of a page, which contains its mark
 _INKS = ("#1a1a1a", "#e8e8e8")  # text colours of images in light and dark mode
 _WITHOUT_EFFECT = re.compile(rb' (?:class|role|aria-[a-z]+|pointer-events)="[^"]*"| opacity="1"')
-N_FINDINGS = 3
+N_FINDINGS = 5
 """Number of findings next to the first figure."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -52,7 +54,10 @@ class RenderedFigure:
         light, dark = (f"svg{{color:{ink}}}" for ink in _INKS)
         style = f"<style>{light}@media(prefers-color-scheme:dark){{{dark}}}</style>"
         start = svg.index(b">") + 1
-        return "data:image/svg+xml;base64," + base64.b64encode(svg[:start] + style.encode() + svg[start:]).decode()
+        image = (svg[:start] + style.encode() + svg[start:]).decode()
+        for character in "%#'":  # base64 would be a quarter longer
+            image = image.replace(character, quote(character))
+        return "data:image/svg+xml," + image.replace('"', "'")
 
     @property
     def finding(self) -> str:
@@ -74,18 +79,37 @@ def _shorten(svg: bytes) -> bytes:
 
 
 def state_finding(claim: Claim, finding: Finding) -> str:
-    """Return a claim with its verdict as a sentence.
+    """Return a claim with its verdict as a sentence, and the correction of a claim that is not true as printed.
 
     Examples
     --------
     >>> from pipeline import claim, verdict
     >>> @claim("positive", "All means are positive.", kind="addition")
     ... def positive(summaries):
-    ...     return verdict(True, "The smallest mean is 0.1.")
+    ...     return verdict(False, "The smallest mean is -0.1.")
     >>> state_finding(positive, positive.judge({}))
-    'Holds: All means are positive.'
+    'Does not hold: All means are positive. Correct: The smallest mean is -0.1.'
     """
-    return f"{finding.verdict.capitalize()}: {claim.statement}"
+    corrected = correction(claim, finding)
+    return f"{finding.verdict.capitalize()}: {claim.statement}{f' Correct: {corrected}' if corrected else ''}"
+
+
+def correction(claim: Claim, finding: Finding) -> str:
+    """Return the correct statement, or else the evidence, for a claim that is not true as printed; otherwise empty."""
+    if finding.verdict in (*(words[1] for words in VERDICTS.values()), "corrected"):
+        return finding.evidence if claim.erratum is None else claim.erratum.correct
+    return ""
+
+
+def lead_with(
+    figures: Sequence[RenderedFigure], judged: Sequence[Judged]
+) -> tuple[RenderedFigure | None, list[Judged]]:
+    """Return the first figure of a page, and its first findings: those that lead, those on the figure, and others."""
+    decided = [one for one in judged if one[1].verdict != "undecided"]
+    leading = [one for one in decided if one[0].leads]
+    first = next((figure for one in leading for figure in figures if one in figure.judged), next(iter(figures), None))
+    ranked = [*leading, *(first.judged if first else ()), *decided]
+    return first, [one for i, one in enumerate(ranked) if one not in ranked[:i]][:N_FINDINGS]
 
 
 def pair_claims(figures: Sequence[Figure], judged: Sequence[Judged]) -> tuple[dict[str, list[Judged]], list[Judged]]:
@@ -192,6 +216,7 @@ def render_page(template: str, converter: Converter, mark: str, **shown: Any) ->
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     papers = {paper.key: paper for paper in PAPERS}
+    environment.globals["correction"] = correction
     return environment.get_template(template).render(
         mark=mark, policy=policy if mark else "", script=code, papers=papers, **shown
     )

@@ -92,6 +92,23 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
     return results, missing
 
 
+def count_undecided(results: Results) -> str:
+    """Return the number of undecided claims as a sentence, which names a scale below the published one."""
+    verdicts = [finding.verdict for one in results.values() for _, finding in one.claims]
+    small = "" if all(_is_published(name, one.study) for name, one in results.items()) else " at quick scale"
+    return f"{verdicts.count('undecided')} of {len(verdicts)} claims undecided{small}." if verdicts else ""
+
+
+def _is_published(name: str, study: Study) -> bool:
+    """Return False if a study has fewer trials, or fewer values of a factor, than it declares."""
+    declared = {panel.name: panel for panel in STUDIES[name].panels} if name in STUDIES else {}
+    return all(
+        panel.n_trials >= whole.n_trials and len(panel.cells()) >= len(whole.cells())
+        for panel in study.panels
+        if (whole := declared.get(panel.name)) is not None
+    )
+
+
 def list_comparisons(results: Results) -> list[Table]:
     """Return the comparison tables of all studies, without empty ones."""
     tables = [compare(one.summaries) for one in results.values() for compare in one.study.comparisons]

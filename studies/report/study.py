@@ -6,10 +6,10 @@ import os
 from pipeline import Claim, Finding, Study
 from pipeline.stores.store import ResultStore
 from studies.figures.conversion import Converter
-from studies.report.page import N_FINDINGS, mark_of, render_figures, render_page, write_whole
+from studies.report.page import lead_with, mark_of, render_figures, render_page, write_whole
 from studies.report.precision import tabulate_precision
 from studies.report.provenance import describe_store
-from studies.report.results import list_comparisons, read_results
+from studies.report.results import count_undecided, list_comparisons, read_results
 from studies.report.summaries import tabulate
 from studies.styles import describe_audit, stored_audits
 
@@ -70,8 +70,7 @@ def _page(
             {"name": name, "meaning": summary.attrs["title"], "heads": heads, "rows": rows, "n_names": n_names}
         )
     figures, others = render_figures(study, results.summaries, converter, results.claims, figures_folder)
-    on_first = figures[0].judged if figures else []
-    decided = on_first + [one for one in results.claims if one not in on_first and one[1].verdict != "undecided"]
+    lead, findings = lead_with(figures, results.claims)
     page = render_page(
         "study.html",
         converter,
@@ -80,7 +79,9 @@ def _page(
         study=study,
         state=results.state,
         figures=figures,
-        findings=[(f"claim-{claim.name}", claim, finding) for claim, finding in decided[:N_FINDINGS]],
+        lead=lead,
+        findings=[(f"claim-{claim.name}", claim, finding) for claim, finding in findings],
+        claims=count_undecided({study.name: results}),
         others=others,
         undecided=[one for one in results.claims if one[1].verdict == "undecided"],
         notes=notes,

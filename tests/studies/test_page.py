@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,12 +18,15 @@ from matplotlib import image
 from tornado.websocket import websocket_connect
 
 import pipeline
+from pipeline import Claim, Erratum, Finding
 from studies import STUDIES
 from studies.report import write_collection, write_report
+from studies.report.page import RenderedFigure, correction, lead_with
 
 pytestmark = pytest.mark.slow  # this file takes about 15 s
 
 PHONE, DESK = (375, 800), (1200, 900)
+PAPER = (720, 1000)
 _SECONDS = 120
 TINY = {
     "hellinger-accuracy": {
@@ -384,7 +388,62 @@ def test_every_figure_has_a_static_image(pages):
     """Without JavaScript, a page shows the images, which only its script hides."""
     for name in GOOD:
         html = pages[name].read_text()
-        assert html.count("<figure") == html.count('<img src="data:image/svg+xml;base64,') >= 1
+        assert html.count("<figure") == html.count('<img src="data:image/svg+xml,') >= 1
+
+
+def test_charts_have_names_for_screen_readers(address, pages):
+    """The name of an interactive figure is its title and caption, not that of the drawing library."""
+    names = "[...document.querySelectorAll('.chart, .chart [aria-label]')].map((e) => e.getAttribute('aria-label'))"
+    found = look(address, pages["store"], names)
+    assert found
+    assert not [name for name in found if "Vega" in name]
+
+
+CUT = """[...document.querySelectorAll('.scroll, figure, .findings p')].filter((e) =>
+  getComputedStyle(e).overflowY !== 'visible' && e.scrollHeight > e.clientHeight + 1 ||
+  e.scrollWidth > document.documentElement.clientWidth).length"""
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_print_cuts_nothing(address, pages, name):
+    async def act(tab):
+        await tab.send("Emulation.setEmulatedMedia", media="print")
+        return await tab.evaluate(CUT)
+
+    assert visit(address, pages[name], act, size=PAPER) == 0
+
+
+def test_cut_text_is_detected(address, pages):
+    assert look(address, pages["laboratory"], CUT, size=PHONE) > 0
+
+
+def test_first_screen_counts_undecided_claims(pages):
+    assert re.search(r"<b>\d+ of \d+ claims undecided at quick scale\.</b>", pages["laboratory"].read_text())
+
+
+def test_refuted_claims_are_followed_by_their_correction():
+    """The correction of a claim is its erratum, or else the evidence; true and undecided claims have none."""
+    erratum = Erratum("It is large.", "It is small.")
+    for declared, verdict, correct in (
+        (erratum, "not reproduced", "It is small."),
+        (erratum, "corrected", "It is small."),
+        (None, "does not hold", "2 > 1."),
+        (None, "failed", "2 > 1."),
+        (erratum, "reproduced", ""),
+        (erratum, "undecided", ""),
+    ):
+        stated = Claim("size", "It is large.", "P0", "Table 1", "conclusion", {}, len, declared)
+        assert correction(stated, Finding(verdict, "2 > 1.")) == correct
+
+
+def test_findings_that_lead_come_first_with_their_figure():
+    first, second, open_ = (
+        (Claim(name, name, "P0", "", "addition", {}, len, leads=name != "first"), Finding(verdict, ""))
+        for name, verdict in (("first", "holds"), ("second", "does not hold"), ("open", "undecided"))
+    )
+    figures = [RenderedFigure(one[0].name, "", "", None, "", [one]) for one in (first, second)]
+    assert lead_with(figures, [first, open_, second]) == (figures[1], [second, first])
+    assert lead_with([], [open_]) == (None, [])
 
 
 def test_injected_scripts_do_not_run(address, pages):

@@ -29,7 +29,7 @@
     };
 
     async function draw(scale) {
-      const spec = { ...shown.scales[scale], datasets: structuredClone(data) };
+      const spec = { ...shown.scales[scale], description: image.alt, datasets: structuredClone(data) };
       const made = await vegaEmbed(place, spec, { ast: true, actions: false, renderer: "svg" });
       view?.finalize();
       view = made.view;
@@ -78,4 +78,5 @@
     show(entry.target);
   }), { rootMargin: "600px" });
   document.querySelectorAll("figure").forEach((figure) => near.observe(figure));
+  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
 })();
