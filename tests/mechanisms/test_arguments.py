@@ -28,7 +28,6 @@ from mechanisms.glm.laplace_approximation import laplace_approximation
 from mechanisms.glm.mechanisms import glm_mechanism
 from mechanisms.glm.sampling import STEPS_PER_PRODUCT, sample_glm
 from mechanisms.glm.worst_case import candidate_records, shared_records
-from mechanisms.inference.binomial_mixture import binomial_mixture
 from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.marginal import marginal_posterior
 from mechanisms.inference.mmd import mmd2
@@ -46,6 +45,7 @@ from mechanisms.renyi.calibration import calibrate_renyi
 from mechanisms.renyi.gaussian_counts import gaussian_mechanism
 from mechanisms.renyi.sampling import renyi_sampler
 from mechanisms.samplers import count_sampler
+from tests.mechanisms.inference.enumeration import binomial_mixture
 
 RNG = np.random.default_rng(1)
 ROWS = partition_statistics([[0.0], [1.0], [3.0]], [0.0, 1.0, 2.0], [0, 0, 0])

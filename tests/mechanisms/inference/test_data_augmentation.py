@@ -10,10 +10,9 @@ from scipy import special, stats
 
 from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.inference.augmentation_kernels import draw_poisson
-from mechanisms.inference.binomial_mixture import count_mixture
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.exact_abc import sample_abc
-from mechanisms.inference.exact_posterior import exact_posterior
+from mechanisms.inference.exact_posterior import count_mixture, exact_posterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
