@@ -5,6 +5,6 @@
 `gibbs`, `truncated_gibbs`, `marginal` (on an `adaptive_grid`) and `one_posterior_sample` infer the parameter, and `mmd`
 compares posteriors.
 
-The exact methods take a `ReleaseModel` with any noise: `exact_posterior`, `gibbs_exact`, `data_augmentation` and
-`exact_abc`. `choice` chooses among them, and `count_table` states several noisy values of the same counts.
+The exact methods take a `ReleaseModel` with any noise: `exact_posterior`, `gibbs_exact` and
+`data_augmentation`. `choice` chooses among them, and `count_table` states several noisy values of the same counts.
 """

@@ -61,7 +61,9 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
     ----------
     model : ReleaseModel
     prior : array_like, shape (h,)
-        See `Family.validate_prior`.
+        Hyperparameters: Beta(alpha, beta) for the binomial, Dir(alpha₁, …, alphaₖ) for the multinomial, Gamma(shape,
+        rate) for exponential and Poisson, N(mean, variance) for normal, and mean, strength, shape, scale for
+        normal-unknown-variance.
 
     Returns
     -------
@@ -121,7 +123,9 @@ def infer(
     rng : numpy.random.Generator
     model : ReleaseModel
     prior : array_like, shape (h,)
-        See `Family.validate_prior`.
+        Hyperparameters: Beta(alpha, beta) for the binomial, Dir(alpha₁, …, alphaₖ) for the multinomial, Gamma(shape,
+        rate) for exponential and Poisson, N(mean, variance) for normal, and mean, strength, shape, scale for
+        normal-unknown-variance.
     noisy_statistics : array_like, shape (d,)
         Release y; see `ReleaseModel.validate_release`.
     n_chains, n_draws : int

@@ -57,15 +57,12 @@ def sample_data_augmentation(
     n_burn_in: int = 2000,
     n_draws: int = 5000,
 ) -> Floats:
-    """Draw the parameter θ from the exact posterior given one release, by data augmentation.
+    """Draw θ from the exact posterior, shape (n_chains, n_draws) or (n_chains, n_draws, p), by data augmentation.
 
-    The time per iteration is proportional to the number n of records. For bounded records, the autocorrelation of
-    successive θ is at least that of the conjugate updates, which for a Beta prior is n/(n + alpha + beta) if the
-    release carries no information.
-
-    The model may have any family, noise and treatment of records outside the bounds. Each chain starts from a draw of
-    the prior. Draws of θ have shape (n_chains, n_draws) or (n_chains, n_draws, p): k probabilities for the multinomial,
-    (mean, variance) if the variance is unknown, otherwise one number.
+    The time per iteration is proportional to n. For bounded records, the autocorrelation of successive θ is at least
+    that of the conjugate updates, n/(n + alpha + beta) for a Beta prior, if the release carries no information. The
+    model may have any family, noise and treatment of records outside the bounds. Each chain starts from a draw of the
+    prior.
     """
     hyperparameters, y = model.validate_release(prior, noisy_statistics)
     validate_run(rng, n_chains, n_burn_in, n_draws)

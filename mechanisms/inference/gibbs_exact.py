@@ -58,20 +58,13 @@ def sample_gibbs_exact(
     n_burn_in: int = 2000,
     n_draws: int = 5000,
 ) -> Floats:
-    """Draw the parameter θ from the exact posterior given one release of noisy counts, by Gibbs sampling.
+    """Draw θ from the exact posterior given noisy counts, shape (n_chains, n_draws), or (n_chains, n_draws, k).
 
-    The family is binomial or multinomial. Each chain starts from a draw of the prior. Draws have shape (n_chains,
-    n_draws), the probability of a one, or (n_chains, n_draws, k), the probability of each category.
-
-    Notes
-    -----
-    **Mixing.** If y carries no information on the counts, successive θ have autocorrelation n/(n + Σα), where α are the
-    parameters of the prior. Chains therefore mix slowly if the variance of the noise is much larger than n.
-    `mechanisms.inference.exact_posterior` sums over the counts instead and gives independent draws.
-
-    **Multinomial.** An iteration pairs each category with the one that has the largest θ, which constrains the others
-    least. All vectors of counts can be reached. The choice depends on θ only, so an iteration leaves the conditional
-    distribution of the counts invariant.
+    The family is binomial or multinomial. Each chain starts from a draw of the prior. If y carries no information on
+    the counts, successive θ have autocorrelation n/(n + Σα), where α are the parameters of the prior: chains mix slowly
+    if the variance of the noise is much larger than n. An iteration pairs each category with the one that has the
+    largest θ, which constrains the others least. All vectors of counts can be reached. The choice depends on θ only, so
+    an iteration leaves the conditional distribution of the counts invariant.
     """
     if model.entry.is_truncated:
         raise ValueError(f"family must be binomial or multinomial, got {model.family!r}; use sample_data_augmentation")

@@ -220,7 +220,8 @@ def marginal_posterior(
     family : Family or str
         "binomial", "exponential", "poisson" or "normal", or the entry of `FAMILIES` with this name.
     prior : array_like, shape (h,)
-        See `Family.validate_prior`. Beta parameters and the shape of a Gamma prior must be ≥ 0.1.
+        Hyperparameters: Beta(alpha, beta) for the binomial, Gamma(shape, rate) for exponential and Poisson, N(mean,
+        variance) for normal. Beta parameters and the shape of a Gamma prior must be ≥ 0.1.
     n : int
         Number of records, ≥ 1, public.
     noisy_statistics : array_like, shape (trials,), (trials, 1) or ()

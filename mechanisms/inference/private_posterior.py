@@ -171,7 +171,7 @@ def posterior_from_release(
         release = _counts(entry, release, model.n, proportion, model.noise.is_integer)
         _warn_of_percentages(model, release, proportion)
         prior = _prior(entry, prior, model)
-        return _infer(model, prior, release, choose_method(model, prior), _guarantee(model, relation), rng)
+        return _infer(model, prior, release, choose_method(model, prior), model.guarantee(relation), rng)
     _refuse_sums(entry, several, n, exposure, proportion, (bounds, parameter_range, variance))
     prior = _prior(entry, prior)
     k = release.size if exposure is not None else 2 if entry.name == "binomial" else np.size(prior)
@@ -369,13 +369,6 @@ def _with_scale(noise: Any, epsilon: float | None, sensitivity: float, relation:
     if noise.sums_to_zero and relation is Neighbouring.ADD_OR_REMOVE_ONE:
         raise ValueError("relation must be REPLACE_ONE for k-norm noise, as the sum is public; use geometric noise")
     return noise
-
-
-def _guarantee(model: ReleaseModel, relation: Neighbouring) -> Guarantee | ConcentratedGuarantee:
-    loss = model.sensitivity(relation) / model.noise.scale
-    if model.noise.is_pure:
-        return Guarantee(loss, relation=relation)
-    return ConcentratedGuarantee(0.5 * loss * loss, relation=relation)
 
 
 def _refuse_sums(

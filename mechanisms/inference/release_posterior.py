@@ -309,13 +309,7 @@ class ReleasePosterior(Posterior):
 
 
 def require_generator(rng: np.random.Generator | None, purpose: str) -> np.random.Generator:
-    """Return `rng` after checking that it is a generator, which `purpose` needs.
-
-    Raises
-    ------
-    ValueError
-        If `rng` is not a `numpy.random.Generator`.
-    """
+    """Return `rng` after checking that it is a generator, which `purpose` needs."""
     if not isinstance(rng, np.random.Generator):
         raise ValueError(f"rng must be a numpy Generator for {purpose}, got {rng!r}; pass np.random.default_rng(1)")
     return rng

@@ -39,7 +39,7 @@ from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import Prior
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
-from mechanisms.regression.window import WindowDistribution
+from mechanisms.regression.window import WindowDistribution, flatten
 
 __all__ = [
     "adversarial_posteriors",
@@ -127,15 +127,13 @@ def window_distributions(distributions: Sequence[WindowDistribution], pairs: Arr
     """
     edges = np.unique(np.concatenate([distribution.edges for distribution in distributions]))
     unit = distributions[0].unit
-    flat = np.arcsinh(edges / unit) if math.isfinite(unit) else edges
 
     def log_pmf(index: int) -> Floats:
         distribution = distributions[index]
         step = np.clip(
             np.searchsorted(distribution.edges, edges[:-1], side="right") - 1, 0, distribution.log_masses.size - 1
         )
-        ends = np.arcsinh(distribution.edges / unit) if math.isfinite(unit) else distribution.edges
-        lengths = np.diff(flat)
+        ends, lengths = flatten(distribution.edges, unit), np.diff(flatten(edges, unit))
         with np.errstate(divide="ignore", invalid="ignore"):
             found = distribution.log_masses[step] + np.log(lengths / (ends[step + 1] - ends[step]))
         return np.where(lengths > 0, found, -np.inf)

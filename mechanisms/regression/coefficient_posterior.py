@@ -99,13 +99,7 @@ class CoefficientPosterior(Posterior):
 
 
 def add_in_order(values: Floats) -> Floats:
-    """Return sums over the last axis, added from first to last, so that zeros at the end do not change the rounding.
-
-    Examples
-    --------
-    >>> add_in_order(np.array([[1.0, 2.0, 0.0], [0.5, 0.25, 0.25]]))
-    array([3., 1.])
-    """
+    """Return sums over the last axis, added from first to last, so that zeros at the end do not change the rounding."""
     return np.cumsum(values, axis=-1)[..., -1]
 
 

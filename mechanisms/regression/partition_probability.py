@@ -183,30 +183,14 @@ PROBABILITY_METHODS: dict[str, ProbabilityMethod] = {
 
 @dataclass(frozen=True)
 class PartitionProbability:
-    """Release method with fixed public parameters; build it with `partition_probability`.
+    """Release method with fixed public parameters; build it with `partition_probability`."""
 
-    Attributes
-    ----------
-    name : str
-        A key of `PROBABILITY_METHODS`.
-    n_partitions : int
-        Number of partitions M.
-    epsilon : float
-        Privacy budget per cutoff in nats.
-    least_probability : float
-        Threshold p*, to which the ``fisher`` methods clip smaller probabilities.
-    sensitivity : float
-        Largest change of the aggregate when one row is replaced.
-    noise_scale : float
-        Scale of the Laplace noise; 0 without noise.
-    """
-
-    name: str
-    n_partitions: int
-    epsilon: float
-    least_probability: float
-    sensitivity: float
-    noise_scale: float
+    name: str  # key of `PROBABILITY_METHODS`
+    n_partitions: int  # M
+    epsilon: float  # per cutoff, in nats
+    least_probability: float  # threshold p*, to which the ``fisher`` methods clip smaller probabilities
+    sensitivity: float  # largest change of the aggregate when one row is replaced
+    noise_scale: float  # of the Laplace noise; 0 without noise
 
     @property
     def method(self) -> ProbabilityMethod:
@@ -246,17 +230,14 @@ class PartitionProbability:
         return self.method.postprocess(np.asarray(noisy, dtype=np.float64), self.n_partitions, self.least_probability)
 
     def release(self, rng: np.random.Generator | None, probabilities: ArrayLike) -> Floats:
-        """Release the posterior probability at each cutoff.
+        """Release the posterior probability at each cutoff, shape (..., c), given those of M partitions, (..., M, c).
 
-        The probabilities p_j of M partitions at c cutoffs have shape (..., M, c), the released ones (..., c), in
-        [0, 1]; they are 0 or 1 if the noisy aggregate is out of range. `rng` may be None for variants without noise.
+        The values are 0 or 1 if the noisy aggregate is out of range. `rng` may be None for variants without noise.
 
-        Privacy
-        -------
         The release at one cutoff is ε-DP, and the releases at c cutoffs are c·ε-DP (`guarantee`), under replacement of
         one row with n and the partition of the rows fixed. The loss of ``fisher-published`` is M·ε per cutoff, because
         P2 divides the sensitivity of a sum by M. The guarantee holds for noise in real arithmetic; use these draws for
-        simulation. The computation of the p_j must not reject rows because of their values, because a rejection reveals
+        simulation. The computation of the p_j must not reject rows because of their values, which would reveal
         information about them.
         """
         found = self.aggregate(probabilities)

@@ -87,27 +87,13 @@ class ReleasedQuantiles:
 
 @dataclass(frozen=True)
 class PartitionQuantile:
-    """Release method with fixed public parameters; build it with `partition_quantile`.
+    """Release method with fixed public parameters; build it with `partition_quantile`."""
 
-    Attributes
-    ----------
-    name : str
-        A key of `QUANTILE_METHODS`.
-    n_partitions : int
-        Number of partitions M.
-    epsilon : float
-        Privacy loss of one quantile in nats.
-    split : tuple of float
-        Parts of `epsilon`: (bounds, noise), or (scale, centre, noise).
-    search : SparseVector
-        Search for bounds; its μ and T also define the ranges of scale and centre.
-    """
-
-    name: str
-    n_partitions: int
-    epsilon: float
-    split: tuple[float, ...]
-    search: SparseVector
+    name: str  # key of `QUANTILE_METHODS`
+    n_partitions: int  # M
+    epsilon: float  # of one quantile, in nats
+    split: tuple[float, ...]  # parts of `epsilon`: (bounds, noise), or (scale, centre, noise)
+    search: SparseVector  # search for bounds; its μ and T also define the ranges of scale and centre
 
     @property
     def method(self) -> QuantileMethod:
@@ -163,14 +149,12 @@ class PartitionQuantile:
         raised to the power M, and `spreads` are the standard deviations s_j > 0 of these posteriors, inf if undefined;
         ``quantile`` does not use them. `rng` may be None for variants without noise.
 
-        Privacy
-        -------
         See `guarantee`; it holds under replacement of one row, with n and the partition of the rows fixed. A row
         changes one q_j and one s_j arbitrarily. The loss of each step is its part of `split`, given the outputs of the
         earlier steps, and these losses add up. The loss is the same if the search ends at its last interval. The
         guarantee holds for noise in real arithmetic; use these draws for simulation, and `publish_quantiles` for real
-        data. The computation of the q_j must not reject rows because of their values, because a rejection reveals
-        information about them.
+        data. The computation of the q_j must not reject rows because of their values, which would reveal information
+        about them.
         """
         q, s = self.validate(quantiles, spreads)
         noise = require_generator(rng, self.name) if self.method.has_noise else None

@@ -68,29 +68,15 @@ def coefficient_posterior(
     power: ArrayLike = 1.0,
     substitute: Substitute = None,
 ) -> CoefficientPosterior:
-    """Return the posterior of coefficient k in each partition.
+    """Return the posterior of coefficient k in each partition; statistics and posterior have shape (...).
 
-    Statistics and posterior have shape (...). Coefficient 0 is the intercept if there is one, the error variance σ² is
-    unknown by default, and `power` is the power M of the likelihood. `substitute` is the public mean and standard
-    deviation of a normal distribution, which replaces the posterior of each partition whose rows determine no
-    posterior. By default, such a partition raises an error.
+    Coefficient 0 is the intercept if there is one, the error variance σ² is unknown by default, and `power` is the
+    power M of the likelihood. `substitute` is the public mean and standard deviation of a normal distribution, which
+    replaces the posterior of each partition whose rows determine no posterior. By default, such a partition raises an
+    error.
 
-    Privacy
-    -------
     The posterior of a partition depends only on its own rows, to the last bit. With `substitute`, no error depends on
     the rows, so a release that is computed from the posteriors requires no condition on the rows.
-
-    Examples
-    --------
-    >>> from mechanisms.regression.prior import FlatPrior
-    >>> from mechanisms.regression.statistics import partition_statistics
-    >>> x, y = [[0.0], [1.0], [2.0], [3.0]], [0.9, 3.1, 5.0, 7.2]
-    >>> rows = partition_statistics(x, y, [0, 0, 0, 0])
-    >>> coefficient_posterior(rows, 1, FlatPrior(), error_variance=0.01).quantile([0.025, 0.975]).round(3)
-    array([[1.992, 2.168]])
-    >>> for prior in (FlatPrior(), ZellnerPrior(g=4), ConjugatePrior(), SemiConjugatePrior()):
-    ...     print(coefficient_posterior(rows, 1, prior).mean().round(4), end=" ")
-    [2.08] [1.664] [2.0799] [2.0799]
     """
     d = statistics.n_coefficients
     advice = f"choose one of the {d} coefficients, numbered from 0"

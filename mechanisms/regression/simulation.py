@@ -20,12 +20,9 @@ def simulate_statistics(
 ) -> RegressionStatistics:
     """Draw rows of y = β₀ + x·β + e, x ~ N(0, I), e ~ N(0, σ²), and return their statistics.
 
-    `sizes` are the numbers of rows in M partitions, and `coefficients` are β₀ and p ≥ 1 slopes.
-
-    Notes
-    -----
-    The sums are accumulated over (x, e), whose expected means are 0, so centring causes no cancellation. The
-    statistics of y are computed from them.
+    `sizes` are the numbers of rows in M partitions, and `coefficients` are β₀ and p ≥ 1 slopes. The sums are
+    accumulated over (x, e), whose expected means are 0, so centring causes no cancellation; the statistics of y are
+    computed from them.
     """
     n_rows, b = np.asarray(sizes), np.asarray(coefficients, dtype=np.float64)
     if n_rows.ndim != 1 or n_rows.dtype.kind not in "iu" or not n_rows.size or n_rows.min() < 1:

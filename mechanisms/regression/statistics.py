@@ -159,8 +159,6 @@ def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
 def draw_partition(rng: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
     """Divide n rows at random into partitions, labelled from 0, with the sizes of `partition_sizes`.
 
-    Privacy
-    -------
     The partition does not depend on the data. Replacing a row changes one partition, and guarantees hold for every
     fixed partition.
     """

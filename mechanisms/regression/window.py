@@ -12,7 +12,7 @@ from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 from mechanisms.protocols import OutputDistribution
 
-__all__ = ["WindowDistribution", "window_distribution"]
+__all__ = ["WindowDistribution", "flatten", "window_distribution"]
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ class WindowDistribution(OutputDistribution):
         uniforms = rng.random((size, 2))
         # the first step with cumulative mass above u < 1 never has length zero
         steps = np.searchsorted(cumulative / cumulative[-1], uniforms[:, 0], side="right")
-        ends = _flatten(self.edges, self.unit)
+        ends = flatten(self.edges, self.unit)
         drawn = ends[steps] + uniforms[:, 1] * (ends[steps + 1] - ends[steps])
         # math.sinh, because the accuracy of np.sinh depends on the processor
         return np.array([self.unit * math.sinh(x) for x in drawn]) if math.isfinite(self.unit) else drawn
@@ -48,7 +48,7 @@ class WindowDistribution(OutputDistribution):
     def log_prob(self, values: ArrayLike) -> Floats:
         """Return the log density at values of any shape; −inf outside the public range."""
         x = np.asarray(values, dtype=np.float64)
-        lengths = np.diff(_flatten(self.edges, self.unit))
+        lengths = np.diff(flatten(self.edges, self.unit))
         steps = np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, lengths.size - 1)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = self.log_masses[steps] - np.log(lengths[steps])
@@ -57,7 +57,7 @@ class WindowDistribution(OutputDistribution):
         return np.where(inside, found + jacobian, -np.inf)
 
 
-def _flatten(x: Floats, unit: float) -> Floats:
+def flatten(x: Floats, unit: float) -> Floats:
     """Transform x to a coordinate in which the density 1/√(x² + μ²) is uniform."""
     return np.arcsinh(x / unit) if math.isfinite(unit) else x
 
@@ -65,15 +65,11 @@ def _flatten(x: Floats, unit: float) -> Floats:
 def window_distribution(
     values: ArrayLike, half_window: float, epsilon: float, reach: tuple[float, float], unit: float = math.inf
 ) -> WindowDistribution:
-    """Return the distribution ∝ exp((ε/2)·#{j : |v_j − x| ≤ h})/√(x² + μ²) over a public range.
+    """Return the distribution ∝ exp((ε/2)·#{j : |v_j − x| ≤ h})/√(x² + μ²) over a public, finite range `reach`.
 
-    The values are v_j, and the half-width h, which may be the result of an earlier release, is > 0. The finite range
-    `reach` is public. μ = `unit` > 0; by default the base distribution is uniform.
-
-    Privacy
-    -------
-    A draw is ε-DP: replacing one value changes every count by at most 1, and the normaliser by a factor of at most
-    e^(ε/2). Values outside the range are clipped to it, so that windows at its ends contain them.
+    The half-width h > 0 may be the result of an earlier release. μ = `unit` > 0; by default the base distribution is
+    uniform. A draw is ε-DP: replacing one value v_j changes every count by at most 1, and the normaliser by a factor of
+    at most e^(ε/2). Values outside the range are clipped to it, so that windows at its ends contain them.
     """
     v = np.asarray(values, dtype=np.float64)
     low, high = reach
@@ -90,7 +86,7 @@ def window_distribution(
     edges = np.concatenate([[low], np.clip(np.sort(np.concatenate([starts, ends])), low, high), [high]])
     middles = edges[:-1] + 0.5 * np.diff(edges)
     counts = np.searchsorted(starts, middles, side="right") - np.searchsorted(ends, middles, side="left")
-    lengths = np.maximum(np.diff(_flatten(edges, unit)), 0.0)
+    lengths = np.maximum(np.diff(flatten(edges, unit)), 0.0)
     with np.errstate(divide="ignore"):
         logs = np.log(lengths) + 0.5 * epsilon * counts
     top = logs.max()

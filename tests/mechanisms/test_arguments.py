@@ -30,7 +30,6 @@ from mechanisms.glm.sampling import STEPS_PER_PRODUCT, sample_glm
 from mechanisms.glm.worst_case import candidate_records, shared_records
 from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.marginal import marginal_posterior
-from mechanisms.inference.mmd import mmd2
 from mechanisms.inference.naive import conjugate_posterior, naive_statistics
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
 from mechanisms.inference.one_posterior_sample import one_posterior_sampling
@@ -154,7 +153,6 @@ def test_other_values_than_integers_raise(name):
         lambda e: Noise("laplace", 1.0).guarantee(e),
         lambda e: projected_counts([1, 1], [1, 1], e, "geometric"),
         lambda e: discrete_gaussian_counts([1, 1], [1, 1], e),
-        lambda e: mmd2([0.0, 1.0], [0.0, 1.0], e),
     ],
 )
 def test_other_values_than_real_numbers_raise(make):
