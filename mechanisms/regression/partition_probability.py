@@ -37,7 +37,7 @@ P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Du
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -53,18 +53,15 @@ from mechanisms.privacy_parameters import validate_epsilon
 
 __all__ = [
     "PROBABILITY_METHODS",
-    "WITHOUT_NOISE",
     "PartitionProbability",
     "ProbabilityMethod",
     "partition_probability",
     "require_generator",
     "score_slope",
+    "with_noiseless",
 ]
 
 Floats = NDArray[np.float64]
-
-WITHOUT_NOISE = "Not private: without noise."
-"""Note of the variants without noise."""
 
 
 @dataclass(frozen=True)
@@ -170,14 +167,18 @@ _NOISY = (
     ),
 )
 
-PROBABILITY_METHODS: dict[str, ProbabilityMethod] = {
-    variant.name: variant
-    for method in _NOISY
-    for variant in (
-        method,
-        replace(method, name=f"{method.name}-noiseless", note=WITHOUT_NOISE, has_noise=False, is_private=False),
-    )
-}
+
+def with_noiseless(methods: Sequence[Any], **changes: Any) -> dict[str, Any]:
+    """Return methods by name, each followed by its variant without noise."""
+    found = {}
+    for method in methods:
+        name = f"{method.name}-noiseless"
+        found[method.name] = method
+        found[name] = replace(method, name=name, note="Not private: without noise.", has_noise=False, **changes)
+    return found
+
+
+PROBABILITY_METHODS: dict[str, ProbabilityMethod] = with_noiseless(_NOISY, is_private=False)
 """Methods by name, each followed by its variant without noise."""
 
 
