@@ -18,18 +18,6 @@ from numpy.typing import NDArray
 from mechanisms.jit import kernel
 from mechanisms.sums import weighted_sum
 
-__all__ = [
-    "COARSE_WEIGHTS",
-    "NODES",
-    "ROOT_PANELS",
-    "WEIGHTS",
-    "interpolate",
-    "invert",
-    "panel_nodes",
-    "refine",
-    "tabulate",
-]
-
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 

@@ -17,8 +17,6 @@ from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.protocols import Posterior
 
-__all__ = ["Choice", "Inference", "choose_method", "fit_release", "infer", "rehearse"]
-
 _LARGEST_ERROR = 1e-4  # relative error of exact posteriors that is reported
 _LEAST_DIAGNOSED = 400  # number of draws per chain below which chains are not judged
 _REHEARSED = (5_000, 20_000)  # numbers of draws per chain of rehearsals

@@ -36,8 +36,6 @@ from mechanisms.sums import weighted_sum
 from mechanisms.tables import Prior, TablePosterior, Theta, dirichlet_multinomial, negative_binomial, table_posterior
 from mechanisms.tables.formats import Seen, Suppressed
 
-__all__ = ["CountTable", "Measurement", "Rates", "count_table", "solve_counts"]
-
 _DRAWS = 4, 5_000  # numbers of chains and of independent draws per chain
 _SURPRISE = 1e-6
 _VAGUE = 1e12  # mean over shape of the prior of counts if n is unknown

@@ -41,8 +41,6 @@ from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
 from mechanisms.tables import Theta, dirichlet_multinomial
 
-__all__ = ["ExactPosterior", "QuadraturePosterior", "count_mixture", "exact_posterior"]
-
 _PANELS, _LARGEST = 24, 4_000  # numbers of first panels on each part of the range, and of all panels
 _TOLERANCE = (
     1e-8  # largest difference of the rules on a panel, relative to the mass and to the moments of the posterior

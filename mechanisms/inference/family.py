@@ -16,20 +16,36 @@ from scipy import stats
 
 from mechanisms.arguments import real_array
 from mechanisms.inference.records import Bounds, Floats, draw_sums, sum_records
-from mechanisms.inference.region_moments import Moments, Regions
 from mechanisms.privacy import Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_size
-
-__all__ = [
-    "BINOMIAL", "EXPONENTIAL", "MULTINOMIAL", "NORMAL", "POISSON", "UNKNOWN_VARIANCE", "Family", "as_records",
-    "as_statistic", "require_records",
-]  # fmt: skip
 
 BINOMIAL, MULTINOMIAL, EXPONENTIAL, POISSON, NORMAL, UNKNOWN_VARIANCE = range(6)
 """Identifiers of families in compiled samplers."""
 
 _LARGEST_BOUND, _LARGEST_INTEGER = 1e50, 1e15  # variances of squares remain finite, and integers exact
 _LEAST_WIDTH = 1e-50  # noise scales, and units of a release, are normal doubles
+
+
+Moments = tuple[Floats, Floats, Floats]
+"""Probability of each region x < a, a ≤ x ≤ b, x > b, and mean and variance of a record in it, shape θ.shape + (3,)."""
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Moments of one record in the regions outside and within bounds, as functions of a coordinate u of θ.
+
+    The moments vary over distances of about one in u.
+    """
+
+    moments: Callable[[Floats, float, float], Moments]  # maps θ and the bounds to `Moments`
+    # maps the bounds to the range of u outside which all records lie in one region
+    interval: Callable[[float, float], tuple[float, float]]
+    step: float  # distance of tabulated values of u
+    parameter: Callable[[Floats], Floats]  # maps u to θ
+    mean_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated mean
+    variance_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated variance
+    # True if chains must not start below the smallest tabulated u, where the variance of a record overflows
+    starts_inside: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,7 @@ the points, which start from guesses, and O(1) evaluations of p.
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section
-3.2: the model, and the sampler with normal approximations.
+P4, section 3.2: the model, and the sampler with normal approximations.
 """
 
 from __future__ import annotations
@@ -38,8 +37,6 @@ from mechanisms.inference.gibbs import validate_run
 from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
-
-__all__ = ["draw_split", "sample_gibbs_exact"]
 
 _MAX_TRIES = 1_000  # reached only for NaN, as the hat has at most a few times the mass of p
 _DROP = 1.0  # intended decrease of ln p, in nats, from the mode to the start of a tail

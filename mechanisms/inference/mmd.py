@@ -22,8 +22,7 @@ other pairs have k < 3e-18.
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section 4.
-Gretton, Borgwardt, Rasch, Schölkopf & Smola, "A kernel two-sample test", JMLR 13 (2012), Lemma 6.
+P4, section 4. Gretton, Borgwardt, Rasch, Schölkopf & Smola, "A kernel two-sample test", JMLR 13 (2012), Lemma 6.
 Trefethen & Weideman, "The exponentially convergent trapezoidal rule", SIAM Review 56 (2014), section 5.
 """
 
@@ -35,8 +34,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.jit import kernel
-
-__all__ = ["mmd2"]
 
 _CUTOFF = 9.0
 _WIDEST = 300.0

@@ -15,7 +15,7 @@ were the sum of all n records, because the number of dropped records is not publ
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section 4.
+P4, section 4.
 Foulds, Geumlek, Welling & Chaudhuri, "On the theory and practice of privacy-preserving Bayesian data analysis", UAI
 2016, section 3: the naive method, with a projection.
 """
@@ -36,8 +36,6 @@ from mechanisms.metadata import find_entry
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
-
-__all__ = ["ConjugatePosterior", "conjugate_posterior", "naive_statistics"]
 
 
 def naive_statistics(

@@ -7,8 +7,7 @@ the number of records, so it can also be private under addition and removal of a
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section 2.
-Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in private data analysis", TCC 2006.
+P4, section 2. Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in private data analysis", TCC 2006.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import real_array, validate_positive
 from mechanisms.privacy_parameters import validate_epsilon, validate_sensitivity
-
-__all__ = ["laplace_scale", "release_statistics", "validate_noise_scale"]
 
 
 def laplace_scale(sensitivity: float, epsilon: float) -> float:

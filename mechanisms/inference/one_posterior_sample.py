@@ -21,7 +21,7 @@ draw.
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section 4.
+P4, section 4.
 Foulds, Geumlek, Welling & Chaudhuri, "On the theory and practice of privacy-preserving Bayesian data analysis", UAI
 2016, section 4: the mechanism.
 Wang, Fienberg & Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015: OPS.
@@ -45,9 +45,6 @@ from mechanisms.metadata import Entry, find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.protocols import OutputDistribution
-
-__all__ = ["EDGE", "N_DRAWS", "OnePosteriorSampling", "TemperedDraws", "one_posterior_sampling", "quantile_among"]
-
 
 N_DRAWS = 100
 """Number of released draws, each with a hundredth of the privacy loss."""

@@ -43,8 +43,6 @@ from mechanisms.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.tables import Theta
 from mechanisms.tables.formats import Seen
 
-__all__ = ["posterior_from_release", "private_posterior"]
-
 _NEAR = 1e-6  # distance from an integer of the product of a proportion and the number of records
 _PURE = [name for name in NOISES if Noise(name, 1.0).is_pure]
 

@@ -16,8 +16,7 @@ exp((ε/2)·q·n) times that of a distant point.
 References
 ----------
 Smith, "Privacy-preserving statistical estimation with optimal convergence rates", STOC 2011, algorithm 2, which is on
-the continuum. P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS
-2018.
+the continuum; P4.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import is_real, real_array
 from mechanisms.privacy_parameters import validate_epsilon
-
-__all__ = ["N_STEPS", "QuantileDistribution", "private_bounds", "quantile_distribution"]
 
 N_STEPS = 2**20
 """Default number of steps of the grid.

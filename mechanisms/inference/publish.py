@@ -37,8 +37,6 @@ from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
 from mechanisms.privacy import Guarantee, Neighbouring, validate_relation
 
-__all__ = ["PublishedSums", "publish_sums"]
-
 _BITS = 32
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bounds", "Floats", "draw_sums", "sum_records"]
-
 Floats = NDArray[np.float64]
 Bounds = tuple[float, float]
 

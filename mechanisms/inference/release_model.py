@@ -12,8 +12,8 @@ than 1 give intervals of the mean that are at most 1.2 % narrower, at ε = 0.5, 
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, which drops
-records outside the bounds. Kazan & Reiter, "Bayesian inference under differential privacy with bounded data",
+P4, which drops records outside the bounds.
+Kazan & Reiter, "Bayesian inference under differential privacy with bounded data",
 arXiv:2405.13801, 2024, which clamps them, and restricts the prior to parameters that the bounds allow.
 """
 
@@ -35,8 +35,6 @@ from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.privacy_parameters import validate_size
-
-__all__ = ["ReleaseModel"]
 
 _RECORDS_AT_ONCE = 1 << 20
 _WIDEST, _BEYOND = 1e4, 40.0  # largest σ in half-widths of the bounds; standard normal values without mass beyond

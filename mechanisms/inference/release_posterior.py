@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-__all__ = ["ReleasePosterior", "require_generator"]
-
 _CHAINS, _DRAWS = 4, 1_000  # number of chains and of draws per chain from an exact posterior, for ArviZ
 _CELLS, _TAIL = 100, 5e-4  # number of cells of a plotted density, and probability beyond each end
 _COLUMNS, _SHOWN = 4, 4  # number of panels per row of a plot, and of components in a representation

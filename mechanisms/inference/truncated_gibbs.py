@@ -6,11 +6,7 @@ centre, the sum r over the rest, and the noise variance σ². By the central lim
 normal. Let q be the probability of a region, and μ and Σ the mean and variance of a record in it. For the central
 region c, each record adds q_c·μ_c to the mean of ŝ and q_c·Σ_c + q_c(1 − q_c)·μ_c² to its variance. Each record adds
 its mean and variance to those of ŝ + r. The covariance is Cov(ŝ, r) = −E[ŝ]·E[r]/n.
-
-References
-----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section
-3.3, Algorithms 2 and 3.
+See P4, section 3.3, Algorithms 2 and 3.
 """
 
 from __future__ import annotations
@@ -30,8 +26,6 @@ from mechanisms.inference.gibbs_kernels import run_truncated, run_truncated_publ
 from mechanisms.inference.noisy_statistics import validate_noise_scale
 from mechanisms.metadata import Entry, find_entry
 from mechanisms.privacy_parameters import validate_size
-
-__all__ = ["RegionTable", "region_table", "sample_truncated_gibbs", "tabulate_regions"]
 
 _MAX_CELLS = 1 << 17
 

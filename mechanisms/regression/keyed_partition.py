@@ -36,8 +36,6 @@ from numpy.typing import NDArray
 from mechanisms.arguments import validate_integer
 from mechanisms.jit import kernel
 
-__all__ = ["MOST_ROWS", "KeyedPartition", "keyed_partition"]
-
 MOST_ROWS = 2**32
 """Largest number of rows n, since positions are 32-bit integers."""
 

@@ -29,7 +29,7 @@ Clipping at p* reduces each term by 2p* on average. Given β̂, the corrected sc
 
 References
 ----------
-P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, equations 3.9, 3.10,
+P2, equations 3.9, 3.10,
 3.15 and 3.16. Nissim, Raskhodnikova & Smith, "Smooth sensitivity and sampling in private data analysis", STOC 2007
 (sample and aggregate). Fisher, "Statistical Methods for Research Workers", 1932.
 """
@@ -50,16 +50,6 @@ from mechanisms.arguments import validate_integer
 from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
-
-__all__ = [
-    "PROBABILITY_METHODS",
-    "PartitionProbability",
-    "ProbabilityMethod",
-    "partition_probability",
-    "require_generator",
-    "score_slope",
-    "with_noiseless",
-]
 
 Floats = NDArray[np.float64]
 

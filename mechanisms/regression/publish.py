@@ -29,8 +29,6 @@ from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, ReleasedQuantiles
 from mechanisms.regression.sparse_vector import SparseVector
 
-__all__ = ["draw_window", "publish_probabilities", "publish_quantiles", "window_weights"]
-
 Floats = NDArray[np.float64]
 
 _SEARCH_BITS = 40

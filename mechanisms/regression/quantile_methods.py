@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from mechanisms.metadata import Entry, Style
 from mechanisms.regression.partition_probability import with_noiseless
 
-__all__ = ["QUANTILE_METHODS", "QuantileMethod"]
-
 
 @dataclass(frozen=True)
 class QuantileMethod(Entry):

@@ -29,7 +29,7 @@ alone from 0 to 1 at t = T − 1, with all other counts 0. The loss of the searc
 
 References
 ----------
-P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 4.
+P2, chapter 4.
 Dwork & Roth, "The Algorithmic Foundations of Differential Privacy", 2014, algorithm 1 (AboveThreshold).
 Lyu, Su & Li, "Understanding the sparse vector technique for differential privacy", PVLDB 10(6), 2017.
 """
@@ -47,8 +47,6 @@ from scipy import optimize, special
 from mechanisms.arguments import is_real, validate_integer, validate_positive
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
-
-__all__ = ["SparseVector", "calibrate_search"]
 
 Floats = NDArray[np.float64]
 

@@ -9,8 +9,7 @@ import pytest
 from scipy import special, stats
 
 from mechanisms.chain_diagnostics import diagnose_chains
-from mechanisms.inference.augmentation_kernels import draw_poisson
-from mechanisms.inference.data_augmentation import sample_data_augmentation
+from mechanisms.inference.data_augmentation import draw_poisson, sample_data_augmentation
 from mechanisms.inference.exact_posterior import count_mixture, exact_posterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
