@@ -214,9 +214,9 @@ def count_table(
         if not (isinstance(place, int | np.integer) and (0 <= place < k or node == "total")):
             raise ValueError(f"node must be 'total' or a count from 0 to {k - 1}, got {node!r}; pass one of them")
         number = float(real_array("value", value))
-        if isinstance(kind, Noise) and kind.power == 1:  # further away, the likelihood depends on rounding alone
-            most = np.inf if n is None else n + _FAR * kind.scale
-            number = float(np.clip(number, -_FAR * kind.scale, most))
+        if isinstance(kind, Noise) and kind.power == 1 and form in ("value", "clipped"):
+            reach = np.floor(_FAR * kind.scale)  # further away, the likelihood depends on rounding alone
+            number = float(np.clip(number, -reach, np.inf if n is None else n + reach))
         if isinstance(kind, Noise) and kind.sums_to_zero:
             if node not in range(n_values) or family.name != "multinomial" or y.sum() != n:
                 raise ValueError(

@@ -314,6 +314,10 @@ def test_distant_values_are_surprising_and_have_a_posterior():
         2, [(0, -50.0, LAPLACE, "value"), (0, 5.0, GAUSS, "value")], dirichlet((1, 1), 11), 11
     )
     assert far.mean() == pytest.approx(weights @ ((1 + x[:, 0]) / 13), rel=1e-6)
+    odd = Noise("geometric", 4 / 3)
+    above = posterior_from_release(1e15, "binomial", (1, 1), n=11, noise=odd, more=[(0, 5.0, GAUSS)])
+    nearer = posterior_from_release(80, "binomial", (1, 1), n=11, noise=odd, more=[(0, 5.0, GAUSS)])
+    assert above.mean() == pytest.approx(nearer.mean(), rel=1e-6)
 
 
 @pytest.mark.parametrize(
