@@ -16,6 +16,7 @@ import numpy as np
 
 from mechanisms import private_posterior
 from mechanisms.exact_noise import require_opendp
+from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
 from pipeline.errors import BadInputError
 
@@ -167,6 +168,7 @@ def estimate_count(holds: np.ndarray, condition: str, spending: Spending) -> Est
     """Return the estimate of the number of rows of the file that satisfy a condition."""
     posterior = _binomial(holds, spending)
     counts = np.arange(holds.size + 1)
+    assert isinstance(posterior.model, ReleaseModel)
     log_weights = posterior.model.noise.log_weight(posterior.release[0] - counts)
     pmf = np.exp(log_weights - log_weights.max())
     pmf /= pmf.sum()

@@ -18,18 +18,6 @@ from numpy.typing import NDArray
 from mechanisms.jit import kernel
 from mechanisms.sums import weighted_sum
 
-__all__ = [
-    "COARSE_WEIGHTS",
-    "NODES",
-    "ROOT_PANELS",
-    "WEIGHTS",
-    "interpolate",
-    "invert",
-    "panel_nodes",
-    "refine",
-    "tabulate",
-]
-
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
@@ -59,17 +47,9 @@ COARSE_WEIGHTS = _nested_rule(5)[1]
 
 
 def panel_nodes(panel: Indices, low: float, root_width: float) -> Floats:
-    """Return the 9 quadrature nodes of each panel, a subinterval of the range of φ.
+    """Return the 9 nodes of each panel, shape (panels, 9), ascending from end to end; panel 64 starts at `low`.
 
-    Root panels have the indices 64, …, 127; 2p and 2p + 1 are the halves of panel p. The nodes φ, shape (panels, 9),
-    ascend from end to end of the panel. `low` is the left end of the first root panel.
-
-    Examples
-    --------
-    >>> panel_nodes(np.array([64, 65, 130]), low=0.0, root_width=1.0)[:, [0, 4, 8]]
-    array([[0.  , 0.5 , 1.  ],
-           [1.  , 1.5 , 2.  ],
-           [1.  , 1.25, 1.5 ]])
+    Root panels have the indices 64, …, 127; 2p and 2p + 1 are the halves of panel p.
     """
     parts = 2.0 ** _levels(panel)
     left, right = (low + root_width * (edge / parts - ROOT_PANELS) for edge in (panel, panel + 1))
@@ -89,22 +69,11 @@ def refine(
 ) -> tuple[Indices, Indices, Floats]:
     """Halve quadrature panels, in all trials at once, until each is resolved or negligible; return the resolved ones.
 
-    A panel is resolved if its estimated error is small relative to the total mass, and negligible if its own mass is
-    small relative to the total mass. Each round tests all panels again, because the estimate of the total mass
-    improves.
+    A panel is resolved if its estimated error is small relative to the total mass, and negligible if its own mass is.
+    Each round tests all panels again, because the estimate of the total mass improves.
 
-    `evaluate` is a function of (trial, panel), both of shape (panels,). It returns the log integrand at the nodes,
-    shape (panels, 9), and an upper bound on the log integrand over each panel, shape (panels,). Return the trial and
-    the index of each panel that is not negligible, and the log integrand at its nodes.
-
-    Examples
-    --------
-    >>> def normal(trial, panel):
-    ...     log_density = -0.5 * panel_nodes(panel, -32.0, 1.0) ** 2
-    ...     return log_density, log_density.max(axis=1)
-    >>> trial, panel, log_density = refine(1, 1.0, normal)
-    >>> print(panel_nodes(panel, -32.0, 1.0).min(), panel_nodes(panel, -32.0, 1.0).max())
-    -9.0 9.0
+    `evaluate` maps (trial, panel), both of shape (panels,), to the log integrand at the nodes, shape (panels, 9), and
+    an upper bound on it over each panel. Return trial, index and log integrand of each panel that is not negligible.
     """
     trial = np.repeat(np.arange(n_trials), ROOT_PANELS)
     panel = np.tile(np.arange(ROOT_PANELS, 2 * ROOT_PANELS), n_trials)
@@ -176,14 +145,7 @@ def tabulate(
 
 
 def integrate_panels(points: Floats, values: Floats) -> Floats:
-    """Return the integral over φ, shape (n_trials,), of a function with given values at the points of `tabulate`.
-
-    Examples
-    --------
-    >>> phi = panel_nodes(np.array([64, 65]), 0.0, 1.0)
-    >>> integrate_panels(phi.reshape(1, -1), phi.reshape(1, -1) ** 2).round(12)
-    array([2.66666667])
-    """
+    """Return the integral over φ, shape (n_trials,), of a function with given values at the points of `tabulate`."""
     nodes, heights = (array.reshape(len(points), -1, NODES.size) for array in (points, values))
     return np.sum((nodes[..., -1] - nodes[..., 0]) / 2 * weighted_sum(heights, WEIGHTS), axis=1)
 

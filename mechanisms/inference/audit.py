@@ -30,8 +30,6 @@ from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
 from mechanisms.privacy import Neighbouring, validate_relation
 
-__all__ = ["audit_sums"]
-
 
 def audit_sums(
     family: Family | str,

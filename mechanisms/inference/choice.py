@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, field
 
@@ -16,13 +17,12 @@ from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.protocols import Posterior
 
-__all__ = ["Choice", "Inference", "choose_method", "fit_release", "infer", "rehearse"]
-
 _LARGEST_ERROR = 1e-4  # relative error of exact posteriors that is reported
 _LEAST_DIAGNOSED = 400  # number of draws per chain below which chains are not judged
 _REHEARSED = (5_000, 20_000)  # numbers of draws per chain of rehearsals
 _MAX_WIDTH = 20_000  # largest width of bounds of integer records
-_MAX_COUNTS = 20_000_000  # largest number of values of all counts
+_MAX_COUNTS = 20_000_000  # largest number of values of a binomial count
+_REACH, _MAX_CONVOLVED = 120, 50_000_000  # width of a window in scales of the noise; largest sum of all windows
 _MAX_RECORDS = 100_000  # largest number of records in data augmentation, which takes 2 ms per iteration
 
 
@@ -59,7 +59,9 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
     ----------
     model : ReleaseModel
     prior : array_like, shape (h,)
-        See `Family.validate_prior`.
+        Hyperparameters: Beta(alpha, beta) for the binomial, Dir(alpha₁, …, alphaₖ) for the multinomial, Gamma(shape,
+        rate) for exponential and Poisson, N(mean, variance) for normal, and mean, strength, shape, scale for
+        normal-unknown-variance.
 
     Returns
     -------
@@ -77,11 +79,15 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
     Choice(method='exact', reason='a sum over 1,001 counts is affordable')
     """
     hyperparameters, n = model.validate_prior(prior), model.n
-    terms = (n + 1) * (len(hyperparameters) if model.entry.is_vector else 1)
+    if model.entry.is_vector:
+        terms = len(hyperparameters) * min(n + 1, math.ceil(_REACH * model.noise.scale))
+        if terms <= _MAX_CONVOLVED:
+            return Choice("exact", "counts that add up to n have a posterior by convolutions")
+        return Choice("gibbs-exact", f"convolutions of {terms:,} counts are not affordable, but draws of counts are")
     if model.bounds is None:
-        if terms <= _MAX_COUNTS:
-            return Choice("exact", f"a sum over {terms:,} counts is affordable")
-        return Choice("gibbs-exact", f"a sum over {terms:,} counts is not affordable, but draws of counts are")
+        if n + 1 <= _MAX_COUNTS:
+            return Choice("exact", f"a sum over {n + 1:,} counts is affordable")
+        return Choice("gibbs-exact", f"a sum over {n + 1:,} counts is not affordable, but draws of counts are")
     if model.entry.has_square and hyperparameters[2] <= 0.5 and not np.all(np.isfinite(model.parameter_limits())):
         raise ValueError(
             f"prior must have shape > 0.5, as the mean has no expectation otherwise, got {hyperparameters[2]:g}; raise "
@@ -115,7 +121,9 @@ def infer(
     rng : numpy.random.Generator
     model : ReleaseModel
     prior : array_like, shape (h,)
-        See `Family.validate_prior`.
+        Hyperparameters: Beta(alpha, beta) for the binomial, Dir(alpha₁, …, alphaₖ) for the multinomial, Gamma(shape,
+        rate) for exponential and Poisson, N(mean, variance) for normal, and mean, strength, shape, scale for
+        normal-unknown-variance.
     noisy_statistics : array_like, shape (d,)
         Release y; see `ReleaseModel.validate_release`.
     n_chains, n_draws : int

@@ -16,8 +16,15 @@ step,
     step 3, (θ, x) | y   a proposal θ' ~ q with records xᵢ' ~ p(· | θ'), accepted with probability
                          min(1, w(θ')·p(y | x')/(w(θ)·p(y | x))), w = p/q.
 
-The density q approximates the posterior (`mechanisms.inference.joint_proposals`), so that steps of this kind are
+The density q approximates the posterior, so that steps of this kind are
 accepted with a probability of order 1/√n. They need less time than step 2, which is done in every other iteration.
+
+**Proposals.** The density q is constant on the cells of a grid in φ, which is θ for the normal family and log θ for the
+exponential and Poisson families. If mean and variance are unknown, the grid has two dimensions, φ = log σ² and
+z = (μ − mean)/σ. The probability of a cell is proportional to its prior probability times the density of y at the
+centre of the cell, where the statistic and its noise are taken as jointly normal. A share of the prior is mixed in. The
+sampler is exact for every q > 0. Cells cover the prior but for 3e-7 in each tail; from θ outside all cells no joint
+update is accepted.
 
 If the prior is restricted to a range, a draw of θ outside it is rejected, and θ is kept.
 
@@ -35,16 +42,29 @@ of which step 3 is one.
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special, stats
 
-from mechanisms.inference.augmentation_kernels import augment_binary_records, augment_categories, augment_records
+from mechanisms.inference.families import MODELS
+from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON, UNKNOWN_VARIANCE
 from mechanisms.inference.gibbs import validate_run
-from mechanisms.inference.joint_proposals import joint_proposal
-from mechanisms.inference.records import Floats
+from mechanisms.inference.records import Bounds, Floats
 from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.jit import kernel
 
-__all__ = ["sample_data_augmentation"]
+Proposal = tuple[Floats, Floats, Floats, Floats]
+
+_REACH = 5.0  # standard deviations of a normal variable within which cells are spaced evenly
+_CELLS, _CELLS_EACH = 256, 64  # numbers of cells in one dimension, and in each of two
+_SHARE = 0.05  # share of the prior in the proposal distribution
+_SMALLEST, _LARGEST = 1e-300, 1e300
+_LARGEST_RECORD, _LARGEST_COUNT = 1e150, 1e15
+_LARGEST_TABULATED, _TABLE, _NEGLIGIBLE = 20.0, 100, 1e-18  # largest Poisson mean, size and last term of its table
+_GUIDE = 64  # number of uniform variates for which the draw is tabulated
 
 
 def sample_data_augmentation(
@@ -57,15 +77,12 @@ def sample_data_augmentation(
     n_burn_in: int = 2000,
     n_draws: int = 5000,
 ) -> Floats:
-    """Draw the parameter θ from the exact posterior given one release, by data augmentation.
+    """Draw θ from the exact posterior, shape (n_chains, n_draws) or (n_chains, n_draws, p), by data augmentation.
 
-    The time per iteration is proportional to the number n of records. For bounded records, the autocorrelation of
-    successive θ is at least that of the conjugate updates, which for a Beta prior is n/(n + alpha + beta) if the
-    release carries no information.
-
-    The model may have any family, noise and treatment of records outside the bounds. Each chain starts from a draw of
-    the prior. Draws of θ have shape (n_chains, n_draws) or (n_chains, n_draws, p): k probabilities for the multinomial,
-    (mean, variance) if the variance is unknown, otherwise one number.
+    The time per iteration is proportional to n. For bounded records, the autocorrelation of successive θ is at least
+    that of the conjugate updates, n/(n + alpha + beta) for a Beta prior, if the release carries no information. The
+    model may have any family, noise and treatment of records outside the bounds. Each chain starts from a draw of the
+    prior.
     """
     hyperparameters, y = model.validate_release(prior, noisy_statistics)
     validate_run(rng, n_chains, n_burn_in, n_draws)
@@ -94,3 +111,426 @@ def sample_data_augmentation(
     draws[..., 0] = location + scale * draws[..., 0]
     draws[..., 1:] *= scale**2
     return draws if model.entry.has_square else draws[..., 0]
+
+
+def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats) -> Proposal:
+    """Return the proposal distribution for one release of a model with bounds.
+
+    For m cells in φ and k in z (one, from 0 to 1, in models with one parameter), return their edges, shapes (m + 1,)
+    and (k + 1,), ascending; the sums of the probabilities of the m·k cells, in which z varies fastest; and the log
+    density of the proposal in the cells, with respect to φ and z.
+    """
+    limits = tuple(float(limit[-1]) for limit in model.parameter_limits())
+    assert model.bounds is not None
+    clamps = model.outside == "clamp"
+    edges, z_edges, probability, mean, covariance = _cells(
+        str(model.family), tuple(map(float, prior)), limits, tuple(map(float, model.bounds)), clamps
+    )
+    total = model.n * covariance + model.noise.density_variance * np.eye(len(noisy_statistics))
+    apart = noisy_statistics - model.n * mean
+    with np.errstate(all="ignore"):
+        log_likelihood = _log_normal_density(apart, total)
+        weight = probability * np.exp(log_likelihood - np.nanmax(log_likelihood))
+        weight /= np.nansum(weight)
+    mass = (1.0 - _SHARE) * np.nan_to_num(weight) + _SHARE * probability
+    cumulative = np.cumsum(mass)
+    log_density = np.log(mass / np.outer(np.diff(edges), np.diff(z_edges)).ravel())
+    return edges, z_edges, np.append(cumulative[:-1] / cumulative[-1], 1.0), log_density
+
+
+def _log_normal_density(apart: Floats, covariance: Floats) -> Floats:
+    """Return the log density of N(0, covariance) up to a constant, for deviations of shape (m, d), d ≤ 2."""
+    if apart.shape[1] == 1:
+        variance = covariance[:, 0, 0]
+        return -0.5 * (apart[:, 0] ** 2 / variance + np.log(variance))
+    (x, y), ((xx, xy), (_, yy)) = apart.T, covariance.transpose(1, 2, 0)
+    determinant = xx * yy - xy**2
+    return -0.5 * ((x * x * yy - 2.0 * x * y * xy + y * y * xx) / determinant + np.log(determinant))
+
+
+@lru_cache(maxsize=64)
+def _cells(
+    family: str, prior: tuple[float, ...], limits: tuple[float, float], bounds: Bounds, clamps: bool
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """Return edges in φ and z, prior probabilities of the cells, and moments of a contribution at their centres."""
+    entry = MODELS[family]
+    if entry.has_square:
+        location, strength, shape, scale = prior
+        n_cells, distribution = _CELLS_EACH, stats.invgamma(shape, scale=scale)
+        z_edges = np.linspace(-_REACH, _REACH, n_cells + 1) / np.sqrt(strength)
+        z_probability = np.diff(special.ndtr(z_edges * np.sqrt(strength)))
+    else:
+        n_cells, distribution = _CELLS, entry.prior_distribution(prior)
+        z_edges, z_probability = np.array([0.0, 1.0]), np.ones(1)
+    least, most = special.ndtri(distribution.cdf(limits)).clip(-_REACH, _REACH)
+    levels = np.linspace(least, most, n_cells + 1)
+    with np.errstate(divide="ignore"):
+        edges = distribution.ppf(special.ndtr(levels))
+    if entry.code != NORMAL:
+        edges = np.log(edges.clip(_SMALLEST, _LARGEST))
+    edges, kept = np.unique(edges, return_index=True)  # quantiles of vague priors may underflow
+    if edges.size == 1:
+        edges, kept = np.append(edges, edges + 1.0), np.array([0, n_cells])
+    probability = np.outer(np.diff(special.ndtr(levels)[kept]), z_probability).ravel()
+    centres = 0.5 * (edges[1:] + edges[:-1])
+    if entry.has_square:
+        variance = np.repeat(np.exp(centres), n_cells)
+        z = np.tile(0.5 * (z_edges[1:] + z_edges[:-1]), centres.size)
+        theta = np.column_stack([location + np.sqrt(variance) * z, variance])
+    else:
+        theta = (centres if entry.code == NORMAL else np.exp(centres))[:, None]
+    with np.errstate(all="ignore"):
+        return edges, z_edges, probability / probability.sum(), *contribution_moments(family, theta, bounds, clamps)
+
+
+def contribution_moments(family: str, theta: Floats, bounds: Bounds, clamps: bool) -> tuple[Floats, Floats]:
+    """Return mean and covariance of the contribution c of one record, or of (c, c²) if the variance is unknown.
+
+    `theta` has shape (m, p), the mean (m, d), and the covariance (m, d, d), accurate to about 1e-8 of the squared range
+    of a contribution, as moments about zero are subtracted. Records outside the bounds are clamped or dropped.
+    """
+    a, b = bounds
+    if MODELS[family].has_square:
+        return _normal_contribution_moments(theta, a, b, clamps)
+    regions = MODELS[family].regions
+    assert regions is not None
+    least, most = regions.parameter(np.array(regions.interval(a, b)))  # beyond, all records lie in one region
+    if MODELS[family].code == EXPONENTIAL and a == 0.0:
+        most = np.inf  # all records lie within the bounds, and their mean is 1/θ
+    q, mean, variance = regions.moments(theta[:, 0].clip(least, most), a, b)
+    value = np.column_stack([np.full(len(q), a * clamps), mean[:, 1], np.full(len(q), b * clamps)])
+    average = (q * value).sum(axis=1)
+    spread = q[:, 1] * variance[:, 1] + (q * (value - average[:, None]) ** 2).sum(axis=1)
+    return average[:, None], spread[:, None, None]
+
+
+def _normal_contribution_moments(theta: Floats, a: float, b: float, clamps: bool) -> tuple[Floats, Floats]:
+    """Return the moments of (c, c²) for x ~ N(μ, σ²), from E[zʲ; a ≤ x ≤ b] of z = (x − μ)/σ for j ≤ 4.
+
+    With the standard normal density f, these moments satisfy Mⱼ = (j − 1)·Mⱼ₋₂ + αʲ⁻¹f(α) − βʲ⁻¹f(β), where α and β
+    are the values of z at a and b.
+    """
+    mu, sigma = theta[:, 0], np.sqrt(theta[:, 1])
+    alpha, beta = (a - mu) / sigma, (b - mu) / sigma
+    f_alpha, f_beta = stats.norm.pdf(alpha), stats.norm.pdf(beta)
+    central = [special.ndtr(beta) - special.ndtr(alpha), f_alpha - f_beta]
+    for j in (2, 3, 4):
+        central.append((j - 1) * central[j - 2] + alpha ** (j - 1) * f_alpha - beta ** (j - 1) * f_beta)
+    raw = [
+        sum(special.comb(k, j) * mu ** (k - j) * sigma**j * central[j] for j in range(k + 1))
+        + clamps * (a**k * special.ndtr(alpha) + b**k * special.ndtr(-beta))
+        for k in (1, 2, 3, 4)
+    ]
+    mean = np.column_stack(raw[:2])
+    second = np.stack([np.column_stack(raw[1:3]), np.column_stack(raw[2:4])], axis=1)
+    return mean, second - mean[:, :, None] * mean[:, None, :]
+
+
+@kernel
+def _log_noise(residual, power, rate):
+    """Return the log density of the noise at `residual`, up to a constant."""
+    z = abs(residual) * rate
+    return -z if power == 1 else -0.5 * z * z
+
+
+@kernel
+def _invert(rng, table, records):
+    """Fill `records` with independent draws of 0, 1, … whose distribution function is `table`, up to its first 1.
+
+    A search starts from the draw for the next lower multiple of 1/_GUIDE (Chen & Asau, "On generating random variates
+    from an empirical distribution", AIIE Transactions 6(2), 1974).
+    """
+    guide = np.empty(_GUIDE, dtype=np.int64)
+    x = 0
+    for i in range(_GUIDE):
+        while i >= table[x] * _GUIDE:
+            x += 1
+        guide[i] = x
+    for i in range(records.size):
+        u = rng.random()
+        x = guide[int(u * _GUIDE)]
+        while u >= table[x]:
+            x += 1
+        records[i] = x
+
+
+@kernel
+def draw_poisson(rng, mean, records):
+    """Fill `records` with independent Poisson draws, by inversion of a tabulated distribution if the mean is small."""
+    if mean > _LARGEST_TABULATED:
+        for i in range(records.size):
+            records[i] = rng.poisson(min(mean, _LARGEST_COUNT))
+        return
+    table = np.empty(_TABLE)
+    term = table[0] = math.exp(-mean)
+    last = 0
+    while term > _NEGLIGIBLE and last < _TABLE - 1:
+        last += 1
+        term *= mean / last
+        table[last] = table[last - 1] + term
+    table[last] = 1.0
+    _invert(rng, table, records)
+
+
+@kernel
+def _draw_records(rng, kind, theta, records):
+    """Fill `records` with independent draws given θ, clipped so that sums do not overflow even under a vague prior."""
+    if kind == EXPONENTIAL:
+        for i in range(records.size):
+            records[i] = min(rng.standard_exponential() / theta[0], _LARGEST_RECORD)
+    elif kind == POISSON:
+        draw_poisson(rng, theta[0], records)
+    else:
+        std = math.sqrt(theta[1]) if kind == UNKNOWN_VARIANCE else 1.0
+        for i in range(records.size):
+            records[i] = theta[0] + std * rng.standard_normal()
+
+
+@kernel
+def _draw_parameters(rng, kind, prior, n, total, squares, theta):
+    """Fill `theta` with a draw from the conjugate posterior, given the sum and the sum of squares of n ≥ 0 records."""
+    if kind == EXPONENTIAL:
+        theta[0] = rng.standard_gamma(prior[0] + n) / (prior[1] + total)
+    elif kind == POISSON:
+        theta[0] = rng.standard_gamma(prior[0] + total) / (prior[1] + n)
+    elif kind == NORMAL:
+        precision = 1.0 / prior[1] + n
+        theta[0] = (prior[0] / prior[1] + total) / precision + rng.standard_normal() / math.sqrt(precision)
+    else:
+        average = total / max(n, 1)
+        strength = prior[1] + n
+        away = average - prior[0]  # Python's powers and Numba's may differ in the last bit
+        spread = max(squares - n * average * average, 0.0) + prior[1] * n / strength * (away * away)
+        theta[1] = (prior[3] + 0.5 * spread) / rng.standard_gamma(prior[2] + 0.5 * n)
+        mean = (prior[1] * prior[0] + total) / strength
+        theta[0] = mean + math.sqrt(theta[1] / strength) * rng.standard_normal()
+
+
+@kernel
+def _is_within(theta, lower, upper):
+    inside = True
+    for j in range(theta.size):
+        inside &= lower[j] <= theta[j] <= upper[j]
+    return inside
+
+
+@kernel
+def _contribution(x, low, high, clamps):
+    if clamps:
+        return min(max(x, low), high)
+    return x if low <= x <= high else 0.0
+
+
+@kernel
+def _log_likelihood(contributions, noisy, power, rate):
+    """Return the sum and the sum of squares of the contributions, and ln p(y | x) up to a constant."""
+    s = s_square = 0.0
+    for i in range(contributions.size):
+        s += contributions[i]
+        s_square += contributions[i] * contributions[i]
+    log_density = _log_noise(noisy[0] - s, power, rate)
+    if noisy.size > 1:
+        log_density += _log_noise(noisy[1] - s_square, power, rate)
+    return s, s_square, log_density
+
+
+@kernel
+def _search(table, x):
+    """Return the number of entries of an ascending table that are at most x."""
+    low, high = 0, table.size
+    while low < high:
+        middle = (low + high) // 2
+        if table[middle] <= x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, theta):
+    """Fill `theta` with a draw from the proposal distribution."""
+    cell = _search(cumulative, rng.random())
+    i, j = cell // (z_edges.size - 1), cell % (z_edges.size - 1)
+    phi = edges[i] + rng.random() * (edges[i + 1] - edges[i])
+    if kind == NORMAL:
+        theta[0] = phi
+    elif kind == UNKNOWN_VARIANCE:
+        theta[1] = math.exp(phi)
+        theta[0] = prior[0] + math.sqrt(theta[1]) * (z_edges[j] + rng.random() * (z_edges[j + 1] - z_edges[j]))
+    else:
+        theta[0] = math.exp(phi)
+
+
+@kernel
+def _log_weight(kind, prior, edges, z_edges, log_density, theta):
+    """Return the log of the prior density over the proposal density, up to a constant; infinite outside all cells."""
+    j = 0
+    if kind == NORMAL:
+        phi = theta[0]
+        log_prior = -0.5 * ((phi - prior[0]) * (phi - prior[0])) / prior[1]
+    elif kind == UNKNOWN_VARIANCE:
+        phi, z = math.log(theta[1]), (theta[0] - prior[0]) / math.sqrt(theta[1])
+        j = _search(z_edges, z) - 1
+        log_prior = -prior[2] * phi - prior[3] / theta[1] - 0.5 * prior[1] * z * z
+    else:
+        phi = math.log(theta[0])
+        log_prior = prior[0] * phi - prior[1] * theta[0]
+    i = _search(edges, phi) - 1
+    if not (0 <= i < edges.size - 1 and 0 <= j < z_edges.size - 1):
+        return math.inf
+    return log_prior - log_density[i * (z_edges.size - 1) + j]
+
+
+@kernel
+def augment_records(rng, kind, starts, prior, n, noisy, power, rate, bounds, limits, proposal, n_burn_in, draws):
+    """Fill `draws`, shape (n_chains, n_draws, p), with values of θ, starting from `starts`, shape (n_chains, p).
+
+    `bounds` is (low, high, clamps). The prior is restricted to the box between `limits`, two arrays of shape (p,).
+    `proposal` is (edges, z_edges, cumulative, log_density).
+    """
+    n_chains, n_draws, p = draws.shape
+    low, high, clamps = bounds
+    edges, z_edges, cumulative, log_density_of_cell = proposal
+    has_square = kind == UNKNOWN_VARIANCE
+    theta, candidate = np.empty((2, p))
+    records, proposals, contributions, proposed = np.empty((4, n))
+    for chain in range(n_chains):
+        for j in range(p):
+            theta[j] = starts[chain, j]
+        _draw_records(rng, kind, theta, records)
+        for i in range(n):
+            contributions[i] = _contribution(records[i], low, high, clamps)
+        for iteration in range(-n_burn_in, n_draws):
+            # Sums are computed anew in every iteration, so that rounding errors do not accumulate.
+            s, s_square, log_density = _log_likelihood(contributions, noisy, power, rate)
+
+            # Step 2: update each record in O(1) operations.
+            if iteration % 2 == 0:
+                _draw_records(rng, kind, theta, proposals)
+                for i in range(n):
+                    x = proposals[i]
+                    c = _contribution(x, low, high, clamps)
+                    if c == contributions[i]:
+                        records[i] = x
+                    else:
+                        new_s, new_square = s - contributions[i] + c, s_square
+                        new_density = _log_noise(noisy[0] - new_s, power, rate)
+                        if has_square:
+                            new_square += c * c - contributions[i] * contributions[i]
+                            new_density += _log_noise(noisy[1] - new_square, power, rate)
+                        if new_density >= log_density or rng.standard_exponential() >= log_density - new_density:
+                            s, s_square, log_density = new_s, new_square, new_density
+                            records[i], contributions[i] = x, c
+
+            # Step 3: replace θ and all records.
+            _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, candidate)
+            if _is_within(candidate, *limits):
+                _draw_records(rng, kind, candidate, proposals)
+                for i in range(n):
+                    proposed[i] = _contribution(proposals[i], low, high, clamps)
+                log_ratio = _log_likelihood(proposed, noisy, power, rate)[2] - log_density
+                log_ratio += _log_weight(kind, prior, edges, z_edges, log_density_of_cell, candidate)
+                log_ratio -= _log_weight(kind, prior, edges, z_edges, log_density_of_cell, theta)
+                if log_ratio >= 0.0 or rng.standard_exponential() >= -log_ratio:
+                    for j in range(p):
+                        theta[j] = candidate[j]
+                    for i in range(n):
+                        records[i], contributions[i] = proposals[i], proposed[i]
+
+            # Step 1: draw θ given the records.
+            total = squares = 0.0
+            for i in range(n):
+                total += records[i]
+                squares += records[i] * records[i]
+            _draw_parameters(rng, kind, prior, n, total, squares, candidate)
+            if _is_within(candidate, *limits):
+                for j in range(p):
+                    theta[j] = candidate[j]
+            if iteration >= 0:
+                for j in range(p):
+                    draws[chain, iteration, j] = theta[j]
+
+
+@kernel
+def augment_binary_records(rng, starts, alpha, beta, n, to_one, to_zero, n_burn_in, draws):
+    """Fill `draws` (n_chains, n_draws) with values of θ by the sampler for binary records.
+
+    With s ones, a proposal to change a 0 is accepted with probability to_one[s], and one to change a 1 with to_zero[s].
+    """
+    n_chains, n_draws = draws.shape
+    for chain in range(n_chains):
+        theta = starts[chain]
+        s = int(rng.binomial(n, theta))
+        for iteration in range(-n_burn_in, n_draws):
+            # Step 2: update the records, for which the number of ones suffices.
+            ups, downs = float(rng.binomial(n - s, theta)), float(rng.binomial(s, 1.0 - theta))
+            while ups + downs > 0.0:
+                u = rng.random() * (ups + downs)
+                if u < ups:
+                    if u < ups * to_one[s]:
+                        s += 1
+                    ups -= 1.0
+                else:
+                    if u - ups < downs * to_zero[s]:
+                        s -= 1
+                    downs -= 1.0
+            # Step 1: draw θ given the records.
+            theta = rng.beta(alpha + s, beta + (n - s))
+            if iteration >= 0:
+                draws[chain, iteration] = theta
+
+
+@kernel
+def _draw_categories(rng, theta, categories):
+    """Fill `categories` with independent draws given the probabilities θ."""
+    table = np.cumsum(theta)
+    table[-1] = 1.0
+    _invert(rng, table, categories)
+
+
+@kernel
+def _set_gains(j, residual, power, rate, gains):
+    """Fill `gains` with the changes of the log density if category j loses a record (row 0) or gains one (row 1)."""
+    present = _log_noise(residual, power, rate)
+    gains[0, j] = _log_noise(residual + 1.0, power, rate) - present
+    gains[1, j] = _log_noise(residual - 1.0, power, rate) - present
+
+
+@kernel
+def augment_categories(rng, starts, prior, n, noisy, power, rate, n_burn_in, draws):
+    """Fill `draws`, shape (n_chains, n_draws, k), with values of θ, starting from `starts`, shape (n_chains, k)."""
+    n_chains, n_draws, k = draws.shape
+    theta, counts, gains = np.empty(k), np.empty(k), np.empty((2, k))
+    categories, proposals = np.empty((2, n), dtype=np.int64)
+    for chain in range(n_chains):
+        for j in range(k):
+            theta[j], counts[j] = starts[chain, j], 0.0
+        _draw_categories(rng, theta, categories)
+        for i in range(n):
+            counts[categories[i]] += 1.0
+        for j in range(k):
+            _set_gains(j, noisy[j] - counts[j], power, rate, gains)
+        for iteration in range(-n_burn_in, n_draws):
+            # Step 2: update each record.
+            _draw_categories(rng, theta, proposals)
+            for i in range(n):
+                old, new = categories[i], proposals[i]
+                if new == old:
+                    continue
+                gain = gains[0, old] + gains[1, new]
+                if gain >= 0.0 or rng.standard_exponential() >= -gain:
+                    counts[old] -= 1.0
+                    counts[new] += 1.0
+                    categories[i] = new
+                    _set_gains(old, noisy[old] - counts[old], power, rate, gains)
+                    _set_gains(new, noisy[new] - counts[new], power, rate, gains)
+            # Step 1: draw θ given the records.
+            mass = 0.0
+            for j in range(k):
+                theta[j] = rng.standard_gamma(prior[j] + counts[j])
+                mass += theta[j]
+            for j in range(k):
+                theta[j] /= mass
+                if iteration >= 0:
+                    draws[chain, iteration, j] = theta[j]

@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike
 from mechanisms.inference.records import Floats
 from mechanisms.protocols import Posterior, validate_probabilities
 
-__all__ = ["DrawnPosterior"]
-
 LARGEST_RHAT, LEAST_DRAWS = 1.01, 400  # limits of R-hat and of effective sample sizes of chains that have converged
 
 

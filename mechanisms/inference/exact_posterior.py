@@ -1,7 +1,8 @@
 """Exact posterior of the parameter given one release.
 
 ==========================  ==========================================================================================
-binomial, multinomial       finite mixtures over the counts, see `binomial_mixture` and `tables`
+binomial                    mixture over the count s of Beta(α + s, β + n − s) with weights BetaBinomial(s)·p(y | s)
+multinomial                 mixtures over the counts, see `mechanisms.tables`
 exponential, poisson,       quadrature over θ of the prior times the likelihood of the noisy sum, see `sum_inversion`
 normal
 ==========================  ==========================================================================================
@@ -20,14 +21,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 
-from mechanisms.beta_mixture import BinomialMixture
+from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
 from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, interpolate, invert, tabulate
-from mechanisms.inference.binomial_mixture import count_mixture
+from mechanisms.inference.count_table import Measurement, solve_counts
+from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import EXPONENTIAL, NORMAL
 from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
@@ -35,9 +39,7 @@ from mechanisms.inference.sum_inversion import log_likelihood
 from mechanisms.noise import Noise
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
-from mechanisms.tables import Theta, dirichlet_multinomial, table_posterior
-
-__all__ = ["ExactPosterior", "QuadraturePosterior", "exact_posterior"]
+from mechanisms.tables import Theta, dirichlet_multinomial
 
 _PANELS, _LARGEST = 24, 4_000  # numbers of first panels on each part of the range, and of all panels
 _TOLERANCE = (
@@ -137,10 +139,32 @@ def _shares(model: ReleaseModel, prior: Floats, y: Floats) -> Theta:
     Given an integer statistic, the likelihood of integer noise is that of real noise up to a constant.
     """
     noise = Noise("laplace" if model.noise.power == 1 else "gaussian", model.noise.scale)
-    k = y.size
-    parents = np.append(np.full(k, k), -1)
-    table = table_posterior(np.append(y, np.nan), noise, parents, dirichlet_multinomial(prior), n=model.n)
-    return Theta(table, np.arange(k))
+    measured: list[Measurement] = [(j, float(value), noise, "value") for j, value in enumerate(y)]
+    return Theta(solve_counts(y.size, measured, dirichlet_multinomial(prior), model.n), np.arange(y.size))
+
+
+def count_mixture(prior: ArrayLike, log_likelihood: Floats) -> BinomialMixture:
+    """Return the exact posterior of θ given a release of the count s ~ Binomial(n, θ), θ ~ Beta(alpha, beta).
+
+    `log_likelihood` contains ln p(y | s) at s = 0, …, n, up to a constant; −∞ for impossible counts. Counts with a
+    weight below 1e-18 times the largest weight are omitted, whose total weight is below (n + 1)·1e-18.
+    """
+    alpha, beta = FAMILIES["binomial"].validate_prior(prior)
+    n = log_likelihood.size - 1
+    log_weights = _log_beta_binomial(n, alpha, beta) + log_likelihood
+    weights = np.exp(log_weights - log_weights.max())
+    counts = np.flatnonzero(weights >= SMALLEST_WEIGHT)
+    return BinomialMixture((alpha, beta), n, counts, weights[counts] / weights[counts].sum())
+
+
+@lru_cache(maxsize=8)
+def _log_beta_binomial(n: int, alpha: float, beta: float) -> Floats:
+    """Return the unnormalised log prior pmf of the counts 0, …, n, cached because many trials share n and the prior."""
+    s = np.arange(n + 1)
+    log_choose = -special.gammaln(s + 1) - special.gammaln(n - s + 1)
+    log_pmf = log_choose + special.gammaln(alpha + s) + special.gammaln(beta + n - s)
+    log_pmf.flags.writeable = False
+    return log_pmf
 
 
 def _integrate(model: ReleaseModel, prior: Floats, y: float) -> QuadraturePosterior:

@@ -15,18 +15,37 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from mechanisms.arguments import real_array
-from mechanisms.inference.records import Bounds, Floats, as_records, draw_sums, require_records, sum_records
-from mechanisms.inference.region_moments import Moments, Regions
+from mechanisms.inference.records import Bounds, Floats, draw_sums, sum_records
 from mechanisms.privacy import Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_size
-
-__all__ = ["BINOMIAL", "EXPONENTIAL", "MULTINOMIAL", "NORMAL", "POISSON", "UNKNOWN_VARIANCE", "Family"]
 
 BINOMIAL, MULTINOMIAL, EXPONENTIAL, POISSON, NORMAL, UNKNOWN_VARIANCE = range(6)
 """Identifiers of families in compiled samplers."""
 
 _LARGEST_BOUND, _LARGEST_INTEGER = 1e50, 1e15  # variances of squares remain finite, and integers exact
 _LEAST_WIDTH = 1e-50  # noise scales, and units of a release, are normal doubles
+
+
+Moments = tuple[Floats, Floats, Floats]
+"""Probability of each region x < a, a ≤ x ≤ b, x > b, and mean and variance of a record in it, shape θ.shape + (3,)."""
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Moments of one record in the regions outside and within bounds, as functions of a coordinate u of θ.
+
+    The moments vary over distances of about one in u.
+    """
+
+    moments: Callable[[Floats, float, float], Moments]  # maps θ and the bounds to `Moments`
+    # maps the bounds to the range of u outside which all records lie in one region
+    interval: Callable[[float, float], tuple[float, float]]
+    step: float  # distance of tabulated values of u
+    parameter: Callable[[Floats], Floats]  # maps u to θ
+    mean_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated mean
+    variance_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated variance
+    # True if chains must not start below the smallest tabulated u, where the variance of a record overflows
+    starts_inside: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +188,7 @@ class Family:
         families without bounds.
         """
         records, checked = as_records(data), self.validate_bounds(bounds)
-        require_records(records, self.name, self.record_range, self.integer_records, self.is_vector)
+        require_records(records, self)
         if self.is_vector:
             s = records.sum(axis=0)
             return s, s.copy()
@@ -194,8 +213,9 @@ class Family:
         bounds: Bounds | None = None,
         relation: Neighbouring = Neighbouring.REPLACE_ONE,
         outside: Literal["drop", "clamp"] = "drop",
+        power: int = 1,
     ) -> float:
-        """Return Δ, the largest ℓ₁ change of the released statistic between neighbouring data sets.
+        """Return Δ, the largest change of the released statistic between neighbouring data sets, in ℓ₁ or ℓ₂ (`power`).
 
         With bounds, a record in [a, b] contributes its value, and any other contributes 0 or the nearest bound.
         Replacement changes the contribution by at most the diameter of its range, {0} ∪ [a, b] or [a, b]; addition or
@@ -203,10 +223,14 @@ class Family:
 
         If the variance is unknown, a record contributes (z, z²) with z in [−1, 1]; see `ReleaseModel`. As |u| + |v| is
         the larger of |u + v| and |u − v|, replacement changes both by at most the width of the range of z + z², which
-        is [−1/4, 2]. This is only 1/4 more than for z alone, as z² does not change from −1 to 1.
+        is [−1/4, 2]. This is only 1/4 more than for z alone, as z² does not change from −1 to 1. In ℓ₂, replacement
+        changes a vector of counts by √2, and (z, z²) by 2, as the largest squared change at |z − z'| = d, which is
+        d² + d²(2 − d)², increases with d.
         """
         checked = self.validate_bounds(bounds)
         replaced = validate_relation(relation) is Neighbouring.REPLACE_ONE
+        if power == 2 and replaced and (self.is_vector or self.has_square):
+            return math.sqrt(2.0) if self.is_vector else 2.0
         if checked is None:
             assert self.bounded_sensitivity is not None
             return self.bounded_sensitivity if replaced else self.record_range[1]
@@ -239,3 +263,56 @@ class Family:
         values, checked = self.validate_parameters(theta), self.validate_bounds(bounds)
         assert checked is not None
         return self.regions.moments(values, *checked)
+
+
+def as_records(data: ArrayLike) -> Floats:
+    """Return private records as an array of float64, in which Booleans are 0 and 1."""
+    if np.ma.is_masked(data):
+        return real_array("data", data)  # raises an error
+    try:
+        values = np.asarray(data)
+    except (TypeError, ValueError):  # the rows have unequal lengths
+        return real_array("data", data)
+    return real_array("data", values.astype(np.float64) if values.dtype.kind == "b" else values)
+
+
+def require_records(records: Floats, family: Family, least: int = 1) -> None:
+    """Check that the records of a data set are in the support of a family, and at least `least`."""
+    n_axes = 2 if family.is_vector else 1
+    if records.ndim != n_axes or 0 in records.shape[1:] or len(records) < least:
+        shape = "(n, k)" if n_axes == 2 else "(n,)"
+        raise ValueError(f"data must have shape {shape}, n >= {least}, got {records.shape}; pass one record per row")
+    low, high = family.record_range
+    allowed = np.isfinite(records) & (records >= low) & (records <= high)
+    if family.integer_records:
+        allowed &= records == np.floor(records)
+    if not np.all(allowed):
+        kind = "integers" if family.integer_records else "finite numbers"
+        limits = f" between {low:g} and {high:g}" if high < np.inf else f" >= {low:g}" if low > -np.inf else ""
+        raise ValueError(
+            f"data must be {kind}{limits} for the {family.name} family, "
+            f"got an invalid value in row {np.argwhere(~allowed)[0, 0]}; remove or correct such records"
+        )
+    if n_axes == 2 and not np.all(records.sum(axis=1) == 1):
+        raise ValueError("data must have one-hot rows, got a row whose sum is not 1; encode one category per record")
+
+
+def as_statistic(data: ArrayLike, family: Family, n: int, least: int = 1) -> Floats:
+    """Return the number of ones, or one count per category, of n binomial or multinomial records as one row."""
+    is_vector = family.is_vector
+    if family.is_truncated:
+        raise ValueError(
+            f"n is for sums of binomial and multinomial records, got n={n} for the {family.name} family; "
+            f"pass the records, as the bounds apply to each of them"
+        )
+    n, statistic = validate_size(n, least), as_records(data)
+    if statistic.ndim != int(is_vector) or 0 in statistic.shape:
+        allowed = "one count per category" if is_vector else "one number"
+        raise ValueError(
+            f"data must be {allowed} if n is given, got shape {statistic.shape}; pass the sum of n records"
+        )
+    consistent = statistic.sum() == n if is_vector else statistic <= n
+    if not (np.all(statistic >= 0) and np.all(statistic == np.floor(statistic)) and consistent):
+        allowed = f"integers >= 0 with sum n={n}" if is_vector else f"an integer between 0 and n={n}"
+        raise ValueError(f"data must be {allowed}, got another sum; correct the sum or n")
+    return statistic[None]

@@ -7,12 +7,7 @@ represented as N(0, σ²) noise with σ² ~ Exp(mean 2·noise_scale²). The samp
     σ² | s, y       from 1/σ² ~ InverseGaussian(mean 1/(noise_scale·|y − s|), shape 1/noise_scale²),
     θ  | s          from the conjugate posterior given n records with sum s,
 
-where μ and Σ are the mean and the covariance of one record given θ.
-
-References
-----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section
-3.2, Algorithm 1.
+where μ and Σ are the mean and the covariance of one record given θ (P4, section 3.2).
 """
 
 from __future__ import annotations
@@ -27,8 +22,6 @@ from mechanisms.inference.gibbs_kernels import run_binomial, run_multinomial
 from mechanisms.inference.noisy_statistics import validate_noise_scale
 from mechanisms.metadata import find_entry
 from mechanisms.privacy_parameters import validate_size
-
-__all__ = ["sample_gibbs", "validate_run", "validate_statistics"]
 
 
 def sample_gibbs(

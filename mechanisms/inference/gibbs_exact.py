@@ -21,8 +21,7 @@ the points, which start from guesses, and O(1) evaluations of p.
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section
-3.2: the model, and the sampler with normal approximations.
+P4, section 3.2: the model, and the sampler with normal approximations.
 """
 
 from __future__ import annotations
@@ -38,8 +37,6 @@ from mechanisms.inference.gibbs import validate_run
 from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
-
-__all__ = ["draw_split", "sample_gibbs_exact"]
 
 _MAX_TRIES = 1_000  # reached only for NaN, as the hat has at most a few times the mass of p
 _DROP = 1.0  # intended decrease of ln p, in nats, from the mode to the start of a tail
@@ -58,20 +55,13 @@ def sample_gibbs_exact(
     n_burn_in: int = 2000,
     n_draws: int = 5000,
 ) -> Floats:
-    """Draw the parameter θ from the exact posterior given one release of noisy counts, by Gibbs sampling.
+    """Draw θ from the exact posterior given noisy counts, shape (n_chains, n_draws), or (n_chains, n_draws, k).
 
-    The family is binomial or multinomial. Each chain starts from a draw of the prior. Draws have shape (n_chains,
-    n_draws), the probability of a one, or (n_chains, n_draws, k), the probability of each category.
-
-    Notes
-    -----
-    **Mixing.** If y carries no information on the counts, successive θ have autocorrelation n/(n + Σα), where α are the
-    parameters of the prior. Chains therefore mix slowly if the variance of the noise is much larger than n.
-    `mechanisms.inference.exact_posterior` sums over the counts instead and gives independent draws.
-
-    **Multinomial.** An iteration pairs each category with the one that has the largest θ, which constrains the others
-    least. All vectors of counts can be reached. The choice depends on θ only, so an iteration leaves the conditional
-    distribution of the counts invariant.
+    The family is binomial or multinomial. Each chain starts from a draw of the prior. If y carries no information on
+    the counts, successive θ have autocorrelation n/(n + Σα), where α are the parameters of the prior: chains mix slowly
+    if the variance of the noise is much larger than n. An iteration pairs each category with the one that has the
+    largest θ, which constrains the others least. All vectors of counts can be reached. The choice depends on θ only, so
+    an iteration leaves the conditional distribution of the counts invariant.
     """
     if model.entry.is_truncated:
         raise ValueError(f"family must be binomial or multinomial, got {model.family!r}; use sample_data_augmentation")

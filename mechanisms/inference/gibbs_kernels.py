@@ -17,22 +17,6 @@ import numpy as np
 from mechanisms.inference.family import EXPONENTIAL, POISSON
 from mechanisms.jit import kernel
 
-__all__ = [
-    "centre_moments",
-    "draw_conjugate",
-    "draw_noise_variance",
-    "draw_sums",
-    "draw_sums_given_total",
-    "draw_truncated_normal",
-    "log_marginal",
-    "run_binomial",
-    "run_multinomial",
-    "run_truncated",
-    "run_truncated_published",
-    "split_moments",
-    "update_sums",
-]
-
 _MAX_TRIES = 200  # each try succeeds with probability > .45 for all inputs except NaN
 _JOINT_TRIES = 4  # number of unrestricted joint draws before the conditional draws
 _TINY = 1e-300  # added to noise variances, which may underflow, so that weights are never 0/0

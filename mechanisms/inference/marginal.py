@@ -7,11 +7,7 @@ the panels of `mechanisms.inference.adaptive_grid`.
 The posterior may have several modes, because the mean of a truncated statistic first rises and then falls with θ. A
 panel is therefore discarded only if an upper bound on the integrand, over the range of m(θ) on the panel, is
 negligible; small values at its nodes do not suffice.
-
-References
-----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section 3
-(the model); the marginal posterior is not in the paper.
+The model is that of P4, section 3; the marginal posterior is not in the paper.
 """
 
 from __future__ import annotations
@@ -40,9 +36,6 @@ from mechanisms.inference.records import Floats
 from mechanisms.metadata import find_entry
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
-
-__all__ = ["MarginalPosterior", "log_normal_laplace", "marginal_posterior", "validate_marginal_prior"]
-
 
 _PRIOR_REACH = 700.0  # number of nats by which the prior density at the ends of the range is below its maximum
 _SMALLEST = -345.0  # log of the smallest θ (or 1 − θ); its square does not underflow
@@ -220,7 +213,8 @@ def marginal_posterior(
     family : Family or str
         "binomial", "exponential", "poisson" or "normal", or the entry of `FAMILIES` with this name.
     prior : array_like, shape (h,)
-        See `Family.validate_prior`. Beta parameters and the shape of a Gamma prior must be ≥ 0.1.
+        Hyperparameters: Beta(alpha, beta) for the binomial, Gamma(shape, rate) for exponential and Poisson, N(mean,
+        variance) for normal. Beta parameters and the shape of a Gamma prior must be ≥ 0.1.
     n : int
         Number of records, ≥ 1, public.
     noisy_statistics : array_like, shape (trials,), (trials, 1) or ()

@@ -24,8 +24,6 @@ from mechanisms.inference.truncated_gibbs import RegionTable, region_table, samp
 from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.protocols import Posterior
 
-__all__ = ["INFERENCE_METHODS", "InferenceMethod"]
-
 
 def _validate_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     return find_entry(MODELS, family, "family").validate_prior(prior)

@@ -1,10 +1,10 @@
 """Unbiased estimate of the maximum mean discrepancy (MMD) between two univariate samples, in linear time.
 
-Let x₁, …, xₘ be draws from P and y₁, …, yₙ draws from Q. With the kernel k(p, q) = exp(−(p − q)²/2b²), b = 1 in P4,
+Let x₁, …, xₘ be draws from P and y₁, …, yₙ draws from Q. With the kernel k(p, q) = exp(−(p − q)²/2),
 
     MMD² = Σ_{i≠j} k(xᵢ, xⱼ)/(m(m−1)) + Σ_{i≠j} k(yᵢ, yⱼ)/(n(n−1)) − 2·Σ_{i,j} k(xᵢ, yⱼ)/(mn).
 
-**Characteristic functions.** In units of b, the kernel is the Fourier transform of the N(0, 1) density. For distances
+**Characteristic functions.** The kernel is the Fourier transform of the N(0, 1) density. For distances
 up to D, the trapezoidal rule with step h = 2π/(D + c) up to frequency c approximates it by a short cosine sum,
 
     k(p, q) ≈ Σ_l w_l·cos(l·h·(p − q)),  l = 0, …, ⌈c(D + c)/2π⌉,  w_l = h·√(2/π)·exp(−(lh)²/2), w₀ half of that,
@@ -17,13 +17,12 @@ which is 1e-17 for c = 9. With ψ_l the mean of exp(i·l·h·x) over a sample an
 Nearly equal samples have nearly equal ψ, so cancellation affects only the terms that are divided by m − 1 or n − 1. The
 cost is m + n times the number of frequencies, which is 15 on the unit interval.
 
-**Widely spread samples** (D > 300 b) are sorted, and the sums run only over pairs at a distance of at most c in units
-of b. All other pairs have k < 3e-18.
+**Widely spread samples** (D > 300) are sorted, and the sums run only over pairs at a distance of at most c. All
+other pairs have k < 3e-18.
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section 4.
-Gretton, Borgwardt, Rasch, Schölkopf & Smola, "A kernel two-sample test", JMLR 13 (2012), Lemma 6.
+P4, section 4. Gretton, Borgwardt, Rasch, Schölkopf & Smola, "A kernel two-sample test", JMLR 13 (2012), Lemma 6.
 Trefethen & Weideman, "The exponentially convergent trapezoidal rule", SIAM Review 56 (2014), section 5.
 """
 
@@ -34,28 +33,19 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import validate_positive
 from mechanisms.jit import kernel
-
-__all__ = ["mmd2"]
 
 _CUTOFF = 9.0
 _WIDEST = 300.0
 
 
-def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float64]:
-    """Return the unbiased estimate of MMD² between two samples with a Gaussian kernel, vectorised over trials.
+def mmd2(x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
+    """Return the unbiased estimate of MMD² between samples of shapes (..., m) and (..., n), m, n ≥ 2.
 
-    `x` and `y` have shapes (..., m) and (..., n), m, n ≥ 2, with the same leading axes. Rounding errors are below
-    1e-13. Unbiased estimates may be negative.
-
-    Notes
-    -----
-    P4 pairs the samples (m = n) and omits the m pairs (xᵢ, yᵢ) from the last sum. For independent samples the sum over
-    all pairs is also unbiased, and has a smaller variance.
-
-    Time grows with the range of the draws: 15 frequencies on the unit interval, 443 for a range of 300 bandwidths. For
-    wider ranges the cost is quadratic in the number of draws within 9 bandwidths of each other.
+    Rounding errors are below 1e-13. Unbiased estimates may be negative. P4 pairs the samples (m = n) and omits the m
+    pairs (xᵢ, yᵢ) from the last sum; for independent samples the sum over all pairs is also unbiased, with a smaller
+    variance. Time grows with the range of the draws: 15 frequencies on the unit interval, 443 for a range of 300; for
+    wider ranges it is quadratic in the number of draws within 9 of each other.
     """
     first, second = _as_draws("x", x), _as_draws("y", y)
     if first.shape[:-1] != second.shape[:-1]:
@@ -63,18 +53,16 @@ def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float
             f"x and y must have the same leading axes, got shapes {first.shape} and {second.shape}; "
             "pass one row of draws per trial in both"
         )
-    bandwidth = validate_positive("bandwidth", bandwidth, "pass 1.0 for the kernel of P4")
     trials = first.shape[:-1]
     found = np.empty(math.prod(trials))
     rows = zip(first.reshape(-1, first.shape[-1]), second.reshape(-1, second.shape[-1]), strict=True)
     for trial, (row_x, row_y) in enumerate(rows):
         low, high = min(row_x.min(), row_y.min()), max(row_x.max(), row_y.max())
-        if high / 2 - low / 2 <= _WIDEST / 2 * bandwidth:  # high - low may overflow
+        if high / 2 - low / 2 <= _WIDEST / 2:  # high - low may overflow
             centre = low / 2 + high / 2
-            scaled_x, scaled_y = (row_x - centre) / bandwidth, (row_y - centre) / bandwidth
-            found[trial] = _mmd2_by_frequencies(scaled_x, scaled_y, (high - low) / bandwidth, _CUTOFF)
+            found[trial] = _mmd2_by_frequencies(row_x - centre, row_y - centre, high - low, _CUTOFF)
         else:
-            found[trial] = _mmd2_by_neighbours(row_x, row_y, bandwidth)
+            found[trial] = _mmd2_by_neighbours(row_x, row_y)
     return found.reshape(trials)
 
 
@@ -122,23 +110,23 @@ def _mmd2_by_frequencies(x, y, distance, cutoff):
     return between - within_x / (x.size - 1) - within_y / (y.size - 1)
 
 
-def _mmd2_by_neighbours(x: NDArray[np.float64], y: NDArray[np.float64], bandwidth: float) -> float:
+def _mmd2_by_neighbours(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     pooled = np.concatenate([x, y])
     order = np.argsort(pooled)
     weights = np.array(
         [[1 / (x.size * (x.size - 1)), -1 / (x.size * y.size)], [-1 / (x.size * y.size), 1 / (y.size * (y.size - 1))]]
     )
-    return 2 * _sum_close_pairs(pooled[order], (order >= x.size).astype(np.int64), weights, bandwidth, _CUTOFF)
+    return 2 * _sum_close_pairs(pooled[order], (order >= x.size).astype(np.int64), weights)
 
 
 @kernel
-def _sum_close_pairs(points, sample, weights, bandwidth, cutoff):
+def _sum_close_pairs(points, sample, weights):
     total = 0.0
     for i in range(points.size):
         near = 0.0
         for j in range(i + 1, points.size):
-            gap = (points[j] - points[i]) / bandwidth
-            if gap > cutoff:
+            gap = points[j] - points[i]
+            if gap > _CUTOFF:
                 break
             near += weights[sample[i], sample[j]] * math.exp(-0.5 * gap * gap)
         total += near

@@ -15,7 +15,7 @@ were the sum of all n records, because the number of dropped records is not publ
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section 4.
+P4, section 4.
 Foulds, Geumlek, Welling & Chaudhuri, "On the theory and practice of privacy-preserving Bayesian data analysis", UAI
 2016, section 3: the naive method, with a projection.
 """
@@ -37,23 +37,16 @@ from mechanisms.privacy_parameters import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
 
-__all__ = ["ConjugatePosterior", "conjugate_posterior", "naive_statistics"]
-
 
 def naive_statistics(
     family: Family | str, noisy_statistics: ArrayLike, n: int, bounds: tuple[float, float] | None = None
 ) -> Floats:
     """Clip every component of noisy statistics to the range of the sum of n records.
 
-    Without bounds, the range is [n·low, n·high] for records in [low, high]: [0, n] for binomial and multinomial, [0, ∞)
-    for exponential and Poisson, unchanged for normal. With public bounds, y is a noisy sum of the records within them,
-    and the range is [n·min(a, 0), n·max(b, 0)].
-
-    Notes
-    -----
-    P4 does not specify its naive method for y outside the support of s, where the conjugate update may be improper.
-    Clipping keeps every update proper and makes no other correction. Statistics are not rounded, and the components
-    of a multinomial are clipped separately, so that their sum may differ from n.
+    Without bounds, the range is [n·low, n·high] for records in [low, high]; with public bounds, y is a noisy sum of the
+    records within them, and the range is [n·min(a, 0), n·max(b, 0)]. P4 does not specify its naive method for y outside
+    the support of s, where the conjugate update may be improper. Statistics are not rounded, and the components of a
+    multinomial are clipped separately, so that their sum may differ from n.
     """
     distribution, n = find_entry(FAMILIES, family, "family"), validate_size(n)
     y = _as_statistics("noisy_statistics", noisy_statistics)
@@ -158,7 +151,8 @@ def conjugate_posterior(family: Family | str, prior: ArrayLike, n: int, statisti
     family : Family or str
         An entry of `FAMILIES` or its key.
     prior : array_like, shape (h,)
-        See `Family.validate_prior`.
+        Hyperparameters: Beta(alpha, beta) for the binomial, Dir(alpha₁, …, alphaₖ) for the multinomial, Gamma(shape,
+        rate) for exponential and Poisson, N(mean, variance) for normal.
     n : int
         Number of records, ≥ 1.
     statistics : array_like, shape (trials, d), or (trials,) or () if d = 1

@@ -7,8 +7,7 @@ the number of records, so it can also be private under addition and removal of a
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section 2.
-Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in private data analysis", TCC 2006.
+P4, section 2. Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in private data analysis", TCC 2006.
 """
 
 from __future__ import annotations
@@ -17,22 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import real_array, validate_positive
-from mechanisms.privacy import Guarantee, Neighbouring
 from mechanisms.privacy_parameters import validate_epsilon, validate_sensitivity
-
-__all__ = ["laplace_guarantee", "laplace_scale", "release_statistics", "validate_noise_scale"]
 
 
 def laplace_scale(sensitivity: float, epsilon: float) -> float:
     """Return the scale Δ/ε of the Laplace noise that makes a release ε-DP."""
     return validate_noise_scale(validate_sensitivity(sensitivity) / validate_epsilon(epsilon))
-
-
-def laplace_guarantee(
-    sensitivity: float, noise_scale: float, relation: Neighbouring = Neighbouring.REPLACE_ONE
-) -> Guarantee:
-    """Return the (Δ/b)-DP guarantee of a release with Laplace noise of scale b."""
-    return Guarantee(validate_sensitivity(sensitivity) / validate_noise_scale(noise_scale), relation=relation)
 
 
 def release_statistics(
@@ -56,7 +45,7 @@ def release_statistics(
 
     Privacy
     -------
-    Each row is ε-DP (`laplace_guarantee`) under replace-one with n public, if Δ bounds the ℓ₁ distance between the
+    Each row is ε-DP under replace-one with n public, if Δ bounds the ℓ₁ distance between the
     statistics of neighbours. The guarantee holds for noise in real arithmetic. The rounding of doubles leaks
     information (Mironov, "On significance of the least significant bits for differential privacy", CCS 2012), so use
     these draws for simulation, not for the protection of data.

@@ -21,7 +21,7 @@ draw.
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section 4.
+P4, section 4.
 Foulds, Geumlek, Welling & Chaudhuri, "On the theory and practice of privacy-preserving Bayesian data analysis", UAI
 2016, section 4: the mechanism.
 Wang, Fienberg & Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015: OPS.
@@ -45,9 +45,6 @@ from mechanisms.metadata import Entry, find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.protocols import OutputDistribution
-
-__all__ = ["EDGE", "N_DRAWS", "OnePosteriorSampling", "TemperedDraws", "one_posterior_sampling", "quantile_among"]
-
 
 N_DRAWS = 100
 """Number of released draws, each with a hundredth of the privacy loss."""
@@ -106,17 +103,11 @@ class OnePosteriorSampling:
     def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
         """Draw the released values of θ, shape (trials, N_DRAWS), by inverting the distribution function.
 
-        Privacy
-        -------
-        The draws of a trial have `guarantee`, under replace-one with n public, if they are exact. These draws are exact
-        up to the rounding of doubles.
-
-        Notes
-        -----
         In φ = ln(θ/(1−θ)) the log density aφ − (a+b)·ln(1 + exp(φ)) is concave for all a, b > 0, and its curvature is
         at least a₀(1−a₀)·(a+b). This bounds the interval where the log density is within 40 of its maximum, however
         small the mass of the Beta distribution in [a₀, 1 − a₀] is. Gauss–Legendre quadrature on 16 subintervals gives
-        the distribution function with an error of about 1e-13, and bracketed Newton steps invert it to 1e-14.
+        the distribution function with an error of about 1e-13, and bracketed Newton steps invert it to 1e-14. The
+        guarantee holds up to the rounding of doubles.
         """
         a, b = self.beta_parameters(counts).T
         u = np.asarray(uniforms, dtype=np.float64)

@@ -1,19 +1,8 @@
 """Posterior of a parameter in one call, from private records or from a noisy sum that is already public.
 
 `private_posterior` releases a noisy sum of the records and infers θ from it; `posterior_from_release` only infers.
-`choose_method` chooses the inference method, which involves no normal approximation: exact sums where they are
+`choose_method` chooses the inference method, which involves no normal approximation: exact posteriors where they are
 affordable, otherwise a sampler of the exact model.
-
-========================  ================================  ==========================================
-family                    prior                             θ
-========================  ================================  ==========================================
-binomial                  Beta(alpha, beta)                 probability of a one
-multinomial               Dir(alpha₁, …, alphaₖ)            probabilities of k categories
-exponential               Gamma(shape, rate)                rate
-poisson                   Gamma(shape, rate)                mean
-normal                    N(mean, variance)                 mean; pass the known variance of a record
-normal-unknown-variance   mean, strength, shape, scale      mean and variance of a record
-========================  ================================  ==========================================
 
 If records of unknown variance are clamped, the posterior is that of the mean and the variance of a clamped record. They
 are what the release measures: the share of the records that the normal distribution places outside the bounds is
@@ -29,7 +18,7 @@ weighs as much as a third of a record for the mean and two records for the varia
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 from warnings import warn
@@ -37,8 +26,9 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import real_array, validate_integer
+from mechanisms.arguments import describe, real_array, validate_integer
 from mechanisms.inference.choice import Choice, choose_method, fit_release, rehearse
+from mechanisms.inference.count_table import CountTable, count_table
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import NORMAL, Family
@@ -47,11 +37,11 @@ from mechanisms.inference.records import Bounds, Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, require_generator
 from mechanisms.metadata import find_entry
-from mechanisms.noise import NOISES, Noise, calibrated_noise
-from mechanisms.privacy import Guarantee
-from mechanisms.privacy_parameters import validate_epsilon
-
-__all__ = ["posterior_from_release", "private_posterior"]
+from mechanisms.noise import NOISES, Exact, Noise, calibrated_noise
+from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, validate_relation
+from mechanisms.privacy_parameters import validate_epsilon, validate_size
+from mechanisms.tables import Theta
+from mechanisms.tables.formats import Seen
 
 _NEAR = 1e-6  # distance from an integer of the product of a proportion and the number of records
 _PURE = [name for name in NOISES if Noise(name, 1.0).is_pure]
@@ -62,58 +52,89 @@ def posterior_from_release(
     family: Family | str,
     prior: ArrayLike | None = None,
     *,
-    n: int,
-    epsilon: float,
+    n: int | None = None,
+    epsilon: float | None = None,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE,
+    noise: str | Noise | Exact | Sequence[Noise | Exact] = "laplace",
+    seen: Seen | Sequence[Seen] | None = None,
+    more: Sequence[tuple[Any, ...]] = (),
+    exposure: ArrayLike | None = None,
     proportion: bool = False,
     variance: float | None = None,
     bounds: Bounds | None = None,
-    noise: Literal["laplace", "geometric", "k-norm"] = "laplace",
     outside: Literal["drop", "clamp"] = "drop",
     parameter_range: tuple[Any, Any] | None = None,
     rng: np.random.Generator | None = None,
 ) -> ReleasePosterior:
-    """Return the posterior of θ given a noisy sum of n records.
+    """Return the posterior of θ given a noisy sum of n records, or noisy counts.
 
     Parameters
     ----------
     y : float, or array_like of shape (d,)
         Release: k noisy counts for the multinomial, the noisy sums of the standardised records and of their squares if
         the variance is unknown, see `ReleaseModel`, otherwise the noisy sum. It may lie outside the range of the
-        statistic.
+        statistic. With `exposure`, one noisy count or k of them.
     family : Family or str
-        Family or its name; see the table in the module docstring.
+        Family or its name:
+
+        =======================  =============================  ==============================================
+        family                   prior                          θ
+        =======================  =============================  ==============================================
+        binomial                 Beta(alpha, beta)              probability of a one
+        multinomial              Dir(alpha₁, …, alphaₖ)         probabilities of k categories
+        exponential              Gamma(shape, rate)             rate
+        poisson                  Gamma(shape, rate)             mean of a record; rates of counts with exposure
+        normal                   N(mean, variance)              mean; pass the known variance of a record
+        normal-unknown-variance  mean, strength, shape, scale   mean and variance of a record
+        =======================  =============================  ==============================================
+
     prior : array_like, shape (h,)
-        Hyperparameters; see the table in the module docstring and `Family.validate_prior`. None is the default prior of
-        the family normal-unknown-variance.
-    n : int
-        Number of records, public, ≥ 1.
-    epsilon : float
-        Privacy loss of the release in nats, > 0, if one record is replaced. The scale of the noise is Δ/ε, where Δ is
-        `ReleaseModel.sensitivity`.
+        Hyperparameters; see the table. None is the default prior of the family normal-unknown-variance.
+    n : int, optional
+        Number of records, public, ≥ 1. It may be unknown for counts of all categories: each count then has the
+        improper prior Γ(x + α)/x!.
+    epsilon : float, optional
+        Privacy loss of the release in nats, > 0, under `relation`. The scale of the noise is Δ/ε, where Δ is
+        `ReleaseModel.sensitivity`. Otherwise `noise` has a scale.
+    relation : Neighbouring
+        Neighbouring relation of `epsilon` and of the guarantee. The noise of a histogram has the scale 2/ε if a record
+        is replaced, and 1/ε if it is added or removed.
+    noise : str, Noise, EXACT, or a sequence with one per count
+        Name of the distribution, "laplace", "geometric" or "k-norm", given `epsilon`; otherwise a distribution with its
+        scale, such as ``Noise("gaussian", standard_deviation)``. The scale of Laplace noise is its standard deviation
+        divided by √2.
+    seen : str, Suppressed, Rounded, or a sequence with one per count, optional
+        Format of a noisy count: "value" (default), "clipped" at 0, or those of `mechanisms.tables`.
+    more : sequence of tuple, optional
+        Further values of the same counts, each ``(node, value, noise)`` or ``(node, value, noise, seen)``, with
+        independent noise; the node is the index of a count, or "total". The counts of binomial records are ones, 0, and
+        zeros, 1.
+    exposure : float or array_like of shape (k,), optional
+        Exposure E > 0 of Poisson counts with mean θ·E, such as person-years. Each count then has its own θ.
     proportion : bool
-        True if `y` is a noisy proportion, or k noisy proportions, of n records, whose noise has the scale Δ/(n·ε).
+        True if `y` is a noisy proportion, or k noisy proportions, of n records, whose noise has the scale Δ/(n·ε), or
+        that of `noise`.
     variance : float, optional
         Known variance of a record, > 0, which the family normal needs.
     bounds : tuple of float, optional
-        Public bounds of the release; None for the binomial and multinomial.
-    noise : {"laplace", "geometric", "k-norm"}
-        Distribution of the noise, see `mechanisms.noise`. For other noise or another scale, use `infer`.
+        Public bounds of the release; None for counts.
     outside : {"drop", "clamp"}
         Contribution of a record outside the bounds to the release: 0, or the nearest bound.
     parameter_range : tuple, optional
         Limits of θ to which the prior is restricted, such as the bounds for a mean; see `ReleaseModel`.
     rng : numpy.random.Generator, optional
-        Random generator for a sampler; exact posteriors do not need one.
+        Random generator for a sampler, and for shares of an unknown n; other posteriors do not need one.
 
     Returns
     -------
     ReleasePosterior
-        Posterior whose `guarantee` is that of a release with this noise.
+        Posterior whose `guarantee` is that of all values together, and whose `table` is the posterior of the counts.
 
     Raises
     ------
     ValueError
-        If an argument is invalid, no exact method is affordable, or the method is a sampler and `rng` is None.
+        If an argument is invalid, the family does not support it, no exact method is affordable, or a generator is
+        needed and `rng` is None.
 
     Warns
     -----
@@ -125,28 +146,48 @@ def posterior_from_release(
     --------
     >>> posterior = posterior_from_release(63.7, "binomial", (1, 1), n=100, epsilon=0.5)
     >>> posterior
-    ReleasePosterior(binomial, n=100, mean=0.6343, std=0.05493, method=exact, guarantee=0.5-DP)
+    ReleasePosterior(binomial, n=100, noise=laplace(2), mean=0.6343, std=0.05493, method=exact, guarantee=0.5-DP)
     >>> low, high = posterior.interval(0.95)
     >>> print(f"{low:.2f} to {high:.2f}; Pr[θ > 0.5] = {1 - posterior.cdf(0.5):.2f}")
     0.52 to 0.74; Pr[θ > 0.5] = 0.99
     >>> share = posterior_from_release(0.637, "binomial", (1, 1), n=100, epsilon=0.5, proportion=True)
     >>> f"{share.mean():.4f}"
     '0.6343'
+    >>> rate = posterior_from_release(21.4, "poisson", (1, 1), exposure=53.4, noise=Noise("gaussian", 3.0))
+    >>> f"{rate.mean():.3f} ± {rate.std():.3f}; {rate.guarantee}"
+    '0.409 ± 0.103; 0.0555556-zCDP'
     """
-    if noise not in _PURE:
-        raise ValueError(f"noise must be one of {', '.join(_PURE)}, got {noise!r}; use infer for other noise")
     entry = find_entry(MODELS, family, "family")
-    unscaled = _unscaled(entry, n, noise, bounds, outside, parameter_range, variance)
-    model = replace(unscaled, noise=calibrated_noise(noise, unscaled.sensitivity(), epsilon))
-    release = _counts(entry, real_array("y", y), n, proportion, model.noise.is_integer)
-    if proportion and model.is_surprising(release):
-        warn(
-            f"the noise hardly explains proportions so far from those of {n:,} records; check n, epsilon, and that "
-            "they are not percentages",
-            stacklevel=2,
+    release, relation = real_array("y", y), validate_relation(relation)
+    used = {"n=None": n is None, "seen": seen is not None, "more": len(more) > 0, "exposure": exposure is not None}
+    several = [name for name, value in used.items() if value]
+    several += ["noise per count"] if not isinstance(noise, str | Noise) else []
+    if not several:
+        unscaled = _unscaled(entry, n, bounds, outside, parameter_range, variance)  # type: ignore[arg-type]
+        found = _with_scale(noise, epsilon, unscaled.sensitivity(relation), relation, n if proportion else None)
+        model = replace(unscaled, noise=found)
+        release = _counts(entry, release, model.n, proportion, model.noise.is_integer)
+        _warn_of_percentages(model, release, proportion)
+        prior = _prior(entry, prior, model)
+        return _infer(model, prior, release, choose_method(model, prior), model.guarantee(relation), rng)
+    _refuse_sums(entry, several, n, exposure, proportion, (bounds, parameter_range, variance))
+    prior = _prior(entry, prior)
+    k = release.size if exposure is not None else 2 if entry.name == "binomial" else np.size(prior)
+    change = 1.0 if relation is Neighbouring.ADD_OR_REMOVE_ONE or release.size == 1 else 2.0
+    found = _with_scale(noise, epsilon, change, relation, n if proportion else None)
+    if n is not None and seen is None:
+        release = _counts(entry, release, n, proportion, isinstance(found, Noise) and found.is_integer)
+    counts = count_table(entry, release, k, n, found, seen, exposure, more, relation)
+    _warn_of_percentages(counts, release, proportion)
+    reason = "counts on a tree have a posterior by convolutions"
+    if n is None and exposure is None:
+        rng, reason = (
+            require_generator(rng, "shares of an unknown n"),
+            f"{reason}, and shares are drawn given the counts",
         )
-    prior = _prior(model, prior)
-    return _infer(model, prior, release, choose_method(model, prior), Guarantee(epsilon), rng)
+    distribution, table = counts.posterior(prior, rng)
+    choice = Choice("exact", reason)
+    return ReleasePosterior(counts, np.atleast_1d(release), counts.guarantee, choice, distribution, table)
 
 
 def private_posterior(
@@ -172,10 +213,22 @@ def private_posterior(
         With `n`, their sum instead: the number of ones, or k counts. Messages and the result contain neither, but a
         message may contain the index of the first invalid row.
     family : Family or str
-        Family or its name; see the table in the module docstring.
+        Family or its name:
+
+        =======================  =============================  ==============================
+        family                   prior                          θ
+        =======================  =============================  ==============================
+        binomial                 Beta(alpha, beta)              probability of a one
+        multinomial              Dir(alpha₁, …, alphaₖ)         probabilities of k categories
+        exponential              Gamma(shape, rate)             rate
+        poisson                  Gamma(shape, rate)             mean of a record
+        normal                   N(mean, variance)              mean
+        normal-unknown-variance  mean, strength, shape, scale   mean and variance of a record
+        =======================  =============================  ==============================
+
     prior : array_like, shape (h,)
-        Hyperparameters; see the table in the module docstring and `Family.validate_prior`. They must not depend on the
-        records. None is the default prior of the family normal-unknown-variance.
+        Hyperparameters; see the table. They must not depend on the records. None is the default prior of the family
+        normal-unknown-variance, which the module docstring states.
     epsilon : float
         Privacy loss in nats, finite and > 0; required.
     n : int, optional
@@ -223,8 +276,9 @@ def private_posterior(
     >>> posterior = private_posterior(waiting_times, "exponential", (2, 2), epsilon=1.0, bounds=(0, 3))
     >>> print(posterior.guarantee, posterior.method, posterior.release.shape)
     1-DP exact (1,)
-    >>> private_posterior(waiting_times, "exponential", (2, 2), epsilon=1.0, bounds=(0, 3), rehearsal_seed=1)
-    ReleasePosterior(exponential, n=10, mean=0.9042, std=0.5532, method=exact, guarantee=none (rehearsal))
+    >>> rehearsal = private_posterior(waiting_times, "exponential", (2, 2), 1.0, bounds=(0, 3), rehearsal_seed=1)
+    >>> print(f"{rehearsal.mean():.4f} ± {rehearsal.std():.4f}", rehearsal.guarantee)
+    0.9042 ± 0.5532 None
     >>> private_posterior([52, 31, 17], "multinomial", (1, 1, 1), epsilon=1.0, n=100).release.shape
     (3,)
     >>> incomes = [21_000, 64_500, 38_200, 29_900, 47_300, 33_700]
@@ -239,9 +293,9 @@ def private_posterior(
     seed = None if rehearsal_seed is None else validate_integer("rehearsal_seed", rehearsal_seed, 0)
     data, size = validate_data(records, entry, n)
     epsilon = validate_epsilon(epsilon)  # type: ignore[arg-type]  # raises an error for None
-    unscaled = _unscaled(entry, size, "laplace", bounds, outside, parameter_range, variance)
+    unscaled = _unscaled(entry, size, bounds, outside, parameter_range, variance)
     model = replace(unscaled, noise=calibrated_noise("laplace", unscaled.sensitivity(), epsilon))
-    prior = _prior(model, prior)
+    prior = _prior(entry, prior, model)
     if entry.is_vector and data.shape[1] != np.size(prior):
         raise ValueError(
             f"prior must have as many numbers as there are categories, {data.shape[1]}, got {prior!r}; pass one per "
@@ -268,29 +322,96 @@ def private_posterior(
 def _unscaled(
     family: Family,
     n: int,
-    noise: str,
     bounds: Bounds | None,
     outside: Literal["drop", "clamp"],
     parameter_range: tuple[Any, Any] | None,
     variance: float | None,
 ) -> ReleaseModel:
-    """Return the model with noise of scale 1, after checking that the variance is given if it must be."""
+    """Return the model with Laplace noise of scale 1, after checking that the variance is given if it must be."""
     if family.code == NORMAL and variance is None:
         raise ValueError(
             "variance must be the known variance of a record for the normal family, got None; pass variance=, or use "
             "normal-unknown-variance"
         )
     known = 1.0 if variance is None else variance
-    return ReleaseModel(family.name, n, Noise(noise, 1.0), bounds, outside, parameter_range, known)
+    return ReleaseModel(family.name, n, Noise("laplace", 1.0), bounds, outside, parameter_range, known)
 
 
-def _prior(model: ReleaseModel, prior: ArrayLike | None) -> ArrayLike:
-    """Return the prior, or the default prior if it is None."""
+def _with_scale(noise: Any, epsilon: float | None, sensitivity: float, relation: Neighbouring, n: int | None) -> Any:
+    """Return the noise of sums: of a name by ε, or as given; with `n`, given noise is that of a proportion of n."""
+    if isinstance(noise, str):
+        if noise not in _PURE:
+            raise ValueError(
+                f"noise must be one of {', '.join(_PURE)} with epsilon, got {noise!r}; pass Noise(name, scale)"
+            )
+        if epsilon is None:
+            raise ValueError(
+                "epsilon must be given if noise has no scale, got None; pass it, or noise=Noise(name, scale)"
+            )
+        noise = calibrated_noise(noise, sensitivity, epsilon)
+    elif epsilon is not None:
+        raise ValueError(f"epsilon must be None if noise has a scale, got {epsilon}; pass one of them")
+    elif isinstance(noise, list | tuple | np.ndarray):
+        return [_with_scale(one, None, sensitivity, relation, n) for one in noise]
+    elif isinstance(noise, Exact):
+        return noise
+    elif not isinstance(noise, Noise):
+        raise ValueError(
+            f"noise must be a name, a Noise, EXACT or one per count, got {describe(noise)}; pass e.g. "
+            "Noise('gaussian', standard_deviation)"
+        )
+    elif n is not None:
+        if noise.is_integer:
+            raise ValueError(f"noise of a proportion must be laplace or gaussian, got {noise.name}; pass counts, n * y")
+        noise = replace(noise, scale=n * noise.scale)
+    if noise.sums_to_zero and relation is Neighbouring.ADD_OR_REMOVE_ONE:
+        raise ValueError("relation must be REPLACE_ONE for k-norm noise, as the sum is public; use geometric noise")
+    return noise
+
+
+def _refuse_sums(
+    family: Family, used: list[str], n: int | None, exposure: Any, proportion: bool, limits: tuple[Any, ...]
+) -> None:
+    """Raise ValueError if arguments for several values, or for unknown n, do not suit the family or each other."""
+    if exposure is not None and family.name != "poisson":
+        raise ValueError(f"family must be poisson for exposure, got {family.name}; pass n instead")
+    if exposure is None and family.is_truncated:
+        if used == ["n=None"]:
+            remedy = "pass n, or exposure for a Poisson count" if family.name == "poisson" else "pass n"
+            raise ValueError(f"n must be the number of records for the {family.name} family, got None; {remedy}")
+        raise ValueError(
+            f"family must be binomial, multinomial, or poisson with exposure for {used[-1]}, got {family.name}; "
+            "combine sums before inference"
+        )
+    if exposure is not None and n is not None:
+        raise ValueError(f"n must be None with exposure, got {n}; pass one of them")
+    if proportion and used != ["noise per count"]:
+        raise ValueError(f"proportion must be False with {used[0]}, got True; pass counts, n * y")
+    if any(limit is not None for limit in limits):
+        raise ValueError(
+            "bounds, parameter_range and variance must be None for counts, got another value; leave them out"
+        )
+    if n is not None:
+        validate_size(n)
+
+
+def _warn_of_percentages(model: ReleaseModel | CountTable, release: Floats, proportion: bool) -> None:
+    if proportion and model.is_surprising(release):
+        warn(
+            f"the noise hardly explains proportions so far from those of {model.n:,} records; check n, epsilon, and "
+            "that they are not percentages",
+            stacklevel=3,
+        )
+
+
+def _prior(family: Family, prior: ArrayLike | None, model: ReleaseModel | None = None) -> ArrayLike:
+    """Return the prior, or the default prior of the model if it is None."""
     if prior is not None:
         return prior
-    if not model.entry.has_square:
-        names = ", ".join(model.entry.hyperparameters)
-        raise ValueError(f"prior ({names}) must be given for the {model.family} family, got None; pass its numbers")
+    if not family.has_square:
+        names = ", ".join(family.hyperparameters)
+        raise ValueError(f"prior ({names}) must be given for the {family.name} family, got None; pass its numbers")
+    assert model is not None
     middle, half_width = model.units()
     return middle, 1.0 / 3.0, 1.0, 0.1 * half_width**2
 
@@ -319,7 +440,7 @@ def _infer(
     prior: ArrayLike,
     y: Floats,
     choice: Choice,
-    guarantee: Guarantee | None,
+    guarantee: Guarantee | ConcentratedGuarantee | None,
     rng: np.random.Generator | None,
     n_draws: int = 5_000,
 ) -> ReleasePosterior:
@@ -331,4 +452,5 @@ def _infer(
     distribution = fit_release(rng, model, hyperparameters, release, choice, n_draws=n_draws)
     if isinstance(distribution, DrawnPosterior) and model.entry.has_square and model.outside == "clamp":
         distribution = DrawnPosterior(model.released_moments(distribution.draws))
-    return ReleasePosterior(model, release, guarantee, choice, distribution)
+    table = distribution.table if isinstance(distribution, Theta) else None
+    return ReleasePosterior(model, release, guarantee, choice, distribution, table)

@@ -16,8 +16,7 @@ exp((ε/2)·q·n) times that of a distant point.
 References
 ----------
 Smith, "Privacy-preserving statistical estimation with optimal convergence rates", STOC 2011, algorithm 2, which is on
-the continuum. P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS
-2018.
+the continuum; P4.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import is_real, real_array
 from mechanisms.privacy_parameters import validate_epsilon
-
-__all__ = ["N_STEPS", "QuantileDistribution", "private_bounds", "private_quantile", "quantile_distribution"]
 
 N_STEPS = 2**20
 """Default number of steps of the grid.
@@ -66,7 +63,7 @@ class QuantileDistribution:
         return self.log_masses[run]
 
     def draw(self, rng: np.random.Generator) -> float:
-        """Draw a grid point: first a run, then a point within the run."""
+        """Draw a grid point: first a run, then a point within the run; ε-DP for draws in real arithmetic."""
         cumulative = np.cumsum(self.sizes * np.exp(self.log_masses))
         # Select the first run whose cumulative probability exceeds u < 1; the minimum guards against rounding.
         run = min(int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")), cumulative.size - 1)
@@ -109,25 +106,6 @@ def quantile_distribution(
     largest = log_weight.max()
     log_total = largest + math.log(float(np.sum(sizes * np.exp(log_weight - largest))))
     return QuantileDistribution(low, half_step, starts, sizes, log_weight - log_total)
-
-
-def private_quantile(
-    rng: np.random.Generator,
-    data: ArrayLike,
-    quantile: float,
-    epsilon: float,
-    data_range: tuple[float, float],
-    granularity: float | None = None,
-) -> float:
-    """Draw the private quantile of one data set, a point of the grid of `quantile_distribution`.
-
-    Privacy
-    -------
-    ε-DP under replace-one with n public: replacing a record changes the score by at most 1 at every point, so weights
-    and normaliser each change by a factor of at most e^(ε/2). The guarantee holds for draws in real arithmetic; use
-    these draws for simulation.
-    """
-    return quantile_distribution(data, quantile, epsilon, data_range, granularity).draw(rng)
 
 
 def private_bounds(
@@ -199,7 +177,7 @@ def private_bounds(
     low, high = _validate_range(data_range)
     step = 1.0 if granularity is None and whole else granularity
     first, second = quantiles
-    draws = [private_quantile(rng, data, q, epsilon / 2, (low, high), step) for q in (first, second)]
+    draws = [quantile_distribution(data, q, epsilon / 2, (low, high), step).draw(rng) for q in (first, second)]
     lower, upper = min(draws), max(draws)
     if whole:
         lower, upper = math.floor(lower), math.ceil(upper)

@@ -29,15 +29,13 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms.arguments import validate_integer
 from mechanisms.exact_noise import integer_laplace, laplace_scale_for, require_opendp
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import Family
+from mechanisms.inference.family import Family, as_records, as_statistic, require_records
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
-from mechanisms.inference.records import Bounds, Floats, as_records, as_statistic, require_records
+from mechanisms.inference.records import Bounds, Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
 from mechanisms.privacy import Guarantee, Neighbouring, validate_relation
-
-__all__ = ["PublishedSums", "publish_sums"]
 
 _BITS = 32
 
@@ -142,9 +140,9 @@ def publish_sums(
 def validate_data(data: ArrayLike, family: Family, n: int | None, least: int = 1) -> tuple[Floats, int]:
     """Return the records, or one row with their sum if `n` is given, and the number of records, at least `least`."""
     if n is not None:
-        return as_statistic(data, family.name, n, family.record_range, family.is_vector, least), int(n)
+        return as_statistic(data, family, n, least), int(n)
     records = as_records(data)
-    require_records(records, family.name, family.record_range, family.integer_records, family.is_vector, least)
+    require_records(records, family, least)
     return records, len(records)
 
 

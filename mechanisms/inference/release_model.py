@@ -12,15 +12,14 @@ than 1 give intervals of the mean that are at most 1.2 % narrower, at ε = 0.5, 
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, which drops
-records outside the bounds. Kazan & Reiter, "Bayesian inference under differential privacy with bounded data",
+P4, which drops records outside the bounds.
+Kazan & Reiter, "Bayesian inference under differential privacy with bounded data",
 arXiv:2405.13801, 2024, which clamps them, and restricts the prior to parameters that the bounds allow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -34,10 +33,8 @@ from mechanisms.inference.family import Family
 from mechanisms.inference.records import Bounds, Floats
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
-from mechanisms.privacy import Guarantee, Neighbouring, RenyiGuarantee
+from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.privacy_parameters import validate_size
-
-__all__ = ["ReleaseModel"]
 
 _RECORDS_AT_ONCE = 1 << 20
 _WIDEST, _BEYOND = 1e4, 40.0  # largest σ in half-widths of the bounds; standard normal values without mass beyond
@@ -67,6 +64,12 @@ class ReleaseModel:
         variance is unknown. None for bounded records, and for an unrestricted prior.
     variance : float
         Known variance of a record of the normal family, > 0; 1 for other families.
+
+    Notes
+    -----
+    Methods take the hyperparameters of the prior as a sequence: Beta(alpha, beta) for the binomial, Dir(alpha₁, …,
+    alphaₖ) for the multinomial, Gamma(shape, rate) for exponential and Poisson, N(mean, variance) for normal, and mean,
+    strength, shape, scale for normal-unknown-variance.
 
     Raises
     ------
@@ -168,19 +171,15 @@ class ReleaseModel:
         return self.n * np.array(least), self.n * np.array(most)
 
     def sensitivity(self, relation: Neighbouring = Neighbouring.REPLACE_ONE) -> float:
-        """Return the sensitivity Δ of the statistic in ℓ₁, see `Family.sensitivity`, or in ℓ₂ for Gaussian noise.
+        """Return the sensitivity Δ of the statistic in the norm of the noise; see `Family.sensitivity`."""
+        return self.entry.sensitivity(self.bounds, relation, self.outside, self.noise.power)
 
-        In ℓ₂, replacement changes a vector of counts by √2. It changes (z, z²) by 2, as the largest squared change at
-        |z − z'| = d, which is d² + d²(2 − d)², increases with d.
-        """
-        has_several = self.entry.is_vector or self.entry.has_square
-        if has_several and not self.noise.is_pure and relation is Neighbouring.REPLACE_ONE:
-            return math.sqrt(2.0) if self.entry.is_vector else 2.0
-        return self.entry.sensitivity(self.bounds, relation, self.outside)
-
-    def guarantee(self) -> Guarantee | Callable[[float], RenyiGuarantee]:
-        """Return the guarantee of the release under replace-one with n public; see `Noise.guarantee`."""
-        return self.noise.guarantee(self.sensitivity())
+    def guarantee(self, relation: Neighbouring = Neighbouring.REPLACE_ONE) -> Guarantee | ConcentratedGuarantee:
+        """Return the guarantee of the release: (Δ/scale)-DP, or Δ²/(2·scale²)-zCDP for Gaussian noise."""
+        loss = self.sensitivity(relation) / self.noise.scale
+        if self.noise.is_pure:
+            return Guarantee(loss, relation=relation)
+        return ConcentratedGuarantee(0.5 * loss * loss, relation=relation)
 
     def contributions(self, records: ArrayLike) -> Floats:
         """Return the contribution of each record, without its square, with the shape of `records`."""
@@ -216,17 +215,8 @@ class ReleaseModel:
     def standardised(self, prior: ArrayLike, noisy_statistics: ArrayLike) -> tuple[ReleaseModel, Floats, Floats]:
         """Return the model, the prior and the release in the units of `units`, in which σ = 1 or the bounds are ±1.
 
-        Parameters
-        ----------
-        prior : array_like, shape (h,)
-            See `Family.validate_prior`.
-        noisy_statistics : array_like, shape (d,)
-
-        Returns
-        -------
-        model : ReleaseModel
-            Model of θ' = (θ − location)/scale, or of μ' and σ²/scale²; a standardised model is returned unchanged.
-        prior, noisy_statistics : ndarray of float64
+        The parameter of the model is θ' = (θ − location)/scale, or (μ', σ²/scale²). A standardised model is returned
+        unchanged.
 
         Examples
         --------
@@ -256,9 +246,7 @@ class ReleaseModel:
         return model, hyperparameters, y / scale
 
     def parameter_limits(self) -> tuple[Floats, Floats]:
-        """Return the lower and the upper limits of the components of θ, shape (1,), or (2,) if the variance is unknown.
-
-        The limits are infinite without `parameter_range`.
+        """Return the lower and the upper limits of the components of θ, shape (p,), infinite without `parameter_range`.
 
         Examples
         --------
@@ -273,18 +261,11 @@ class ReleaseModel:
         return lower, upper
 
     def released_moments(self, theta: ArrayLike) -> Floats:
-        """Return mean and variance of a clamped record given θ, in the units of the records.
+        """Return mean and variance of a clamped record given θ, shape (..., 2), in the units of the records.
 
-        Parameters
-        ----------
-        theta : array_like, shape (..., 2)
-            Mean and variance of a record, in a model with unknown variance that clamps records.
-
-        Returns
-        -------
-        ndarray of float64, shape (..., 2)
-            Of z in [−1, 1], E[z] = Φ(−β) − Φ(α) + μ·P + σ·(φ(α) − φ(β)) and E[z²] = Φ(−β) + Φ(α) + (μ² + σ²)·P +
-            2μσ·(φ(α) − φ(β)) + σ²·(αφ(α) − βφ(β)), where z = ±1 at β and α in units of σ, and P = Φ(β) − Φ(α).
+        The model has an unknown variance and clamps records. Of z in [−1, 1], E[z] = Φ(−β) − Φ(α) + μ·P + σ·(φ(α) −
+        φ(β)) and E[z²] = Φ(−β) + Φ(α) + (μ² + σ²)·P + 2μσ·(φ(α) − φ(β)) + σ²·(αφ(α) − βφ(β)), where z = ±1 at β and α
+        in units of σ, and P = Φ(β) − Φ(α).
 
         Examples
         --------
@@ -308,25 +289,7 @@ class ReleaseModel:
         return np.stack([location + scale * mean.clip(-1.0, 1.0), scale**2 * variance], axis=-1)
 
     def draw_parameters(self, rng: np.random.Generator, prior: ArrayLike, size: int) -> Floats:
-        """Draw θ from the prior, restricted by rejection to `parameter_range`.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        prior : array_like, shape (h,)
-            See `Family.validate_prior`.
-        size : int
-            Number of draws.
-
-        Returns
-        -------
-        ndarray of float64, shape (size, p)
-
-        Raises
-        ------
-        ValueError
-            If the prior is invalid; see `validate_prior`.
-        """
+        """Draw θ, shape (size, p), from the prior restricted by rejection to `parameter_range`."""
         self.validate_prior(prior)
         lower, upper = self.parameter_limits()
         accepted: list[Floats] = []
@@ -340,21 +303,9 @@ class ReleaseModel:
         raise AssertionError(f"no {size} draws in {_BATCHES} batches, although the range is probable")
 
     def validate_prior(self, prior: ArrayLike) -> tuple[float, ...]:
-        """Return the hyperparameters as floats, after checking them and the prior probability of `parameter_range`.
+        """Return the hyperparameters as floats; raise ValueError if they are invalid.
 
-        Parameters
-        ----------
-        prior : array_like, shape (h,)
-            See `Family.validate_prior`.
-
-        Returns
-        -------
-        tuple of float
-
-        Raises
-        ------
-        ValueError
-            If the prior is invalid, or the probability of the range is below 0.001.
+        The prior probability of `parameter_range` must be at least 0.001.
         """
         hyperparameters = self.entry.validate_prior(prior)
         if self.parameter_range is not None and self.range_probability(hyperparameters) < _LEAST_PROBABILITY:
@@ -365,14 +316,7 @@ class ReleaseModel:
         return hyperparameters
 
     def range_probability(self, prior: ArrayLike) -> float:
-        """Return the prior probability of `parameter_range`, for models with bounds.
-
-        Examples
-        --------
-        >>> model = ReleaseModel("normal", 10, Noise("laplace", 1.0), bounds=(0, 5), parameter_range=(0, 5))
-        >>> round(model.range_probability((0, 1)), 4)
-        0.5
-        """
+        """Return the prior probability of `parameter_range`, for models with bounds."""
         lower, upper = self.parameter_limits()
         if not self.entry.has_square:
             low, high = self.entry.prior_distribution(prior).cdf([lower[0], upper[0]])
@@ -383,17 +327,7 @@ class ReleaseModel:
         return float(np.mean((high - low) * ((variance >= lower[1]) & (variance <= upper[1]))))
 
     def draw_statistics(self, rng: np.random.Generator, theta: ArrayLike) -> Floats:
-        """Draw one data set per row of θ and return its exact statistic s.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        theta : array_like, shape (trials, p)
-
-        Returns
-        -------
-        ndarray of float64, shape (trials, d)
-        """
+        """Draw one data set per row of θ, shape (trials, p), and return its exact statistic s, shape (trials, d)."""
         values = self.entry.validate_parameters(theta)
         if self.bounds is None:
             return self.entry.draw_statistics(rng, values, self.n)[0]
@@ -416,24 +350,9 @@ class ReleaseModel:
         return s + self.noise.sample(rng, s.shape)
 
     def validate_release(self, prior: ArrayLike, noisy_statistics: ArrayLike) -> tuple[Floats, Floats]:
-        """Return the prior and one release as arrays, after checking them.
+        """Return the prior and one release, shape (d,), as arrays; raise ValueError if they are invalid.
 
-        Parameters
-        ----------
-        prior : array_like, shape (h,)
-            See `Family.validate_prior`.
-        noisy_statistics : array_like, shape (d,)
-            Release y: finite numbers of any size and sign; integers if the noise is integer, with sum n for K-norm
-            noise.
-
-        Returns
-        -------
-        prior, noisy_statistics : ndarray of float64
-
-        Raises
-        ------
-        ValueError
-            If an argument is invalid.
+        The release must be finite, of any size and sign; integers if the noise is integer, with sum n for K-norm noise.
         """
         hyperparameters = np.array(self.validate_prior(prior))
         y = np.atleast_1d(np.array(noisy_statistics, dtype=np.float64))

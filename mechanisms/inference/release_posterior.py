@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.inference.choice import Choice
+from mechanisms.inference.count_table import CountTable
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.privacy import Guarantee
+from mechanisms.noise import Noise
+from mechanisms.privacy import ConcentratedGuarantee, Guarantee
 from mechanisms.protocols import Posterior
+from mechanisms.tables import TablePosterior
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
-
-__all__ = ["ReleasePosterior", "require_generator"]
 
 _CHAINS, _DRAWS = 4, 1_000  # number of chains and of draws per chain from an exact posterior, for ArviZ
 _CELLS, _TAIL = 100, 5e-4  # number of cells of a plotted density, and probability beyond each end
@@ -35,27 +36,31 @@ class ReleasePosterior(Posterior):
 
     Parameters
     ----------
-    model : ReleaseModel
+    model : ReleaseModel or CountTable
         Family, number of records, bounds, and the noise that the inference assumes.
     release : ndarray of float64, shape (d,)
         The noisy statistic y.
-    guarantee : Guarantee or None
-        Guarantee of the release, which inference does not change; None for a rehearsal.
+    guarantee : Guarantee, ConcentratedGuarantee or None
+        Guarantee of the release, which inference does not change; None for a rehearsal, and for values without noise.
     choice : Choice
         Inference method, and the reason for its choice.
     distribution : Posterior
         Exact posterior, or the draws of a sampler.
+    table : TablePosterior or None
+        Posterior of the counts, whose `evaluate` gives odds ratios and other functions of several counts; None unless
+        it was computed.
     labels : tuple of str
         Names of the components in plots and in `to_arviz`; set them, and the unit, with `labelled`.
     unit : str
         Unit of the records, or "".
     """
 
-    model: ReleaseModel
+    model: ReleaseModel | CountTable
     release: Floats
-    guarantee: Guarantee | None
+    guarantee: Guarantee | ConcentratedGuarantee | None
     choice: Choice
     distribution: Posterior
+    table: TablePosterior | None = None
     labels: tuple[str, ...] = ()
     unit: str = ""
 
@@ -243,10 +248,14 @@ class ReleasePosterior(Posterior):
             variables = {name: (dims[:2], draws[..., j]) for j, name in enumerate(("mean", "variance"))}
         else:
             variables = {"theta": (dims, draws)}
-        coords = {"category": list(self.labels)} if self.labels and self.model.entry.is_vector else {}
+        coords = (
+            {"category": list(self.labels)}
+            if self.labels and draws.ndim == 3 and not self.model.entry.has_square
+            else {}
+        )
         attributes = {
             "family": self.model.family,
-            "n": self.model.n,
+            "n": "unknown" if self.model.n is None else self.model.n,
             "method": self.method,
             "guarantee": self._stated(),
         }
@@ -267,10 +276,23 @@ class ReleasePosterior(Posterior):
             return list(self.labels)
         if self.model.entry.has_square:
             return ["mean", "variance"]
-        return [f"theta[{j}]" for j in range(self.release.size)] if self.model.entry.is_vector else ["theta"]
+        mean = self.mean()
+        return ["theta"] if np.ndim(mean) == 0 else [f"theta[{j}]" for j in range(np.size(mean))]
+
+    def _noise(self) -> str:
+        if isinstance(self.model, CountTable):
+            kinds = {one if isinstance(one, Noise) else None for _, _, one, _ in self.model.measured}
+        else:
+            kinds = {self.model.noise}
+        if len(kinds) > 1:
+            return f"{len(kinds)} kinds"
+        (one,) = kinds
+        return "EXACT" if one is None else f"{one.name}({one.scale:.4g})"
 
     def _stated(self) -> str:
-        return "none (rehearsal)" if self.guarantee is None else str(self.guarantee)
+        if self.guarantee is not None:
+            return str(self.guarantee)
+        return "none" if isinstance(self.model, CountTable) else "none (rehearsal)"
 
     def __repr__(self) -> str:
         mean, chains = _brief(self.mean()), ""
@@ -279,19 +301,13 @@ class ReleasePosterior(Posterior):
             mean += f" ± {_brief(self.mcse(), 1)} (mcse)"
             chains = f", rhat={found['rhat'].max():.3f}, ess={min(map(np.min, list(found.values())[1:])):.0f}"
         return (
-            f"ReleasePosterior({self.model.family}, n={self.model.n}, mean={mean}, std={_brief(self.std())}, "
-            f"method={self.method}{chains}, guarantee={self._stated()})"
+            f"ReleasePosterior({self.model.family}, n={self.model.n}, noise={self._noise()}, mean={mean}, "
+            f"std={_brief(self.std())}, method={self.method}{chains}, guarantee={self._stated()})"
         )
 
 
 def require_generator(rng: np.random.Generator | None, purpose: str) -> np.random.Generator:
-    """Return `rng` after checking that it is a generator, which `purpose` needs.
-
-    Raises
-    ------
-    ValueError
-        If `rng` is not a `numpy.random.Generator`.
-    """
+    """Return `rng` after checking that it is a generator, which `purpose` needs."""
     if not isinstance(rng, np.random.Generator):
         raise ValueError(f"rng must be a numpy Generator for {purpose}, got {rng!r}; pass np.random.default_rng(1)")
     return rng

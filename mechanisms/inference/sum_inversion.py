@@ -42,8 +42,6 @@ from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 
-__all__ = ["log_likelihood"]
-
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(64)
 _WINDOW = 46.0  # nats below the maximum, where a density is negligible
 _RESOLVED = 40.0  # largest product of frequency and width that the nodes resolve

@@ -6,11 +6,7 @@ centre, the sum r over the rest, and the noise variance σ². By the central lim
 normal. Let q be the probability of a region, and μ and Σ the mean and variance of a record in it. For the central
 region c, each record adds q_c·μ_c to the mean of ŝ and q_c·Σ_c + q_c(1 − q_c)·μ_c² to its variance. Each record adds
 its mean and variance to those of ŝ + r. The covariance is Cov(ŝ, r) = −E[ŝ]·E[r]/n.
-
-References
-----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section
-3.3, Algorithms 2 and 3.
+See P4, section 3.3, Algorithms 2 and 3.
 """
 
 from __future__ import annotations
@@ -30,8 +26,6 @@ from mechanisms.inference.gibbs_kernels import run_truncated, run_truncated_publ
 from mechanisms.inference.noisy_statistics import validate_noise_scale
 from mechanisms.metadata import Entry, find_entry
 from mechanisms.privacy_parameters import validate_size
-
-__all__ = ["RegionTable", "region_table", "sample_truncated_gibbs", "tabulate_regions"]
 
 _MAX_CELLS = 1 << 17
 
@@ -106,24 +100,20 @@ def sample_truncated_gibbs(
     n_burn_in: int = 2000,
     n_draws: int = 5000,
 ) -> NDArray[np.float64]:
-    """Draw the parameter θ from its posterior given one release of a noisy truncated sum, by Algorithm 2 of P4.
+    """Draw θ from its posterior given one noisy truncated sum, shape (n_chains, n_draws), by Algorithm 2 of P4.
 
-    ===================  ============================================================================================
+    ===================  ==============================================================================================
     method               iteration
-    ===================  ============================================================================================
+    ===================  ==============================================================================================
     ``gibbs``            Draw (ŝ, r) given θ, σ² and y from the normal distribution of (ŝ, r) times N(y; ŝ, σ²),
                          restricted; σ² given ŝ; θ given s = ŝ + r by conjugacy.
     ``gibbs-collapsed``  As ``gibbs``, then a joint move: draw θ' from the prior and the other variables given θ' and y,
                          and accept with probability min(1, p(y | θ')/p(y | θ)).
     ``gibbs-published``  Algorithm 2 as printed.
-    ===================  ============================================================================================
+    ===================  ==============================================================================================
 
-    `n` includes the records outside the bounds, and y may have any size and sign. Each chain starts from a draw of the
-    prior. Draws of θ, the rate of exponential records, or the mean of Poisson or normal records, have shape (n_chains,
-    n_draws).
+    `n` includes the records outside the bounds. Each chain starts from a draw of the prior.
 
-    Notes
-    -----
     **Joint distribution.** P4 treats the sums over the three regions as independent. The numbers of records per region
     are multinomial, so two sums have covariance −n·q_r·q_s·μ_r·μ_s. The outer sums are drawn together as r = ŝ_l + ŝ_u,
     which suffices for the update of θ.
@@ -136,17 +126,14 @@ def sample_truncated_gibbs(
 
     **Restriction.** ŝ is restricted to the range of the central sum of n records, n·min(a, 0) to n·max(b, 0), and s to
     that of n records. The outer sums are not restricted separately: if few records lie outside, truncating a normal
-    distribution at zero would shift its mean, and bias θ. The normal distributions are not renormalised.
+    distribution at zero would shift its mean, and bias θ. The normal distributions are not renormalised. As in
+    `sample_gibbs`, the conditional of θ belongs to the exact model and that of the sums to its normal approximation.
 
-    **Stationary distribution.** As in `sample_gibbs`, the conditional of θ belongs to the exact model and that of the
-    sums to its normal approximation.
-
-    **Multimodality.** E[ŝ | θ] first rises and then falls with θ (few records lie within bounds if θ is very small or
-    very large), so the posterior may have two modes. A step of ``gibbs`` moves θ by about the standard error of an
-    estimate from n exact records, so a chain remains in the mode near its start. The move of ``gibbs-collapsed``
-    compares θ and θ' by p(y | θ) with all other variables integrated out (Normal ∗ Laplace, in closed form), so the
-    modes have the correct weights. It is a Metropolis–Hastings step on (θ, ŝ, r, σ²) for the target given by the prior
-    and the normal approximation.
+    **Multimodality.** E[ŝ | θ] first rises and then falls with θ, so the posterior may have two modes. A step of
+    ``gibbs`` moves θ by about the standard error of an estimate from n exact records, so a chain remains in the mode
+    near its start. The move of ``gibbs-collapsed`` compares θ and θ' by p(y | θ) with all other variables integrated
+    out (Normal ∗ Laplace), so the modes have the correct weights. It is a Metropolis–Hastings step on (θ, ŝ, r, σ²) for
+    the target given by the prior and the normal approximation.
     """
     name = method if isinstance(method, str) else method.name
     if name not in _JUMPS:

@@ -14,10 +14,6 @@ technique has finitely many outcomes, whose probabilities are integrals over the
 The loss of a method with several steps (``quantile-centred``: scale, centre, mean) is the sum of the losses of the
 steps, each given the outcomes of the earlier steps. For ``quantile`` the joint distribution of bounds and mean is also
 audited.
-
-References
-----------
-P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018.
 """
 
 from __future__ import annotations
@@ -32,23 +28,12 @@ from mechanisms.audit import audit_distributions
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.output_distributions import OutputDistributions
-from mechanisms.regression.coefficient_posterior import CoefficientPosterior
 from mechanisms.regression.partition_probability import PartitionProbability
-from mechanisms.regression.partition_quantile import PartitionQuantile
-from mechanisms.regression.posterior import coefficient_posterior
+from mechanisms.regression.partition_quantile import PartitionQuantile, WindowDistribution, flatten
+from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
 from mechanisms.regression.prior import Prior
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
-from mechanisms.regression.window import WindowDistribution
-
-__all__ = [
-    "adversarial_posteriors",
-    "centred_losses",
-    "probability_distributions",
-    "quantile_distributions",
-    "search_distributions",
-    "window_distributions",
-]
 
 Floats = NDArray[np.float64]
 
@@ -127,15 +112,13 @@ def window_distributions(distributions: Sequence[WindowDistribution], pairs: Arr
     """
     edges = np.unique(np.concatenate([distribution.edges for distribution in distributions]))
     unit = distributions[0].unit
-    flat = np.arcsinh(edges / unit) if math.isfinite(unit) else edges
 
     def log_pmf(index: int) -> Floats:
         distribution = distributions[index]
         step = np.clip(
             np.searchsorted(distribution.edges, edges[:-1], side="right") - 1, 0, distribution.log_masses.size - 1
         )
-        ends = np.arcsinh(distribution.edges / unit) if math.isfinite(unit) else distribution.edges
-        lengths = np.diff(flat)
+        ends, lengths = flatten(distribution.edges, unit), np.diff(flatten(edges, unit))
         with np.errstate(divide="ignore", invalid="ignore"):
             found = distribution.log_masses[step] + np.log(lengths / (ends[step + 1] - ends[step]))
         return np.where(lengths > 0, found, -np.inf)

@@ -36,8 +36,6 @@ from numpy.typing import NDArray
 from mechanisms.arguments import validate_integer
 from mechanisms.jit import kernel
 
-__all__ = ["MOST_ROWS", "KeyedPartition", "keyed_partition"]
-
 MOST_ROWS = 2**32
 """Largest number of rows n, since positions are 32-bit integers."""
 
@@ -76,10 +74,8 @@ class KeyedPartition:
 def keyed_partition(rng: np.random.Generator, n_rows: int, n_partitions: int) -> KeyedPartition:
     """Draw a partition of n rows into M parts of almost equal size; `rng` draws its key only.
 
-    Privacy
-    -------
-    The partition does not depend on the data, and for every key, replacing a row changes only one part. Guarantees
-    that hold for every fixed partition therefore hold for this one, and the key may be public.
+    The partition does not depend on the data, and for every key, replacing a row changes only one part. Guarantees that
+    hold for every fixed partition therefore hold for this one, and the key may be public.
     """
     n_rows, n_partitions = validate_integer("n_rows", n_rows), validate_integer("n_partitions", n_partitions)
     if n_rows > MOST_ROWS:

@@ -29,7 +29,7 @@ Clipping at p* reduces each term by 2p* on average. Given β̂, the corrected sc
 
 References
 ----------
-P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, equations 3.9, 3.10,
+P2, equations 3.9, 3.10,
 3.15 and 3.16. Nissim, Raskhodnikova & Smith, "Smooth sensitivity and sampling in private data analysis", STOC 2007
 (sample and aggregate). Fisher, "Statistical Methods for Research Workers", 1932.
 """
@@ -37,7 +37,7 @@ P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Du
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -51,20 +51,7 @@ from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 
-__all__ = [
-    "PROBABILITY_METHODS",
-    "WITHOUT_NOISE",
-    "PartitionProbability",
-    "ProbabilityMethod",
-    "partition_probability",
-    "require_generator",
-    "score_slope",
-]
-
 Floats = NDArray[np.float64]
-
-WITHOUT_NOISE = "Not private: without noise."
-"""Note of the variants without noise."""
 
 
 @dataclass(frozen=True)
@@ -170,43 +157,31 @@ _NOISY = (
     ),
 )
 
-PROBABILITY_METHODS: dict[str, ProbabilityMethod] = {
-    variant.name: variant
-    for method in _NOISY
-    for variant in (
-        method,
-        replace(method, name=f"{method.name}-noiseless", note=WITHOUT_NOISE, has_noise=False, is_private=False),
-    )
-}
+
+def with_noiseless(methods: Sequence[Any], **changes: Any) -> dict[str, Any]:
+    """Return methods by name, each followed by its variant without noise."""
+    found = {}
+    for method in methods:
+        name = f"{method.name}-noiseless"
+        found[method.name] = method
+        found[name] = replace(method, name=name, note="Not private: without noise.", has_noise=False, **changes)
+    return found
+
+
+PROBABILITY_METHODS: dict[str, ProbabilityMethod] = with_noiseless(_NOISY, is_private=False)
 """Methods by name, each followed by its variant without noise."""
 
 
 @dataclass(frozen=True)
 class PartitionProbability:
-    """Release method with fixed public parameters; build it with `partition_probability`.
+    """Release method with fixed public parameters; build it with `partition_probability`."""
 
-    Attributes
-    ----------
-    name : str
-        A key of `PROBABILITY_METHODS`.
-    n_partitions : int
-        Number of partitions M.
-    epsilon : float
-        Privacy budget per cutoff in nats.
-    least_probability : float
-        Threshold p*, to which the ``fisher`` methods clip smaller probabilities.
-    sensitivity : float
-        Largest change of the aggregate when one row is replaced.
-    noise_scale : float
-        Scale of the Laplace noise; 0 without noise.
-    """
-
-    name: str
-    n_partitions: int
-    epsilon: float
-    least_probability: float
-    sensitivity: float
-    noise_scale: float
+    name: str  # key of `PROBABILITY_METHODS`
+    n_partitions: int  # M
+    epsilon: float  # per cutoff, in nats
+    least_probability: float  # threshold p*, to which the ``fisher`` methods clip smaller probabilities
+    sensitivity: float  # largest change of the aggregate when one row is replaced
+    noise_scale: float  # of the Laplace noise; 0 without noise
 
     @property
     def method(self) -> ProbabilityMethod:
@@ -246,17 +221,14 @@ class PartitionProbability:
         return self.method.postprocess(np.asarray(noisy, dtype=np.float64), self.n_partitions, self.least_probability)
 
     def release(self, rng: np.random.Generator | None, probabilities: ArrayLike) -> Floats:
-        """Release the posterior probability at each cutoff.
+        """Release the posterior probability at each cutoff, shape (..., c), given those of M partitions, (..., M, c).
 
-        The probabilities p_j of M partitions at c cutoffs have shape (..., M, c), the released ones (..., c), in
-        [0, 1]; they are 0 or 1 if the noisy aggregate is out of range. `rng` may be None for variants without noise.
+        The values are 0 or 1 if the noisy aggregate is out of range. `rng` may be None for variants without noise.
 
-        Privacy
-        -------
         The release at one cutoff is ε-DP, and the releases at c cutoffs are c·ε-DP (`guarantee`), under replacement of
         one row with n and the partition of the rows fixed. The loss of ``fisher-published`` is M·ε per cutoff, because
         P2 divides the sensitivity of a sum by M. The guarantee holds for noise in real arithmetic; use these draws for
-        simulation. The computation of the p_j must not reject rows because of their values, because a rejection reveals
+        simulation. The computation of the p_j must not reject rows because of their values, which would reveal
         information about them.
         """
         found = self.aggregate(probabilities)

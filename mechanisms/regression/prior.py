@@ -2,7 +2,7 @@
 
 References
 ----------
-P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, equation 3.1 and
+P2, equation 3.1 and
 sections 3.1.1 and 4.1. Zellner, "On assessing prior distributions and Bayesian regression analysis with g-prior
 distributions", 1986.
 """
@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import real_array, validate_positive
-
-__all__ = ["ConjugatePrior", "FlatPrior", "Prior", "SemiConjugatePrior", "ZellnerPrior"]
 
 Floats = NDArray[np.float64]
 

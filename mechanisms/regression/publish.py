@@ -29,8 +29,6 @@ from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, ReleasedQuantiles
 from mechanisms.regression.sparse_vector import SparseVector
 
-__all__ = ["draw_window", "publish_probabilities", "publish_quantiles", "window_weights"]
-
 Floats = NDArray[np.float64]
 
 _SEARCH_BITS = 40
@@ -40,12 +38,9 @@ _DIGITS = 50
 
 
 def publish_probabilities(mechanism: PartitionProbability, probabilities: ArrayLike) -> Floats:
-    """Release the posterior probability at each cutoff of real data.
+    """Release the posterior probability at each cutoff of real data, as `PartitionProbability.release` by exact draws.
 
-    Privacy
-    -------
-    As for `PartitionProbability.release`, but with exact draws. The aggregate differs from the one with continuous
-    noise by at most 2⁻³³·M times the range of a contribution.
+    The aggregate differs from the one with continuous noise by at most 2⁻³³·M times the range of a contribution.
     """
     if not mechanism.method.is_private:
         raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
@@ -60,12 +55,7 @@ def publish_probabilities(mechanism: PartitionProbability, probabilities: ArrayL
 
 
 def publish_quantiles(mechanism: PartitionQuantile, quantiles: ArrayLike, spreads: ArrayLike) -> ReleasedQuantiles:
-    """Release the posterior quantiles of real data.
-
-    Privacy
-    -------
-    As for `PartitionQuantile.release`, but with exact draws.
-    """
+    """Release the posterior quantiles of real data, as `PartitionQuantile.release` by exact draws."""
     if not mechanism.method.is_private:
         raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
     q, s = mechanism.validate(quantiles, spreads)
@@ -84,14 +74,10 @@ def publish_quantiles(mechanism: PartitionQuantile, quantiles: ArrayLike, spread
 
 
 def draw_window(values: Sequence[int], half_window: int, epsilon: float, reach: int, level: int | None = None) -> int:
-    """Draw an integer x, |x| ≤ reach, with probability ∝ b(x)·exp((ε/2)·#{j : |v_j − x| ≤ h}).
+    """Draw an integer x, |x| ≤ reach, with probability ∝ b(x)·exp((ε/2)·#{j : |v_j − x| ≤ h}), ε-DP.
 
     Values v_j and half-width h = `half_window` are integers. The base weight b(x) is 1 for |x| < 2^level, and then
-    halves whenever |x| doubles; without a level, b(x) = 1.
-
-    Privacy
-    -------
-    A draw is ε-DP under replacement of one value, up to a relative error below 1e-45 in the weights.
+    halves whenever |x| doubles; without a level, b(x) = 1. The relative error of the weights is below 1e-45.
     """
     steps = window_weights(values, half_window, epsilon, reach, level)
     chosen = secrets.randbelow(sum(weight for _, _, weight in steps))

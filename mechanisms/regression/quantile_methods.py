@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mechanisms.metadata import Entry, Style
-from mechanisms.regression.partition_probability import WITHOUT_NOISE
-
-__all__ = ["QUANTILE_METHODS", "QuantileMethod"]
+from mechanisms.regression.partition_probability import with_noiseless
 
 
 @dataclass(frozen=True)
@@ -50,25 +48,14 @@ _NOISY = (
     ),
 )
 
-QUANTILE_METHODS: dict[str, QuantileMethod] = {
-    variant.name: variant
-    for variant in (
-        *(
-            variant
-            for method in _NOISY
-            for variant in (
-                method,
-                replace(method, name=f"{method.name}-noiseless", note=WITHOUT_NOISE, has_noise=False),
-            )
-        ),
-        QuantileMethod(
-            "quantile-exact",
-            "As quantile, with the least noise for which the exact loss of the search is its part of epsilon.",
-            base="quantile-exact",
-            is_exact=True,
-            is_centred=False,
-            style=Style("orange", "X"),
-        ),
-    )
-}
+_EXACT = QuantileMethod(
+    "quantile-exact",
+    "As quantile, with the least noise for which the exact loss of the search is its part of epsilon.",
+    base="quantile-exact",
+    is_exact=True,
+    is_centred=False,
+    style=Style("orange", "X"),
+)
+
+QUANTILE_METHODS: dict[str, QuantileMethod] = {**with_noiseless(_NOISY), _EXACT.name: _EXACT}
 """Methods by name; a variant without noise follows the method with noise."""

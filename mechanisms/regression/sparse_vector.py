@@ -29,7 +29,7 @@ alone from 0 to 1 at t = T − 1, with all other counts 0. The loss of the searc
 
 References
 ----------
-P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 4.
+P2, chapter 4.
 Dwork & Roth, "The Algorithmic Foundations of Differential Privacy", 2014, algorithm 1 (AboveThreshold).
 Lyu, Su & Li, "Understanding the sparse vector technique for differential privacy", PVLDB 10(6), 2017.
 """
@@ -47,8 +47,6 @@ from scipy import optimize, special
 from mechanisms.arguments import is_real, validate_integer, validate_positive
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
-
-__all__ = ["SparseVector", "calibrate_search"]
 
 Floats = NDArray[np.float64]
 
@@ -107,16 +105,6 @@ class SparseVector:
         """Return the exact privacy loss of the search in nats, over all data sets."""
         return _loss(self)
 
-    def _compute_loss(self) -> float:
-        T, M = self.doublings, self.n_values
-        full, inside, outside = np.full(T + 1, M), np.full(T + 1, M - 1), np.zeros(T + 1)
-        last = np.where(np.arange(T + 1) == T - 1, 1, 0)
-        at_full = self.log_pmf(full)
-        moved = self.log_pmf(inside + last)[T - 1] - at_full[T - 1]
-        capped = self.log_pmf(inside)[T] - at_full[T]
-        entered = self.log_pmf(outside + last)[T - 1] - self.log_pmf(outside)[T - 1]
-        return float(max(moved, capped, entered))
-
     def bound(self, stop: int) -> float:
         """Return the bound μ2ᵗ for the stopping index t."""
         return math.ldexp(self.start, int(stop))
@@ -135,8 +123,6 @@ class SparseVector:
     def release(self, rng: np.random.Generator, values: ArrayLike) -> int:
         """Draw the stopping index t of the search; all T + 1 noise variables are drawn for every t.
 
-        Privacy
-        -------
         See `guarantee`; it holds under replacement of one record with n public, if a record changes at most one of the
         values, for noise in real arithmetic. Use these draws for simulation.
         """
@@ -181,7 +167,14 @@ class SparseVector:
 @lru_cache(maxsize=128)
 def _loss(search: SparseVector) -> float:
     """Return the exact loss of a search; cached, as its guarantee is read repeatedly."""
-    return search._compute_loss()
+    T, M = search.doublings, search.n_values
+    full, inside, outside = np.full(T + 1, M), np.full(T + 1, M - 1), np.zeros(T + 1)
+    last = np.where(np.arange(T + 1) == T - 1, 1, 0)
+    at_full = search.log_pmf(full)
+    moved = search.log_pmf(inside + last)[T - 1] - at_full[T - 1]
+    capped = search.log_pmf(inside)[T] - at_full[T]
+    entered = search.log_pmf(outside + last)[T - 1] - search.log_pmf(outside)[T - 1]
+    return float(max(moved, capped, entered))
 
 
 @lru_cache(maxsize=128)

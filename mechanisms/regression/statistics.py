@@ -5,10 +5,17 @@ For y = β₀ + x·β + e every posterior depends on the rows z = (x, y) only th
 x near 10⁸ and a standard deviation of 1, no digit remains. Statistics of disjoint sets of rows can be combined in any
 order to those of their union (`pool`), so that a table can be read in chunks.
 
+**One pass.** Each partition accumulates the differences of its rows z = (x, y) from its first row z₀:
+
+    z̄ = z₀ + Σ(z − z₀)/n,   Σ(z − z̄)(z − z̄)ᵀ = Σ(z − z₀)(z − z₀)ᵀ − n(z̄ − z₀)(z̄ − z₀)ᵀ.
+
+As z₀ is a row of the partition, (z₀ − z̄)² is at most the scatter, for any mean of the rows. Within a chunk, a row
+affects only the results of its own partition, to the last bit, as the privacy guarantees of releases assume. For this
+reason the rows are not centred at a common mean.
+
 References
 ----------
 Chan, Golub & LeVeque, "Algorithms for computing the sample variance", The American Statistician 37(3), 1983.
-P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018.
 """
 
 from __future__ import annotations
@@ -20,16 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import validate_integer, validate_positive
+from mechanisms.jit import kernel
 from mechanisms.privacy_parameters import validate_size
-from mechanisms.regression.row_moments import row_moments
-
-__all__ = [
-    "RegressionStatistics",
-    "draw_partition",
-    "partition_sizes",
-    "partition_statistics",
-]
 
 Floats = NDArray[np.float64]
 
@@ -159,8 +159,6 @@ def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
 def draw_partition(rng: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
     """Divide n rows at random into partitions, labelled from 0, with the sizes of `partition_sizes`.
 
-    Privacy
-    -------
     The partition does not depend on the data. Replacing a row changes one partition, and guarantees hold for every
     fixed partition.
     """
@@ -199,3 +197,100 @@ def partition_statistics(
         )
     n_rows, means, scatter = row_moments(columns, outcome, labels, total)
     return RegressionStatistics(n_rows, means, scatter, intercept)
+
+
+def row_moments(
+    x: NDArray, y: NDArray, labels: NDArray[np.integer], n_partitions: int
+) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Return counts, means and scatter of each partition.
+
+    Return, for M partitions, counts (M,), means (M, p + 1) and scatter Σ (z − z̄)(z − z̄)ᵀ, shape (M, p + 1, p + 1), of
+    z = (x, y). Means and scatter are 0 for a partition without rows, and not finite if a value is not finite or a
+    square overflows.
+    """
+    width = x.shape[1] + 1
+    lower = np.tril_indices(width + 1)
+    assert x.shape[0] == y.size == labels.size
+    assert labels.size == 0 or 0 <= labels.min() <= labels.max() < n_partitions
+    sums = np.zeros((n_partitions, width + lower[0].size))
+    _add_rows(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), labels, sums)
+    gram = np.empty((n_partitions, width + 1, width + 1))
+    gram[:, lower[0], lower[1]] = gram[:, lower[1], lower[0]] = sums[:, width:]
+    n_rows, totals, products = gram[:, 0, 0], gram[:, 1:, 0], gram[:, 1:, 1:]
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = totals / np.maximum(n_rows, 1.0)[:, None]
+        scatter = products - n_rows[:, None, None] * (apart[:, :, None] * apart[:, None, :])
+        means = sums[:, :width] + apart
+    return n_rows.astype(np.int64), means, scatter
+
+
+@kernel
+def _add_rows(x, y, labels, sums):
+    """Add rows to `sums`, which holds z₀ and the flattened lower triangle of Σ(1, z − z₀)(1, z − z₀)ᵀ per partition."""
+    width = x.shape[1] + 1
+    z = np.empty(width)
+    for row in range(y.size):
+        own = sums[labels[row]]
+        if own[width] == 0.0:
+            for i in range(width - 1):
+                own[i] = x[row, i]
+            own[width - 1] = y[row]
+        for i in range(width - 1):
+            z[i] = x[row, i] - own[i]
+        z[width - 1] = y[row] - own[width - 1]
+        own[width] += 1.0
+        place = width + 1
+        for i in range(width):
+            own[place] += z[i]
+            place += 1
+            for j in range(i + 1):
+                own[place] += z[i] * z[j]
+                place += 1
+
+
+def simulate_statistics(
+    rng: np.random.Generator, sizes: ArrayLike, coefficients: ArrayLike, error_std: float
+) -> RegressionStatistics:
+    """Draw rows of y = β₀ + x·β + e, x ~ N(0, I), e ~ N(0, σ²), and return their statistics.
+
+    `sizes` are the numbers of rows in M partitions, and `coefficients` are β₀ and p ≥ 1 slopes. The sums are
+    accumulated over (x, e), whose expected means are 0, so centring causes no cancellation; the statistics of y are
+    computed from them.
+    """
+    n_rows, b = np.asarray(sizes), np.asarray(coefficients, dtype=np.float64)
+    if n_rows.ndim != 1 or n_rows.dtype.kind not in "iu" or not n_rows.size or n_rows.min() < 1:
+        raise ValueError(f"sizes must be integers >= 1 of shape (M,), got {sizes!r}; use partition_sizes")
+    if b.ndim != 1 or b.size < 2 or not np.all(np.isfinite(b)):
+        raise ValueError(
+            f"coefficients must be finite, of shape (p + 1,), got {coefficients!r}; pass intercept and slopes"
+        )
+    error_std = validate_positive("error_std", error_std, "pass a standard deviation")
+    means, scatter = np.empty((n_rows.size, b.size)), np.empty((n_rows.size, b.size, b.size))
+    _draw_rows(rng, n_rows.astype(np.int64), error_std, means, scatter)
+    return RegressionStatistics(n_rows, means, scatter).add_to_outcome(b)
+
+
+@kernel
+def _draw_rows(rng, sizes, error_std, means, scatter):
+    """Draw rows (x, e), and fill `means` and `scatter` with their statistics."""
+    width = means.shape[1]
+    z = np.empty(width)
+    for partition in range(sizes.size):
+        mean, products = means[partition], scatter[partition]
+        mean[:] = 0.0
+        products[:] = 0.0
+        for _ in range(sizes[partition]):
+            for i in range(width):
+                z[i] = rng.standard_normal()
+            z[width - 1] *= error_std
+            for i in range(width):
+                mean[i] += z[i]
+                for j in range(i + 1):
+                    products[i, j] += z[i] * z[j]
+        n = sizes[partition]
+        for i in range(width):
+            for j in range(i + 1):
+                products[i, j] -= mean[i] * mean[j] / n
+                products[j, i] = products[i, j]
+        for i in range(width):
+            mean[i] /= n

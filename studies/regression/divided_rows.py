@@ -1,6 +1,6 @@
 """Sufficient statistics of a random partition of a table that may be larger than memory.
 
-The module combines `mechanisms.regression.keyed_partition` and `mechanisms.regression.row_moments` with
+The module combines `mechanisms.regression.keyed_partition` and `mechanisms.regression.statistics` with
 `pipeline.tables`: each worker labels the rows of its block by row number and sums moments by label.
 """
 
@@ -12,8 +12,7 @@ from functools import partial
 import numpy as np
 
 from mechanisms.regression.keyed_partition import KeyedPartition
-from mechanisms.regression.row_moments import row_moments
-from mechanisms.regression.statistics import RegressionStatistics
+from mechanisms.regression.statistics import RegressionStatistics, row_moments
 from pipeline.errors import BadInputError
 from pipeline.tables.tables import Client, Rows, reduce_rows
 

@@ -14,11 +14,10 @@ import pandas as pd
 
 from mechanisms.exact_noise import require_opendp
 from mechanisms.protocols import validate_probabilities
-from mechanisms.regression.coefficient_posterior import CoefficientPosterior
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability, partition_probability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, partition_quantile
-from mechanisms.regression.posterior import coefficient_posterior
+from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.publish import publish_probabilities, publish_quantiles
 from mechanisms.regression.quantile_methods import QUANTILE_METHODS

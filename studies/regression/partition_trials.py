@@ -16,8 +16,13 @@ from numpy.typing import NDArray
 
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import SemiConjugatePrior, ZellnerPrior
-from mechanisms.regression.simulation import simulate_statistics
-from mechanisms.regression.statistics import RegressionStatistics, draw_partition, partition_sizes, partition_statistics
+from mechanisms.regression.statistics import (
+    RegressionStatistics,
+    draw_partition,
+    partition_sizes,
+    partition_statistics,
+    simulate_statistics,
+)
 from pipeline import Method, Streams
 
 Array = NDArray[np.float64]

@@ -22,8 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numba
 import numpy as np
 
-from mechanisms.regression.simulation import simulate_statistics
-from mechanisms.regression.statistics import partition_sizes
+from mechanisms.regression.statistics import partition_sizes, simulate_statistics
 from pipeline import Panel, Streams
 from studies.regression.partition_probability import STUDY as PROBABILITY
 from studies.regression.partition_quantile import STUDY as QUANTILE

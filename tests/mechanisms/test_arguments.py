@@ -26,10 +26,8 @@ from mechanisms.counts.sensitivity import Rule
 from mechanisms.glm.mechanisms import glm_mechanism
 from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from mechanisms.glm.worst_case import candidate_records, shared_records
-from mechanisms.inference.binomial_mixture import binomial_mixture
 from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.marginal import marginal_posterior
-from mechanisms.inference.mmd import mmd2
 from mechanisms.inference.naive import conjugate_posterior, naive_statistics
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
 from mechanisms.inference.one_posterior_sample import one_posterior_sampling
@@ -43,6 +41,7 @@ from mechanisms.regression.statistics import draw_partition, partition_sizes, pa
 from mechanisms.renyi.gaussian_counts import gaussian_mechanism
 from mechanisms.renyi.sampling import calibrate_renyi, renyi_sampler
 from mechanisms.samplers import count_sampler
+from tests.mechanisms.inference.enumeration import binomial_mixture
 
 RNG = np.random.default_rng(1)
 ROWS = partition_statistics([[0.0], [1.0], [3.0]], [0.0, 1.0, 2.0], [0, 0, 0])
@@ -151,7 +150,6 @@ def test_other_values_than_integers_raise(name):
         lambda e: Noise("laplace", 1.0).guarantee(e),
         lambda e: projected_counts([1, 1], [1, 1], e, "geometric"),
         lambda e: discrete_gaussian_counts([1, 1], [1, 1], e),
-        lambda e: mmd2([0.0, 1.0], [0.0, 1.0], e),
     ],
 )
 def test_other_values_than_real_numbers_raise(make):

@@ -18,7 +18,6 @@ from mechanisms.counts.registry import MECHANISMS
 from mechanisms.glm.chains import GLM_CHAINS, private_chain
 from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism, validate_design
 from mechanisms.inference.audit import audit_sums
-from mechanisms.inference.binomial_mixture import binomial_mixture
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.families import FAMILIES
@@ -34,14 +33,15 @@ from mechanisms.metadata import Entry
 from mechanisms.noise import Noise
 from mechanisms.privacy import Guarantee
 from mechanisms.protocols import OutputDistribution, Posterior
-from mechanisms.regression.coefficient_posterior import CoefficientPosterior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
+from mechanisms.regression.partition_quantile import window_distribution
+from mechanisms.regression.posterior import CoefficientPosterior
 from mechanisms.regression.quantile_methods import QUANTILE_METHODS
-from mechanisms.regression.window import window_distribution
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
 from mechanisms.samplers import count_sampler
 from studies.report.papers import PAPERS
+from tests.mechanisms.inference.enumeration import binomial_mixture
 
 REGISTRIES = {
     "counts": MECHANISMS,

@@ -9,11 +9,12 @@ import pytest
 import mechanisms as m
 from mechanisms.glm.links import LINKS
 from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
-from mechanisms.inference.binomial_mixture import _log_beta_binomial, binomial_mixture
+from mechanisms.inference.exact_posterior import _log_beta_binomial
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
 from mechanisms.renyi.sampling import renyi_sampler
+from tests.mechanisms.inference.enumeration import binomial_mixture
 
 RECORDS = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
 

@@ -13,9 +13,8 @@ from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
-from mechanisms.regression.simulation import simulate_statistics
 from mechanisms.regression.sparse_vector import SparseVector
-from mechanisms.regression.statistics import partition_statistics
+from mechanisms.regression.statistics import partition_statistics, simulate_statistics
 
 ROWS = partition_statistics([[0.0], [1.0], [2.0], [3.0]], [0.9, 3.1, 5.0, 7.2], [0, 0, 0, 0])
 GLM = {"name": "ops", "n": 100, "beta": 0.1, "order": 2.0, "epsilon": 1.0, "norm_bound": 1.0}

@@ -4,6 +4,9 @@ import numpy as np
 from scipy import special
 
 from mechanisms.conjugate import enumerate_candidates
+from mechanisms.inference.exact_posterior import exact_posterior
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.noise import Noise
 
 
 def enumerate_posterior(prior, n, log_likelihood):
@@ -18,3 +21,8 @@ def marginal_cdf(prior, n, counts, weights, j, theta):
     """Return Pr[θⱼ ≤ theta | y] as a sum over the vectors of counts."""
     rest = sum(prior) - prior[j]
     return weights @ special.betainc(prior[j] + counts[:, j], rest + n - counts[:, j], theta)
+
+
+def binomial_mixture(prior, n, y, scale):
+    """Return the exact posterior of a binomial probability given a count with Laplace noise."""
+    return exact_posterior(ReleaseModel("binomial", n, Noise("laplace", scale)), prior, y)

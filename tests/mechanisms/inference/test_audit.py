@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mechanisms import FAMILIES, Guarantee, Neighbouring, audit_sums
-from mechanisms.inference.noisy_statistics import laplace_guarantee, laplace_scale
+from mechanisms.inference.noisy_statistics import laplace_scale
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 
@@ -31,7 +31,7 @@ def test_loss_is_epsilon_and_larger_with_less_noise(name, relation):
     sensitivity = family.sensitivity(bounds, relation)
     assert sensitivity == SENSITIVITIES[name][relation is ADDED]
     scale = laplace_scale(sensitivity, 0.7)
-    stated = laplace_guarantee(sensitivity, scale, relation)
+    stated = Guarantee(sensitivity / scale, relation=relation)
     assert stated.relation is relation
     found = audit_sums(family, scale, bounds, relation, epsilons=(stated.epsilon,))
     assert found.epsilon == pytest.approx(0.7, rel=1e-12)

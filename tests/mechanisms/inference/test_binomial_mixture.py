@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from mechanisms.inference.binomial_mixture import binomial_mixture
 from mechanisms.inference.marginal import marginal_posterior
+from tests.mechanisms.inference.enumeration import binomial_mixture
 from tests.statistical import assert_mean_within
 
 
@@ -114,9 +114,9 @@ def test_error_of_marginal_for_small_noise():
         (((0, 1), 10, 3.0, 1.0), "prior"),
         (((1, 1, 1), 10, 3.0, 1.0), "prior must have 2 numbers"),
         (((1, 1), 0, 3.0, 1.0), "n must be an integer >= 1"),
-        (((1, 1), 10, math.nan, 1.0), "noisy_count must be a finite number"),
-        (((1, 1), 10, [3.0, 4.0], 1.0), "noisy_count must be a finite number"),
-        (((1, 1), 10, 3.0, 0.0), "noise_scale must be a finite number > 0"),
+        (((1, 1), 10, math.nan, 1.0), "noisy_statistics must be finite"),
+        (((1, 1), 10, [3.0, 4.0], 1.0), "noisy_statistics must be finite, of shape"),
+        (((1, 1), 10, 3.0, 0.0), "scale must be a finite number > 0"),
     ],
 )
 def test_invalid_arguments_raise(arguments, message):

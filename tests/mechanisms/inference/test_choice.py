@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.inference.binomial_mixture import binomial_mixture
 from mechanisms.inference.choice import choose_method, infer
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
+from tests.mechanisms.inference.enumeration import binomial_mixture
 
 LAPLACE = Noise("laplace", 2.0)
 CASES = [
@@ -17,7 +17,8 @@ CASES = [
     (ReleaseModel("binomial", 10**9, LAPLACE), (1, 1), "gibbs-exact"),
     (ReleaseModel("multinomial", 1_000, LAPLACE), (1,) * 10, "exact"),
     (ReleaseModel("multinomial", 1_000_000, LAPLACE), (1,) * 3, "exact"),
-    (ReleaseModel("multinomial", 10**8, LAPLACE), (1,) * 3, "gibbs-exact"),
+    (ReleaseModel("multinomial", 10**9, LAPLACE), (1,) * 100, "exact"),
+    (ReleaseModel("multinomial", 10**9, Noise("laplace", 1e6)), (1,) * 3, "gibbs-exact"),
     (ReleaseModel("poisson", 10_000, LAPLACE, (0, 9), "clamp"), (1, 1), "exact"),
     (ReleaseModel("exponential", 100, LAPLACE, (0, 1)), (1, 1), "exact"),
     (ReleaseModel("exponential", 1_000_000, LAPLACE, (0, 1)), (1, 1), "exact"),

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from mechanisms.inference.binomial_mixture import binomial_mixture
 from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.gibbs_kernels import (
     draw_noise_variance,
@@ -15,6 +14,7 @@ from mechanisms.inference.gibbs_kernels import (
     draw_truncated_normal,
     run_binomial,
 )
+from tests.mechanisms.inference.enumeration import binomial_mixture
 from tests.statistical import assert_mean_within
 
 

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from mechanisms.inference.binomial_mixture import count_mixture
-from mechanisms.inference.exact_posterior import exact_posterior
+from mechanisms.inference.exact_posterior import count_mixture, exact_posterior
 from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.gibbs_exact import draw_split, sample_gibbs_exact
 from mechanisms.inference.release_model import ReleaseModel

@@ -7,10 +7,9 @@ import pytest
 from scipy import stats
 
 from mechanisms.chain_diagnostics import diagnose_chains
-from mechanisms.inference import data_augmentation, joint_proposals
-from mechanisms.inference.data_augmentation import sample_data_augmentation
+from mechanisms.inference import data_augmentation
+from mechanisms.inference.data_augmentation import contribution_moments, joint_proposal, sample_data_augmentation
 from mechanisms.inference.exact_posterior import exact_posterior
-from mechanisms.inference.joint_proposals import contribution_moments, joint_proposal
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 from tests.mechanisms.inference.test_gibbs_exact import assert_cdf
@@ -95,7 +94,7 @@ def sample_dropped(n_draws):
 
 def test_proposals_near_the_posterior_mix_better_than_those_from_the_prior(monkeypatch):
     _, ess = diagnose_chains(sample_dropped(2_000))
-    monkeypatch.setattr(joint_proposals, "_SHARE", 1.0)
+    monkeypatch.setattr(data_augmentation, "_SHARE", 1.0)
     _, ess_of_prior = diagnose_chains(sample_dropped(2_000))
     assert ess > 5 * ess_of_prior
 

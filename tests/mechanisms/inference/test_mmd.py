@@ -41,14 +41,14 @@ SAMPLES = {
 @pytest.mark.parametrize("case", SAMPLES)
 @pytest.mark.parametrize("bandwidth", [1.0, 0.03])
 def test_mmd2_equals_double_sum(case, bandwidth):
-    x, y = SAMPLES[case](np.random.default_rng(7))
-    assert abs(mmd2(x, y, bandwidth) - double_sum(x, y, bandwidth)) < 2e-15
-    assert abs(mmd2(x, y, bandwidth) - mmd2(y, x, bandwidth)) < 1e-15
+    x, y = (np.clip(draws, -1e306, 1e306) / bandwidth for draws in SAMPLES[case](np.random.default_rng(7)))
+    assert abs(mmd2(x, y) - double_sum(x, y)) < 2e-15
+    assert abs(mmd2(x, y) - mmd2(y, x)) < 1e-15
 
 
 def test_wrong_bandwidth_differs():
     x, y = SAMPLES["rates"](np.random.default_rng(7))
-    assert abs(mmd2(x, y, 1.05) - double_sum(x, y)) > 1e-6
+    assert abs(mmd2(x / 1.05, y / 1.05) - double_sum(x, y)) > 1e-6
 
 
 def test_small_values_are_accurate():
@@ -107,12 +107,11 @@ draws = st.lists(st.floats(-20, 20), min_size=2, max_size=30).map(np.array)
 
 
 @settings(deadline=None, max_examples=60)
-@given(x=draws, y=draws, shift=st.floats(-1000, 1000), factor=st.floats(0.01, 100))
-def test_is_invariant_to_order_shift_and_scale(x, y, shift, factor):
+@given(x=draws, y=draws, shift=st.floats(-1000, 1000))
+def test_is_invariant_to_order_and_shift(x, y, shift):
     found = mmd2(x, y)
     assert abs(mmd2(x[::-1], np.roll(y, 1)) - found) < 1e-14
     assert abs(mmd2(x + shift, y + shift) - found) < 1e-11  # shifted draws have rounding errors of 1e-13
-    assert abs(mmd2(x * factor, y * factor, factor) - found) < 1e-12
     assert -4 / (min(x.size, y.size)) <= found <= 2 + 1e-12
 
 
@@ -126,16 +125,14 @@ def test_trials_are_rows():
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "bandwidth", "message"),
+    ("x", "y", "message"),
     [
-        ([1.0], [1.0, 2.0], 1.0, "x must have at least 2 draws"),
-        ([1.0, 2.0], 3.0, 1.0, "y must have at least 2 draws"),
-        ([1.0, np.nan], [1.0, 2.0], 1.0, "x must be finite, got nan"),
-        ([[1.0, 2.0]], [1.0, 2.0], 1.0, "same leading axes"),
-        ([1.0, 2.0], [1.0, 2.0], 0.0, "bandwidth must be a finite number > 0, got 0.0"),
-        ([1.0, 2.0], [1.0, 2.0], np.inf, "bandwidth must be a finite number > 0"),
+        ([1.0], [1.0, 2.0], "x must have at least 2 draws"),
+        ([1.0, 2.0], 3.0, "y must have at least 2 draws"),
+        ([1.0, np.nan], [1.0, 2.0], "x must be finite, got nan"),
+        ([[1.0, 2.0]], [1.0, 2.0], "same leading axes"),
     ],
 )
-def test_invalid_input_raises(x, y, bandwidth, message):
+def test_invalid_input_raises(x, y, message):
     with pytest.raises(ValueError, match=message):
-        mmd2(x, y, bandwidth)
+        mmd2(x, y)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.private_quantile import N_STEPS, private_bounds, private_quantile, quantile_distribution
+from mechanisms.inference.private_quantile import N_STEPS, private_bounds, quantile_distribution
 from tests.statistical import assert_frequencies
 
 
@@ -66,7 +66,9 @@ def test_distribution_is_the_normalised_exponential_mechanism(quantile, epsilon,
 @pytest.mark.slow
 def test_draws_follow_the_distribution():
     data, rng = np.array([0.9, 0.1, 0.4, 0.4, 3.0]), np.random.default_rng(2)
-    draws = np.rint([10 * private_quantile(rng, data, 0.5, 2.0, (0.0, 1.0), 0.1) for _ in range(4000)]).astype(int)
+    draws = np.rint(
+        [10 * quantile_distribution(data, 0.5, 2.0, (0.0, 1.0), 0.1).draw(rng) for _ in range(4000)]
+    ).astype(int)
     expected = plain_distribution(np.rint(10 * np.clip(data, 0, 1)), 0.5, 2.0, np.arange(11))
     assert_frequencies(np.bincount(draws, minlength=11), expected)
     with pytest.raises(AssertionError):
@@ -77,7 +79,7 @@ def test_draws_follow_the_distribution():
 def test_value_shared_by_all_records_is_found(epsilon):
     """If all records are equal, draws are within one grid step of the common value."""
     rng, data = np.random.default_rng(3), np.full(1000, 3.0)
-    draws = [private_quantile(rng, data, 0.5, epsilon, (0.0, 100.0)) for _ in range(50)]
+    draws = [quantile_distribution(data, 0.5, epsilon, (0.0, 100.0)).draw(rng) for _ in range(50)]
     assert np.abs(np.array(draws) - 3.0).max() <= 100.0 / N_STEPS
     lower, upper = private_bounds(rng, data, (0.025, 0.975), 2.0 * max(epsilon, 10.0), (0.0, 100.0))
     assert 2.99 < lower <= 3.0 + 100.0 / N_STEPS
@@ -91,14 +93,14 @@ def test_range_whose_width_overflows():
     assert np.sum(found.sizes * np.exp(found.log_masses)) == pytest.approx(1.0, rel=1e-12)
     ends = found.values([0, N_STEPS])
     np.testing.assert_allclose(ends, data_range, rtol=1e-15)
-    draws = [private_quantile(rng, np.full(100, 1.6e308), 0.5, 1.0, data_range) for _ in range(20)]
+    draws = [quantile_distribution(np.full(100, 1.6e308), 0.5, 1.0, data_range).draw(rng) for _ in range(20)]
     np.testing.assert_allclose(draws, 1.6e308, rtol=1e-5)
     assert np.isfinite(private_bounds(rng, [0.0], (0.1, 0.9), 1e-3, data_range)).all()
 
 
 def test_records_at_one_end_give_draws_within_range():
     rng = np.random.default_rng(1)
-    draws = [private_quantile(rng, np.zeros(50), 0.9, 1.0, (0.0, 2.0)) for _ in range(100)]
+    draws = [quantile_distribution(np.zeros(50), 0.9, 1.0, (0.0, 2.0)).draw(rng) for _ in range(100)]
     assert all(0 <= draw < 2 for draw in draws)
 
 
@@ -111,7 +113,7 @@ def test_bounds_are_always_ascending():
 
 
 def test_equal_draws_are_separated_by_one_step(monkeypatch):
-    monkeypatch.setattr("mechanisms.inference.private_quantile.private_quantile", lambda *_: 0.5)
+    monkeypatch.setattr("mechanisms.inference.private_quantile.QuantileDistribution.draw", lambda *_: 0.5)
     rng = np.random.default_rng(1)
     assert private_bounds(rng, [0.5], (0.1, 0.9), 1.0, (-1, 2), granularity=0.25) == (0.25, 0.75)
     lower, upper = private_bounds(rng, [0.5], (0.1, 0.9), 1.0, (-1, 2))
@@ -122,11 +124,11 @@ def test_equal_draws_are_separated_by_one_step(monkeypatch):
 def test_each_bound_uses_half_the_budget(monkeypatch):
     used = []
 
-    def record(rng, data, quantile, epsilon, data_range, granularity):
+    def record(data, quantile, epsilon, *others):
         used.append((quantile, epsilon))
-        return quantile
+        return quantile_distribution(data, quantile, epsilon, *others)
 
-    monkeypatch.setattr("mechanisms.inference.private_quantile.private_quantile", record)
+    monkeypatch.setattr("mechanisms.inference.private_quantile.quantile_distribution", record)
     private_bounds(np.random.default_rng(1), [0.5], (0.1, 0.9), 1.0, (0, 1))
     assert used == [(0.1, 0.5), (0.9, 0.5)]
 

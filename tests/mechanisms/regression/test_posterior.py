@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from mechanisms.protocols import validate_probabilities
-from mechanisms.regression.coefficient_posterior import CoefficientPosterior
-from mechanisms.regression.posterior import coefficient_posterior
+from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
 from tests.statistical import assert_mean_within

@@ -5,8 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from mechanisms.regression.row_moments import row_moments
-from mechanisms.regression.statistics import partition_statistics
+from mechanisms.regression.statistics import partition_statistics, row_moments
 
 
 def exact_scatter(z):

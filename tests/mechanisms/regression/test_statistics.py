@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.regression.simulation import simulate_statistics
 from mechanisms.regression.statistics import (
     RegressionStatistics,
     draw_partition,
     partition_sizes,
     partition_statistics,
+    simulate_statistics,
 )
 from tests.statistical import assert_mean_within
 
