@@ -17,11 +17,12 @@ from pipeline.blocks.evaluate import (
     Block,
     Outcome,
     Status,
+    cause_line,
     evaluate_block,
     keep_ok,
     require_seeded,
 )
-from pipeline.blocks.plan import iterate_blocks, iterate_cell_blocks
+from pipeline.blocks.plan import iterate_blocks, iterate_cell_blocks, spread_out
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
@@ -31,8 +32,9 @@ from pipeline.stores.asked import Asked
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.regions import positions
 from pipeline.stores.sessions import last_number
-from pipeline.stores.store import STALE, UNWRITTEN, ResultStore
+from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
 
+_MOST_SAMPLES = 50  # cells per panel of which a block is computed first
 # stopped runs: their tasks finish after the current block, since threads cannot be terminated
 STOPPED: set[str] = set()
 
@@ -57,7 +59,7 @@ class Tally:
     # array positions of the setting: one per combination of values of the method factors that it does not use
     n_positions: int
     n_ended: int = 0  # failed trials that were killed or timed out
-    cause: str = ""  # last line of the error of the first failed trial; empty if none failed
+    cause: str = ""  # place and last line of the error of the first failed trial; empty if none failed
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,12 @@ class Receipt:
 
     @property
     def n_done(self) -> int:
-        """Number of trials with a final status, counted at every array position, as in `open_results`."""
-        return sum((tally.n_trials - tally.n_pending) * tally.n_positions for tally in self.tallies)
+        """Number of evaluations that are ok or failed, counted at every array position, as in `open_results`."""
+        return sum((tally.n_ok + tally.n_failed) * tally.n_positions for tally in self.tallies)
 
     @property
     def n_failed(self) -> int:
-        """Number of failed trials, counted at every array position."""
+        """Number of failed evaluations, counted at every array position."""
         return sum(tally.n_failed * tally.n_positions for tally in self.tallies)
 
     def without(self, settings: Collection[int]) -> "Receipt":
@@ -88,8 +90,9 @@ class Receipt:
 class PendingWork:
     """Iterable of the work items that are missing from a store or have to be recomputed.
 
-    Later panels and cells come first, unless an order is given. Repeated iteration yields the same work. `asked` has
-    the numbers of trials to ask for by panel, by default those that the store records, and `first` the panels and cells
+    One block of some cells of each panel comes first, so that setups run beside other cells and costs are known early,
+    and then later panels and cells, unless an order is given. Repeated iteration yields the same work. `asked` has the
+    numbers of trials to ask for by panel, by default those that the store records, and `first` the panels and cells
     whose work comes first. A new store (None) is not read.
     """
 
@@ -110,15 +113,20 @@ class PendingWork:
         ]
 
     @property
-    def n_trials(self) -> int:
-        """Number of pending trials, counted at every array position, as in `open_results`."""
-        total = 0
+    def n_evaluations(self) -> int:
+        """Number of pending evaluations: trials of applicable settings, at every array position as in the store."""
+        return sum(int(by_cell.sum()) for by_cell in self.by_cell().values())
+
+    def by_cell(self) -> dict[str, np.ndarray]:
+        """Return the pending evaluations of each cell by panel."""
+        found = {}
         for panel, states in self._panels:
             starts = np.arange(0, panel.n_trials, panel.block_trials)
             sizes = np.minimum(starts + panel.block_trials, panel.n_trials) - starts
             n_positions = np.array([count_positions(panel, setting) for setting in panel.settings()])
-            total += int(np.einsum("bs,b,s->", np.count_nonzero(states, axis=0), sizes, n_positions))
-        return total
+            n_trials = np.einsum("cbs,b->cs", states != COMMITTED, sizes)
+            found[panel.name] = (n_trials * panel.applicable) @ n_positions
+        return found
 
     def __len__(self) -> int:
         return sum(
@@ -132,9 +140,24 @@ class PendingWork:
             panel, states = by_name[name]
             yield from _works(panel, states, iterate_cell_blocks(panel, cell))
         first = set(self._first)
+        samples = {} if first else {panel.name: _samples(panel, states) for panel, states in self._panels}
         for panel, states in self._panels:
-            rest = (block for block in iterate_blocks(panel) if (panel.name, block.cell) not in first)
+            yield from _works(panel, states, samples.get(panel.name, ()))
+        for panel, states in self._panels:
+            before = set(samples.get(panel.name, ()))
+            rest = (b for b in iterate_blocks(panel) if (panel.name, b.cell) not in first and b not in before)
             yield from _works(panel, states, rest)
+
+
+def _samples(panel: Panel, states: np.ndarray) -> list[Block]:
+    """Return the first pending block of some cells, which are spread out."""
+    blocks = []
+    for cell in spread_out(len(panel.cells()), _MOST_SAMPLES):
+        pending = np.flatnonzero((states[cell] != COMMITTED).any(axis=1))
+        if len(pending):
+            start = int(pending[0]) * panel.block_trials
+            blocks.append(Block(panel.name, cell, range(start, min(start + panel.block_trials, panel.n_trials))))
+    return blocks
 
 
 def _works(panel: Panel, states: np.ndarray, blocks: Iterable[Block]) -> Iterator[Work]:
@@ -241,7 +264,7 @@ class Task:
                     for k, outcome in zip(work.settings, evaluate(study, work), strict=True)
                 ]
                 _write(study, commit, work, outcomes)
-                receipts.append(_receipt(study, work, outcomes, time.perf_counter() - started))
+                receipts.append(_receipt(study, work, outcomes, time.perf_counter() - started, self.source.file or ""))
         return receipts
 
 
@@ -267,7 +290,7 @@ def _write(study: Study, commit: Commit, work: Work, outcomes: Sequence[Outcome]
         commit.write(panel, work.block, panel.settings()[k], outcome)
 
 
-def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: float) -> Receipt:
+def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: float, file: str) -> Receipt:
     panel = study.panel(work.block.panel)
     tallies = tuple(
         Tally(
@@ -277,7 +300,7 @@ def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: flo
             outcome.n_untried,
             count_positions(panel, panel.settings()[k]),
             int(np.isin(outcome.status, ENDED).sum()),
-            (outcome.cause.splitlines() or [""])[-1],
+            cause_line(outcome.cause, file),
         )
         for k, outcome in zip(work.settings, outcomes, strict=True)
     )
