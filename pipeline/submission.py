@@ -65,7 +65,7 @@ class Submission:
         """Return the submission that a session recorded."""
         driver, address, cluster = (str(record.get(name, "")) for name in ("submission", "address", "cluster"))
         if not re.fullmatch("[0-9a-f]{32}", driver):
-            driver = ""
+            driver, address = "", "an unknown address"
         is_open, stopped = "ended" not in record, record.get("stopped", "")
         return cls(record["id"], driver, record["started"], address, cluster, is_open, stopped)
 

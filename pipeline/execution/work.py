@@ -90,8 +90,9 @@ class Receipt:
 class PendingWork:
     """Iterable of the work items that are missing from a store or have to be recomputed.
 
-    One block of some cells of each panel comes first, so that setups run beside other cells and costs are known early,
-    and then later panels and cells, unless an order is given. Repeated iteration yields the same work. `asked` has the
+    One block of some cells of each panel comes first, so that costs are known early: that of the last cell, which tends
+    to be expensive, and then the others in the order of panels and cells. Later panels and cells follow. Repeated
+    iteration yields the same work. `asked` has the
     numbers of trials to ask for by panel, by default those that the store records, and `first` the panels and cells
     whose work comes first. A new store (None) is not read.
     """
@@ -140,19 +141,20 @@ class PendingWork:
             panel, states = by_name[name]
             yield from _works(panel, states, iterate_cell_blocks(panel, cell))
         first = set(self._first)
-        samples = {} if first else {panel.name: _samples(panel, states) for panel, states in self._panels}
+        samples = [] if first else [b for panel, states in reversed(self._panels) for b in _samples(panel, states)]
+        for block in samples[-1:] + samples[:-1]:
+            panel, states = by_name[block.panel]
+            yield from _works(panel, states, [block])
+        before = set(samples)
         for panel, states in self._panels:
-            yield from _works(panel, states, samples.get(panel.name, ()))
-        for panel, states in self._panels:
-            before = set(samples.get(panel.name, ()))
             rest = (b for b in iterate_blocks(panel) if (panel.name, b.cell) not in first and b not in before)
             yield from _works(panel, states, rest)
 
 
 def _samples(panel: Panel, states: np.ndarray) -> list[Block]:
-    """Return the first pending block of some cells, which are spread out."""
+    """Return the first pending block of some cells, which are spread out, in the order of the cells."""
     blocks = []
-    for cell in spread_out(len(panel.cells()), _MOST_SAMPLES):
+    for cell in sorted(spread_out(len(panel.cells()), _MOST_SAMPLES)):
         pending = np.flatnonzero((states[cell] != COMMITTED).any(axis=1))
         if len(pending):
             start = int(pending[0]) * panel.block_trials

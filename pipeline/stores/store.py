@@ -39,7 +39,7 @@ from pipeline.stores.root import COMPACT_FORMAT, Root, read_root
 from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
 from pipeline.stores.shards import ChunkReader, ShardReader, unshard_root
 from pipeline.stores.share import SHARE, Share
-from pipeline.stores.template import root_attributes, write_template
+from pipeline.stores.template import INAPPLICABLE, root_attributes, write_template
 
 COMMITTED, UNWRITTEN, STALE = 0, 1, 2
 """States of a block: committed, pending without a status chunk, or pending with one that is replaced."""
@@ -148,6 +148,15 @@ class ResultStore:
     def share(self) -> Share | None:
         """Share of the blocks that the store asks for, or None for all of them."""
         return Share.parse(self.attributes[SHARE]) if SHARE in self.attributes else None
+
+    @cached_property
+    def _inapplicable(self) -> dict[str, int]:
+        """Number of statuses of methods that do not apply, by panel; empty for stores of earlier versions."""
+        try:
+            found = json.loads(self.attributes.get(INAPPLICABLE, "{}"))
+            return {panel: int(n) for panel, n in found.items()}
+        except (ValueError, TypeError, AttributeError, OverflowError):
+            return {}
 
     def _of_other_shares(self, panel: str) -> np.ndarray | None:
         """Return a mask of the blocks of other shares, shape (cell, block), or None for a store without a share."""
@@ -408,6 +417,11 @@ class ResultStore:
             n_beyond = np.count_nonzero(is_beyond)
             counts[Status.PENDING] -= n_beyond
             counts[Status.NOT_ASKED_FOR] += n_beyond
+        if limits is None and others is None:  # blocks of methods that do not apply are never pending evaluations
+            n_known = max(0, self._inapplicable.get(panel, 0) - counts[Status.NOT_APPLICABLE])
+            n_known = min(n_known, counts[Status.PENDING])
+            counts[Status.PENDING] -= n_known
+            counts[Status.NOT_APPLICABLE] += n_known
         return {status: int(counts[status]) for status in Status}
 
     def _along(self, panel: str, blocks: np.ndarray, region: Region) -> np.ndarray:

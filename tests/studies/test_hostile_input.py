@@ -108,6 +108,7 @@ COMMANDS = {
     "merge of a missing share": ("merge", "gone.zarr", "--store", "new.zarr"),
     "merge without a destination": ("merge", "good.zarr"),
     "submission until an unknown target": (*SUBMIT, "--until", "better"),
+    "submission with at most 0 trials": (*SUBMIT, "--until", "claims", "--at-most", "0"),
     "submission within nothing": (*SUBMIT, "--within", "1h"),
     "submission with time limit 0": (*SUBMIT, "--time-limit", "0"),
     "submission without an address": ("submit", "hellinger-accuracy", "--store", "new.zarr", "--cluster", "threads"),
