@@ -155,7 +155,7 @@ def session_on(computation: Computation) -> Iterator[tuple[Any, ResultStore, Tas
                 yield client, store, task, session
                 session.end({"finished": now()})
             except BaseException as error:
-                stopped = {"stopped": explain(error)} if driver.record else {}  # nobody else sees it
+                stopped = {"stopped": explain(error)} if driver.record else {}  # no process waits for it
                 with suppress(OSError):  # a full disk, for example, also prevents this record
                     session.end(stopped)
                 raise
