@@ -13,7 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -188,7 +188,7 @@ def drive(order: _Order) -> Exception | None:
                 end_session(order.url, own[-1]["id"], {})
                 unship(client, str(own[-1].get("run", "")))
             driver = Driver(
-                partial(connect_driver, client),
+                lambda _: nullcontext(client),
                 order.record,
                 partial(announce, order.identifier),
                 cancellation(order.identifier),
@@ -207,12 +207,6 @@ def drive(order: _Order) -> Exception | None:
     except Exception as error:
         return ExecutionError(explain(error))
     return None
-
-
-@contextmanager
-def connect_driver(client: Any, _: Profile) -> Iterator[Any]:
-    """Yield the client of a driver, which is connected already."""
-    yield client
 
 
 def _await_record(url: str, identifier: str) -> Submission:

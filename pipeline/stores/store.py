@@ -50,27 +50,12 @@ class ResultStore:
     """Store of results, read by any process and written by the workers of one session.
 
     Use `open` for an existing store and `create` for a new one. To write, `files` must belong to a session.
-
-    Attributes
-    ----------
-    url : str
-        Absolute path of the folder, or URL.
-    files : Files
-        Files of the store by key.
-    reader : ChunkReader
-        Encoded chunks by key, from the files or from the shards of a compact store.
-    chunks : Chunks
-        Arrays of the store.
-    binding : Binding
-        Digests in the chunks of the statuses.
-    problem : str
-        Damage to the root or its copy, detected on opening, or an empty string.
     """
 
     def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
         self._root, self.files, self._is_checked = root, files, damaged
-        self.url, self.problem = files.url, root.problem
-        self.reader: ChunkReader = files
+        self.url, self.problem = files.url, root.problem  # damage to the root or its copy, or an empty string
+        self.reader: ChunkReader = files  # of encoded chunks by key, or of the shards of a compact store
         content = root.content
         if self.is_compact:
             content, shardings = unshard_root(content)
