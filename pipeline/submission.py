@@ -38,7 +38,7 @@ from pipeline.runs import compute, configured_computation, resumed_computation
 from pipeline.stores.asked import Asked
 from pipeline.stores.files import open_files
 from pipeline.stores.locations import normalise_location
-from pipeline.stores.provenance import now
+from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import end_session, require_idle, sessions_of
 from pipeline.stores.store import ResultStore
 from pipeline.writing import Computation, Driver
@@ -100,7 +100,7 @@ class _Order:
     url: str
     options: RunOptions
     asked: Mapping[str, Asked] | None
-    record: Mapping[str, str]
+    record: Mapping[str, Any]
 
 
 def submit(
@@ -155,6 +155,9 @@ def submit(
         require_idle(computation.existing.files)  # the driver may have to wait for a thread of the other session
     identifier, url = uuid.uuid4().hex, normalise_location(store)
     file = os.path.abspath(split_choice(cluster)[0])
+    here = describe(computation.source.file)  # the driver has neither the user's command nor the repository
+    record: dict[str, Any] = {name: here[name] for name in ("command", "git_commit", "git_dirty") if name in here}
+    record |= {"submission": identifier, "address": profile.address, "cluster": f"{file}:{profile.name}"}
     order = _Order(
         identifier,
         computation.source,
@@ -163,7 +166,7 @@ def submit(
         # without the security of the profile, which only this process needs
         replace(computation.options, cluster=Profile(profile.name, address=profile.address), values=None, trials=None),
         computation.asked,
-        {"submission": identifier, "address": profile.address, "cluster": f"{file}:{profile.name}"},
+        record,
     )
     with connect(profile) as client:
         if not start_driver(client, identifier, drive, order):

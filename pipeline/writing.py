@@ -40,7 +40,7 @@ class Driver:
     """Process that drives a computation: by default that of the user, or a task of a scheduler."""
 
     connect: Callable[[Profile], AbstractContextManager[Any]] = connect
-    record: Mapping[str, str] = field(default_factory=dict)  # of its session
+    record: Mapping[str, Any] = field(default_factory=dict)  # of its session
     announce: Callable[[str], None] = lambda session: None  # called with the identifier of its session
     is_cancelled: Callable[[], bool] = lambda: False
     has_lost_worker: bool = False  # True if an earlier driver of the computation was lost

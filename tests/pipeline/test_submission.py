@@ -21,6 +21,7 @@ from pipeline import submission as submissions
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters import cluster as clusters
 from pipeline.errors import BadInputError, BusyStoreError, ExecutionError
+from pipeline.stores.provenance import describe
 from pipeline.stores.store import ResultStore
 from pipeline.submission import find_submission
 from studies import cli
@@ -130,6 +131,7 @@ def test_a_submission_finishes_without_its_client(lab, scheduler):
     assert find_submission(store) == submission
     assert submission.id == store.sessions[-1]["id"]
     assert "finished" not in store.sessions[-1]
+    assert store.sessions[-1]["command"] == describe(None)["command"]
     assert submission.is_running("there")
     release()
     assert "finished" in last_session()
