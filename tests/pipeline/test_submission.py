@@ -199,7 +199,7 @@ def test_a_driver_whose_checks_fail_writes_nothing(lab, monkeypatch):
 @pytest.mark.parametrize("cluster", [None, "there"])
 def test_cancel_ends_the_driver_and_resume_completes_the_store(lab, scheduler, quick_heartbeat, cluster):
     submission = submit()
-    threading.Timer(1.0, Path("hold").absolute().unlink).start()  # a block that has started cannot be stopped
+    threading.Timer(1.0, Path("hold").absolute().unlink, (True,)).start()  # a block that has started cannot be stopped
     cancelled = pipeline.cancel("s.zarr", cluster=cluster)
     assert (cancelled.submission, cancelled.has_ended) == (submission, cluster and True)
     assert {"cancelled", "ended"} <= last_session().keys()
@@ -332,8 +332,8 @@ def test_an_interrupted_submit_cancels_its_driver(lab, scheduler, monkeypatch):
 
 def test_a_submission_whose_scheduler_has_stopped_is_resumed_elsewhere(one_thread_cluster):
     submit()
+    threading.Timer(0.5, Path("hold").absolute().unlink).start()  # the worker waits for its thread
     one_thread_cluster.close()
-    Path("hold").unlink()
     wait_until(lambda: "ended" in last_session())
     assert "finished" not in last_session()
     pipeline.resume("s.zarr")
@@ -392,7 +392,7 @@ def test_commands(lab, dpstudies):
     code, _, err = dpstudies("resume", "s.zarr", "--study", "held.py", "--cluster", "there")
     assert code == 2
     assert "is being written by a submission of " in err
-    threading.Timer(1.0, Path("hold").absolute().unlink).start()
+    threading.Timer(1.0, Path("hold").absolute().unlink, (True,)).start()
     code, out, _ = dpstudies("cancel", "s.zarr", "--cluster", "there")
     assert code == 3
     assert out.startswith(f"cancelled submission {identifier} of ")
