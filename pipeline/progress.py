@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from pipeline.execution.work import PendingWork, Receipt
+from pipeline.execution.work import MOST_SAMPLES, PendingWork, Receipt
 
 Progress: TypeAlias = Callable[[PendingWork], Callable[[Receipt], None]]
 
@@ -37,8 +37,8 @@ class _Costs:
     """Forecast of the time left: pending evaluations of each cell times their cost.
 
     The first receipt of a cell includes its setup. Other receipts determine the cost of its later evaluations; cells
-    without them have the cost of their first receipt, times the ratio of later to first costs in the panel, and cells
-    without receipts interpolate geometrically between cells of their panel.
+    without them have the cost of their first receipt, times the ratio of later to first costs in the panel. Costs and
+    setups of cells without receipts are interpolated between cells of their panel.
     """
 
     def __init__(self) -> None:
@@ -63,14 +63,14 @@ class _Costs:
         receipts[panel][:, cell] += receipt.seconds, n
 
     def seconds_left(self, elapsed: float) -> float | None:
-        """Return the expected time left, or None while a panel with pending evaluations has no receipt."""
+        """Return the expected time left, or None until a quarter of the first blocks of each panel are computed."""
         left = 0.0
         for panel, by_cell in self._left.items():
             if not by_cell.any():
                 continue
             (first_seconds, first_n), (seconds, n) = self._first[panel], self._later[panel]
             known = np.flatnonzero(first_n)
-            if not len(known) or not self._total:
+            if not self._total or 4 * len(known) < min(len(by_cell), MOST_SAMPLES):
                 return None
             rates = first_seconds[known] / first_n[known]
             has_later = n[known] > 0
@@ -79,8 +79,10 @@ class _Costs:
                 ratio = later.sum() / max(float(rates[has_later] @ n_later), 1e-12)
                 rates = rates * ratio
                 rates[has_later] = later / n_later
-            logs = np.log(np.maximum(rates, 1e-12))
-            left += float(by_cell @ np.exp(np.interp(np.arange(len(by_cell)), known, logs)))
+            cells, logs = np.arange(len(by_cell)), np.log(np.maximum(rates, 1e-12))
+            setups = np.maximum(0.0, first_seconds[known] - rates * first_n[known])
+            is_new = (by_cell > 0) & (first_n == 0)
+            left += float(by_cell @ np.exp(np.interp(cells, known, logs)) + is_new @ np.interp(cells, known, setups))
         return left * elapsed / self._total if self._total else 0.0
 
 

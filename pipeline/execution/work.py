@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import zip_longest
 
 import numpy as np
 from distributed import get_worker
@@ -34,7 +35,7 @@ from pipeline.stores.regions import positions
 from pipeline.stores.sessions import last_number
 from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
 
-_MOST_SAMPLES = 50  # cells per panel of which a block is computed first
+MOST_SAMPLES = 50  # cells per panel of which a block is computed first
 # stopped runs: their tasks finish after the current block, since threads cannot be terminated
 STOPPED: set[str] = set()
 
@@ -91,7 +92,7 @@ class PendingWork:
     """Iterable of the work items that are missing from a store or have to be recomputed.
 
     One block of some cells of each panel comes first, so that costs are known early: that of the last cell, which tends
-    to be expensive, and then the others in the order of panels and cells. Later panels and cells follow. Repeated
+    to be expensive, and then the others, from the first cell of each panel. Later panels and cells follow. Repeated
     iteration yields the same work. `asked` has the
     numbers of trials to ask for by panel, by default those that the store records, and `first` the panels and cells
     whose work comes first. A new store (None) is not read.
@@ -141,7 +142,8 @@ class PendingWork:
             panel, states = by_name[name]
             yield from _works(panel, states, iterate_cell_blocks(panel, cell))
         first = set(self._first)
-        samples = [] if first else [b for panel, states in reversed(self._panels) for b in _samples(panel, states)]
+        by_panel = [] if first else [_samples(panel, states) for panel, states in reversed(self._panels)]
+        samples = [block for group in zip_longest(*by_panel) for block in group if block is not None]
         for block in samples[-1:] + samples[:-1]:
             panel, states = by_name[block.panel]
             yield from _works(panel, states, [block])
@@ -154,7 +156,7 @@ class PendingWork:
 def _samples(panel: Panel, states: np.ndarray) -> list[Block]:
     """Return the first pending block of some cells, which are spread out, in the order of the cells."""
     blocks = []
-    for cell in sorted(spread_out(len(panel.cells()), _MOST_SAMPLES)):
+    for cell in sorted(spread_out(len(panel.cells()), MOST_SAMPLES)):
         pending = np.flatnonzero((states[cell] != COMMITTED).any(axis=1))
         if len(pending):
             start = int(pending[0]) * panel.block_trials

@@ -87,7 +87,7 @@ def test_forecast_of_cells_with_different_costs_and_setups():
     assert costs.seconds_left(spent / 2) is None  # panel q has no receipt yet
     costs.note(receipt("q", 0, 1.0, 50))
     spent += 1.0
-    expected = (800 * (0.001 + 0.016) + 1000 * (0.002 + 0.004 + 0.008) + 50 * 0.02) / 2
+    expected = (800 * (0.001 + 0.016) + 1000 * (0.002 + 0.004 + 0.008) + 50 * 0.02 + 3 * 5.0) / 2
     assert costs.seconds_left(spent / 2) == pytest.approx(expected)
     by_rate = (spent / 2) * (5100 - 450) / 450
     assert by_rate > 2 * expected  # negative control: a forecast by the mean rate
