@@ -31,18 +31,20 @@ from pipeline.errors import BadInputError
 if TYPE_CHECKING:
     from pipeline.aggregate import summarise
     from pipeline.interchange import to_arviz, to_pandas
-    from pipeline.runs import extend, resume, run, submit
+    from pipeline.runs import extend, resume, run
     from pipeline.stores.compact import compact
     from pipeline.stores.results import open_results
-    from pipeline.submission import cancel
+    from pipeline.stores.shares import merge
+    from pipeline.submission import cancel, submit
 
 _ON_ACCESS = {
     "aggregate": ("summarise",),
     "interchange": ("to_arviz", "to_pandas"),
-    "runs": ("extend", "resume", "run", "submit"),
+    "runs": ("extend", "resume", "run"),
     "stores.compact": ("compact",),
     "stores.results": ("open_results",),
-    "submission": ("cancel",),
+    "stores.shares": ("merge",),
+    "submission": ("cancel", "submit"),
 }
 """Module -> functions imported on first access, since xarray, Zarr and Dask take seconds to import."""
 
@@ -70,6 +72,7 @@ __all__ = [
     "critical",
     "error_level",
     "extend",
+    "merge",
     "open_results",
     "resume",
     "run",

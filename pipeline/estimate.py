@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block
 from pipeline.blocks.one_thread import one_thread
+from pipeline.blocks.plan import spread_out
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.stores.chunks import Chunks
@@ -107,19 +108,6 @@ def _sum_over_cells(n_cells: int, known: Mapping[int, float]) -> float:
     """Return the sum of positive values over cells, from the known ones and geometric interpolation."""
     cells = sorted(known)
     return float(np.exp(np.interp(np.arange(n_cells), cells, np.log([known[cell] for cell in cells]))).sum())
-
-
-def spread_out(n_cells: int) -> list[int]:
-    """Return an order of the cells whose first entries are spread out: both ends, then midpoints of the gaps."""
-    order = [0, n_cells - 1] if n_cells > 1 else [0]
-    gaps = [(0, n_cells - 1)]
-    while gaps:
-        low, high = gaps.pop(0)
-        if high - low > 1:
-            middle = (low + high) // 2
-            order.append(middle)
-            gaps += [(low, middle), (middle, high)]
-    return order
 
 
 def _piloted_settings(panel: Panel) -> list[Setting]:

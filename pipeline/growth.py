@@ -21,7 +21,6 @@ from pipeline.declare.panel import MAX_TRIALS, Panel
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import MAX_BLOCKS, Study
 from pipeline.errors import TargetNotReachedError
-from pipeline.execution.execute import execute
 from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import retried
@@ -70,7 +69,7 @@ def grow(computation: Computation) -> ResultStore:
         asked[name] = np.minimum(whole_blocks(panel, np.maximum(before, goal.min_trials)), limit)
     others = {} if held is None else {name: one for name, one in held.asked.items() if name not in asked}
     recorded = RecordedGoal(str(options.until), options.at_most, options.within, panels, is_open=True, unmet="")
-    growth = _Growth(recorded, goal, start, asked, limits, others, options)
+    growth = _Growth(recorded, goal, start, asked, limits, others, computation)
     computation = replace(computation, study=growth.study, asked=growth.asked(), goal=recorded)
     with session_on(computation) as (client, store, task, session):
         return growth.run(client, store, task, session, computation.work(store, task))
@@ -174,10 +173,10 @@ class _Growth:
         asked: _Grid,
         limits: Mapping[str, int],
         others: Mapping[str, Asked],
-        options: RunOptions,
+        computation: Computation,
     ) -> None:
         self.recorded, self._goal, self._limits, self._others = recorded, goal, limits, others
-        self._options, self._asked = options, asked
+        self._computation, self._asked = computation, asked
         self._stopped = {name: np.full(grid.shape, int(Stop.NOT_YET)) for name, grid in asked.items()}
         self.study = self._fitted(start)
         self._clock = _Clock(recorded.within)
@@ -185,8 +184,8 @@ class _Growth:
     def run(self, client: Any, store: ResultStore, task: Task, session: Session, works: PendingWork) -> ResultStore:
         """Compute rounds until the goal is reached or the budget is spent, beginning with pending work."""
         _LOG.info("dashboard: %s", dashboard_address(client))
-        with shown(self._options.progress) as progress:
-            self._compute(client, task, works, progress)
+        with shown(self._computation.options.progress) as progress:
+            self._compute(client, task, works, progress, session)
             while True:
                 assessed = self._goal.assess(store, self.study, self._asked)
                 first = self._ask(assessed)
@@ -198,7 +197,7 @@ class _Growth:
                 task = replace(task, spec_sha256=sha256(canonical_json(self.study.spec())), run=uuid.uuid4().hex)
                 works = PendingWork(self.study, store, asked=self.asked(), first=first)
                 with shipped(client, task):
-                    self._compute(client, task, works, progress)
+                    self._compute(client, task, works, progress, session)
         if unmet := self._goal.unmet(self.study, assessed):
             session.update({"unmet": unmet})
             codes = np.concatenate([grid.ravel() for grid in self._stopped.values()])
@@ -210,10 +209,10 @@ class _Growth:
             raise TargetNotReachedError(f"{lead}: {unmet}; {remedy}continue with: {again}")
         return ResultStore.open(store.url)
 
-    def _compute(self, client: Any, task: Task, works: PendingWork, progress: Any) -> None:
+    def _compute(self, client: Any, task: Task, works: PendingWork, progress: Any, session: Session) -> None:
         started = time.monotonic()
         report = progress(works)
-        first = None if self._clock.has_round else _FirstRound(works.n_trials, self.recorded.within)
+        first = None if self._clock.has_round else _FirstRound(works.n_evaluations, self.recorded.within)
 
         def on_receipt(receipt: Receipt) -> None:
             self._clock.note(receipt)
@@ -221,15 +220,7 @@ class _Growth:
                 first.note(receipt)
             report(receipt)
 
-        options = self._options
-        execute(
-            client,
-            task,
-            works,
-            on_receipt,
-            profile=options.profile,
-            allow_failures=options.allow_failures,
-        )
+        self._computation.execute(client, task, works, on_receipt, session)
         self._clock.note_round(time.monotonic() - started)
 
     def asked(self) -> dict[str, Asked]:

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.known import is_known
@@ -44,7 +46,7 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
         raise BadInputError(f"the store {store.url} has no reference to its study; name the study with --study")
     source = stored_source(reference)
     if not source.is_trusted:
-        recorded = _recorded_hash(store)
+        recorded = _last_record(store).get("study_file_sha256")
         if not accept_edited_study and recorded and source.file and is_known(recorded, source.file):
             refuse_edited(store, source)  # the user has run another version of this file
         code = f"{reference} (SHA-256 {source.sha256[:_DIGITS]}...)" if source.sha256 else reference
@@ -57,18 +59,30 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
     return source
 
 
-def _recorded_hash(store: ResultStore) -> str | None:
-    """Return the hash of the study file that last computed a store, or None if no session has recorded one."""
+def _last_record(store: ResultStore) -> Mapping[str, Any]:
+    """Return the last record of a store that has the hashes of a study file, or an empty mapping."""
     history = [store.attributes, *store.sessions]
-    hashes = [one["study_file_sha256"] for one in history if "study_file_sha256" in one]
-    return hashes[-1] if hashes else None
+    return next((one for one in reversed(history) if "study_file_sha256" in one), {})
+
+
+def _is_edited(record: Mapping[str, Any], source: StudySource) -> bool:
+    """Return True if the code of a study file differs from the recorded one; comments and docstrings are no code."""
+    if source.sha256 is None or record.get("study_file_sha256", source.sha256) == source.sha256:
+        return False
+    return record.get("study_code_sha256") != source.code_sha256
+
+
+def _has_ok(store: ResultStore) -> bool:
+    """Return True if a store has an ok trial, whose number would be mixed with those of edited code."""
+    return store.complete and any(store.count(panel)[Status.OK] for panel in store.spec["panels"])
 
 
 def refuse_edited(store: ResultStore, source: StudySource) -> None:
-    """Raise `BadInputError` for a study file that differs from the one that last computed a store."""
-    recorded, now = _recorded_hash(store), source.sha256
-    if recorded is not None and now is not None and recorded != now:
+    """Raise `BadInputError` if the code of a study file differs from that which computed the ok trials of a store."""
+    record, now = _last_record(store), source.sha256
+    if now is not None and _is_edited(record, source) and _has_ok(store):
         name = shlex.quote(source.reference or "")
+        recorded = record["study_file_sha256"]
         raise BadInputError(
             f"the study file {source.file} was edited: its SHA-256 is {now[:_DIGITS]}..., and {recorded[:_DIGITS]}... "
             f"in the last session of the store {store.url}; restore the file, or increase a version in it and choose "
@@ -78,9 +92,8 @@ def refuse_edited(store: ResultStore, source: StudySource) -> None:
 
 def failures_to_recompute(store: ResultStore, source: StudySource) -> tuple[Status, ...]:
     """Return the statuses of failed trials if no session with the present study file has finished since its edit."""
-    now = source.sha256
     for record in reversed([store.attributes, *store.sessions]):
-        if now is not None and record.get("study_file_sha256", now) != now:
+        if _is_edited(record, source):
             return FAILURES
         if "finished" in record and not record.get("repaired"):
             break

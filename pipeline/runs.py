@@ -1,4 +1,4 @@
-"""Functions that run, submit, resume and extend studies.
+"""Functions that run, resume and extend studies.
 
 Invalid values, clusters and stores raise an error before anything is written.
 """
@@ -12,16 +12,14 @@ from pipeline.blocks.evaluate import Status
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError
-from pipeline.execution.handover import hand_over
 from pipeline.growth import grow, with_trials
-from pipeline.options import OTHERS_THAN_UNTIL, RunOptions
+from pipeline.options import OTHERS_THAN_UNTIL, RunOptions, options_of
 from pipeline.progress import Progress
 from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.stores.asked import read_goal
 from pipeline.stores.complete import open_to_change
 from pipeline.stores.store import ResultStore
-from pipeline.submission import Submission, close
-from pipeline.writing import Computation, compute_pending, session_on
+from pipeline.writing import Computation, compute_pending
 
 
 def run(
@@ -37,6 +35,7 @@ def run(
     until: str | None = None,
     at_most: int | None = None,
     within: float | None = None,
+    share: str | None = None,
     allow_failures: bool = False,
     accept_edited_study: bool = False,
     progress: Progress | bool = True,
@@ -65,6 +64,8 @@ def run(
         Maximum number of trials per cell of a run with `until`; by default the number that the study declares.
     within : float, optional
         Maximum time of a run with `until`, in seconds.
+    share : str, optional
+        ``K/M`` to compute the Kth of M disjoint shares of the blocks into a store of its own; see `merge`.
     allow_failures : bool
         True to continue with a method that fails on all trials. By default the run stops after 100 failed trials of
         a panel and setting, or 10 that terminated their worker, if none was ok; the other trials remain pending.
@@ -102,84 +103,7 @@ def run(
     ...     dict(open_results(store)["k2"].sizes)
     {'n': 2, 'mechanism': 17, 'trial': 50}
     """
-    options = RunOptions(
-        trials=trials,
-        seed=seed,
-        panels=panels,
-        values=values,
-        cluster=cluster,
-        time_limit=time_limit,
-        until=until,
-        at_most=at_most,
-        within=within,
-        allow_failures=allow_failures,
-        accept_edited_study=accept_edited_study,
-        progress=progress,
-    )
-    return _compute(_configured(study, store, options))
-
-
-def submit(
-    study: Study | StudySource | str,
-    store: str | os.PathLike[str],
-    *,
-    cluster: str,
-    trials: int | Mapping[str, int] | None = None,
-    seed: int | None = None,
-    panels: Iterable[str] = (),
-    values: Values | None = None,
-    allow_failures: bool = False,
-    accept_edited_study: bool = False,
-) -> tuple[Submission, int] | None:
-    """Submit a study to a scheduler that computes it independently of this process.
-
-    Parameters
-    ----------
-    study, store, trials, seed, panels, values, accept_edited_study
-        See `run`.
-    cluster : str
-        Profile with the address of a scheduler.
-    allow_failures : bool
-        True to compute all trials of a block even if the first 100 failed.
-
-    Returns
-    -------
-    submission : Submission
-        The submission, which `pipeline.submission.find_submission` also returns for the store.
-    n_tasks : int
-        Number of submitted tasks. If no work is pending, None is returned instead of the tuple.
-
-    Raises
-    ------
-    BadInputError
-        As in `run`, and also for a cluster that stops with this process or a store with an open submission.
-
-    Notes
-    -----
-    Submitted tasks are not monitored: work that terminates its worker more often than the scheduler allows, or that
-    cannot be written, remains pending. `resume` computes it and isolates the failing trials. The last task closes the
-    submission, which is recorded as finished only if no work is pending.
-    """
-    options = RunOptions(
-        trials=trials,
-        seed=seed,
-        panels=panels,
-        values=values,
-        cluster=cluster,
-        allow_failures=allow_failures,
-        accept_edited_study=accept_edited_study,
-    )
-    if not options.profile.outlives_client:
-        raise BadInputError(
-            f"cluster must be a profile with the address of a running scheduler, got {options.profile.name}; use 'run' "
-            "instead, or start a scheduler with 'dask scheduler'"
-        )
-    computation = replace(_configured(study, store, options), is_submitted=True)
-    if computation.pending is not None and not computation.pending:
-        return None
-    with session_on(computation) as (client, opened, task, session):
-        n_tasks = hand_over(client, task, computation.work(opened, task), session.detach, close, allow_failures)
-        return Submission.from_record(session.record), n_tasks
+    return compute(configured_computation(study, store, options_of(locals())))
 
 
 def resume(
@@ -229,20 +153,9 @@ def resume(
     ...     resume(path).complete
     True
     """
-    options = RunOptions(
-        cluster=cluster,
-        time_limit=time_limit,
-        retry=retry,
-        allow_failures=allow_failures,
-        accept_edited_study=accept_edited_study,
-        progress=progress,
-    )
+    options = options_of(locals())
     existing = open_to_change(store)
-    source, configured = study_of(existing, study, accept_edited_study)
-    goal = read_goal(existing.sessions)
-    if goal is not None and goal.is_open:
-        options = replace(options, until=goal.until, at_most=goal.at_most, within=goal.within, panels=goal.panels)
-    return _compute(Computation(source, configured, store, existing, options))
+    return compute(resumed_computation(existing, *study_of(existing, study, accept_edited_study), options))
 
 
 def extend(
@@ -302,32 +215,24 @@ def extend(
     ...     dict(open_results(path)["k2"].sizes)
     {'n': 2, 'mechanism': 2, 'trial': 80}
     """
-    options = RunOptions(
-        trials=trials,
-        panels=panels,
-        values=values,
-        cluster=cluster,
-        time_limit=time_limit,
-        until=until,
-        at_most=at_most,
-        within=within,
-        allow_failures=allow_failures,
-        accept_edited_study=accept_edited_study,
-        progress=progress,
-    )
+    options = options_of(locals())
     if until is not None and values:
         raise BadInputError(OTHERS_THAN_UNTIL)
     existing, asked = open_to_change(store), None
+    if existing.share is not None:
+        raise BadInputError(f"the store {existing.url} has share {existing.share} of a run; merge all shares first")
     source, configured = study_of(existing, study, accept_edited_study)
     if until is None:
         names = tuple(options.panels)
         configured = configured.extended(source.load(), trials, values or {}, names)
         if trials is not None:  # the panels ask for all trials from now on
             asked = {name: one for name, one in existing.asked.items() if names and name not in names}
-    return _compute(Computation(source, configured, store, existing, options, asked))
+    return compute(Computation(source, configured, store, existing, options, asked))
 
 
-def _configured(study: Study | StudySource | str, store: str | os.PathLike[str], options: RunOptions) -> Computation:
+def configured_computation(
+    study: Study | StudySource | str, store: str | os.PathLike[str], options: RunOptions
+) -> Computation:
     """Return the computation of a configured study into a new or existing store."""
     source = named_source(study)
     configured = source.load().configure(options.trials, options.seed, options.panels, options.values)
@@ -337,6 +242,12 @@ def _configured(study: Study | StudySource | str, store: str | os.PathLike[str],
         stored = existing.spec["panels"] if existing is not None and is_held else {}
         trials = {panel.name: stored.get(panel.name, {}).get("trials") or 1 for panel in configured.panels}
         configured = with_trials(configured, trials)
+    held_share = None if existing is None or existing.share is None else str(existing.share)
+    if existing is not None and held_share != options.share:
+        raise BadInputError(
+            f"the store {existing.url} has {f'share {held_share}' if held_share else 'all blocks'} of a run, got "
+            f"{f'--share {options.share}' if options.share else 'no --share'}; choose another --store"
+        )
     if existing is not None and (is_held or options.until is None):
         refuse_other_spec(existing, configured)
         if not options.accept_edited_study:
@@ -345,6 +256,14 @@ def _configured(study: Study | StudySource | str, store: str | os.PathLike[str],
     return Computation(source, configured, store, existing, replace(options, panels=()), asked={})
 
 
-def _compute(computation: Computation) -> ResultStore:
+def resumed_computation(existing: ResultStore, source: StudySource, study: Study, options: RunOptions) -> Computation:
+    """Return the computation of the pending trials of a store, until the target of its interrupted run, if any."""
+    goal = read_goal(existing.sessions)
+    if goal is not None and goal.is_open:
+        options = replace(options, until=goal.until, at_most=goal.at_most, within=goal.within, panels=goal.panels)
+    return Computation(source, study, existing.url, existing, options)
+
+
+def compute(computation: Computation) -> ResultStore:
     """Compute the pending work, or rounds of work until a goal is reached."""
     return compute_pending(computation) if computation.options.until is None else grow(computation)

@@ -1,24 +1,51 @@
 """Submissions: studies that a scheduler computes independently of the submitting process.
 
+A task of the scheduler drives a submission as `run` does in a process of its own: with a session and its heartbeat,
+retries, and isolation of failing trials. If the worker of the driver is lost, the scheduler runs the task again on
+another worker; the new driver ends the session of the lost one, whose writes then fail, and continues.
+
 The record of a submission names its scheduler, but a store may come from somebody else, and a scheduler can run code in
 each of its clients. A connection is therefore made only to the address of a profile that the user names.
 """
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from pipeline.clusters.cluster import UnreachableSchedulerError, reach_scheduler
+from pipeline.clusters.cluster import UnreachableSchedulerError, connect, reach_scheduler
 from pipeline.clusters.profiles import Profile, load_profile, split_choice
-from pipeline.errors import BadInputError, BusyStoreError, command
-from pipeline.execution.handover import cancel_tasks, count_tasks
-from pipeline.execution.work import PendingWork, Task
-from pipeline.stores.provenance import now
-from pipeline.stores.sessions import close_detached
+from pipeline.declare.source import StudySource
+from pipeline.declare.study import Study, Values
+from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
+from pipeline.execution.driver_task import (
+    announce,
+    cancel_driver,
+    cancellation,
+    connect_worker,
+    has_driver,
+    start_driver,
+)
+from pipeline.execution.shipping import unship
+from pipeline.faults import explain
+from pipeline.options import RunOptions, options_of
+from pipeline.runs import compute, configured_computation, resumed_computation
+from pipeline.stores.asked import Asked
+from pipeline.stores.files import open_files
+from pipeline.stores.locations import normalise_location
+from pipeline.stores.provenance import describe, now
+from pipeline.stores.sessions import end_session, require_idle, sessions_of
 from pipeline.stores.store import ResultStore
+from pipeline.writing import Computation, Driver
+
+_VISIBLE_SECONDS = 15.0  # a network file system may show a new file later
+_CANCEL_SECONDS = 60.0
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -26,23 +53,26 @@ class Submission:
     """Study that a process has submitted to a scheduler."""
 
     id: str  # of the session that writes to the store
-    run: str  # part of its tasks' keys on the scheduler
-    started: str  # time of the submission
+    driver: str  # part of the key of its driver on the scheduler; empty if the record has none
+    started: str  # time at which the session began
     address: str  # recorded address of the scheduler
     cluster: str  # recorded profile with this address, as ``FILE:PROFILE``
+    is_open: bool = True
+    stopped: str = ""  # error that ended it
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Submission":
         """Return the submission that a session recorded."""
-        run, address, cluster = (str(record.get(name, "")) for name in ("run", "address", "cluster"))
-        if not re.fullmatch("[0-9a-f]{32}", run):  # tasks are selected by this part of their keys
-            run, address = "", "an unknown address"
-        return cls(record["id"], run, record["started"], address, cluster)
+        driver, address, cluster = (str(record.get(name, "")) for name in ("submission", "address", "cluster"))
+        if not re.fullmatch("[0-9a-f]{32}", driver):
+            driver, address = "", "an unknown address"
+        is_open, stopped = "ended" not in record, record.get("stopped", "")
+        return cls(record["id"], driver, record["started"], address, cluster, is_open, stopped)
 
-    def count_tasks(self, cluster: str) -> int | None:
-        """Return the number of unfinished tasks on the scheduler of a profile, or None if it does not respond."""
+    def is_running(self, cluster: str) -> bool | None:
+        """Return True if the scheduler of a profile has the driver, and None if the scheduler does not respond."""
         with _reached(self, cluster) as client:
-            return None if client is None else count_tasks(client, self.run)
+            return None if client is None else has_driver(client, self.driver)
 
     def __str__(self) -> str:
         """Return the identifier, time and address as a phrase for messages."""
@@ -51,42 +81,179 @@ class Submission:
 
 @dataclass(frozen=True)
 class Cancellation:
-    """Result of `cancel`: the submission, and the number of cancelled tasks, or None if no scheduler responded."""
+    """Result of `cancel`: the submission, and True if its driver is known to have ended.
+
+    None if no scheduler was asked or responded: the driver ends when its next heartbeat fails.
+    """
 
     submission: Submission
-    n_tasks: int | None
+    has_ended: bool | None
 
 
-def record_of(run: str, choice: str, profile: Profile) -> dict[str, Any]:
-    """Return the fields of a session's record from which `find_submission` restores a submission."""
-    file = os.path.abspath(split_choice(choice)[0])
-    return {"run": run, "address": profile.address, "cluster": f"{file}:{profile.name}"}
+@dataclass(frozen=True)
+class _Order:
+    """Computation in a form that a worker can load."""
+
+    identifier: str
+    source: StudySource
+    spec: Mapping[str, Any]
+    url: str
+    options: RunOptions
+    asked: Mapping[str, Asked] | None
+    record: Mapping[str, Any]
+
+
+def submit(
+    study: Study | StudySource | str,
+    store: str | os.PathLike[str],
+    *,
+    cluster: str,
+    trials: int | Mapping[str, int] | None = None,
+    seed: int | None = None,
+    panels: Iterable[str] = (),
+    values: Values | None = None,
+    time_limit: float | None = None,
+    until: str | None = None,
+    at_most: int | None = None,
+    within: float | None = None,
+    allow_failures: bool = False,
+    accept_edited_study: bool = False,
+) -> Submission | None:
+    """Submit a study to a scheduler that computes it independently of this process.
+
+    Parameters
+    ----------
+    study, store, trials, seed, panels, values, time_limit, until, at_most, within, allow_failures, accept_edited_study
+        See `run`.
+    cluster : str
+        Profile with the address of a scheduler.
+
+    Returns
+    -------
+    Submission or None
+        The submission, whose session has begun; None if no work is pending. The session records when it has finished,
+        or the error that stopped it; `status` shows it, and `resume` computes what is pending then.
+
+    Raises
+    ------
+    BadInputError
+        As in `run`, and also for a cluster that stops with this process or a store that another session computes.
+    ExecutionError
+        If the scheduler or the workers cannot compute the study.
+    """
+    options = options_of({**locals(), "progress": False})
+    profile = options.profile
+    if profile.address is None:
+        raise BadInputError(
+            f"cluster must be a profile with the address of a running scheduler, got {profile.name}; use 'run' "
+            "instead, or start a scheduler with 'dask scheduler'"
+        )
+    computation = configured_computation(study, store, options)
+    if until is None and computation.pending is not None and not computation.pending:
+        return None
+    if computation.existing is not None:
+        require_idle(computation.existing.files)  # the driver may have to wait for a thread of the other session
+    identifier, url = uuid.uuid4().hex, normalise_location(store)
+    file = os.path.abspath(split_choice(cluster)[0])
+    here = describe(computation.source.file)  # the driver has neither the user's command nor the repository
+    record: dict[str, Any] = {name: here[name] for name in ("command", "git_commit", "git_dirty") if name in here}
+    record |= {"submission": identifier, "address": profile.address, "cluster": f"{file}:{profile.name}"}
+    order = _Order(
+        identifier,
+        computation.source,
+        computation.study.spec(),
+        url,
+        # without the security of the profile, which only this process needs
+        replace(computation.options, cluster=Profile(profile.name, address=profile.address), values=None, trials=None),
+        computation.asked,
+        record,
+    )
+    with connect(profile) as client:
+        if not start_driver(client, identifier, drive, order):
+            return None
+        try:
+            return _await_record(url, identifier)
+        except BaseException:
+            cancel_driver(client, identifier)
+            raise
+
+
+def drive(order: _Order) -> Exception | None:
+    """Compute a submitted study as a task on a worker; return the error that ended it, or None."""
+    try:
+        with connect_worker() as client:
+            existing = ResultStore.open(order.url) if ResultStore.exists(order.url) else None
+            records = sessions_of(open_files(order.url))
+            own = [record for record in records if record.get("submission") == order.identifier]
+            if own:  # the worker of an earlier driver was lost
+                if own[-1] is not records[-1] or own[-1].keys() & {"cancelled", "finished"}:
+                    return None
+                end_session(order.url, own[-1]["id"], {})
+                unship(client, str(own[-1].get("run", "")))
+            driver = Driver(
+                lambda _: nullcontext(client),
+                order.record,
+                partial(announce, order.identifier),
+                cancellation(order.identifier),
+                has_lost_worker=bool(own),
+            )
+            study = order.source.load()
+            if own and existing is not None and existing.complete:
+                study = study.from_spec(existing.spec)
+                computation = resumed_computation(existing, order.source, study, order.options)
+            else:
+                study = study.from_spec(order.spec)
+                computation = Computation(order.source, study, order.url, existing, order.options, order.asked)
+            compute(replace(computation, driver=driver))
+    except (BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError) as error:
+        return error
+    except Exception as error:
+        return ExecutionError(explain(error))
+    return None
+
+
+def _await_record(url: str, identifier: str) -> Submission:
+    """Return a submission whose session has begun; raise ExecutionError if this machine does not see its record."""
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    while True:
+        for record in sessions_of(open_files(url)):
+            if record.get("submission") == identifier:
+                return Submission.from_record(record)
+        if time.monotonic() > deadline:
+            raise ExecutionError(
+                f"the workers write the store {url} to a folder that this machine does not see; remove it there, and "
+                "choose a --store that all machines can open"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def last_submission(store: ResultStore) -> Submission | None:
+    """Return the submission of the last session of a store, or None if another process drove it."""
+    record = (store.sessions or [{}])[-1]
+    return Submission.from_record(record) if "submission" in record or record.get("detached") else None
 
 
 def find_submission(store: ResultStore) -> Submission | None:
     """Return the open submission of a store, or None if there is none."""
-    record = (store.sessions or [{}])[-1]
-    if not record.get("detached") or "ended" in record:
-        return None
-    return Submission.from_record(record)
+    last = last_submission(store)
+    return last if last is not None and last.is_open else None
 
 
-def cancel(store: str | os.PathLike[str], *, cluster: str | None = None, abandon: bool = False) -> Cancellation:
-    """Cancel the tasks of a store's submission and close it; committed trials are kept.
+def cancel(store: str | os.PathLike[str], *, cluster: str | None = None) -> Cancellation:
+    """Close the submission of a store, which ends its driver; committed trials are kept.
 
     Parameters
     ----------
     store : path
         A store.
     cluster : str, optional
-        Profile with the address of the scheduler of the submission.
-    abandon : bool
-        True to close the submission without a connection to its scheduler: its tasks continue, but cannot write.
+        Profile with the address of the scheduler of the submission, to wait until its driver has ended. The driver
+        ends without it, within seconds and the time of its current blocks; later writes fail.
 
     Raises
     ------
     BadInputError
-        If the store does not exist or has no open submission, or if neither its scheduler nor `abandon` is given.
+        If the store does not exist or has no open submission, or if the profile has another address.
     """
     opened = ResultStore.open(store)
     submission = find_submission(opened)
@@ -94,54 +261,20 @@ def cancel(store: str | os.PathLike[str], *, cluster: str | None = None, abandon
         raise BadInputError(
             f"no submission is open for the store {store}; show its status with: {command('status', store)}"
         )
-    if (cluster is None) != abandon:
-        raise BadInputError(
-            f"cancel requires the scheduler of {submission}, as --cluster [FILE:]PROFILE, or --abandon to close the "
-            "submission without a connection, so that its later writes fail"
-        )
-    n_tasks = None
-    if cluster is not None:
-        with _reached(submission, cluster) as client:
-            n_tasks = None if client is None else cancel_tasks(client, submission.run)
-    close_detached(opened.url, submission.id, {"cancelled": now()})
-    return Cancellation(submission, n_tasks)
-
-
-def find_open(store: ResultStore, profile: Profile) -> Submission | None:
-    """Return the open submission of a store, or None if no submission is open."""
-    submission = find_submission(store)
-    if submission is not None and submission.address != profile.address:
-        raise BusyStoreError(
-            f"the store {store.url} is being computed by {submission}; name its scheduler with --cluster, or end it "
-            f"with: {command('cancel', store.url)}"
-        )
-    return submission
-
-
-def refuse_unfinished(client: Any, store: ResultStore, submission: Submission) -> None:
-    """Raise `BusyStoreError` if a submission has unfinished tasks.
-
-    No tasks are added to an open submission, so a submission without tasks can be closed at any later time.
-    """
-    n_tasks = count_tasks(client, submission.run)
-    if n_tasks:
-        raise BusyStoreError(
-            f"the store {store.url} is being computed by {submission}, which has {n_tasks:,} tasks left; wait for it "
-            f"with: {command('status', '--watch', store.url)} --cluster PROFILE, or end it with: "
-            f"{command('cancel', store.url)}"
-        )
-
-
-def abandon(store: ResultStore, submission: Submission) -> None:
-    """Close a submission without tasks, so that another session can begin."""
-    close_detached(store.url, submission.id, {"abandoned": now()})
-
-
-def close(task: Task) -> None:
-    """Close a submission from a worker, and record it as finished if no work is pending."""
-    study, store = task.opened()
-    finished = {} if len(PendingWork(study, store)) else {"finished": now()}
-    close_detached(task.url, task.session, finished)
+    close: Callable[[], object] = partial(end_session, opened.url, submission.id, {"cancelled": now()})
+    if cluster is None:
+        close()
+        return Cancellation(submission, None)
+    with _reached(submission, cluster) as client:
+        close()
+        if client is None:
+            return Cancellation(submission, None)
+        if submission.driver:
+            cancel_driver(client, submission.driver)
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        while (is_left := has_driver(client, submission.driver)) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return Cancellation(submission, not is_left)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ _BATCH = 64
 
 
 @dataclass(frozen=True)
-class Problem:
+class StoreProblem:
     """Damage found in a store."""
 
     where: str  # panel, cell, setting and trials
@@ -47,7 +47,7 @@ class Verification:
     n_read: int  # committed blocks that were read in full
     n_computed: int
     n_pending: int
-    problems: tuple[Problem, ...]
+    problems: tuple[StoreProblem, ...]
 
 
 @on_worker
@@ -55,7 +55,7 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
     """Check blocks on a worker and recompute some of them; repair them if `session` is not empty."""
     study, store = shipped_task(run, session).opened()
     n_read = n_computed = n_pending = 0
-    problems: list[Problem] = []
+    problems: list[StoreProblem] = []
     for work, is_computed in batch:
         panel = study.panel(work.block.panel)
         for k in work.settings:
@@ -64,7 +64,7 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
             cell = [f"{name}={value}" for name, value in panel.cells()[work.block.cell].items()]
             where = ", ".join([panel.name, *cell, setting.label, f"trials {trials.start}-{trials.stop - 1}"])
             damage, stored = check_block(store, panel, work.block, setting)
-            problems += [Problem(where, name, one) for name, one in damage.items()]
+            problems += [StoreProblem(where, name, one) for name, one in damage.items()]
             if damage and session:
                 invalidate(store, panel, work.block, setting, damage)
             if stored is None:
@@ -76,7 +76,7 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
             n_computed += 1
             again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
             different = Damage("different", again.largest_difference)
-            problems += [Problem(where, name, different) for name in again.differing]
+            problems += [StoreProblem(where, name, different) for name in again.differing]
             if again.differing and session:
                 with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
                     commit.write(panel, work.block, setting, again.computed)
@@ -151,7 +151,7 @@ def verify(
         if session is not None:
             session.end({"finished": now()})
     problems = tuple(
-        Problem(panel or "store", name, damage) for (panel, name), damage in (of_template | of_sessions).items()
+        StoreProblem(panel or "store", name, damage) for (panel, name), damage in (of_template | of_sessions).items()
     )
     return Verification(
         sum(one.n_read for one in found),

@@ -2,23 +2,24 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.cluster import connect, dashboard_address
+from pipeline.clusters.profiles import Profile
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, StoreAccessError
+from pipeline.errors import BadInputError, ExecutionError, StoreAccessError
 from pipeline.execution.execute import execute
 from pipeline.execution.probe import refuse_unfit_workers, refuse_workers_without_store
 from pipeline.execution.rerun import refuse_other_numbers
 from pipeline.execution.shipping import shipped
-from pipeline.execution.work import PendingWork, Task
+from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import explain, retried
 from pipeline.options import RunOptions
 from pipeline.progress import shown
@@ -26,12 +27,23 @@ from pipeline.resolve import failures_to_recompute
 from pipeline.stores.asked import Asked, RecordedGoal, record_asked
 from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import describe, now
-from pipeline.stores.sessions import Session, number_of
+from pipeline.stores.sessions import Session, number_of, require_idle
+from pipeline.stores.share import SHARE
 from pipeline.stores.store import ResultStore
 from pipeline.stores.template import audit_methods
-from pipeline.submission import abandon, find_open, record_of, refuse_unfinished
 
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Process that drives a computation: by default that of the user, or a task of a scheduler."""
+
+    connect: Callable[[Profile], AbstractContextManager[Any]] = connect
+    record: Mapping[str, Any] = field(default_factory=dict)  # of its session
+    announce: Callable[[str], None] = lambda session: None  # called with the identifier of its session
+    is_cancelled: Callable[[], bool] = lambda: False
+    has_lost_worker: bool = False  # True if an earlier driver of the computation was lost
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,7 @@ class Computation:
     """Study to compute into a store, after the input was validated.
 
     `asked` has the numbers of trials to ask for by panel; None for those that the store records. `goal` is the goal to
-    record for a run until a target. A submitted computation outlives this process: the caller must detach its session.
+    record for a run until a target.
     """
 
     source: StudySource
@@ -49,7 +61,7 @@ class Computation:
     options: RunOptions
     asked: Mapping[str, Asked] | None = None
     goal: RecordedGoal | None = None
-    is_submitted: bool = False
+    driver: Driver = field(default_factory=Driver)
 
     @cached_property
     def retry(self) -> set[Status]:
@@ -71,8 +83,23 @@ class Computation:
         number = number_of(task.session)
         if self.pending is not None and number == self.pending.last_session + 1:
             return self.pending
-        is_new = self.existing is None and number == 1
+        is_new = self.existing is None and number == 1 and self.options.share is None
         return PendingWork(self.study, None if is_new else store, self.retry, self.asked)
+
+    def execute(
+        self, client: Any, task: Task, works: PendingWork, on_receipt: Callable[[Receipt], None], session: Session
+    ) -> None:
+        """Compute work in a session until all of it is committed, or until the session or the driver is cancelled."""
+
+        def check() -> None:
+            session.require_active()
+            if self.driver.is_cancelled():
+                raise ExecutionError(
+                    "the submission was cancelled on its scheduler; resume computes the pending trials"
+                )
+
+        options, is_suspect = self.options, self.driver.has_lost_worker
+        execute(client, task, works, on_receipt, options.profile, options.allow_failures, is_suspect, check)
 
 
 def compute_pending(computation: Computation) -> ResultStore:
@@ -80,10 +107,10 @@ def compute_pending(computation: Computation) -> ResultStore:
     options, works = computation.options, computation.pending
     if computation.existing is not None and works is not None and not works:
         return computation.existing
-    with shown(options.progress) as progress, session_on(computation) as (client, store, task, _):
+    with shown(options.progress) as progress, session_on(computation) as (client, store, task, session):
         works = computation.work(store, task)
         _LOG.info("dashboard: %s", dashboard_address(client))
-        execute(client, task, works, progress(works), profile=options.profile, allow_failures=options.allow_failures)
+        computation.execute(client, task, works, progress(works), session)
     return store
 
 
@@ -99,13 +126,12 @@ def session_on(computation: Computation) -> Iterator[tuple[Any, ResultStore, Tas
         computation.existing,
         computation.options,
     )
-    profile, url, is_submitted = options.profile, normalise_location(computation.path), computation.is_submitted
-    abandoned = find_open(existing, profile) if existing is not None else None
-    with connect(profile) as client:
-        if existing is not None and abandoned is not None:
-            refuse_unfinished(client, existing, abandoned)
+    profile, url, driver = options.profile, normalise_location(computation.path), computation.driver
+    if existing is not None:
+        require_idle(existing.files)
+    with driver.connect(profile) as client:
         task = Task(source, url, sha256(canonical_json(study.spec())), time_limit=options.time_limit)
-        with shipped(client, task, handed_over=is_submitted):
+        with shipped(client, task):
             refuse_unfit_workers(client, task.run, source, study.spec())
             if existing is not None and existing.complete:
                 refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
@@ -115,23 +141,23 @@ def session_on(computation: Computation) -> Iterator[tuple[Any, ResultStore, Tas
                 record |= record_asked(asked)
             if computation.goal is not None:
                 record |= computation.goal.record()
-            if is_submitted:
-                record |= record_of(task.run, str(options.cluster), profile)
-            if existing is not None and abandoned is not None:
-                abandon(existing, abandoned)
+            if driver.record:
+                record |= {**driver.record, "run": task.run}
             is_held = existing is not None and existing.holds(study)
             audits = {} if is_held else audit_methods(study, existing.attributes if existing is not None else {})
+            audits |= {} if options.share is None else {SHARE: options.share}
             session = Session.begin(url, record)
             try:
                 store = _prepared(session, source, study, existing, audits)
                 task = replace(task, session=session.id)
                 refuse_workers_without_store(client, task)
+                driver.announce(session.id)
                 yield client, store, task, session
-                if not is_submitted:
-                    session.end({"finished": now()})
-            except BaseException:
+                session.end({"finished": now()})
+            except BaseException as error:
+                stopped = {"stopped": explain(error)} if driver.record else {}  # no process waits for it
                 with suppress(OSError):  # a full disk, for example, also prevents this record
-                    session.end()
+                    session.end(stopped)
                 raise
 
 

@@ -72,6 +72,7 @@ app.add_typer(creating.app, name="new")
 for command in (
     running.plan,
     running.run,
+    running.merge,
     running.submit,
     running.cancel,
     running.resume,

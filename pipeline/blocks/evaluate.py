@@ -5,6 +5,8 @@ for each trial; exceptions of methods do not reach the caller. The status of a t
 its block. A budget ends the evaluation of a setting that fails for every trial; untried trials remain pending.
 """
 
+import os
+import re
 import traceback
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +20,7 @@ from pipeline.blocks.casts import cast_values, describe_range
 from pipeline.blocks.freeze import freeze_arrays, leaves
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.factors import Measure, Value
+from pipeline.declare.importing import PREFIX
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import Streams
 from pipeline.declare.study import Study
@@ -44,6 +47,7 @@ STATUS_MESSAGES = {
     Status.TIMED_OUT: "this trial took longer than the time limit",
 }
 _KINDS = ((Status.OK,), FAILURES, (Status.PENDING,))
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)  # of a traceback
 BUDGET = 100  # number of failed trials of a setting in a block after which the others are skipped, if none was ok
 ENDED_COST = 10  # number of failed trials that a killed or timed-out trial counts for
 
@@ -80,6 +84,23 @@ class Outcome:
     def cause(self) -> str:
         """Error of the first failed trial, or an empty string."""
         return next(filter(None, self.error), "")
+
+
+def cause_line(error: str, file: str = "") -> str:
+    r"""Return the last line of a traceback after the file and line of its last frame in the file of the study, if any.
+
+    Examples
+    --------
+    >>> cause_line('Traceback ...\n  File "/c/dpstudies_file_ab.py", line 27, in f\nValueError: no', "/home/me/boot.py")
+    'boot.py:27: ValueError: no'
+    """
+    frames = _FRAME.findall(error)
+    own = [
+        line for path, line in frames if PREFIX in path or (file and os.path.basename(path) == os.path.basename(file))
+    ]
+    place = f"{os.path.basename(file)}:{own[-1]}: " if own and file else ""
+    place = place or next((f"{os.path.basename(path)}:{line}: " for path, line in reversed(frames)), "")
+    return place + (error.splitlines() or [""])[-1]
 
 
 @one_thread()

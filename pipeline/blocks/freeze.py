@@ -13,15 +13,6 @@ def freeze_arrays(data: Any) -> None:
     This includes arrays in mappings, tuples (also named tuples), lists, dataclasses and arrays of objects, nested to
     any depth. Arrays inside other objects, such as a `pandas.DataFrame` or a sparse matrix, and the base arrays of
     views remain writable.
-
-    Examples
-    --------
-    >>> data = {"x": np.zeros(3)}
-    >>> freeze_arrays(data)
-    >>> data["x"] *= 2
-    Traceback (most recent call last):
-    ...
-    ValueError: output array is read-only
     """
     for item in leaves(data):
         if isinstance(item, np.ndarray):

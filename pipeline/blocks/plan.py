@@ -1,5 +1,6 @@
 """Division of panels into blocks."""
 
+from collections import deque
 from collections.abc import Iterator
 
 from pipeline.blocks.evaluate import Block
@@ -20,3 +21,16 @@ def iterate_cell_blocks(panel: Panel, cell: int) -> Iterator[Block]:
     """Yield the blocks of a cell in order."""
     for start in range(0, panel.n_trials, panel.block_trials):
         yield Block(panel.name, cell, range(start, min(start + panel.block_trials, panel.n_trials)))
+
+
+def spread_out(n_cells: int, most: int | None = None) -> list[int]:
+    """Return an order of the cells whose first entries are spread out: both ends, then midpoints of the gaps."""
+    order = [0, n_cells - 1] if n_cells > 1 else [0]
+    gaps = deque([(0, n_cells - 1)])
+    while gaps and (most is None or len(order) < most):
+        low, high = gaps.popleft()
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(middle)
+            gaps.extend([(low, middle), (middle, high)])
+    return order

@@ -15,6 +15,7 @@ from distributed import Client, Worker, WorkerPlugin
 from pipeline.blocks.one_thread import one_thread
 from pipeline.clusters.launch import available_cores, make_launch
 from pipeline.clusters.logs import filtered_logs
+from pipeline.clusters.preview import obstacle
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.clusters.security import make_security
 from pipeline.errors import BadInputError, command
@@ -187,14 +188,22 @@ def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
     try:
         return Client(profile.address, security=security, timeout=seconds, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
+        is_anonymous = str(profile.address).startswith("tls://") and "tls_client_cert" not in profile.security
+        remedy = (
+            "its TLS needs a client certificate: add tls_client_cert and tls_client_key to the security"
+            if is_anonymous
+            else "start one with 'dask scheduler', or correct the address or security"
+        )
         raise UnreachableSchedulerError(
-            f"no scheduler responds at {redact_text(str(profile.address))} (waited {seconds} s): start one "
-            f"with 'dask scheduler', or correct the address or security of profile {profile.name}"
+            f"no scheduler responds at {redact_text(str(profile.address))} (waited {seconds} s): {remedy} of profile "
+            f"{profile.name}"
         ) from error
 
 
 def _start(profile: Profile) -> Any:
     launch = make_launch(profile)
+    if reason := obstacle(profile):
+        raise BadInputError(f"the cluster of profile {profile.name} cannot be started: {reason}")
     cluster = None
     try:
         cluster = launch.factory(*launch.args, **launch.kwargs)

@@ -89,10 +89,13 @@ def obstacle(profile: Profile) -> str:
     if launch.kind == "batch":
         command = launch.factory.job_cls.submit_command.split()[0]
         if shutil.which(command) is None:
-            return f"{command} is not on the PATH of this machine; run this check on a machine where jobs are submitted"
+            return (
+                f"{command} is not on the PATH of this machine; use a machine where jobs are submitted, or run --share "
+                "without a cluster"
+            )
     if launch.kind == "kubernetes":
         account = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
         config = Path(os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)[0]).expanduser()
         if not config.exists() and not account.exists():
-            return f"no Kubernetes configuration at {config}; run this check on a machine with one"
+            return f"no Kubernetes configuration at {config}; use a machine with one"
     return ""

@@ -75,11 +75,6 @@ class Profile:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # of workers
     wait: float = 60  # maximum time in seconds to wait for the first worker
 
-    @property
-    def outlives_client(self) -> bool:
-        """True if tasks continue without the client, as on a scheduler at an address."""
-        return self.address is not None
-
 
 THREADS = Profile("threads", kwargs={"processes": False, "n_workers": 1})
 

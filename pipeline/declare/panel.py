@@ -293,9 +293,13 @@ class Panel:
 
     def check(self) -> None:
         """Validate every setting in every cell; raise BadInputError with panel and cell of the first error."""
-        for cell in self.cells():
-            for setting in self.settings():
-                self.applies(cell, setting)
+        self.applicable  # noqa: B018 - raises for an invalid value
+
+    @cached_property
+    def applicable(self) -> np.ndarray:
+        """Mask of the settings that apply to each cell, shape (cell, setting)."""
+        found = [[self.applies(cell, setting) for setting in self.settings()] for cell in self.cells()]
+        return np.array(found, bool)
 
     def applies(self, cell: Cell, setting: Setting) -> bool:
         """Return True if a setting applies to a cell; raise BadInputError for values out of their domain."""

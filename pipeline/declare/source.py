@@ -7,6 +7,7 @@ Code that a user names is run. Code that only a store references is run if it is
 package, or if the user has run the same file before (`StudySource.is_trusted`).
 """
 
+import ast
 import errno
 import hashlib
 import importlib
@@ -47,7 +48,7 @@ class StudySource:
     @property
     def attributes(self) -> dict[str, Any]:
         """Attributes of stores and sessions that identify the code of the study."""
-        file = {} if self.sha256 is None else {"study_file_sha256": self.sha256}
+        file = {} if self.sha256 is None else {"study_file_sha256": self.sha256, "study_code_sha256": self.code_sha256}
         return {"study_reference": self.reference or "", **file}
 
     @property
@@ -69,17 +70,32 @@ class StudySource:
             return None
         return hashlib.sha256(_read_bytes(self.file, "study file")).hexdigest()
 
+    @cached_property
+    def code_sha256(self) -> str | None:
+        """SHA-256 of the code in that file, without comments, blank lines, positions and docstrings."""
+        if self.sha256 is None or self.file is None:
+            return None
+        try:
+            tree = ast.parse(self.content if self.content is not None else _read_bytes(self.file, "study file"))
+        except (SyntaxError, ValueError):
+            return self.sha256
+        for node in ast.walk(tree):
+            if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+                del node.body[0]
+        return sha256(ast.dump(tree))
+
     @property
     def is_trusted(self) -> bool:
         """True if the code may run although only a store references it."""
         if self.sha256 is None or self.file is None:
             return self.reference is not None and is_registered(self.reference)
-        return is_known(self.sha256, self.file)
+        return any(is_known(digest, self.file) for digest in (self.sha256, self.code_sha256) if digest)
 
     def remember(self) -> None:
         """Record that the user has run the study's file."""
-        if self.sha256 is not None and self.file is not None:
-            remember(self.sha256, self.file)
+        for digest in (self.sha256, self.code_sha256):
+            if digest is not None and self.file is not None:
+                remember(digest, self.file)
 
 
 def find_study(target: str, named: Mapping[str, str]) -> StudySource:
@@ -168,6 +184,7 @@ def load_object(target: str) -> Any:
     return getattr(module, name)
 
 
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _loading = threading.RLock()
 _from_files: dict[str, StudySource] = {}  # sources by module name, which contains the hash of the file
 

@@ -37,12 +37,16 @@ def execute(
     task: Task,
     works: PendingWork,
     on_receipt: Callable[[Receipt], None],
-    *,
     profile: Profile = THREADS,
     allow_failures: bool = False,
+    has_lost_worker: bool = False,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Compute work until all of it is committed."""
-    driver = _Driver(client, task, works, on_receipt, profile, allow_failures)
+    """Compute work until all of it is committed.
+
+    `has_lost_worker` is True to compute all blocks in child processes, and `check` raises an error to end the run.
+    """
+    driver = _Driver(client, task, works, on_receipt, profile, allow_failures, has_lost_worker, check)
     try:
         driver.run()
     except BaseException:
@@ -72,10 +76,12 @@ class _Driver:
         on_receipt: Callable[[Receipt], None],
         profile: Profile,
         allow_failures: bool,
+        has_lost_worker: bool,
+        check: Callable[[], None],
     ) -> None:
         study = works.study
         self._task, self._study, self._on_receipt = task, study, on_receipt
-        self.in_flight = TasksInFlight(client)
+        self.in_flight = TasksInFlight(client, check)
         self.unfinished = UnfinishedWork()
         self._budget = Budget(study, allow_failures)
         self._window = Window(client, profile)
@@ -84,7 +90,7 @@ class _Driver:
         self._queue: deque[Work] = deque()
         self._apart: deque[_Batch] = deque()  # batches of one work item, which are not merged
         self._seconds: dict[str, float] = {}
-        self._has_lost_worker = False
+        self._has_lost_worker = has_lost_worker
 
     def run(self) -> None:
         """Compute the pending work until none is left."""

@@ -41,8 +41,8 @@ class TaskResult:
 class TasksInFlight:
     """Tasks of one run that are in flight."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, check: Callable[[], None] = lambda: None) -> None:
+        self.client, self._check = client, check
         self._payloads: dict[Future, Any] = {}
         self._done: SimpleQueue[Future] = SimpleQueue()
         self._monitor = Monitor(client)
@@ -57,8 +57,9 @@ class TasksInFlight:
         future.add_done_callback(self._done.put)  # polling each future would take linear time
 
     def wait(self) -> list[TaskResult]:
-        """Wait for at least one task to finish, and return the results of all finished tasks."""
+        """Wait for at least one task to finish, and return the results of all finished tasks; `check` may end it."""
         while True:
+            self._check()
             with translating_losses():
                 results = [self._collect(future) for future in self._take_done()]
                 if results:

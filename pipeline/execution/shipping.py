@@ -57,16 +57,13 @@ def shipped_task(run: str, session: str = "") -> Task:
 
 
 @contextmanager
-def shipped(client: Client, task: Task, handed_over: bool = False) -> Iterator[None]:
-    """Register a task on all current and future workers of a cluster; remove it at the end unless it is handed over."""
+def shipped(client: Client, task: Task) -> Iterator[None]:
+    """Register a task on all current and future workers of a cluster, and remove it at the end."""
     client.register_plugin(ShippedTask(task))
-    stays = False
     try:
         yield
-        stays = handed_over
     finally:
-        if not stays:
-            unship(client, task.run)
+        unship(client, task.run)
 
 
 def unship(client: Client, run: str) -> None:

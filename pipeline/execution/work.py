@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import zip_longest
 
 import numpy as np
 from distributed import get_worker
@@ -17,11 +18,12 @@ from pipeline.blocks.evaluate import (
     Block,
     Outcome,
     Status,
+    cause_line,
     evaluate_block,
     keep_ok,
     require_seeded,
 )
-from pipeline.blocks.plan import iterate_blocks, iterate_cell_blocks
+from pipeline.blocks.plan import iterate_blocks, iterate_cell_blocks, spread_out
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
@@ -31,8 +33,9 @@ from pipeline.stores.asked import Asked
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.regions import positions
 from pipeline.stores.sessions import last_number
-from pipeline.stores.store import STALE, UNWRITTEN, ResultStore
+from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
 
+MOST_SAMPLES = 50  # cells per panel of which a block is computed first
 # stopped runs: their tasks finish after the current block, since threads cannot be terminated
 STOPPED: set[str] = set()
 
@@ -57,7 +60,7 @@ class Tally:
     # array positions of the setting: one per combination of values of the method factors that it does not use
     n_positions: int
     n_ended: int = 0  # failed trials that were killed or timed out
-    cause: str = ""  # last line of the error of the first failed trial; empty if none failed
+    cause: str = ""  # place and last line of the error of the first failed trial; empty if none failed
 
 
 @dataclass(frozen=True)
@@ -70,12 +73,12 @@ class Receipt:
 
     @property
     def n_done(self) -> int:
-        """Number of trials with a final status, counted at every array position, as in `open_results`."""
-        return sum((tally.n_trials - tally.n_pending) * tally.n_positions for tally in self.tallies)
+        """Number of evaluations that are ok or failed, counted at every array position, as in `open_results`."""
+        return sum((tally.n_ok + tally.n_failed) * tally.n_positions for tally in self.tallies)
 
     @property
     def n_failed(self) -> int:
-        """Number of failed trials, counted at every array position."""
+        """Number of failed evaluations, counted at every array position."""
         return sum(tally.n_failed * tally.n_positions for tally in self.tallies)
 
     def without(self, settings: Collection[int]) -> "Receipt":
@@ -88,8 +91,10 @@ class Receipt:
 class PendingWork:
     """Iterable of the work items that are missing from a store or have to be recomputed.
 
-    Later panels and cells come first, unless an order is given. Repeated iteration yields the same work. `asked` has
-    the numbers of trials to ask for by panel, by default those that the store records, and `first` the panels and cells
+    One block of some cells of each panel comes first, so that costs are known early: that of the last cell, which tends
+    to be expensive, and then the others, from the first cell of each panel. Later panels and cells follow. Repeated
+    iteration yields the same work. `asked` has the
+    numbers of trials to ask for by panel, by default those that the store records, and `first` the panels and cells
     whose work comes first. A new store (None) is not read.
     """
 
@@ -110,15 +115,20 @@ class PendingWork:
         ]
 
     @property
-    def n_trials(self) -> int:
-        """Number of pending trials, counted at every array position, as in `open_results`."""
-        total = 0
+    def n_evaluations(self) -> int:
+        """Number of pending evaluations: trials of applicable settings, at every array position as in the store."""
+        return sum(int(by_cell.sum()) for by_cell in self.by_cell().values())
+
+    def by_cell(self) -> dict[str, np.ndarray]:
+        """Return the pending evaluations of each cell by panel."""
+        found = {}
         for panel, states in self._panels:
             starts = np.arange(0, panel.n_trials, panel.block_trials)
             sizes = np.minimum(starts + panel.block_trials, panel.n_trials) - starts
             n_positions = np.array([count_positions(panel, setting) for setting in panel.settings()])
-            total += int(np.einsum("bs,b,s->", np.count_nonzero(states, axis=0), sizes, n_positions))
-        return total
+            n_trials = np.einsum("cbs,b->cs", states != COMMITTED, sizes)
+            found[panel.name] = (n_trials * panel.applicable) @ n_positions
+        return found
 
     def __len__(self) -> int:
         return sum(
@@ -132,9 +142,26 @@ class PendingWork:
             panel, states = by_name[name]
             yield from _works(panel, states, iterate_cell_blocks(panel, cell))
         first = set(self._first)
+        by_panel = [] if first else [_samples(panel, states) for panel, states in reversed(self._panels)]
+        samples = [block for group in zip_longest(*by_panel) for block in group if block is not None]
+        for block in samples[-1:] + samples[:-1]:
+            panel, states = by_name[block.panel]
+            yield from _works(panel, states, [block])
+        before = set(samples)
         for panel, states in self._panels:
-            rest = (block for block in iterate_blocks(panel) if (panel.name, block.cell) not in first)
+            rest = (b for b in iterate_blocks(panel) if (panel.name, b.cell) not in first and b not in before)
             yield from _works(panel, states, rest)
+
+
+def _samples(panel: Panel, states: np.ndarray) -> list[Block]:
+    """Return the first pending block of some cells, which are spread out, in the order of the cells."""
+    blocks = []
+    for cell in sorted(spread_out(len(panel.cells()), MOST_SAMPLES)):
+        pending = np.flatnonzero((states[cell] != COMMITTED).any(axis=1))
+        if len(pending):
+            start = int(pending[0]) * panel.block_trials
+            blocks.append(Block(panel.name, cell, range(start, min(start + panel.block_trials, panel.n_trials))))
+    return blocks
 
 
 def _works(panel: Panel, states: np.ndarray, blocks: Iterable[Block]) -> Iterator[Work]:
@@ -241,7 +268,7 @@ class Task:
                     for k, outcome in zip(work.settings, evaluate(study, work), strict=True)
                 ]
                 _write(study, commit, work, outcomes)
-                receipts.append(_receipt(study, work, outcomes, time.perf_counter() - started))
+                receipts.append(_receipt(study, work, outcomes, time.perf_counter() - started, self.source.file or ""))
         return receipts
 
 
@@ -267,7 +294,7 @@ def _write(study: Study, commit: Commit, work: Work, outcomes: Sequence[Outcome]
         commit.write(panel, work.block, panel.settings()[k], outcome)
 
 
-def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: float) -> Receipt:
+def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: float, file: str) -> Receipt:
     panel = study.panel(work.block.panel)
     tallies = tuple(
         Tally(
@@ -277,7 +304,7 @@ def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: flo
             outcome.n_untried,
             count_positions(panel, panel.settings()[k]),
             int(np.isin(outcome.status, ENDED).sum()),
-            (outcome.cause.splitlines() or [""])[-1],
+            cause_line(outcome.cause, file),
         )
         for k, outcome in zip(work.settings, outcomes, strict=True)
     )

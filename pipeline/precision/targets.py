@@ -45,18 +45,9 @@ class Target:
 class Precision:
     """Precision reached in one cell and setting, or for a pair of settings; the widest output counts.
 
-    Attributes
-    ----------
-    n : int
-        Number of ok trials.
-    estimate, error, bound : float
-        Estimate, its Monte Carlo standard error, and the bound on the error.
-    ratio : float
-        Ratio of the error to the bound, or if larger, the square root of the ratio of the minimum number of trials to
-        `n`. It is infinite if the draws do not determine an error: for events of which none or all occurred, and for
-        relative bounds at an estimate of zero.
-    is_constant : bool
-        True if all draws are equal and none of them is an event.
+    `ratio` is that of the error to the bound or, if larger, the square root of the ratio of the minimum number of
+    trials to `n`. It is infinite if the draws do not determine an error: for events of which none or all occurred, and
+    for relative bounds at an estimate of zero.
     """
 
     n: int  # ok trials
@@ -64,7 +55,7 @@ class Precision:
     error: float  # Monte Carlo standard error of the estimate
     bound: float
     ratio: float = math.inf
-    is_constant: bool = False  # all draws are equal
+    is_constant: bool = False  # all draws are equal, and none of them is an event
 
     @property
     def is_reached(self) -> bool:

@@ -91,7 +91,7 @@ def compact(
             progress(n_done, total)
 
     try:
-        with _new_store(url, f"{number:06}-compact") as files:
+        with new_store(url, f"{number:06}-compact") as files:
             _write(source, files, root, shardings, count)
             _require_unchanged(source, number)
             _compare(source, ResultStore(files, Root(root)), shardings, count)
@@ -108,16 +108,23 @@ def _require_unchanged(source: ResultStore, number: int) -> None:
         raise BusyStoreError(f"another session began on the store {source.url} meanwhile; run compact again")
 
 
-def _refuse(source: ResultStore, url: str) -> None:
-    """Raise `BadInputError` if a store cannot be copied to a location."""
-    if source.is_compact:
-        raise BadInputError(f"the store {source.url} is compact already; copy its files to {url}")
+def refuse_destination(source: ResultStore, url: str) -> None:
+    """Raise `BadInputError` if no copy of a store can be written to a location."""
     inner, outer = (os.path.realpath(one) if is_local(one) else one for one in (url, source.url))
     if f"{inner}/".startswith(f"{outer}/"):
         raise BadInputError(f"the copy must be outside of the store {source.url}, got {url}; choose another path")
     exists = ResultStore.exists(url) or (os.path.lexists(url) if is_local(url) else exists_remotely(url))
     if exists:
         raise BadInputError(f"{url} exists; choose a path for the copy at which nothing exists")
+
+
+def _refuse(source: ResultStore, url: str) -> None:
+    """Raise `BadInputError` for a store that is compact or incomplete."""
+    if source.is_compact:
+        raise BadInputError(f"the store {source.url} is compact already; copy its files to {url}")
+    if source.share is not None:
+        raise BadInputError(f"the store {source.url} has share {source.share} of a run; merge all shares first")
+    refuse_destination(source, url)
     n_pending = sum(source.count(panel)[Status.PENDING] for panel in source.spec["panels"])
     if n_pending:
         raise BadInputError(
@@ -140,7 +147,7 @@ def _compact_root(source: ResultStore) -> bytes:
 
 
 @contextmanager
-def _new_store(url: str, session: str) -> Iterator[Files]:
+def new_store(url: str, session: str) -> Iterator[Files]:
     """Yield the files of a new store, which exists at `url` if the context succeeds; otherwise nothing remains."""
     place, lock = url, -1
     if is_local(url):
@@ -222,10 +229,11 @@ def _read_committed(source: ResultStore, sharding: Sharding, keys: Sequence[str 
     places = np.array([sharding.position(key) for key in keys if key is not None])
     chunk = source.array(panel, name).chunks
     first, last = places.min(axis=0) * chunk, (places.max(axis=0) + 1) * chunk
-    return _committed(source, panel, name, tuple(map(slice, first.tolist(), last.tolist())))
+    return committed_chunks(source, panel, name, tuple(map(slice, first.tolist(), last.tolist())))
 
 
-def _committed(source: ResultStore, panel: str, name: str, region: Region) -> dict[str, bytes | None]:
+def committed_chunks(source: ResultStore, panel: str, name: str, region: Region) -> dict[str, bytes | None]:
+    """Return the encoded chunks of a region as their blocks committed them, statuses with their digests."""
     with source.reading():
         if name != "status":
             return source.encoded(panel, name, region)
@@ -237,14 +245,21 @@ def _committed(source: ResultStore, panel: str, name: str, region: Region) -> di
 def _read_others(source: ResultStore, shardings: Mapping[str, Sharding]) -> dict[str, bytes | None]:
     """Read the files to copy unchanged: records of sessions, coordinates, and arrays without dimensions."""
     records = [f"{SESSIONS}/{name}" for name in source.files.names(SESSIONS) if name.endswith(".json")]
-    found = source.files.read_many([*records, SESSION_COPIES])
+    found = source.files.read_many([*records, SESSION_COPIES]) | coordinate_chunks(source)
+    for panel, variables in source.binding.variables.items():
+        for name in ("status", *variables):
+            if f"{panel}/{name}" not in shardings:
+                found |= committed_chunks(source, panel, name, ())
+    return found
+
+
+def coordinate_chunks(source: ResultStore) -> dict[str, bytes | None]:
+    """Read the encoded chunks of all coordinates of a store, and check them."""
+    found: dict[str, bytes | None] = {}
     for path, document in source.metadata.items():
-        if document["node_type"] == "array" and path not in shardings:
-            panel, name = path.split("/")
+        panel, _, name = path.partition("/")
+        if document["node_type"] == "array" and name not in ("status", *source.binding.variables[panel]):
             region = (slice(None),) * len(document["shape"])
-            if name in ("status", *source.binding.variables[panel]):
-                found |= _committed(source, panel, name, region)
-                continue
             contents = source.files.read_many(source.chunks.keys(panel, name, region))
             with source.reading():
                 for key, content in contents.items():

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,16 @@ _IDENTIFIER = re.compile(r"[0-9]{6}-[0-9a-f]{12}")  # part of a path
 _NUMBER, _RECORD = re.compile("[1-9][0-9]{0,5}"), re.compile(r"[0-9]{6}\.json")  # other files are not records
 _TIME = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\dZ", re.ASCII)
 _TIMES = ("started", "ended", "finished", "cancelled")
-_TEXTS = ("profile", "command", "study_reference", "study_file_sha256", "until", "unmet")
+_TEXTS = (
+    "profile",
+    "command",
+    "study_reference",
+    "study_file_sha256",
+    "study_code_sha256",
+    "until",
+    "unmet",
+    "stopped",
+)
 _NUMBERS = ("at_most", "within", "cpu_count")
 _LOG = logging.getLogger(__name__)
 _ENDED: set[str] = set()  # identifiers of sessions of this process that have ended
@@ -55,7 +64,7 @@ class Session:
         self.files = files
         self._number = number
         self.record = dict(record)
-        self._over = threading.Event()
+        self._over, self._is_closed = threading.Event(), False
         self._heart = threading.Thread(target=self._beat, name="dpstudies-heartbeat", daemon=True)
 
     @classmethod
@@ -65,7 +74,7 @@ class Session:
         try:
             for _ in range(_MOST_ATTEMPTS):
                 number = require_idle(reader)
-                begun = cls._attempt(url, number + 1, {**record, "detached": False})
+                begun = cls._attempt(url, number + 1, record)
                 if begun is not None:
                     break
             else:
@@ -107,7 +116,8 @@ class Session:
         return cls(number, files, complete)
 
     def update(self, fields: Mapping[str, Any]) -> None:
-        """Add fields to the record."""
+        """Add fields to the record, unless another process has ended the session."""
+        self._refuse_ended()
         self.record |= fields
         _put_copies(self.files, {**_copies(self.files), self._number: self.record})
         self.files.put(_key(self._number), seal(self.record))
@@ -126,10 +136,10 @@ class Session:
         finally:
             self.files.end()
 
-    def detach(self) -> None:
-        """Stop the heartbeat, and keep the session open beyond this process, until `close_detached` ends it."""
-        self.update({"detached": True})
-        self._stop()
+    def require_active(self) -> None:
+        """Raise `SessionSupersededError` if a heartbeat found that another process has ended the session."""
+        if self._is_closed:
+            raise SessionSupersededError(self.files.url)
 
     def __enter__(self) -> "Session":
         """Return the session."""
@@ -138,6 +148,10 @@ class Session:
     def __exit__(self, *_: object) -> None:
         """Release the store."""
         self.end()
+
+    def _refuse_ended(self) -> None:
+        if "ended" in (_read(self.files, self._number) or ()):
+            raise SessionSupersededError(self.files.url)
 
     def _stop(self) -> None:
         self._over.set()
@@ -149,9 +163,11 @@ class Session:
         while not self._over.wait(HEARTBEAT_SECONDS):
             count += 1
             try:
+                self._refuse_ended()
                 self.files.put(_beat_key(self._number), str(count).encode(), durable=False)
             except SessionSupersededError:
-                return  # the next write of the session raises the error
+                self._is_closed = True
+                return
             except Exception:  # clients of object stores have various errors; the next heartbeat retries
                 continue
 
@@ -182,6 +198,13 @@ def sessions_of(files: Files) -> list[dict[str, Any]]:
         _intact(number, contents.get(_key(number))) or copies.get(number) or {"damaged": _key(number)}
         for number in range(1, max([0, *copies, *present]) + 1)
     ]
+
+
+def record_files(records: Iterable[Mapping[str, Any]]) -> dict[str, bytes]:
+    """Return the files of records of ended sessions, which are numbered from 1."""
+    numbered = {n: {**one, "id": f"{n:06}{one['id'][6:]}"} for n, one in enumerate(records, start=1)}
+    copies = {str(number): record for number, record in numbered.items()}
+    return {_key(number): seal(record) for number, record in numbered.items()} | {SESSION_COPIES: seal(copies)}
 
 
 def has_copies(files: Files) -> bool:
@@ -255,7 +278,6 @@ def _is_valid(number: int, record: Any) -> bool:
         case {
             "id": str(identifier),
             "started": str(),
-            "detached": bool(),
             "process": {"host": str(), "machine": str(), "pid": int(pid), "created": int() | float()},
         }:
             is_own = identifier.startswith(f"{number:06}-") and _IDENTIFIER.fullmatch(identifier) is not None
@@ -282,12 +304,16 @@ def _read(files: Files, number: int) -> dict[str, Any] | None:
     return _intact(number, files.read(_key(number))) or _copies(files).get(number)
 
 
-def close_detached(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
-    """End a detached session of a store, so that its later writes fail; return False if it was already over."""
+def end_session(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
+    """End the latest session of a store in place of its process; return False if it was already over.
+
+    Its writes fail at once in a folder, and in an object store when the next session begins; its process notices by its
+    next heartbeat.
+    """
     reader = open_files(url)
     number = last_number(reader)
     record = _read(reader, number) if number else None
-    if not record or record["id"] != identifier or not record.get("detached") or "ended" in record:
+    if not record or record["id"] != identifier or "ended" in record:
         return False
     files = open_files(url, record["id"])
     Session(number, files, record).end(fields)
@@ -320,14 +346,10 @@ def _await_end(files: Files, number: int) -> None:
         state = _state(record)
         if state == "over":
             return
-        if record is not None and record.get("detached"):
+        # earlier versions wrote records of submissions without heartbeats
+        if state == "running" or files.read(_beat_key(number)) != last or (record or {}).get("detached"):
             raise BusyStoreError(
-                f"the store {files.url} is being written by a submission of {record['started']}; follow it with: "
-                f"{command('status', files.url)}, or end it with: {command('cancel', files.url)}"
-            )
-        if state == "running" or files.read(_beat_key(number)) != last:
-            raise BusyStoreError(
-                f"the store {files.url} is being written by {_describe(record)}; wait until it ends, or stop it"
+                f"the store {files.url} is being written by {_describe(record)}; {_remedy(files.url, record)}"
             )
         if time.monotonic() > deadline:
             return
@@ -341,7 +363,19 @@ def _describe(record: Mapping[str, Any] | None) -> str:
     if record is None:
         return "another session, whose record is damaged"
     process = record["process"]
+    if _is_submission(record):
+        return f"a submission of {record['started']} (driven on {process['host']}, process {process['pid']})"
     return f"another session ({process['host']}, process {process['pid']}, since {record['started']})"
+
+
+def _remedy(url: str, record: Mapping[str, Any] | None) -> str:
+    if record is None or not _is_submission(record):
+        return "wait until it ends, or stop it"
+    return f"follow it with: {command('status', '--watch', url)}, or end it with: {command('cancel', url)}"
+
+
+def _is_submission(record: Mapping[str, Any]) -> bool:
+    return "submission" in record or bool(record.get("detached"))
 
 
 def _this_process() -> dict[str, Any]:
@@ -362,13 +396,13 @@ def _machine() -> str:
 
 
 def _state(record: Mapping[str, Any] | None) -> str:
-    """Return ``over``, ``running``, or ``unknown`` for a process that is suspended, detached or on another machine."""
+    """Return ``over``, ``running``, or ``unknown`` for a process that is suspended or on another machine."""
     if record is None:
         return "unknown"
     if "ended" in record or record["id"] in _ENDED:
         return "over"
     process = record["process"]
-    if record["detached"] or process["machine"] != _machine():
+    if record.get("detached") or process["machine"] != _machine():
         return "unknown"
     try:
         found = psutil.Process(process["pid"])

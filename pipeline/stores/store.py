@@ -38,7 +38,8 @@ from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, regio
 from pipeline.stores.root import COMPACT_FORMAT, Root, read_root
 from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
 from pipeline.stores.shards import ChunkReader, ShardReader, unshard_root
-from pipeline.stores.template import root_attributes, write_template
+from pipeline.stores.share import SHARE, Share
+from pipeline.stores.template import INAPPLICABLE, root_attributes, write_template
 
 COMMITTED, UNWRITTEN, STALE = 0, 1, 2
 """States of a block: committed, pending without a status chunk, or pending with one that is replaced."""
@@ -49,27 +50,12 @@ class ResultStore:
     """Store of results, read by any process and written by the workers of one session.
 
     Use `open` for an existing store and `create` for a new one. To write, `files` must belong to a session.
-
-    Attributes
-    ----------
-    url : str
-        Absolute path of the folder, or URL.
-    files : Files
-        Files of the store by key.
-    reader : ChunkReader
-        Encoded chunks by key, from the files or from the shards of a compact store.
-    chunks : Chunks
-        Arrays of the store.
-    binding : Binding
-        Digests in the chunks of the statuses.
-    problem : str
-        Damage to the root or its copy, detected on opening, or an empty string.
     """
 
     def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
         self._root, self.files, self._is_checked = root, files, damaged
-        self.url, self.problem = files.url, root.problem
-        self.reader: ChunkReader = files
+        self.url, self.problem = files.url, root.problem  # damage to the root or its copy, or an empty string
+        self.reader: ChunkReader = files  # of encoded chunks by key, or of the shards of a compact store
         content = root.content
         if self.is_compact:
             content, shardings = unshard_root(content)
@@ -142,6 +128,30 @@ class ResultStore:
     def complete(self) -> bool:
         """True if the creation of the store was finished, that is, if the root exists."""
         return self._root.is_in_place
+
+    @cached_property
+    def share(self) -> Share | None:
+        """Share of the blocks that the store asks for, or None for all of them."""
+        return Share.parse(self.attributes[SHARE]) if SHARE in self.attributes else None
+
+    @cached_property
+    def _inapplicable(self) -> dict[str, int]:
+        """Number of statuses of methods that do not apply, by panel; empty for stores of earlier versions."""
+        try:
+            found = json.loads(self.attributes.get(INAPPLICABLE, "{}"))
+            return {panel: int(n) for panel, n in found.items()}
+        except (ValueError, TypeError, AttributeError, OverflowError):
+            return {}
+
+    def _of_other_shares(self, panel: str) -> np.ndarray | None:
+        """Return a mask of the blocks of other shares, shape (cell, block), or None for a store without a share."""
+        if self.share is None:
+            return None
+        shapes = {
+            name: (math.prod(map(len, one["factors"].values())), -(-(one["trials"] or 1) // one["block_trials"]))
+            for name, one in self.spec["panels"].items()
+        }
+        return self.share.others(panel, shapes)
 
     @property
     def is_compact(self) -> bool:
@@ -361,6 +371,8 @@ class ResultStore:
             found[:, :, k] = np.where(is_mixed, STALE, of_setting.max(axis=1))
         if (wanted := (self.asked if asked is None else asked).get(panel.name)) is not None:
             found[wanted.beyond(panel)] = COMMITTED
+        if (others := self._of_other_shares(panel.name)) is not None:
+            found[others] = COMMITTED
         return found
 
     def count(self, panel: str) -> dict[Status, int]:
@@ -370,21 +382,42 @@ class ResultStore:
         """
         counts, status, asked = np.zeros(2**8, int), self.array(panel, "status"), self.asked.get(panel)
         limits = None if asked is None else asked.fitted(status.shape[:-1], status.shape[-1]).trials
+        others = self._of_other_shares(panel)
         for _, region in iterate_slabs(status):
             values = self._statuses(panel, region)
             if values is None:
                 counts[Status.PENDING] += math.prod(part.stop - part.start for part in region)
             else:
                 counts += np.bincount(values.ravel().view(np.uint8), minlength=counts.size)
-            if limits is None:
+            if limits is None and others is None:
                 continue
-            is_beyond = np.arange(region[-1].start, region[-1].stop) >= limits[region[:-1]][..., None]
+            shape = tuple(part.stop - part.start for part in region)
+            is_beyond = np.zeros(shape, bool)
+            if limits is not None:
+                is_beyond |= np.arange(region[-1].start, region[-1].stop) >= limits[region[:-1]][..., None]
+            if others is not None:
+                is_beyond |= self._along(panel, others, region)
             if values is not None:  # committed trials beyond, as after the loss of a record, keep their status
                 is_beyond &= values == Status.PENDING
             n_beyond = np.count_nonzero(is_beyond)
             counts[Status.PENDING] -= n_beyond
             counts[Status.NOT_ASKED_FOR] += n_beyond
+        if limits is None and others is None:  # blocks of methods that do not apply are never pending evaluations
+            n_known = max(0, self._inapplicable.get(panel, 0) - counts[Status.NOT_APPLICABLE])
+            n_known = min(n_known, counts[Status.PENDING])
+            counts[Status.PENDING] -= n_known
+            counts[Status.NOT_APPLICABLE] += n_known
         return {status: int(counts[status]) for status in Status}
+
+    def _along(self, panel: str, blocks: np.ndarray, region: Region) -> np.ndarray:
+        """Return values by cell and block at the trials of a region of the statuses, to be broadcast to its shape."""
+        spec = self.spec["panels"][panel]
+        n_axes, has_trials = len(spec["factors"]), spec["trials"] is not None
+        grid = blocks.reshape([*map(len, spec["factors"].values()), -1])[region[:n_axes]]
+        along = np.arange(region[-1].start, region[-1].stop) // spec["block_trials"] if has_trials else [0]
+        n_others = len(region) - n_axes - has_trials
+        found = grid[..., along].reshape([*grid.shape[:-1], *(1 for _ in range(n_others)), len(along)])
+        return found if has_trials else found[..., 0]
 
     def _statuses(self, panel: str, region: tuple[slice, ...]) -> np.ndarray | None:
         """Return the statuses of a region, or None if the region has no status chunk."""

@@ -17,6 +17,7 @@ from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.stores.files import Files
 from pipeline.stores.locations import ROOT
+from pipeline.stores.regions import positions
 from pipeline.stores.root import COPY, STORE_FORMAT, Root, seal_root
 
 _CODECS = (ZstdCodec(level=1), Crc32cCodec())
@@ -31,6 +32,15 @@ AUDITS = "audits"
 """Attribute of the root, and of the dimension of the methods, with results of audits as JSON."""
 
 
+INAPPLICABLE = "inapplicable"
+"""Attribute of the root with the number of statuses per panel, of methods that do not apply to their cell, as JSON."""
+
+
+def _count_inapplicable(panel: Panel) -> int:
+    n_positions = [sum(1 for _ in positions(panel, 0, setting)) for setting in panel.settings()]
+    return int((~panel.applicable @ n_positions).sum()) * panel.n_trials
+
+
 def root_attributes(study: Study) -> dict[str, Any]:
     """Return the attributes of the root that follow from the study."""
     spec = study.spec()
@@ -40,6 +50,7 @@ def root_attributes(study: Study) -> dict[str, Any]:
         "aim": study.aim,
         "panels": " ".join(panel.name for panel in study.panels),
         "seed": study.seed,
+        INAPPLICABLE: json.dumps({panel.name: _count_inapplicable(panel) for panel in study.panels}),
         "store_format": STORE_FORMAT,
         "spec": json.dumps(spec),
         "spec_sha256": sha256(canonical_json(spec)),

@@ -18,7 +18,7 @@ from pipeline.blocks.one_thread import one_thread
 from pipeline.errors import BadInputError, ExecutionError, unknown
 from pipeline.tables.formats import PART_BYTES, Part, TableSource, find_parts, find_source, read_part
 
-__all__ = ["Client", "Rows", "Table", "open_table", "reduce_rows"]
+__all__ = ["Client", "Rows", "TableRows", "open_table", "reduce_rows"]
 
 Result = TypeVar("Result")
 Rows: TypeAlias = Any  # type of a NumPy or Dask array
@@ -27,7 +27,7 @@ _FAN_IN = 8  # number of results that are combined at once
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class TableRows:
     """Columns of a table on disk."""
 
     columns: tuple[str, ...]
@@ -36,7 +36,7 @@ class Table:
 
 def open_table(
     path: str, target: str, features: Sequence[str] | None = None, levels: Mapping[str, Sequence[str]] | None = None
-) -> Table:
+) -> TableRows:
     """Open columns of a table.
 
     The path or URL has a suffix of `pipeline.tables.formats.find_source`. The target becomes the last column, after the
@@ -68,7 +68,7 @@ def open_table(
         dtype=np.float64,
         meta=np.empty((0, 0)),
     )
-    return Table(columns, rows)
+    return TableRows(columns, rows)
 
 
 def _read_block(

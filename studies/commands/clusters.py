@@ -66,7 +66,7 @@ def check(
     reason = obstacle(chosen) if connect else "--no-connect was given"
     if reason:
         say(f"not started, no worker checked: {reason}")
-        return
+        raise typer.Exit(1 if connect else 0)
     ERRORS.print(f"waiting for workers, at most {chosen.wait:g} s")
     with reach(chosen) as client:
         wanted = requested_workers(chosen, client)

@@ -48,7 +48,7 @@ def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> None:
         n_computed += display.n_done
         n_failed += state.n_failed
         unfinished += [name] * bool(state.n_pending)
-        done = f"{display.n_done:,} trials in {display.seconds:,.1f} s" if display.n_total else "already complete"
+        done = f"{display.n_done:,} evaluations in {display.seconds:,.1f} s" if display.n_total else "already complete"
         say(f"{label}: {done}" + (f", {state.n_failed:,} trials failed" if state.n_failed else ""))
     if unfinished:
         say(f"incomplete: {', '.join(unfinished)}; continue with: {again}")

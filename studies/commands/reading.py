@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.blocks.evaluate import Status, total_by_kind
+from pipeline.blocks.evaluate import Status, cause_line, total_by_kind
 from pipeline.errors import BadInputError, command
 from studies.commands.shared import (
     ERRORS,
@@ -70,50 +70,56 @@ def _show_submission(store: str, cluster: str | None) -> None:
     submission = _find_submission(store)
     if submission is None:
         return
-    if cluster is None:
-        say(f"{submission}: count its tasks with --cluster, or end it with: {command('cancel', store)}")
-        return
-    n_tasks = submission.count_tasks(cluster)
-    if n_tasks is None:
+    if submission.stopped:
+        say(f"{submission} stopped: {submission.stopped}")
+    elif cluster is None:
+        say(f"{submission}: ask its scheduler with --cluster, or end it with: {command('cancel', store)}")
+    elif (is_running := submission.is_running(cluster)) is None:
         say(f"{submission}: its scheduler does not respond; resume computes the pending trials")
-    elif n_tasks == 0:
-        say(f"{submission}: its scheduler has no tasks left; resume computes the pending trials")
+    elif is_running:
+        say(f"{submission}: running; cancel it with: {command('cancel', store, '--cluster', cluster)}")
     else:
-        say(f"{submission}: {n_tasks:,} tasks left; cancel them with: {command('cancel', store, '--cluster', cluster)}")
+        say(f"{submission}: its scheduler has no tasks left; resume computes the pending trials")
 
 
 def _find_submission(store: str) -> Submission | None:
+    """Return the submission of the last session, if it is open or was stopped by an error."""
     from pipeline.stores.store import ResultStore
-    from pipeline.submission import find_submission
+    from pipeline.submission import last_submission
 
-    return find_submission(ResultStore.open(store))
+    found = last_submission(ResultStore.open(store))
+    return found if found is not None and (found.is_open or found.stopped) else None
 
 
 def _watch(store: str, every: float, cluster: str | None) -> Counts:
     """Print the progress of a store until it is complete."""
+    from pipeline.progress import format_duration
+
     counts = count_trials(store)
-    total = sum(sum(by_kind.values()) - by_kind[Status.NOT_ASKED_FOR] for by_kind in counts.values())
+    total = sum(total_by_kind(counts.values()))
     started, at_start = time.monotonic(), _pending(counts)
     with ERRORS.status("") as line:
         while pending := _pending(counts):
             rate = (at_start - pending) / max(time.monotonic() - started, 1e-9)
-            eta = f"{pending / rate:,.0f} s" if rate else "unknown"
-            text = f"{total - pending:,} of {total:,} trials, {rate:,.0f} trials/s, ETA {eta}"
+            eta = format_duration(pending / rate if rate else None)
+            text = f"{total - pending:,} of {total:,} evaluations, {rate:,.0f} evaluations/s, ETA {eta}"
             if ERRORS.is_terminal:
                 line.update(text)
             else:
                 ERRORS.print(text)
             time.sleep(every)
             counts = count_trials(store)
-            if _pending(counts) == pending and cluster is not None and _is_abandoned(store, cluster):
+            if _pending(counts) == pending and _is_abandoned(store, cluster):
                 break
     return counts
 
 
-def _is_abandoned(store: str, cluster: str) -> bool:
-    """Return True if the scheduler of a store's open submission has no tasks left or does not respond."""
+def _is_abandoned(store: str, cluster: str | None) -> bool:
+    """Return True if a store's submission has stopped, or if its scheduler does not have it or does not respond."""
     submission = _find_submission(store)
-    return submission is not None and not submission.count_tasks(cluster)
+    if submission is None or submission.stopped:
+        return submission is not None
+    return cluster is not None and not submission.is_running(cluster)
 
 
 def _pending(counts: Counts) -> int:
@@ -157,12 +163,14 @@ def errors(
     full: Annotated[bool, typer.Option("--full", help="Print every cell and full tracebacks.")] = False,
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
-    from studies.failures import find_causes, last_line
+    from pipeline.stores.store import ResultStore
+    from studies.failures import find_causes, without_rerun
 
-    causes = find_causes(store)
+    causes, file = find_causes(store), str(ResultStore.open(store).attributes.get("study_reference", ""))
     for cause in causes:
         first = cause.failures[0]
-        reason = (first.error if full else last_line(first.error)) or "no error is stored; check for damage with verify"
+        reason = first.error if full else cause_line(without_rerun(first.error), file)
+        reason = reason or "no error is stored; check for damage with verify"
         shown = cause.failures if full else cause.failures[:_PLACES]
         say(f"{first.panel}: {cause.count:,} {first.kind}: {reason}")
         for failure in shown:
@@ -253,6 +261,9 @@ def conclude(store: str, counts: Counts) -> int:
     if pending:
         say(f"incomplete: {pending:,} trials pending; continue with: dpstudies resume {path}")
         return 3
+    if opened.share is not None:
+        say(f"share {opened.share} is complete; join all shares with: dpstudies merge SHARES... --store DEST")
+        return 1 if failed else 0
     goal = read_goal(opened.sessions)
     if goal is not None and goal.is_open:
         say(f"incomplete: --until {goal.until!r} was interrupted; continue with: dpstudies resume {path}")

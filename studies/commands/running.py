@@ -1,7 +1,7 @@
 """Commands that compute: plan, run, submit, cancel, resume, extend."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal
 
 import typer
@@ -62,6 +62,7 @@ def plan(
     """Estimate the cost and the Monte Carlo errors of a study, without writing anything."""
     from pipeline.clusters.cluster import available_cores
     from pipeline.estimate import START_SECONDS, make_plan
+    from pipeline.execution.work import PendingWork
 
     configured = find_study(study, MODULES).load().configure(trials, seed, split_names(panel), parse_values(values))
     if until is not None:
@@ -86,11 +87,12 @@ def plan(
     print_table(table)
     cores = available_cores()
     seconds = sum(one.seconds for one in plans)
-    evaluations = sum(one.n_cells * one.n_settings * one.n_trials for one in plans)
+    evaluations = PendingWork(configured, None).n_evaluations
+    size = format_size(sum(one.n_bytes for one in plans))
     say(
-        f"{evaluations:,} trials (cells x methods x trials) in {sum(one.n_blocks for one in plans):,} blocks, about "
-        f"{format_size(sum(one.n_bytes for one in plans))} of storage; "
-        f"at least about {START_SECONDS + seconds / cores:,.0f} s on {cores} cores."
+        f"{evaluations:,} evaluations (applicable methods x cells x trials) in "
+        f"{sum(one.n_blocks for one in plans):,} blocks, about {size} of storage; at least about "
+        f"{START_SECONDS + seconds / cores:,.0f} s on {cores} cores."
     )
     for one in plans:
         if one.failures:
@@ -158,6 +160,10 @@ def run(
     until: Until = None,
     at_most: MostTrials = None,
     within: Within = None,
+    share: Annotated[
+        str | None,
+        typer.Option("--share", metavar="K/M", help="Compute only the Kth of M shares of the blocks; see merge."),
+    ] = None,
     cluster: Cluster = None,
     time_limit: TimeLimit = None,
     allow_failures: AllowFailures = False,
@@ -168,10 +174,10 @@ def run(
 ) -> None:
     """Run a study, or all studies, and store the results; resume an earlier run of the same spec."""
     if study == "all":
-        if trials is not None or panel or values or accept_edited_study or until or at_most or within:
+        if trials is not None or panel or values or accept_edited_study or until or at_most or within or share:
             raise BadInputError(
-                "--trials, --until, --panel, --set and --accept-edited-study are for one study; with all, choose "
-                "--scale quick"
+                "--trials, --until, --share, --panel, --set and --accept-edited-study are for one study; with all, "
+                "choose --scale quick"
             )
         from studies.commands.collection import run_all
 
@@ -180,26 +186,17 @@ def run(
         )
     if scale is not None:
         raise BadInputError("--scale is for all studies; for one study use --trials, --panel and --set")
-    source = find_study(study, MODULES)
-    _compute(
-        store,
-        lambda display: pipeline.run(
-            source,
-            store,
-            trials=trials,
-            seed=seed,
-            panels=split_names(panel),
-            values=parse_values(values),
-            cluster=cluster,
-            time_limit=time_limit,
-            until=until,
-            at_most=at_most,
-            within=parse_time(within),
-            allow_failures=allow_failures,
-            accept_edited_study=accept_edited_study,
-            progress=display,
-        ),
-    )
+    source, options = find_study(study, MODULES), _options(locals())
+    _compute(store, lambda display: pipeline.run(source, store, progress=display, **options))
+
+
+def merge(
+    shares: Annotated[list[str], typer.Argument(metavar="SHARES...", help="Stores of all shares of one run.")],
+    store: Annotated[str, typer.Option("--store", metavar="DEST", help="Path of the joined store.")],
+) -> None:
+    """Join the stores of run --share K/M into the store of the whole run."""
+    pipeline.merge(shares, store)
+    raise typer.Exit(conclude(store, count_trials(store)))
 
 
 def submit(
@@ -218,45 +215,33 @@ def submit(
     seed: Seed = None,
     panel: Panels = None,
     values: Values = None,
+    until: Until = None,
+    at_most: MostTrials = None,
+    within: Within = None,
+    time_limit: TimeLimit = None,
     allow_failures: AllowFailures = False,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Submit a study to a scheduler, and return; the work continues without this command."""
-    submitted = pipeline.submit(
-        find_study(study, MODULES),
-        store,
-        cluster=cluster,
-        trials=trials,
-        seed=seed,
-        panels=split_names(panel),
-        values=parse_values(values),
-        allow_failures=allow_failures,
-        accept_edited_study=accept_edited_study,
-    )
-    if submitted is None:
+    submission = pipeline.submit(find_study(study, MODULES), store, **_options(locals()))
+    if submission is None:
         raise typer.Exit(conclude(store, count_trials(store)))
-    submission, n_tasks = submitted
     words = (store, "--cluster", cluster)
     say(
-        f"{n_tasks:,} tasks submitted as {submission.id}; follow them with: {command('status', '--watch', *words)}, "
-        f"cancel them with: {command('cancel', *words)}"
+        f"submitted as {submission.id}; follow it with: {command('status', '--watch', *words)}, cancel it with: "
+        f"{command('cancel', *words)}"
     )
 
 
-def cancel(
-    store: StorePath,
-    cluster: Scheduler = None,
-    abandon: Annotated[
-        bool, typer.Option("--abandon", help="Close the submission without its scheduler; its tasks cannot write.")
-    ] = False,
-) -> None:
-    """Cancel the tasks of a submission on the scheduler, and release the store."""
-    cancelled = pipeline.cancel(store, cluster=cluster, abandon=abandon)
-    if cancelled.n_tasks is None:
-        reason = "without a connection to its scheduler" if abandon else "whose scheduler does not respond"
-        say(f"closed {cancelled.submission}, {reason}")
+def cancel(store: StorePath, cluster: Scheduler = None) -> None:
+    """Cancel a submission, and release the store; with its scheduler, wait until its driver has ended."""
+    cancelled = pipeline.cancel(store, cluster=cluster)
+    if cancelled.has_ended:
+        say(f"cancelled {cancelled.submission}: its driver has ended")
+    elif cluster is not None and cancelled.has_ended is None:
+        say(f"closed {cancelled.submission}, whose scheduler does not respond")
     else:
-        say(f"cancelled {cancelled.submission}: {cancelled.n_tasks:,} tasks were left")
+        say(f"cancelled {cancelled.submission}: its driver ends after its current blocks")
     raise typer.Exit(conclude(store, count_trials(store)))
 
 
@@ -275,19 +260,10 @@ def resume(
     accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Compute the pending trials of a store."""
-    _compute(
-        store,
-        lambda display: pipeline.resume(
-            store,
-            study=named_study(study),
-            retry=() if retry is None else _RETRIED[retry],
-            cluster=cluster,
-            time_limit=time_limit,
-            allow_failures=allow_failures,
-            accept_edited_study=accept_edited_study,
-            progress=display,
-        ),
-    )
+    retried: Collection[Status] = () if retry is None else _RETRIED[retry]
+    options = _options(locals())
+    source = named_study(study)
+    _compute(store, lambda display: pipeline.resume(store, study=source, retry=retried, progress=display, **options))
 
 
 def extend(
@@ -312,24 +288,29 @@ def extend(
         raise BadInputError(
             "extend requires --trials, --set or --until, got none; to compute pending trials, use resume"
         )
-    _compute(
-        store,
-        lambda display: pipeline.extend(
-            store,
-            trials=trials,
-            values=parse_values(values),
-            panels=split_names(panel),
-            study=named_study(study),
-            cluster=cluster,
-            time_limit=time_limit,
-            until=until,
-            at_most=at_most,
-            within=parse_time(within),
-            allow_failures=allow_failures,
-            accept_edited_study=accept_edited_study,
-            progress=display,
-        ),
-    )
+    source, options = named_study(study), _options(locals())
+    _compute(store, lambda display: pipeline.extend(store, study=source, progress=display, **options))
+
+
+_SAME = (
+    "trials",
+    "seed",
+    "cluster",
+    "time_limit",
+    "until",
+    "at_most",
+    "share",
+    "allow_failures",
+    "accept_edited_study",
+)
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a command as keyword arguments of functions of the pipeline."""
+    found = {name: given[name] for name in _SAME if name in given}
+    if "panel" in given:
+        found |= {"panels": split_names(given["panel"]), "values": parse_values(given["values"])}
+    return found | ({"within": parse_time(given["within"])} if "within" in given else {})
 
 
 def _compute(store: str, work: Callable[[Any], object]) -> None:
@@ -347,7 +328,7 @@ def _compute(store: str, work: Callable[[Any], object]) -> None:
                 fail(_describe_kept(store, "" if isinstance(error, KeyboardInterrupt) else _CORRECT), 3)
             raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
     if display.n_total:
-        say(f"{display.n_done:,} trials in {display.seconds:,.1f} s")
+        say(f"{display.n_done:,} evaluations in {display.seconds:,.1f} s")
     raise typer.Exit(conclude(store, count_trials(store)))
 
 

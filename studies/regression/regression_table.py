@@ -33,7 +33,7 @@ from mechanisms.regression.private_regression import (
 )
 from pipeline.clusters.cluster import connect, load_profile
 from pipeline.errors import BadInputError
-from pipeline.tables.tables import Table, open_table, reduce_rows
+from pipeline.tables.tables import TableRows, open_table, reduce_rows
 
 OTHER = "other"
 """Name of the indicator of undeclared levels."""
@@ -61,7 +61,7 @@ class Prepared:
     """
 
     request: RegressionRequest
-    table: Table
+    table: TableRows
     box: PublicBox
     noise: GramNoise
     guarantee: Guarantee

@@ -129,7 +129,7 @@ def measure(layout: str, size: int) -> dict[str, float]:
             with timer.step("plan"):
                 make_plan(study, pilot_seconds=0)
                 works = PendingWork(study, store)
-                assert works.n_trials == n_settings * n_blocks
+                assert works.n_evaluations == n_settings * n_blocks
             with timer.step("pack"):
                 rest = iter(works)
                 while batch := list(islice(rest, BATCH)):

@@ -326,12 +326,12 @@ def test_check_without_a_queue(command, monkeypatch, tmp_path):
     shutil.copy(ROOT / "cluster.yaml", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     code, out, _ = command("slurm")
-    assert code == 0
+    assert code == 1
     assert "#SBATCH -t 01:00:00" in out
     assert "not started, no worker checked: sbatch is not on the PATH" in out
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     code, out, _ = command("cluster.yaml:kubernetes")
-    assert (code, "kind: DaskCluster" in out, "no Kubernetes configuration" in out) == (0, True, True)
+    assert (code, "kind: DaskCluster" in out, "no Kubernetes configuration" in out) == (1, True, True)
     code, out, _ = command("ssh", "--no-connect")
     assert (code, "node2.example" in out, "--no-connect was given" in out) == (0, True, True)
 
@@ -371,6 +371,8 @@ def test_obstacles(monkeypatch, tmp_path):
     slurm = load_profile(f"{ROOT}/cluster.yaml:slurm")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "sbatch is not on the PATH" in obstacle(slurm)
+    with pytest.raises(BadInputError, match="profile slurm cannot be started: sbatch is not on the PATH"):
+        connect(slurm).__enter__()
     (tmp_path / "sbatch").write_text("#!/bin/sh\n")
     (tmp_path / "sbatch").chmod(0o755)
     assert obstacle(slurm) == ""

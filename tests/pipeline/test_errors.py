@@ -52,10 +52,10 @@ def test_no_open_submission(place):
 
 
 def test_an_open_submission(place):
-    session = Session.begin(place, {})
-    session.detach()
+    session = Session.begin(place, {"submission": "0" * 32})
     with pytest.raises(pipeline.BadInputError) as caught:
         Session.begin(place, {})
+    session.end()
     assert words_after("end it with: ", str(caught.value)) == ["dpstudies", "cancel", place]
 
 

@@ -24,7 +24,7 @@ from pipeline.errors import BadInputError
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import ROOT, SESSIONS
 from pipeline.stores.root import COPY, seal, seal_root, unseal
-from pipeline.stores.sessions import SESSION_COPIES, Session, close_detached, sessions_of
+from pipeline.stores.sessions import SESSION_COPIES, Session, end_session, sessions_of
 from studies import cli
 from tests.pipeline.helpers import WRITING, file_stamps
 
@@ -59,7 +59,7 @@ COMMANDS = {
     "until": ("extend", "s.zarr", "--until", "mcse(x) <= 0.2", "--study", "small.py"),
     "submit": ("submit", "small.py", "--store", "s.zarr", "--cluster", "profiles.yaml"),
     "cancel": ("cancel", "s.zarr"),
-    "abandon": ("cancel", "s.zarr", "--abandon"),
+    "merge": ("merge", "s.zarr", "--store", "new.zarr"),
 }
 
 EVERY = [
@@ -393,7 +393,7 @@ def forge_submission(address, /, **changes):
     record = {
         "id": "000002-0123456789ab",
         "started": "2026-01-01T00:00:00Z",
-        "detached": True,
+        "submission": "0" * 32,
         "run": "0" * 32,
         "address": address,
         "cluster": f"{os.getcwd()}/hostile.yaml:there",
@@ -426,20 +426,22 @@ def test_negative_control_named_addresses_are_connected_to(place, dpstudies, mon
 
 
 @pytest.mark.parametrize("identifier", ["../../../../outside", "000002-../../x", "", 7])
-@pytest.mark.parametrize("command", ["status", "cancel", "abandon", "resume", "compact", "repair"])
+@pytest.mark.parametrize("command", ["status", "cancel", "resume", "compact", "repair"])
 def test_identifier_of_a_session_does_not_leave_the_store(place, dpstudies, identifier, command):
     outside = place.parent / "outside"
     before = file_stamps(outside)
     forge_submission("tcp://127.0.0.1:9", id=identifier)
     assert_one_line(*dpstudies(*COMMANDS[command]))
-    assert not close_detached(str(place / "s.zarr"), str(identifier), {})
+    assert not end_session(str(place / "s.zarr"), str(identifier), {})
     assert file_stamps(outside) == before
 
 
 ASKED = {"shape": [2, 1], "trials": [4, 4], "stopped": [1, 1]}
 FORGED = [
-    {"run": ""},
-    {"run": "p"},
+    {"submission": ""},
+    {"submission": {}},
+    {"detached": True},
+    {"stopped": 7},
     {"address": 7},
     {"process": None},
     {"started": {}},
@@ -476,9 +478,8 @@ def test_forged_numbers_of_records_end_in_one_line(place, dpstudies, name, comma
     assert_one_line(*dpstudies(*COMMANDS[command]))
 
 
-def test_forged_run_cancels_no_tasks(place, dpstudies):
-    """A short identifier of a run would select the tasks of other runs."""
-    forge_submission("tcp://127.0.0.1:9", run="p")
+def test_forged_submission_cancels_no_tasks(place, dpstudies):
+    forge_submission("tcp://127.0.0.1:9", submission="p")
     code, errors = dpstudies("cancel", "s.zarr", "--cluster", "hostile.yaml")
     assert code == 2
     assert "cluster must be a profile with the address of the scheduler" in errors

@@ -17,6 +17,7 @@ from pipeline.declare.importing import PREFIX, module_file
 from pipeline.declare.known import is_known, remember
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.source import StudySource, find_study, stored_source
+from pipeline.errors import ExecutionError
 from pipeline.resolve import study_of
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
@@ -39,6 +40,21 @@ def method(data, setting, streams):
 
 PANEL = Panel("p", "", simulate, (Method("m", method),), (Measure("x", ""),), (Factor("n", (1,), "", "int"),),
               trials=4, block_trials=2)
+STUDY = Study("mine", "", "", (PANEL,), seed=1)
+"""
+
+
+FAILING = """
+from pipeline import Factor, Measure, Method, Panel, Study
+
+def simulate(cell, streams):
+    return streams.uniforms(2)
+
+def method(data, setting, streams):
+    return {"x": data.sun(axis=1)}
+
+PANEL = Panel("p", "", simulate, (Method("m", method),), (Measure("x", ""),), (Factor("n", (1,), "", "int"),),
+              trials=20, block_trials=10)
 STUDY = Study("mine", "", "", (PANEL,), seed=1)
 """
 
@@ -120,7 +136,7 @@ NAMED = {
 @pytest.mark.parametrize("command", NAMED)
 @pytest.mark.parametrize("old", ["OFFSET = 0", "from pathlib import Path"], ids=["numbers", "no number"])
 def test_an_edited_study_file_is_refused(store, study_file, command, old):
-    edit(study_file, old, f"{old} + 100" if "OFFSET" in old else f"# a comment\n{old}")
+    edit(study_file, old, f"{old} + 100" if "OFFSET" in old else f"import json\n{old}")
     before, now = file_stamps(store), find_study(str(study_file), {}).sha256
     refused(
         lambda: NAMED[command](store, str(study_file)),
@@ -140,16 +156,37 @@ def test_an_edited_study_file_is_refused_where_only_the_store_names_it(store, st
     assert not trace.exists()
 
 
+@pytest.mark.parametrize("new", ["# a comment\n\n\nOFFSET = 0  # bits", "OFFSET=(0)"])
+def test_changes_outside_of_code_are_no_edit(store, study_file, new):
+    """The user named the file before; also the list of known files compares the code."""
+    edit(study_file, "OFFSET = 0", new)
+    resume(store)
+    run(str(study_file), store)
+    assert len(set(hashes_of(store))) == 2
+
+
+def test_an_edit_is_accepted_if_no_stored_trial_is_ok(tmp_path):
+    file = tmp_path / "boot.py"
+    file.write_text(FAILING)
+    with pytest.raises(ExecutionError, match=r"\(boot\.py:8: AttributeError: "):
+        run(str(file), tmp_path / "s.zarr", progress=False)
+    edit(file, "data.sun(axis=1)", "data.sum(axis=1)")
+    store = run(str(file), tmp_path / "s.zarr", progress=False)
+    assert store.count("p")[Status.OK] == 20
+    edit(file, "data.sum(axis=1)", "data.mean(axis=1)")
+    refused(lambda: run(str(file), tmp_path / "s.zarr", progress=False), "was edited: ")
+
+
 def test_accepted_edit_is_recorded(store, study_file):
     """On request, an edit that changes no number is accepted, and later sessions compare with the new hash."""
-    edit(study_file, "OFFSET = 0", "OFFSET = 0  # bits")
+    edit(study_file, "OFFSET = 0", "OFFSET = 0 + 0")
     resume(store, study=str(study_file), accept_edited_study=True)
     first, second = hashes_of(store)
     assert first != second == find_study(str(study_file), {}).sha256
     lose_last_block(store)
     resume(store)
     assert hashes_of(store) == [first, second, second]
-    edit(study_file, "OFFSET = 0  # bits", "OFFSET = 0")
+    edit(study_file, "OFFSET = 0 + 0", "OFFSET = 0")
     refused(lambda: resume(store, study=str(study_file)), f"{second[:12]}... in the last session")
 
 

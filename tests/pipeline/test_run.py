@@ -122,7 +122,7 @@ def test_progress_counts_every_evaluation_once(tmp_path):
 
     run(STUDY, tmp_path / "r.zarr", progress=progress)
     total = 2 * 6 * 12 + 2 * 12 * 6 + 2 * 2 + 5  # a setting of `means` counts once per value of each unused factor
-    assert sum(receipt.n_done for receipt in receipts) == total
+    assert sum(receipt.n_done for receipt in receipts) == total - 12  # without a method that does not apply to a cell
     assert sum(len(work.block.trials) * len(work.settings) for work in begun) == total - 2 * 6 * 5
     assert sorted((r.work.block.panel, r.work.block.cell, r.work.block.trials.start) for r in receipts) == sorted(
         (work.block.panel, work.block.cell, work.block.trials.start) for work in begun

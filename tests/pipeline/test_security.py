@@ -181,6 +181,8 @@ def test_tls_requires_a_certificate(tmp_path, monkeypatch):
             assert "\n" not in str(caught.value)
             assert "no scheduler responds" in str(caught.value), name
             assert "security" in str(caught.value)
+            needs = "its TLS needs a client certificate: add tls_client_cert and tls_client_key"
+            assert (needs in str(caught.value)) == (name == "no-certificate"), name
             assert not (tmp_path / "refused.zarr").exists()
 
 

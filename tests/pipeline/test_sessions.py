@@ -16,9 +16,10 @@ import pipeline
 from pipeline.blocks.evaluate import Block
 from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, UnreadableStoreError
 from pipeline.stores import sessions
+from pipeline.stores.files import open_files
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import SESSIONS
-from pipeline.stores.sessions import SESSION_COPIES, Session, close_detached, sessions_of
+from pipeline.stores.sessions import SESSION_COPIES, Session, end_session, sessions_of
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
@@ -239,17 +240,24 @@ def test_failed_run_releases_its_store(url, monkeypatch):
     assert ["finished" in record for record in ResultStore.open(url).sessions] == [False, True]
 
 
-def test_a_detached_session_lasts_until_it_is_closed(url):
+def test_a_session_notices_that_another_process_has_ended_it(url):
     session = Session.begin(url, {"submission": "x"})
-    session.detach()
     with pytest.raises(BusyStoreError, match="end it with: dpstudies cancel"):
         Session.begin(url, {})
-    assert not close_detached(url, "000000-another", {})  # ending a superseded session does not end its successor
-    assert close_detached(url, session.id, {"cancelled": True})
-    assert not close_detached(url, session.id, {})
+    session.require_active()
+    assert not end_session(url, "000000-another", {})  # ending a superseded session does not end its successor
+    assert end_session(url, session.id, {"cancelled": "2026-01-01T00:00:00Z"})
+    assert not end_session(url, session.id, {})
+    with pytest.raises(SessionSupersededError):
+        session.update({"unmet": "x"})
+    session._heart.join(10)
+    with pytest.raises(SessionSupersededError):
+        session.require_active()
+    session.end({"finished": "2026-01-01T00:00:00Z"})
+    assert sessions_of(open_files(url))[0].keys() & {"cancelled", "finished"} == {"cancelled"}
+    Session.begin(url, {}).end()
     with pytest.raises(SessionSupersededError):
         session.files.put("k", b"x")
-    Session.begin(url, {}).end()
 
 
 def test_end_of_a_session_removes_its_temporary_files(url):

@@ -5,7 +5,6 @@ import random
 import statistics
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,10 +16,9 @@ from pipeline.blocks.evaluate import Block
 from pipeline.declare.factors import format_value
 from pipeline.declare.source import StudySource
 from pipeline.errors import ExecutionError
-from pipeline.execution import handover, shipping
 from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.naming import Namer
-from pipeline.execution.shipping import ShippedTask, plugin_name, shipped, shipped_task
+from pipeline.execution.shipping import ShippedTask, shipped, shipped_task
 from pipeline.execution.work import STOPPED, PendingWork, Task, Work, pack, unpack
 from studies import STUDIES
 from tests.pipeline.helpers import create_store, panel_of
@@ -155,25 +153,6 @@ def test_plugins_are_removed_at_the_end(cluster, fails):
         assert not registered(cluster, task.run)
         with pytest.raises(ExecutionError, match="has ended or was cancelled"):
             shipped_task(task.run)
-
-
-def test_submitted_run_stays_on_the_workers(cluster):
-    task = Task(pipeline.declare.source.source_of(STUDY), "nowhere", "", run="handed-over")
-    with Client(cluster, set_as_default=False) as client:
-        with shipped(client, task, handed_over=True):
-            pass
-        assert registered(cluster, task.run) == [plugin_name(task.run)]
-        shipping.unship(client, task.run)
-        assert not registered(cluster, task.run)
-
-
-@pytest.mark.parametrize("name", ["closed-form", "close", "toy"])
-def test_tasks_are_counted_for_any_study_name(name):
-    run = "0f3a"
-    key = Namer(replace(STUDY, name=name), run).name(works_of(STUDY)[:1])
-    states = {key: "processing", f"close-{run}": "processing", "close-other": "processing", f"{key}0": "memory"}
-    scheduler = SimpleNamespace(tasks={key: SimpleNamespace(state=state) for key, state in states.items()})
-    assert handover._count(run, scheduler) == 1
 
 
 def test_run_continues_after_all_workers_left(tmp_path):

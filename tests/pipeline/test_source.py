@@ -50,7 +50,7 @@ def small(tmp_path):
 def test_study_by_module():
     source = find_study("tests.pipeline.toy:STUDY", {})
     assert source.load() is STUDY
-    file = {"study_file_sha256": sha256(TOY_FILE.read_text())}
+    file = {"study_file_sha256": sha256(TOY_FILE.read_text()), "study_code_sha256": source.code_sha256}
     assert source.attributes == {"study_reference": "tests.pipeline.toy:STUDY", **file}
     assert source.file == str(TOY_FILE)
 
@@ -74,7 +74,8 @@ def test_study_by_file():
     assert study is not STUDY
     assert study.spec() == STUDY.spec()
     assert source.load() is study
-    assert source.attributes == {"study_reference": str(TOY_FILE), "study_file_sha256": sha256(TOY_FILE.read_text())}
+    hashes = {"study_file_sha256": sha256(TOY_FILE.read_text()), "study_code_sha256": source.code_sha256}
+    assert source.attributes == {"study_reference": str(TOY_FILE), **hashes}
     assert source.file == str(TOY_FILE)
 
 

@@ -1,21 +1,27 @@
-"""Tests that submissions are found by store, refuse other sessions, can be cancelled, and finish if complete."""
+"""Tests of submissions: their driver is a task that finishes, is monitored, isolated, cancelled and taken over."""
 
+import os
 import shlex
 import signal
 import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from distributed import Client, LocalCluster
 
 import pipeline
+from pipeline import submission as submissions
+from pipeline.blocks.evaluate import Status
 from pipeline.clusters import cluster as clusters
-from pipeline.errors import BadInputError, BusyStoreError
+from pipeline.errors import BadInputError, BusyStoreError, ExecutionError
+from pipeline.stores.provenance import describe
 from pipeline.stores.store import ResultStore
 from pipeline.submission import find_submission
 from studies import cli
@@ -40,7 +46,7 @@ def evaluate(data, setting, streams):
     return {{"x": data.sum(axis=1)}}
 
 panel = Panel("p", "a panel", simulate, (Method("a", evaluate),), (Measure("x", "a number"),),
-              (Factor("n", (1, 2, 3), "size", "int"),), trials=4, block_trials=2)
+              (Factor("n", (1, 2, 3), "size", "int"),), trials=40, block_trials=2)
 STUDY = Study("held", "Held", "To be held.", (panel,), seed=1)
 """
 
@@ -62,7 +68,7 @@ def lab(tmp_path, scheduler, monkeypatch):
     Path("cluster.yaml").write_text(yaml.safe_dump({"profiles": {"there": profile}}))
     yield tmp_path
     Path("hold").unlink(missing_ok=True)
-    wait_until(lambda: not scheduler.tasks)
+    wait_until(lambda: not any("dpstudies" in str(key) for key in scheduler.tasks))
 
 
 def wait_until(condition, seconds=60):
@@ -70,10 +76,6 @@ def wait_until(condition, seconds=60):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def submit():
-    return pipeline.submit("held.py", "s.zarr", cluster="there")
 
 
 @pytest.fixture
@@ -94,99 +96,122 @@ def dpstudies(monkeypatch, capsys):
         signal.signal(number, handler)
 
 
-def test_a_submission_finishes_without_its_client(lab, scheduler, tmp_path):
-    submission, n_tasks = submit()
-    assert n_tasks == 6
+def submit(**options):
+    return pipeline.submit("held.py", "s.zarr", cluster="there", **options)
+
+
+def last_session():
+    return ResultStore.open("s.zarr").sessions[-1]
+
+
+def release():
+    """Let the blocks run, and wait until the session ends."""
+    Path("hold").unlink(missing_ok=True)
+    wait_until(lambda: "ended" in last_session())
+
+
+def assert_equals_a_run():
+    Path("hold").unlink(missing_ok=True)
+    pipeline.run("held.py", "whole.zarr", progress=False)
+    assert_equal_arrays("s.zarr", "whole.zarr")
+
+
+def stamps():
+    return {name: stamp for name, stamp in file_stamps("s.zarr").items() if not str(name).endswith(".beat")}
+
+
+@pytest.fixture
+def quick_heartbeat(monkeypatch):
+    monkeypatch.setattr("pipeline.stores.sessions.HEARTBEAT_SECONDS", 0.1)
+
+
+def test_a_submission_finishes_without_its_client(lab, scheduler):
+    submission = submit()
     store = ResultStore.open("s.zarr")
     assert find_submission(store) == submission
     assert submission.id == store.sessions[-1]["id"]
     assert "finished" not in store.sessions[-1]
-    assert submission.count_tasks("there") == 6
-    assert any(submission.run in name for name in scheduler.worker_plugins)
-    Path("hold").unlink()
-    wait_until(lambda: "ended" in ResultStore.open("s.zarr").sessions[-1])
-    assert "finished" in ResultStore.open("s.zarr").sessions[-1]
-    wait_until(lambda: not any(submission.run in name for name in scheduler.worker_plugins))
-    assert find_submission(store) is None
-    pipeline.run("held.py", "whole.zarr")
-    assert_equal_arrays("s.zarr", "whole.zarr")
-    assert pipeline.submit("held.py", "s.zarr", cluster="there") is None
+    assert store.sessions[-1]["command"] == describe(None)["command"]
+    assert submission.is_running("there")
+    release()
+    assert "finished" in last_session()
+    wait_until(lambda: not scheduler.tasks)
+    assert not any("dpstudies" in name and last_session()["run"] in name for name in scheduler.worker_plugins)
+    assert find_submission(ResultStore.open("s.zarr")) is None
+    assert_equals_a_run()
+    assert submit() is None
 
 
-def test_a_second_session_is_refused_while_tasks_are_left(lab):
-    submission, _ = submit()
-    before = file_stamps("s.zarr")
+def test_submitted_tasks_are_throttled(lab, scheduler):
+    """The scheduler has two blocks per thread of the 60 blocks, as for a run."""
+    submit()
+    wait_until(lambda: len(scheduler.tasks) > 4)
+    assert len(scheduler.tasks) == 1 + 2 * 2
+    release()
+
+
+@pytest.fixture
+def one_thread_cluster(lab):
+    """Return a cluster of one thread to which the profile leads."""
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options, protocol="tcp://") as cluster:
+        Path("cluster.yaml").write_text(yaml.safe_dump({"profiles": {"there": {"address": cluster.scheduler.address}}}))
+        yield cluster
+
+
+def test_the_driver_leaves_the_only_thread_to_blocks(one_thread_cluster):
+    submit()
+    release()
+    assert "finished" in last_session()
+
+
+def test_a_second_session_is_refused_while_the_driver_runs(lab):
+    submission = submit()
+    before = stamps()
     calls = [
         submit,
         lambda: pipeline.run("held.py", "s.zarr", cluster="there"),
         lambda: pipeline.resume("s.zarr", cluster="there"),
-        lambda: pipeline.extend("s.zarr", trials=6, cluster="there"),
+        lambda: pipeline.extend("s.zarr", trials=60),
     ]
     for call in calls:
         with pytest.raises(BusyStoreError) as caught:
             call()
         text = str(caught.value)
-        assert submission.id in text
-        assert "has 6 tasks left" in text
+        assert f"a submission of {submission.started}" in text
         assert "dpstudies status --watch" in text
         assert "dpstudies cancel" in text
         assert "\n" not in text
-    for call in (lambda: pipeline.run("held.py", "s.zarr"), lambda: pipeline.resume("s.zarr")):
-        with pytest.raises(BusyStoreError, match=f"{submission.id} .*; name its scheduler with --cluster, or end it"):
-            call()
-    assert file_stamps("s.zarr") == before
+    assert stamps() == before
+    assert submission.is_running("there")
 
 
-def test_a_second_session_is_refused_before_the_first_task_is_submitted(lab, monkeypatch):
-    module, refused = import_module("pipeline.runs"), []
-    hand_over = module.hand_over
-
-    def interleave(*arguments):
-        monkeypatch.setattr(module, "hand_over", hand_over)
-        for call in (submit, lambda: pipeline.run("held.py", "s.zarr"), lambda: pipeline.resume("s.zarr")):
-            with pytest.raises(BusyStoreError) as caught:
-                call()
-            refused.append(str(caught.value))
-        return hand_over(*arguments)
-
-    monkeypatch.setattr(module, "hand_over", interleave)
-    submission, n_tasks = submit()
-    assert n_tasks == 6
-    assert len(refused) == 3
-    assert [record["id"] for record in ResultStore.open("s.zarr").sessions] == [submission.id]
-    Path("hold").unlink()
-    wait_until(lambda: "finished" in ResultStore.open("s.zarr").sessions[-1])
-
-
-def test_a_run_whose_cluster_fails_its_checks_leaves_an_abandoned_submission_as_it_is(lab, scheduler, monkeypatch):
-    submission, _ = submit()
-    with Client(scheduler.address, set_as_default=False) as client:
-        pipeline.execution.handover.cancel_tasks(client, submission.run)
-    before = file_stamps("s.zarr")
-
+def test_a_driver_whose_checks_fail_writes_nothing(lab, monkeypatch):
     def refuse(*arguments):
         raise BadInputError("a worker is unfit")
 
     monkeypatch.setattr(import_module("pipeline.writing"), "refuse_unfit_workers", refuse)
-    with pytest.raises(BadInputError, match="a worker is unfit"):
-        pipeline.resume("s.zarr", cluster="there")
-    assert file_stamps("s.zarr") == before
+    with pytest.raises(BadInputError, match=r"^a worker is unfit$"):
+        submit()
+    assert not Path("s.zarr").exists()
 
 
-def test_cancel_ends_a_submission_and_resume_completes_it(lab, scheduler):
-    submission, _ = submit()
-    cancelled = pipeline.cancel("s.zarr", cluster="there")
-    assert (cancelled.submission, cancelled.n_tasks) == (submission, 6)
-    session = ResultStore.open("s.zarr").sessions[-1]
-    assert {"cancelled", "ended"} <= session.keys()
-    assert "finished" not in session
+@pytest.mark.parametrize("cluster", [None, "there"])
+def test_cancel_ends_the_driver_and_resume_completes_the_store(lab, scheduler, quick_heartbeat, cluster):
+    submission = submit()
+    threading.Timer(1.0, Path("hold").absolute().unlink, (True,)).start()  # a block that has started cannot be stopped
+    cancelled = pipeline.cancel("s.zarr", cluster=cluster)
+    assert (cancelled.submission, cancelled.has_ended) == (submission, cluster and True)
+    assert {"cancelled", "ended"} <= last_session().keys()
+    assert "finished" not in last_session()
     with pytest.raises(BadInputError, match=r"^no submission is open for the store s\.zarr"):
         pipeline.cancel("s.zarr")
-    Path("hold").unlink()
     wait_until(lambda: not scheduler.tasks)
-    assert not any(submission.run in name for name in scheduler.worker_plugins)
+    count = ResultStore.open("s.zarr").count("p")
+    assert count[Status.PENDING] > 100
     pipeline.resume("s.zarr", cluster="there")
-    assert "finished" in ResultStore.open("s.zarr").sessions[-1]
+    assert ["finished" in session for session in ResultStore.open("s.zarr").sessions] == [False, True]
+    assert_equals_a_run()
 
 
 def test_cancel_without_a_store_is_refused(tmp_path):
@@ -194,54 +219,145 @@ def test_cancel_without_a_store_is_refused(tmp_path):
         pipeline.cancel(tmp_path / "absent.zarr")
 
 
-def test_submission_without_tasks_is_taken_over(lab, scheduler):
-    submission, _ = submit()
-    with Client(scheduler.address, set_as_default=False) as client:
-        pipeline.execution.handover.cancel_tasks(client, submission.run)
-    assert submission.count_tasks("there") == 0
-    Path("hold").unlink()
-    pipeline.resume("s.zarr", cluster="there")
-    first, second = ResultStore.open("s.zarr").sessions
-    assert "abandoned" in first
-    assert "finished" not in first
-    assert "finished" in second
+@pytest.mark.parametrize("state", ["running", "finished", "cancelled"])
+def test_a_repeated_driver_takes_over_only_an_open_session(one_thread_cluster, quick_heartbeat, monkeypatch, state):
+    """A scheduler that lost the connection to a worker runs its driver again, while the first one may still write."""
+    orders, start = [], submissions.start_driver
 
+    def keep(client, identifier, drive, order):
+        orders.append(order)
+        return start(client, identifier, drive, order)
 
-@pytest.mark.parametrize("scheduler_is", ["silent", "not named"])
-def test_submission_without_a_scheduler_is_closed_by_cancel(lab, scheduler, monkeypatch, scheduler_is):
-    """The tasks of a closed submission continue on a scheduler that is not named, and cannot write."""
-    submission, _ = submit()
-    monkeypatch.setattr("pipeline.submission.reach_scheduler", unreachable)
-    assert submission.count_tasks("there") is None
-    with pytest.raises(
-        BadInputError, match=rf"^cancel requires the scheduler of submission {submission.id} .*--cluster"
-    ):
+    monkeypatch.setattr(submissions, "start_driver", keep)
+    submission = submit()
+    if state == "finished":
+        release()
+    if state == "cancelled":
         pipeline.cancel("s.zarr")
-    choice = {"cluster": "there"} if scheduler_is == "silent" else {"abandon": True}
-    assert pipeline.cancel("s.zarr", **choice).n_tasks is None
-    before = ResultStore.open("s.zarr").count("p")
+        Path("hold").unlink()
+    # the second driver is a thread of this process, since a block holds the only thread of the worker
+    monkeypatch.setattr(submissions, "connect_worker", lambda: Client(one_thread_cluster, set_as_default=False))
+    monkeypatch.setattr(submissions, "announce", lambda *arguments: None)
+    monkeypatch.setattr(submissions, "cancellation", lambda identifier: lambda: False)
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(submissions.drive, orders[0])
+        if state == "running":
+            wait_until(lambda: not submission.is_running("there"))
+            Path("hold").unlink()
+        assert again.result(60) is None
+    sessions = ResultStore.open("s.zarr").sessions
+    assert [state in session for session in sessions] == [True] if state != "running" else "ended" in sessions[0]
+    assert len(sessions) == (2 if state == "running" else 1)
+    if state == "running":
+        assert "finished" not in sessions[0]
+        assert "finished" in sessions[1]
+        assert_equals_a_run()
+
+
+@pytest.fixture
+def processes(tmp_path, monkeypatch):
+    """Return the client of a cluster of two worker processes that are restarted."""
+    monkeypatch.chdir(tmp_path)
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+        Path("cluster.yaml").write_text(yaml.safe_dump({"profiles": {"there": {"address": cluster.scheduler_address}}}))
+        yield client
+
+
+def test_the_scheduler_moves_a_driver_whose_worker_is_killed(processes):
+    hold = Path("hold").absolute()
+    hold.touch()
+    Path("held.py").write_text(STUDY_FILE.format(hold=str(hold)))
+    submit()
+    first = last_session()
+    os.kill(first["process"]["pid"], signal.SIGKILL)
+    hold.unlink()  # the other worker may get the driver
+    wait_until(lambda: len(ResultStore.open("s.zarr").sessions) == 2)
+    assert last_session()["process"]["pid"] != first["process"]["pid"]
+    release()
+    assert ["finished" in session for session in ResultStore.open("s.zarr").sessions] == [False, True]
+    assert_equals_a_run()
+
+
+def test_trials_that_kill_the_worker_of_the_driver_are_isolated(processes):
+    """A driver that is repeated computes all blocks in child processes."""
+    Path("harmless.py").write_text(STUDY_FILE.format(hold="absent"))
+    whole = pipeline.open_results(pipeline.run("harmless.py", "whole.zarr", progress=False))["p"]
+    deadly = "if (data.sum(axis=1) > 1.8).any():\n        import os; os._exit(1)"
+    text = STUDY_FILE.replace('    return {{"x"', f'    {deadly}\n    return {{{{"x"')
+    assert text != STUDY_FILE
+    Path("held.py").write_text(text.format(hold="absent"))
+    submit()
+    wait_until(lambda: "finished" in last_session(), 120)
+    found = pipeline.open_results("s.zarr")["p"]
+    is_deadly = whole.x.values > 1.8
+    assert 0 < is_deadly.sum() < 6
+    assert np.array_equal(found.status.values, np.where(is_deadly, Status.KILLED, Status.OK))
+    assert np.array_equal(found.x.values[~is_deadly], whole.x.values[~is_deadly])
+
+
+def test_a_run_until_a_precision_is_submitted(lab):
     Path("hold").unlink()
-    wait_until(lambda: not scheduler.tasks)
-    assert ResultStore.open("s.zarr").count("p") == before
+    submit(until="mcse(x) <= 0.03", at_most=400)
+    wait_until(lambda: "ended" in last_session())
+    assert "finished" in last_session()
+    pipeline.run("held.py", "whole.zarr", until="mcse(x) <= 0.03", at_most=400, progress=False)
+    assert_equal_arrays("s.zarr", "whole.zarr")
+    assert ResultStore.open("s.zarr").sessions[-1]["asked"] == ResultStore.open("whole.zarr").sessions[-1]["asked"]
+
+
+def test_a_store_that_the_submitting_machine_does_not_see_ends_the_submission(lab, scheduler, monkeypatch):
+    monkeypatch.setattr(submissions, "_VISIBLE_SECONDS", 0.1)
+    seen = submissions.sessions_of
+    hidden = lambda files: [] if threading.current_thread() is threading.main_thread() else seen(files)  # noqa: E731
+    monkeypatch.setattr(submissions, "sessions_of", hidden)
+    with pytest.raises(ExecutionError, match="a folder that this machine does not see; remove it there"):
+        submit()
+    Path("hold").unlink()
+    wait_until(lambda: "ended" in last_session())
+    assert "was cancelled on its scheduler" in last_session()["stopped"]
+
+
+def test_an_interrupted_submit_cancels_its_driver(lab, scheduler, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submissions, "_await_record", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        submit()
+    Path("hold").unlink()
+    wait_until(lambda: "ended" in last_session())
+    assert "finished" not in last_session()
+
+
+def test_a_submission_whose_scheduler_has_stopped_is_resumed_elsewhere(one_thread_cluster):
+    submit()
+    threading.Timer(0.5, Path("hold").absolute().unlink).start()  # the worker waits for its thread
+    one_thread_cluster.close()
+    wait_until(lambda: "ended" in last_session())
+    assert "finished" not in last_session()
     pipeline.resume("s.zarr")
-    assert "finished" in ResultStore.open("s.zarr").sessions[-1]
+    assert_equals_a_run()
 
 
-def test_another_scheduler_than_that_of_the_submission_is_refused(lab):
-    submission, _ = submit()
+def test_another_scheduler_than_that_of_the_submission_is_refused(lab, monkeypatch):
+    submission = submit()
     Path("other.yaml").write_text(yaml.safe_dump({"profiles": {"other": {"address": "tcp://127.0.0.1:1"}}}))
     for choice in ("other.yaml", "threads"):
-        for call in (submission.count_tasks, lambda choice: pipeline.cancel("s.zarr", cluster=choice)):
+        for call in (submission.is_running, lambda choice: pipeline.cancel("s.zarr", cluster=choice)):
             with pytest.raises(BadInputError, match=rf"^cluster must be .* of submission {submission.id}"):
                 call(choice)
+    monkeypatch.setattr(submissions, "reach_scheduler", unreachable)
+    assert submission.is_running("there") is None
+    assert pipeline.cancel("s.zarr", cluster="there").has_ended is None
+    assert "cancelled" in last_session()
 
 
 def unreachable(profile):
     raise clusters.UnreachableSchedulerError("no scheduler responds")
 
 
-def test_submission_with_pending_work_is_not_finished(lab, scheduler, monkeypatch):
-    """If a block cannot be written and stays pending, the submission is not recorded as finished."""
+def test_the_error_that_stops_a_submission_is_recorded_and_shown(lab, dpstudies, monkeypatch):
     write = pipeline.stores.local_files.LocalFiles._rename
 
     def fail(files, temporary, key):
@@ -251,11 +367,12 @@ def test_submission_with_pending_work_is_not_finished(lab, scheduler, monkeypatc
 
     monkeypatch.setattr(pipeline.stores.local_files.LocalFiles, "_rename", fail)
     submit()
-    Path("hold").unlink()
-    wait_until(lambda: "ended" in ResultStore.open("s.zarr").sessions[-1])
-    session = ResultStore.open("s.zarr").sessions[-1]
-    assert "finished" not in session
-    monkeypatch.undo()
+    release()
+    assert "finished" not in last_session()
+    assert "Permission denied" in last_session()["stopped"]
+    code, out, _ = dpstudies("status", "--watch", "--every", "0.1", "s.zarr")
+    assert code == 3
+    assert "stopped: a worker failed: " in out
 
 
 def test_commands(lab, dpstudies):
@@ -263,24 +380,19 @@ def test_commands(lab, dpstudies):
     code, out, err = dpstudies("submit", "held.py", "--store", "s.zarr", "--cluster", "there")
     assert code == 0, err
     identifier = find_submission(ResultStore.open("s.zarr")).id
-    assert out.startswith(
-        f"6 tasks submitted as {identifier}; follow them with: dpstudies status --watch s.zarr --cluster there"
-    )
+    assert out.startswith(f"submitted as {identifier}; follow it with: dpstudies status --watch s.zarr --cluster there")
     code, out, err = dpstudies("status", "s.zarr")
     assert code == 3, err
     assert f"submission {identifier} of " in out
-    assert "count its tasks with --cluster, or end it with: dpstudies cancel s.zarr" in out
+    assert "ask its scheduler with --cluster, or end it with: dpstudies cancel s.zarr" in out
     code, out, err = dpstudies("status", "s.zarr", "--cluster", "there")
     assert code == 3, err
     assert f"submission {identifier} of " in out
-    assert "6 tasks left; cancel them with: dpstudies cancel s.zarr --cluster there" in out
+    assert "running; cancel it with: dpstudies cancel s.zarr --cluster there" in out
     code, _, err = dpstudies("resume", "s.zarr", "--study", "held.py", "--cluster", "there")
     assert code == 2
-    assert identifier in err
-    assert "6 tasks left" in err
-    code, _, err = dpstudies("cancel", "s.zarr")
-    assert code == 2
-    assert "--cluster [FILE:]PROFILE, or --abandon" in err
+    assert "is being written by a submission of " in err
+    threading.Timer(1.0, Path("hold").absolute().unlink, (True,)).start()
     code, out, _ = dpstudies("cancel", "s.zarr", "--cluster", "there")
     assert code == 3
     assert out.startswith(f"cancelled submission {identifier} of ")

@@ -1,5 +1,6 @@
 """Tests of the command: output, exit codes, and one-line errors for bad input without writes."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,10 +46,10 @@ def test_a_study_from_plan_to_report(command, tmp_path):
     assert all(name in out for name in STUDIES)
     code, out, _ = command("plan", *SMALL[1:])
     assert code == 0
-    assert "1,000 trials" in out
+    assert "1,000 evaluations" in out
     assert list(tmp_path.iterdir()) == []
     code, out, err = command(*SMALL, "--store", "s.zarr")
-    assert (code, "complete" in out, "1,000 of 1,000 trials" in err) == (0, True, True)
+    assert (code, "complete" in out, "1,000 of 1,000 evaluations" in err) == (0, True, True)
     assert err.startswith("dpstudies: dashboard: http://127.0.0.1:")
     assert command("status", "s.zarr")[0] == 0
     code, out, _ = command("trial", "s.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "99")
@@ -117,7 +118,7 @@ def test_study_that_always_fails_is_described_by_plan_and_stops_the_run(command)
     assert (code, out.splitlines()[-1]) == (0, "20 trials of the pilot of panel p failed: ValueError: a wrong name")
     code, _, err = command("run", "toy.py", "--store", "t.zarr")
     assert code == 3
-    assert "every trial of the first block of panel p failed (ValueError: a wrong name): the run stops" in err
+    assert re.search(r"first block of panel p failed \(toy\.py:\d+: ValueError: a wrong name\): the run stops", err)
     assert "continue with: dpstudies resume t.zarr" in err
 
 

@@ -79,7 +79,7 @@ def test_failed_trials_are_retried_on_request_or_after_an_accepted_edit(command,
     assert xr.open_zarr(store, group="p").load().equals(before)
     Path("toy.py").write_text(STUDY_FILE.replace("np.floor(data) == 2", "data < 0"))
     code, out, _ = command("resume", store, *ACCEPTED)
-    assert (code, "9 trials in" in out or "7 trials in" in out) == (0, True)
+    assert (code, "9 evaluations in" in out or "7 evaluations in" in out) == (0, True)
     after = xr.open_zarr(store, group="p").load()
     assert (after.status == 1).all()
     ok = before.status == 1

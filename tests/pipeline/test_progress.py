@@ -1,0 +1,107 @@
+"""Tests of the progress of a run: evaluations as on the page, and a forecast from the cost of each cell."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline.blocks.evaluate import Status, total_by_kind
+from pipeline.blocks.plan import spread_out
+from pipeline.execution.work import PendingWork
+from pipeline.progress import _Costs, format_duration
+
+
+def applies(cell, setting):
+    return "a" in setting.values() or cell["n"] > 1
+
+
+def study_of(validate=applies, name="partly"):
+    panel = Panel(
+        "p",
+        "a panel",
+        lambda cell, streams: streams.uniforms(1)[:, 0],
+        (
+            Method("a", lambda data, setting, streams: {"x": data}),
+            Method("b", lambda data, setting, streams: {"x": data}),
+        ),
+        (Measure("x", "a number"),),
+        (Factor("n", (1, 2, 3), "size", "int"),),
+        trials=20,
+        block_trials=4,
+        validate=validate,
+    )
+    return Study(name, "Partly", "", (panel,), seed=1)
+
+
+def test_a_run_counts_the_evaluations_of_its_store(tmp_path):
+    """A method that does not apply to a cell is not counted, neither before nor after the run."""
+    shown = []
+
+    def progress(works):
+        shown.append(works.n_evaluations)
+        return lambda receipt: shown.append(-receipt.n_done)
+
+    study = study_of()
+    store = pipeline.run(study, tmp_path / "s.zarr", progress=progress)
+    assert shown[0] == PendingWork(study, None).n_evaluations == sum(total_by_kind([store.count("p")])) == 100
+    assert sum(shown) == 0
+    assert store.count("p")[Status.NOT_APPLICABLE] == 20
+
+
+def test_the_first_work_samples_the_cells_of_every_panel():
+    works = list(PendingWork(study_of(), None))
+    assert [work.block.cell for work in works[:3]] == [2, 0, 1]
+    assert all(work.block.trials.start == 0 for work in works[:3])
+    assert len({(work.block.cell, work.block.trials.start) for work in works}) == len(works) == 15
+
+
+@pytest.mark.parametrize("n_cells", [1, 2, 3, 10, 1000])
+def test_spread_out_cells_are_the_first_of_a_permutation(n_cells):
+    whole = spread_out(n_cells)
+    assert sorted(whole) == list(range(n_cells))
+    some = spread_out(n_cells, 50)
+    assert some == whole[: len(some)]
+    assert min(n_cells, 50) <= len(some) <= 51
+
+
+def receipt(panel, cell, seconds, n):
+    return SimpleNamespace(
+        work=SimpleNamespace(block=SimpleNamespace(panel=panel, cell=cell)), seconds=seconds, n_done=n
+    )
+
+
+def test_forecast_of_cells_with_different_costs_and_setups():
+    """Cell c costs 2 ** c ms per evaluation after a setup of 5 s in its first block; two threads work."""
+    pending = {"p": np.full(5, 1000), "q": np.full(1, 100)}
+    costs = _Costs()
+    costs.add(pending)
+    assert costs.seconds_left(1.0) is None
+    spent = 0.0
+    for cell in (0, 4):
+        for setup in (5.0, 0.0):
+            seconds = setup + 100 * 0.001 * 2**cell
+            costs.note(receipt("p", cell, seconds, 100))
+            spent += seconds
+    assert costs.seconds_left(spent / 2) is None  # panel q has no receipt yet
+    costs.note(receipt("q", 0, 1.0, 50))
+    spent += 1.0
+    expected = (800 * (0.001 + 0.016) + 1000 * (0.002 + 0.004 + 0.008) + 50 * 0.02 + 3 * 5.0) / 2
+    assert costs.seconds_left(spent / 2) == pytest.approx(expected)
+    by_rate = (spent / 2) * (5100 - 450) / 450
+    assert by_rate > 2 * expected  # negative control: a forecast by the mean rate
+
+
+def test_nothing_left_takes_no_time():
+    costs = _Costs()
+    costs.add({"p": np.full(1, 10)})
+    costs.note(receipt("p", 0, 1.0, 10))
+    assert costs.seconds_left(1.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "estimating"), (0.4, "0:00:00"), (59.6, "0:01:00"), (36000, "10:00:00")]
+)
+def test_durations(seconds, text):
+    assert format_duration(seconds) == text
