@@ -7,6 +7,7 @@ import numpy as np
 from mechanisms.jit import kernel
 
 __all__ = [
+    "chernoff_ends",
     "convolve_pairs",
     "correlate_pairs",
     "depths",
@@ -112,6 +113,48 @@ def convolve_pairs(f, start, offset, size, left, right, low, width, place, out):
 
 
 @kernel
+def moments(values, start, offset, size, mean, variance):
+    """Write mean and variance of each normalised message."""
+    for i in range(start.size):
+        one = 0.0
+        for j in range(size[i]):
+            one += j * values[offset[i] + j]
+        two = 0.0
+        for j in range(size[i]):
+            two += (j - one) ** 2 * values[offset[i] + j]
+        mean[i], variance[i] = start[i] + one, two
+
+
+@kernel
+def chernoff_ends(f, start, offset, size, left, right, depth, first, last):
+    """Write the ends of the total of two normalised messages, beyond each of which it has a share below e^−depth.
+
+    Chernoff's bound: Pr[a + b ≥ t] ≤ E[e^λa]·E[e^λb]·e^−λt for all λ > 0, and likewise below.
+    """
+    mean, variance = np.zeros(2), np.zeros(2)
+    for i in range(left.size):
+        pair = np.array([left[i], right[i]])
+        moments(f, np.zeros(2, np.int64), offset[pair], size[pair], mean, variance)
+        centre, begin = np.floor(mean).astype(np.int64), start[pair].sum()
+        low, high = 0.0, size[pair].sum() - 2.0
+        for step in range(5):
+            rate = 16.0 / 2.5**step / np.sqrt(variance.sum())
+            down, up = depth, depth  # plus the cumulant generating functions at −λ and λ, about the centres
+            for part in range(2):
+                base, at = offset[pair[part]], centre[part]
+                grow, decay = np.exp(rate), np.exp(-rate)
+                above_down, above_up, below_down, below_up = 0.0, 0.0, 0.0, 0.0
+                for k in range(size[pair[part]] - 1, at - 1, -1):
+                    above_down, above_up = above_down * decay + f[base + k], above_up * grow + f[base + k]
+                for k in range(at):
+                    below_down, below_up = (below_down + f[base + k]) * grow, (below_up + f[base + k]) * decay
+                down += np.log(above_down + below_down)
+                up += np.log(above_up + below_up)
+            low, high = max(low, centre.sum() - down / rate), min(high, centre.sum() + up / rate)
+        first[i], last[i] = begin + int(np.floor(low)), begin + int(np.ceil(high))
+
+
+@kernel
 def correlate_pairs(f, start, offset, size, child, sibling, u, u_start, u_offset, u_size, out):
     """Write Σ_t u(t)·f_sibling(t − s) on the support of f_child; `sibling` −1 copies u."""
     for i in range(child.size):
@@ -185,19 +228,6 @@ def normalise(values, place, skip, kept, total, out):
         for j in range(kept[i]):
             out[to + j] = values[place[i] + skip[i] + j] / total[i]
         to += kept[i]
-
-
-@kernel
-def moments(values, start, offset, size, mean, variance):
-    """Write mean and variance of each normalised message."""
-    for i in range(start.size):
-        one = 0.0
-        for j in range(size[i]):
-            one += j * values[offset[i] + j]
-        two = 0.0
-        for j in range(size[i]):
-            two += (j - one) ** 2 * values[offset[i] + j]
-        mean[i], variance[i] = start[i] + one, two
 
 
 @kernel

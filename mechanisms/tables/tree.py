@@ -232,6 +232,7 @@ def solve(problem: Problem) -> Messages:
     is_root = shape.parents[shape.leaves] < 0
     best: Messages | None = None
     is_last, centred = False, tilt
+    small = _OMITTED[0] + _OMITTED[1] * shape.parents.size
     for attempt in range(_ATTEMPTS):
         on_leaf = np.where(is_root, 0.0, tilt[above])
         windows = leaf_windows(shape, factors, weights, problem.cap, on_leaf, guess, spread)
@@ -253,7 +254,7 @@ def solve(problem: Problem) -> Messages:
             continue
         if attempt == _ATTEMPTS - 2 and best.error <= _ROUNDING:
             break
-        if is_last or best.omitted <= _OMITTED[0] + _OMITTED[1] * shape.parents.size:
+        if is_last or best.omitted <= max(small, 0.1 * best.rounding):
             if is_last or best.rounding <= _ROUNDING:
                 break
             is_last = True
@@ -266,8 +267,7 @@ def solve(problem: Problem) -> Messages:
             guess = mean[shape.leaves]
         else:
             tilt = 0.5 * (tilt + centred)
-    small = _OMITTED[0] + _OMITTED[1] * shape.parents.size
-    if best is None or best.omitted > small or best.rounding > _ROUNDING:
+    if best is None or best.omitted > max(small, 0.1 * best.rounding) or best.rounding > _ROUNDING:
         ends = _all_counts(problem)
         modal = None if ends is None else _mode_tilts(problem, *ends)
         if ends is not None and modal is not None:
