@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ __all__ = ["fit_prior", "table_posterior"]
 
 Floats = NDArray[np.float64]
 
+_EVALUATIONS = 60  # usual number of evaluations of the marginal likelihood
 _SMALLEST = 1e-6  # weight of a prior below which it is omitted
 
 
@@ -148,6 +149,7 @@ def fit_prior(
     *,
     n: int | None = None,
     seen: Seen | Sequence[Seen] | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> PriorGrid:
     """Return negative binomial priors on a grid of shapes and means, weighted by their exact marginal likelihoods.
 
@@ -158,6 +160,8 @@ def fit_prior(
     ----------
     values, noise, parents, n, seen
         Table; see `table_posterior`.
+    progress : callable, optional
+        Function of the numbers of evaluations of the marginal likelihood, done and expected.
 
     Returns
     -------
@@ -189,6 +193,8 @@ def fit_prior(
         key = (round(log_shape, 9), round(log_mean, 9))
         if key not in found:
             prior = negative_binomial(float(np.exp(log_shape)), float(np.exp(log_mean)))
+            if progress is not None:
+                progress(len(found), max(_EVALUATIONS, len(found) + 25))
             found[key] = float(solve(problem.with_weights(leaf_weights(prior, leaves))).log_weight.sum())
         return found[key]
 

@@ -355,6 +355,7 @@ class _Passes:
         out[cell] /= np.repeat(total, self.size[: self.m])
         log_weight = np.zeros(self.m)
         log_weight[roots] = self.log_sum[roots]
+        omitted, rounding = (np.inf if np.isnan(bound) else bound for bound in (omitted, rounding))
         return Messages(self.plan, self.start, self.offset, self.size, self.up, out, log_weight, omitted, rounding)
 
 
