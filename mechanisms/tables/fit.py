@@ -30,6 +30,7 @@ def table_posterior(
     prior: Prior | Sequence[Prior] | PriorGrid | Literal["auto"],
     n: int | None = None,
     seen: Seen | Sequence[Seen] | None = None,
+    names: Sequence[str] | None = None,
 ) -> TablePosterior:
     """Return the exact posterior of counts that add up on a tree, given noisy values at its nodes.
 
@@ -49,6 +50,8 @@ def table_posterior(
         Public total of a table with exactly one root.
     seen : str, Suppressed, Rounded, or a sequence of m of them, optional
         Format of each value: "value" (default), "clipped" at 0, `Suppressed` or `Rounded`.
+    names : sequence of str, optional
+        Names of the nodes in messages of errors.
 
     Returns
     -------
@@ -83,11 +86,11 @@ def table_posterior(
     if isinstance(prior, str):
         if prior != "auto":
             raise ValueError(f"prior must be 'auto' or a prior, got {prior!r}; use e.g. negative_binomial(1, 10)")
-        prior = fit_prior(values, noise, parents, n=n, seen=seen)
+        prior = fit_prior(values, noise, parents, n=n, seen=seen, names=names)
     if isinstance(prior, PriorGrid):
-        problem = table_problem(values, noise, parents, prior.priors[0], n, seen)
+        problem = table_problem(values, noise, parents, prior.priors[0], n, seen, names)
         return _mixture(problem, prior)
-    problem = table_problem(values, noise, parents, prior, n, seen)
+    problem = table_problem(values, noise, parents, prior, n, seen, names)
     messages = solve(problem)
     m = problem.shape.parents.size
     name = f"{prior}" if isinstance(prior, Prior) else "one per leaf"
@@ -149,6 +152,7 @@ def fit_prior(
     *,
     n: int | None = None,
     seen: Seen | Sequence[Seen] | None = None,
+    names: Sequence[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> PriorGrid:
     """Return negative binomial priors on a grid of shapes and means, weighted by their exact marginal likelihoods.
@@ -158,7 +162,7 @@ def fit_prior(
 
     Parameters
     ----------
-    values, noise, parents, n, seen
+    values, noise, parents, n, seen, names
         Table; see `table_posterior`.
     progress : callable, optional
         Function of the numbers of evaluations of the marginal likelihood, done and expected.
@@ -180,7 +184,7 @@ def fit_prior(
     >>> len(fit_prior(values, Noise("gaussian", 3.0), parents).priors)
     25
     """
-    problem = table_problem(values, noise, parents, negative_binomial(1.0, 1.0), n, seen)
+    problem = table_problem(values, noise, parents, negative_binomial(1.0, 1.0), n, seen, names)
     leaves = problem.shape.leaves
     centre = problem.factors.centre()
     roots = np.flatnonzero((problem.shape.parents < 0) & ~np.isnan(centre))

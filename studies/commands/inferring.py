@@ -30,9 +30,7 @@ def infer(
             help="Columns of the levels, from the coarsest to the finest; a blank level is the total over it.",
         ),
     ],
-    value: Annotated[
-        str, typer.Option("--value", help="Column of the noisy counts; blank if not measured.")
-    ] = "value",
+    value: Annotated[str, typer.Option("--value", help="Column of the noisy counts; blank if not measured.")] = "value",
     variance: Annotated[
         str, typer.Option("--variance", help="Column of the variance of the noise; 0 for exact counts.")
     ] = "variance",
@@ -76,9 +74,11 @@ def infer(
         with Progress(console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
             line = bar.add_task("fitting the prior", total=None)
             arguments = table.values, table.noise, table.parents
-            fitted = chosen or fit_prior(*arguments, progress=lambda k, n: bar.update(line, completed=k, total=n))
+            fitted = chosen or fit_prior(
+                *arguments, names=table.names, progress=lambda k, n: bar.update(line, completed=k, total=n)
+            )
             bar.update(line, description="computing the posterior", total=None)
-            posterior = table_posterior(*arguments, fitted)
+            posterior = table_posterior(*arguments, fitted, names=table.names)
             low, high = posterior.interval(level)
             drawn = posterior.sample(np.random.default_rng(seed), draws) if draws else None
     except ValueError as error:

@@ -35,6 +35,11 @@ class NoisyTable(NamedTuple):
     parents: np.ndarray
     labels: pd.DataFrame  # one row per node and one column per level; "" for totals over a level
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the nodes, such as ``A, x``."""
+        return [", ".join(filter(None, row)) or "the total" for row in self.labels.itertuples(index=False, name=None)]
+
 
 def read_table(
     frame: pd.DataFrame,
@@ -94,6 +99,8 @@ def read_table(
     numbers, variances = (_numbers(frame[name], name) for name in (value, variance))
     _refuse("variance", (variances < 0.0), variances, ">= 0", "0 states an exact count")
     _refuse("variance", ~np.isnan(numbers) & np.isnan(variances), variances, "given for a value", "add it")
+    if np.isnan(numbers).all():
+        raise BadInputError(f"{value} must be given for at least one cell, got none; check the column")
     parents, labels = _link(text)
     kinds: dict[float, Noise | Exact] = {
         one: Noise(noise, _SCALES[noise](one)) if one > 0.0 else EXACT for one in np.unique(variances[variances >= 0.0])
@@ -103,11 +110,21 @@ def read_table(
     return NoisyTable(np.append(numbers, np.full(added, np.nan)), [*noises, *[None] * added], parents, labels)
 
 
-def read_table_csv(path: str | os.PathLike[str], levels: Sequence[str], value: str, variance: str, noise: str) -> NoisyTable:
+def read_table_csv(
+    path: str | os.PathLike[str], levels: Sequence[str], value: str, variance: str, noise: str
+) -> NoisyTable:
     """Return the table in a CSV file; see `read_table`."""
     require_file(path)
     frame = read_frame(str(path), dtype=str, keep_default_na=False)
     try:
+        short = frame.isna().any(axis=1).to_numpy()
+        _refuse(
+            "row",
+            short,
+            np.full(len(frame), "a short one"),
+            "as long as the names",
+            "write blank fields between commas",
+        )
         return read_table(frame, levels, value, variance, noise)
     except BadInputError as error:
         raise BadInputError(f"{path}: {error}") from None
