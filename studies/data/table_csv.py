@@ -12,7 +12,7 @@ import pandas as pd
 
 from mechanisms.noise import EXACT, Exact, Noise
 from pipeline.errors import BadInputError, unknown
-from studies.data.user_csv import require_file, read_frame
+from studies.data.user_csv import read_frame, require_file
 
 __all__ = ["NoisyTable", "read_table", "read_table_csv"]
 
@@ -117,14 +117,6 @@ def read_table_csv(
     require_file(path)
     frame = read_frame(str(path), dtype=str, keep_default_na=False)
     try:
-        short = frame.isna().any(axis=1).to_numpy()
-        _refuse(
-            "row",
-            short,
-            np.full(len(frame), "a short one"),
-            "as long as the names",
-            "write blank fields between commas",
-        )
         return read_table(frame, levels, value, variance, noise)
     except BadInputError as error:
         raise BadInputError(f"{path}: {error}") from None
@@ -156,7 +148,11 @@ def _link(text: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
     shown = keys[-1].str.replace(_SEPARATOR, ",").to_numpy()
     _refuse("levels", is_open, shown, "blank after a blank level", "a blank level is the total over it")
     n = len(text)
-    above, nodes = np.zeros(n, np.int64), np.full(1, -1)  # code of each row's cell, and node of each cell, of a level
+    above, nodes, coarser = (
+        np.zeros(n, np.int64),
+        np.full(1, -1),
+        pd.Index([""]),
+    )  # code of each row's cell, and node of each cell, of a level
     parents, labels = np.full(n, -1), [text]
     for level in range(text.shape[1] + 1):
         within = np.flatnonzero(depth >= level)
@@ -172,8 +168,8 @@ def _link(text: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
         missing = np.flatnonzero(counts == 0)
         if missing.size and rows.size:
             raise BadInputError(
-                f"{name} must have a row for every cell, got none for {_cell(cells[missing[0]])}; add a row with a blank "
-                "value if it was not measured"
+                f"{name} must have a row for every cell, got none for {_cell(cells[missing[0]])}; add a row with a "
+                "blank value if it was not measured"
             )
         found = np.empty(len(cells), np.int64)
         found[own] = rows
@@ -186,11 +182,11 @@ def _link(text: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
             has_children[above[first]] = True
             if not has_children.all():
                 raise BadInputError(
-                    f"every cell must have cells of {name} below it, got none for {_cell(previous[~has_children][0])}; "
+                    f"every cell must have cells of {name} below it, got none for {_cell(coarser[~has_children][0])}; "
                     "add one, or name fewer levels"
                 )
             parents[found] = nodes[above[first]]
-        above[within], nodes, previous = code, found, cells
+        above[within], nodes, coarser = code, found, cells
     return parents, pd.concat(labels, ignore_index=True)
 
 
