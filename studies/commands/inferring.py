@@ -83,7 +83,8 @@ def infer(
             drawn = posterior.sample(np.random.default_rng(seed), draws) if draws else None
     except ValueError as error:
         raise BadInputError(f"{file}: {error}") from error
-    frame = table.labels.assign(value=table.values, mean=posterior.mean(), sd=posterior.std(), low=low, high=high)  # fmt: skip
+    moments = {"mean": posterior.mean(), "sd": posterior.std()}
+    frame = table.labels.assign(value=table.values, **moments, low=low, high=high)
     shown = make_table(*frame.columns)
     for row in frame.head(_SHOWN).itertuples(index=False):
         shown.add_row(*(one if isinstance(one, str) else "" if np.isnan(one) else f"{one:.4g}" for one in row))

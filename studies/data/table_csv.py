@@ -148,11 +148,8 @@ def _link(text: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
     shown = keys[-1].str.replace(_SEPARATOR, ",").to_numpy()
     _refuse("levels", is_open, shown, "blank after a blank level", "a blank level is the total over it")
     n = len(text)
-    above, nodes, coarser = (
-        np.zeros(n, np.int64),
-        np.full(1, -1),
-        pd.Index([""]),
-    )  # code of each row's cell, and node of each cell, of a level
+    # code of each row's cell, and node and name of each cell, of the level above
+    above, nodes, coarser = np.zeros(n, np.int64), np.full(1, -1), pd.Index([""])
     parents, labels = np.full(n, -1), [text]
     for level in range(text.shape[1] + 1):
         within = np.flatnonzero(depth >= level)
