@@ -13,6 +13,7 @@ from mechanisms.tables.formats import Seen
 from mechanisms.tables.messages import Messages
 from mechanisms.tables.posterior import TablePosterior
 from mechanisms.tables.priors import Prior, PriorGrid, leaf_weights, negative_binomial
+from mechanisms.tables.tilts import Tilts, solve_tilts
 from mechanisms.tables.tree import NoiseLike, Problem, solve, table_problem
 
 __all__ = ["fit_prior", "table_posterior"]
@@ -192,6 +193,7 @@ def fit_prior(
     total = float(np.maximum(centre[roots], 0.0).sum()) if roots.size else float(np.maximum(known, 0.0).sum())
     count = leaves.size if roots.size else max(known.size, 1)
     found: dict[tuple[float, float], float] = {}
+    last: list[Tilts] = []  # of the last evaluation
 
     def evidence(log_shape: float, log_mean: float) -> float:
         key = (round(log_shape, 9), round(log_mean, 9))
@@ -199,7 +201,9 @@ def fit_prior(
             prior = negative_binomial(float(np.exp(log_shape)), float(np.exp(log_mean)))
             if progress is not None:
                 progress(len(found), max(_EVALUATIONS, len(found) + 25))
-            found[key] = float(solve(problem.with_weights(leaf_weights(prior, leaves))).log_weight.sum())
+            one = problem.with_weights(leaf_weights(prior, leaves))
+            last[:] = [solve_tilts(one.shape, one.factors, one.weights, one.cap, *last)]
+            found[key] = float(solve(one, last[0]).log_weight.sum())
         return found[key]
 
     at, step = np.array([0.0, np.log(max(total / max(count, 1), 0.05))]), np.array([1.2, 0.6])

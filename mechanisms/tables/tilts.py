@@ -26,6 +26,7 @@ __all__ = ["Shape", "caps", "leaf_windows", "level_tilts", "solve_tilts"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Tilts = tuple[Floats, Floats, Floats]
 
 _DEPTH = 48.0  # log weight below the maximum at which windows of leaves end
 _POINTS = 64  # number of counts per leaf that the moments use
@@ -195,7 +196,7 @@ def _leaf_moments(
     return mean, variance
 
 
-def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -> tuple[Floats, Floats, Floats]:
+def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats, start: Tilts | None = None) -> Tilts:
     """Return the tilt of the children of each node, and the windows' guesses: mean and spread per leaf.
 
     The entry of a leaf in the first array is not used; the tilt of a root itself is 0.
@@ -205,7 +206,7 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -
     is_root = shape.parents < 0
     inner = np.ones(m, bool)
     inner[leaves] = False
-    tilt = np.zeros(m)
+    limit = _largest_tilts(shape, factors, weights, cap)
     centre = factors.centre()[leaves]
     with np.errstate(over="ignore"):
         prior_mean = np.where(weights.r == 0.0, np.exp(np.minimum(weights.rate, 600.0)), weights.r)
@@ -215,8 +216,10 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -
     spread = np.where(np.isnan(centre), np.sqrt(guess) + 1.0, factors.scale[leaves])
     total = np.zeros(m)
     moved = np.zeros(m)  # last step of each tilt
+    tilt = np.zeros(m)
+    if start is not None:
+        tilt, guess, spread = np.where(inner, np.minimum(start[0], limit - 0.0625 * np.abs(limit)), 0.0), *start[1:]
     measured = np.flatnonzero((factors.kind > 0) & inner)
-    limit = _largest_tilts(shape, factors, weights, cap)
     for attempt in range(_STEPS):
         on_leaf = np.where(is_root[leaves], 0.0, tilt[above[leaves]])
         first, last = leaf_windows(shape, factors, weights, cap, on_leaf, guess, spread)

@@ -20,7 +20,7 @@ from mechanisms.tables import kernels
 from mechanisms.tables.formats import FAR, Factors, Rounded, Seen, Suppressed, likelihoods
 from mechanisms.tables.messages import Messages, Plan, balanced_plan, pass_messages
 from mechanisms.tables.priors import Prior, Weights, leaf_weights
-from mechanisms.tables.tilts import Shape, caps, leaf_windows, level_tilts, solve_tilts
+from mechanisms.tables.tilts import Shape, Tilts, caps, leaf_windows, level_tilts, solve_tilts
 
 __all__ = ["MEMORY", "Problem", "solve", "table_problem"]
 
@@ -224,10 +224,10 @@ def _refuse_impossible(shape: Shape, factors: Factors, weights: Weights, names: 
         factors.most[nodes] = np.where(np.isfinite(high[nodes]), np.minimum(high[nodes], FAR), FAR)
 
 
-def solve(problem: Problem) -> Messages:
+def solve(problem: Problem, tilts: Tilts | None = None) -> Messages:
     """Return the messages of a table; tilts, windows and convolutions are improved until the error bound is small."""
     shape, factors, weights = problem.shape, problem.factors, problem.weights
-    tilt, guess, spread = solve_tilts(shape, factors, weights, problem.cap)
+    tilt, guess, spread = tilts or solve_tilts(shape, factors, weights, problem.cap)
     above = np.maximum(shape.parents[shape.leaves], 0)
     is_root = shape.parents[shape.leaves] < 0
     best: Messages | None = None

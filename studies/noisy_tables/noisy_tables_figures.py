@@ -23,7 +23,7 @@ def _draw(ds: xr.Dataset, x: str, split: tuple[str, ...], measures: dict[str, st
         rows = []
         for cell in cells:
             values = dict(zip(split, cell if isinstance(cell, tuple) else (cell,), strict=True))
-            title = ", ".join(f"{name} {format_value(value)}" for name, value in values.items())
+            title = ", ".join(f"{name} = {format_value(value)}" for name, value in values.items())
             rows.append(rows_of(ds.sel(values), x, "algorithm", **({"axes": title} if split else {}), y=measure))
         plots.append(
             Plot(
