@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -97,7 +98,7 @@ def table_posterior(
     name = f"{prior}" if isinstance(prior, Prior) else "one per leaf"
     return TablePosterior(
         problem, name, _log_evidence(problem, messages), messages.error, messages.start[:m], messages.offset[:m],
-        messages.size[:m], messages.marginal, lambda: [(1.0, messages)],
+        messages.size[:m], messages.marginal, [(1.0, lambda: messages)],
     )  # fmt: skip
 
 
@@ -123,13 +124,14 @@ def _mixture(problem: Problem, grid: PriorGrid) -> TablePosterior:
     weights = np.array([grid.weights[j] for j in kept])
     weights /= weights.sum()
 
-    def components() -> Iterable[tuple[float, Messages]]:
-        for weight, j in zip(weights, kept, strict=True):
-            yield float(weight), solve(problem.with_weights(leaf_weights(grid.priors[j], leaves)))
+    def solve_with(prior: Prior) -> Messages:
+        return solve(problem.with_weights(leaf_weights(prior, leaves)))
 
+    components = [(float(w), partial(solve_with, grid.priors[j])) for w, j in zip(weights, kept, strict=True)]
     m = problem.shape.parents.size
     parts, error, evidence = [], 0.0, []
-    for weight, messages in components():
+    for weight, call in components:
+        messages = call()
         parts.append((weight, messages.start[:m], messages.size[:m], messages.offset[:m], messages.marginal))
         error += weight * messages.error
         evidence.append(_log_evidence(problem, messages))

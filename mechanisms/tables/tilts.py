@@ -301,13 +301,13 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats, s
 
 def _largest_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -> Floats:
     """Return bounds of the tilts of the children of each node, beyond which the mode of a leaf is at its cap."""
-    found = np.full(shape.parents.size, np.inf)
+    found = np.full(shape.parents.size, 1e300)
     which = np.arange(shape.leaves.size)
     target = _LeafTarget(shape, factors, weights, which, np.zeros(which.size))
     end = np.floor(np.minimum(cap[shape.leaves], 2.0**52))
     free = (end > factors.least[shape.leaves]) & (factors.most[shape.leaves] >= FAR) & (weights.upper >= FAR)
     slope = target.log(np.maximum(end - 1.0, 0.0)) - target.log(end)
-    found[shape.leaves] = np.where(free, slope, np.inf)
+    found[shape.leaves] = np.where(free, slope, 1e300)
     for level in range(len(shape.levels) - 1, 0, -1):
         nodes = shape.levels[level]
         np.minimum.at(found, shape.parents[nodes], found[nodes])
