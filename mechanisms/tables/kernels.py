@@ -10,64 +10,14 @@ __all__ = [
     "chernoff_ends",
     "convolve_pairs",
     "correlate_pairs",
-    "depths",
     "draw_splits",
     "leaf_log_weights",
     "log_convolve",
     "moments",
-    "node_heights",
     "normalise",
     "quantiles",
     "trim",
 ]
-
-
-@kernel
-def depths(parents):
-    """Return the depth of each node, or −1 for nodes on a cycle or below one."""
-    m = parents.size
-    depth = np.full(m, -1, np.int64)
-    path = np.empty(m, np.int64)
-    for start in range(m):
-        node, length = start, 0
-        while node >= 0 and depth[node] == -1:
-            depth[node] = -2  # on the path
-            path[length] = node
-            length += 1
-            node = parents[node]
-        above = -1 if node < 0 else depth[node]
-        broken = node >= 0 and (above == -2 or above == -3)
-        for i in range(length - 1, -1, -1):
-            above += 1
-            depth[path[i]] = -3 if broken else above
-    return depth
-
-
-@kernel
-def node_heights(left, right):
-    """Return the height of each node of a binary forest: 0 for leaves, else 1 + the largest height of its children."""
-    m = left.size
-    parent, missing, height = np.full(m, -1, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
-    for i in range(m):
-        for child in (left[i], right[i]):
-            if child >= 0:
-                parent[child] = i
-                missing[i] += 1
-    queue, end = np.empty(m, np.int64), 0
-    for i in range(m):
-        if missing[i] == 0:
-            queue[end] = i
-            end += 1
-    for first in range(m):
-        i = queue[first]
-        above = parent[i]
-        if above >= 0:
-            height[above] = max(height[above], height[i] + 1)
-            missing[above] -= 1
-            if missing[above] == 0:
-                queue[end] = above
-                end += 1
-    return height
 
 
 @kernel

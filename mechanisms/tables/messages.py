@@ -31,7 +31,7 @@ from mechanisms.tables.formats import Factors
 from mechanisms.tables.priors import Weights
 from mechanisms.tables.tilts import Shape
 
-__all__ = ["CUT", "DIRECT", "Messages", "Plan", "balanced_plan", "pass_messages"]
+__all__ = ["CUT", "DIRECT", "Messages", "Plan", "balanced_plan", "depths", "pass_messages"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -51,7 +51,18 @@ class Plan:
     left: Integers
     right: Integers
     owner: Integers  # parent in the table, for which the node's message is tilted; −1 for roots
-    batches: tuple[Integers, ...]  # nodes of each height
+    batches: tuple[Integers, ...]  # leaves, then inner nodes of each depth from the deepest on
+
+
+def depths(parents: Integers) -> Integers:
+    """Return the depth of each node of a forest, −1 for nodes on a cycle or below one, by doubling of paths."""
+    above, depth = parents.copy(), (parents >= 0).astype(np.int64)
+    for _ in range(parents.size.bit_length() + 1):
+        is_open = above >= 0
+        depth[is_open] += depth[above[is_open]]
+        above[is_open] = above[above[is_open]]
+    depth[above >= 0] = -1
+    return depth
 
 
 def balanced_plan(parents: Integers) -> Plan:
@@ -82,10 +93,13 @@ def balanced_plan(parents: Integers) -> Plan:
         remains = (rank % 2 == 0) & (size > 2)
         items, of = merged[remains], of[remains]
     left, right, owner = left[:following], right[:following], owner[:following]
-    height = kernels.node_heights(left, right)
-    order = np.argsort(height, kind="stable")
-    ends = np.cumsum(np.bincount(height))
-    return Plan(left, right, owner, tuple(np.split(order, ends[:-1])))
+    is_inner, both = left >= 0, right >= 0
+    above = np.full(following, -1)
+    above[left[is_inner]], above[right[both]] = np.flatnonzero(is_inner), np.flatnonzero(both)
+    rank = np.where(is_inner, depths(above), following)
+    order = np.argsort(-rank, kind="stable")
+    ends = np.flatnonzero(np.diff(rank[order])) + 1
+    return Plan(left, right, owner, tuple(np.split(order, ends)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

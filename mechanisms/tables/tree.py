@@ -18,7 +18,7 @@ from mechanisms.arguments import describe, real_array, validate_integer
 from mechanisms.noise import Exact, Noise
 from mechanisms.tables import kernels
 from mechanisms.tables.formats import FAR, Factors, Rounded, Seen, Suppressed, likelihoods
-from mechanisms.tables.messages import Messages, Plan, balanced_plan, pass_messages
+from mechanisms.tables.messages import Messages, Plan, balanced_plan, depths, pass_messages
 from mechanisms.tables.priors import Prior, Weights, leaf_weights
 from mechanisms.tables.tilts import Shape, Tilts, caps, leaf_windows, level_tilts, solve_tilts
 
@@ -112,7 +112,7 @@ def _shape(parents: ArrayLike, m: int, names: Sequence[str] | None) -> Shape:
     if not np.all((above == np.floor(above)) & (above >= -1) & (above < m)):
         raise ValueError(f"parents must be integers from -1 to {m - 1}, got another value; pass -1 for a root")
     node_parents = above.astype(np.int64)
-    depth = kernels.depths(node_parents)
+    depth = depths(node_parents)
     if (depth < 0).any():
         name = node_name(names, int(np.flatnonzero(depth < 0)[0]))
         raise ValueError(f"parents must have no cycle, got one at {name}; every node needs a path to a root")
