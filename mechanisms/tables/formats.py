@@ -139,12 +139,12 @@ class Factors:
         shape = np.broadcast_shapes(node.shape, counts.shape)
         label = self._label[node]
         if label.size and (label == label.flat[0]).all():
-            return self._log(label.flat[0], node, counts)
+            return self._log(int(label.flat[0]), node, counts)
         found = np.zeros(shape)
-        label, nodes, counts = (np.broadcast_to(one, shape) for one in (label, node, counts))
+        label, nodes, at = np.broadcast_to(label, shape), np.broadcast_to(node, shape), np.broadcast_to(counts, shape)
         for one in np.unique(label):
             which = label == one
-            found[which] = self._log(one, nodes[which], counts[which])
+            found[which] = self._log(int(one), nodes[which], at[which])
         return found
 
     def _log(self, label: int, node: Integers, counts: Floats | Integers) -> Floats:

@@ -111,7 +111,7 @@ def _parse_prior(given: str) -> "Prior | None":
         numbers = [float(word) for word in words]
         if len(numbers) != n:
             raise ValueError("it must be auto, negative-binomial:SHAPE:MEAN, poisson:MEAN or uniform")
-        return make(*numbers)  # type: ignore[operator, no-any-return]
+        return make(*numbers)  # type: ignore[operator]
     except ValueError as error:
         raise BadInputError(f"prior must be valid, got {given}: {error}") from None
 

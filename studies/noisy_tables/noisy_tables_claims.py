@@ -1,5 +1,6 @@
 """Claims of the study `noisy-tables`."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,8 @@ def _ratio(ds: xr.Dataset, measure: str, method: str, other: str) -> tuple[xr.Da
     """Return the ratio of the means of two methods, and a bound of its standard error, which ignores correlations."""
     one, two = (ds.sel(algorithm=name) for name in (method, other))
     ratio = one[f"{measure}_mean"] / two[f"{measure}_mean"]
-    relative = (part[f"{measure}_mcse"] / part[f"{measure}_mean"] for part in (one, two))
-    return ratio, ratio * np.hypot(*relative)
+    relative = [part[f"{measure}_mcse"] / part[f"{measure}_mean"] for part in (one, two)]
+    return ratio, ratio * np.hypot(relative[0], relative[1])
 
 
 def _below(ratio: xr.DataArray, error: xr.DataArray, limit: float, evidence: str) -> Finding:
@@ -137,7 +138,7 @@ def formats_belong_in_the_likelihood(summaries: Stored) -> Finding:
     (tree, published), errors = (
         [float(ds[f"covered_{one}"].sel(algorithm=name)) for name in ("tree", "published")] for one in ("mean", "mcse")
     )
-    width = critical(4) * float(np.hypot(*errors))
+    width = critical(4) * math.hypot(*errors)
     return decide(
         tree - published - width > 0.02,
         tree - published + width < 0.02,

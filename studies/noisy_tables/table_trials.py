@@ -109,9 +109,9 @@ def _judge(table: NoisyTable, posterior: TablePosterior) -> dict[str, Array]:
 
 def _tree(table: NoisyTable) -> dict[str, Array]:
     """Return the measures of the exact posterior of the whole table."""
-    arguments: Any = (table.values, table.noise, table.parents)
-    prior: Prior | PriorGrid = table.prior or fit_prior(*arguments, seen=table.seen)
-    return _judge(table, table_posterior(*arguments, prior, seen=table.seen))
+    given = table.values, table.noise, table.parents
+    prior: Prior | PriorGrid = table.prior or fit_prior(*given, seen=table.seen)
+    return _judge(table, table_posterior(*given, prior, seen=table.seen))
 
 
 def _leaf(table: NoisyTable) -> dict[str, Array]:
