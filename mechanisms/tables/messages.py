@@ -31,7 +31,7 @@ from mechanisms.tables.formats import Factors
 from mechanisms.tables.priors import Weights
 from mechanisms.tables.tilts import Shape
 
-__all__ = ["CUT", "DIRECT", "Messages", "Plan", "balanced_plan", "depths", "pass_messages"]
+__all__ = ["CUT", "DIRECT", "Messages", "Plan", "balanced_plan", "depths", "pass_messages", "split_by"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -51,7 +51,7 @@ class Plan:
     left: Integers
     right: Integers
     owner: Integers  # parent in the table, for which the node's message is tilted; −1 for roots
-    batches: tuple[Integers, ...]  # leaves, then inner nodes of each depth from the deepest on
+    batches: tuple[Integers, ...]  # nodes of each height, in which draws use random numbers
 
 
 def depths(parents: Integers) -> Integers:
@@ -96,10 +96,17 @@ def balanced_plan(parents: Integers) -> Plan:
     is_inner, both = left >= 0, right >= 0
     above = np.full(following, -1)
     above[left[is_inner]], above[right[both]] = np.flatnonzero(is_inner), np.flatnonzero(both)
-    rank = np.where(is_inner, depths(above), following)
-    order = np.argsort(-rank, kind="stable")
-    ends = np.flatnonzero(np.diff(rank[order])) + 1
-    return Plan(left, right, owner, tuple(np.split(order, ends)))
+    height = np.zeros(following, np.int64)
+    for nodes in split_by(depths(above))[::-1]:
+        one = nodes[is_inner[nodes]]
+        other = np.where(both[one], right[one], left[one])
+        height[one] = 1 + np.maximum(height[left[one]], height[other])
+    return Plan(left, right, owner, split_by(height))
+
+
+def split_by(rank: Integers) -> tuple[Integers, ...]:
+    """Return the nodes of each rank 0, 1, …."""
+    return tuple(np.split(np.argsort(rank, kind="stable"), np.cumsum(np.bincount(rank))[:-1]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -18,7 +18,7 @@ from mechanisms.arguments import describe, real_array, validate_integer
 from mechanisms.noise import Exact, Noise
 from mechanisms.tables import kernels
 from mechanisms.tables.formats import FAR, Factors, Rounded, Seen, Suppressed, likelihoods
-from mechanisms.tables.messages import Messages, Plan, balanced_plan, depths, pass_messages
+from mechanisms.tables.messages import Messages, Plan, balanced_plan, depths, pass_messages, split_by
 from mechanisms.tables.priors import Prior, Weights, leaf_weights
 from mechanisms.tables.tilts import Shape, Tilts, caps, leaf_windows, level_tilts, solve_tilts
 
@@ -118,9 +118,7 @@ def _shape(parents: ArrayLike, m: int, names: Sequence[str] | None) -> Shape:
         raise ValueError(f"parents must have no cycle, got one at {name}; every node needs a path to a root")
     is_leaf = np.ones(m, bool)
     is_leaf[node_parents[node_parents >= 0]] = False
-    order = np.argsort(depth, kind="stable")
-    levels = tuple(np.split(order, np.cumsum(np.bincount(depth))[:-1]))
-    return Shape(node_parents, depth, np.flatnonzero(is_leaf), levels)
+    return Shape(node_parents, depth, np.flatnonzero(is_leaf), split_by(depth))
 
 
 def _as_geometric(

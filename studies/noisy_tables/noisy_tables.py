@@ -241,7 +241,7 @@ STUDY = Study(
     claims=claims_in(vars(noisy_tables_claims)),
     figures=FIGURES,
     quick=Scale(
-        trials={"tree": 20, "contingency": 20, "formats": 30, "mechanisms": 40},
+        trials={"tree": 20, "contingency": 10, "formats": 30, "mechanisms": 40},
         panels=("tree", "contingency", "formats", "mechanisms"),
         values={
             "noise_std": {"tree": (5.0,), "contingency": (5.0,), "formats": (2.0,)},
