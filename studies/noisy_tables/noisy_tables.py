@@ -212,7 +212,7 @@ STUDY = Study(
             ("0", "1 to 19", "20 to 199", "200 or more", "margins"),
             ("tree", "least-squares", "least-squares-clipped", "naive"),
             (_NOISE_STD,),
-            20,
+            100,
         ),
         _panel(
             "formats",
