@@ -21,7 +21,7 @@ class BinomialMixture(Posterior):
     """Posterior of θ given the distribution of a binomial count."""
 
     prior: tuple[float, float]
-    n: int
+    n: int | Integers  # number of records, or one per count
     counts: Integers = field(repr=False)  # s with a non-negligible weight, ascending, shape (c,)
     weights: Floats = field(repr=False)  # posterior probabilities of the counts
 
@@ -34,7 +34,7 @@ class BinomialMixture(Posterior):
                 f"theta must be finite and between 0 and 1, got {values[~possible].flat[0]}; check the parameters"
             )
         alpha, beta = self._components()
-        if alpha.size <= _MANY:
+        if alpha.size <= _MANY or np.ndim(self.n):
             return weighted_sum(special.betainc(alpha, beta, values[..., None]), self.weights)
         # The tail of Beta(a, b) at θ is below e^(−41) if |a − (a + b)·θ| > 16 + √(187 + 82·(a + b)·θ·(1 − θ)), by
         # Bernstein's inequality for Binomial(a + b − 1, θ).
@@ -50,7 +50,9 @@ class BinomialMixture(Posterior):
 
     def mean(self) -> float:
         """Return the posterior mean E[θ | y]."""
-        return float(weighted_sum(self._components()[0], self.weights)) / (sum(self.prior) + self.n)
+        if np.ndim(self.n):
+            return float(weighted_sum(self._components()[0] / (sum(self.prior) + self.n), self.weights))
+        return float(weighted_sum(self._components()[0], self.weights) / (sum(self.prior) + self.n))
 
     def std(self) -> float:
         """Return the standard deviation of θ given y."""

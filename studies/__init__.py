@@ -41,6 +41,7 @@ MODULES = Plugins(
         "partition-probability": "studies.regression.partition_probability:STUDY",
         "partition-quantile": "studies.regression.partition_quantile:STUDY",
         "regression-inference": "studies.regression.regression_inference:STUDY",
+        "noisy-tables": "studies.noisy_tables.noisy_tables:STUDY",
         "fixed-width-stopping": "studies.stopping.fixed_width_stopping:STUDY",
     },
 )

@@ -28,6 +28,7 @@ from studies.commands import (
     compacting,
     creating,
     estimating,
+    inferring,
     listing,
     reading,
     regressing,
@@ -93,6 +94,7 @@ for release in (
     estimating.proportion,
     estimating.histogram,
     estimating.count,
+    inferring.infer,
     regressing.regress,
     releasing.partition,
 ):

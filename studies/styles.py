@@ -233,19 +233,34 @@ RENYI_STYLES = _styles(RENYI_SAMPLERS, GAUSSIAN_MECHANISMS, **{"true-posterior":
 GLM_STYLES = _styles(GLM_MECHANISMS, GLM_CHAINS)
 """Styles of posterior sampling in regression."""
 
-GRAM_STYLES = {
-    name: Look(_COLORS[color], _MARKERS[marker], _DASHES[origin], origin)
-    for name, color, marker, origin in (
-        ("normal-covariates", "blue", "o", "ours"),
-        ("normal-covariates-k-norm", "teal", "P", "ours"),
-        ("noise-aware", "purple", "D", "ours"),
-        ("data-augmentation", "green", "^", "ours"),
-        ("noise-aware-published", "vermilion", "s", "paper"),
-        ("naive", "orange", "v", "baseline"),
-        ("non-private", "grey", "X", "reference"),
-    )
-}
+
+def _listed(*rows: tuple[str, str, str, str]) -> dict[str, Look]:
+    """Return the looks of methods that no registry has, from rows of (name, colour, marker, origin)."""
+    return {
+        name: Look(_COLORS[color], _MARKERS[marker], _DASHES[origin], origin) for name, color, marker, origin in rows
+    }
+
+
+GRAM_STYLES = _listed(
+    ("normal-covariates", "blue", "o", "ours"),
+    ("normal-covariates-k-norm", "teal", "P", "ours"),
+    ("noise-aware", "purple", "D", "ours"),
+    ("data-augmentation", "green", "^", "ours"),
+    ("noise-aware-published", "vermilion", "s", "paper"),
+    ("naive", "orange", "v", "baseline"),
+    ("non-private", "grey", "X", "reference"),
+)
 """Styles of posteriors of regression coefficients given a noisy Gram matrix."""
+
+TABLE_STYLES = _listed(
+    ("tree", "blue", "o", "ours"),
+    ("published", "teal", "P", "ours"),
+    ("leaf", "green", "^", "ours"),
+    ("least-squares", "vermilion", "s", "baseline"),
+    ("least-squares-clipped", "purple", "D", "baseline"),
+    ("naive", "orange", "v", "baseline"),
+)
+"""Styles of intervals for the counts of noisy tables."""
 
 PARTITION_STYLES = _styles(PROBABILITY_METHODS, QUANTILE_METHODS, full=_REFERENCE)
 """Styles of regression by partitions; variants without noise share the style of those with noise."""

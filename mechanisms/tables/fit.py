@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -13,12 +14,14 @@ from mechanisms.tables.formats import Seen
 from mechanisms.tables.messages import Messages
 from mechanisms.tables.posterior import TablePosterior
 from mechanisms.tables.priors import Prior, PriorGrid, leaf_weights, negative_binomial
+from mechanisms.tables.tilts import Tilts, solve_tilts
 from mechanisms.tables.tree import NoiseLike, Problem, solve, table_problem
 
 __all__ = ["fit_prior", "table_posterior"]
 
 Floats = NDArray[np.float64]
 
+_EVALUATIONS = 60  # usual number of evaluations of the marginal likelihood
 _SMALLEST = 1e-6  # weight of a prior below which it is omitted
 
 
@@ -29,6 +32,7 @@ def table_posterior(
     prior: Prior | Sequence[Prior] | PriorGrid | Literal["auto"],
     n: int | None = None,
     seen: Seen | Sequence[Seen] | None = None,
+    names: Sequence[str] | None = None,
 ) -> TablePosterior:
     """Return the exact posterior of counts that add up on a tree, given noisy values at its nodes.
 
@@ -48,6 +52,8 @@ def table_posterior(
         Public total of a table with exactly one root.
     seen : str, Suppressed, Rounded, or a sequence of m of them, optional
         Format of each value: "value" (default), "clipped" at 0, `Suppressed` or `Rounded`.
+    names : sequence of str, optional
+        Names of the nodes in messages of errors.
 
     Returns
     -------
@@ -82,17 +88,17 @@ def table_posterior(
     if isinstance(prior, str):
         if prior != "auto":
             raise ValueError(f"prior must be 'auto' or a prior, got {prior!r}; use e.g. negative_binomial(1, 10)")
-        prior = fit_prior(values, noise, parents, n=n, seen=seen)
+        prior = fit_prior(values, noise, parents, n=n, seen=seen, names=names)
     if isinstance(prior, PriorGrid):
-        problem = table_problem(values, noise, parents, prior.priors[0], n, seen)
+        problem = table_problem(values, noise, parents, prior.priors[0], n, seen, names)
         return _mixture(problem, prior)
-    problem = table_problem(values, noise, parents, prior, n, seen)
+    problem = table_problem(values, noise, parents, prior, n, seen, names)
     messages = solve(problem)
     m = problem.shape.parents.size
     name = f"{prior}" if isinstance(prior, Prior) else "one per leaf"
     return TablePosterior(
         problem, name, _log_evidence(problem, messages), messages.error, messages.start[:m], messages.offset[:m],
-        messages.size[:m], messages.marginal, lambda: [(1.0, messages)],
+        messages.size[:m], messages.marginal, [(1.0, lambda: messages)],
     )  # fmt: skip
 
 
@@ -118,13 +124,14 @@ def _mixture(problem: Problem, grid: PriorGrid) -> TablePosterior:
     weights = np.array([grid.weights[j] for j in kept])
     weights /= weights.sum()
 
-    def components() -> Iterable[tuple[float, Messages]]:
-        for weight, j in zip(weights, kept, strict=True):
-            yield float(weight), solve(problem.with_weights(leaf_weights(grid.priors[j], leaves)))
+    def solve_with(prior: Prior) -> Messages:
+        return solve(problem.with_weights(leaf_weights(prior, leaves)))
 
+    components = [(float(w), partial(solve_with, grid.priors[j])) for w, j in zip(weights, kept, strict=True)]
     m = problem.shape.parents.size
     parts, error, evidence = [], 0.0, []
-    for weight, messages in components():
+    for weight, call in components:
+        messages = call()
         parts.append((weight, messages.start[:m], messages.size[:m], messages.offset[:m], messages.marginal))
         error += weight * messages.error
         evidence.append(_log_evidence(problem, messages))
@@ -148,6 +155,8 @@ def fit_prior(
     *,
     n: int | None = None,
     seen: Seen | Sequence[Seen] | None = None,
+    names: Sequence[str] | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> PriorGrid:
     """Return negative binomial priors on a grid of shapes and means, weighted by their exact marginal likelihoods.
 
@@ -156,8 +165,10 @@ def fit_prior(
 
     Parameters
     ----------
-    values, noise, parents, n, seen
+    values, noise, parents, n, seen, names
         Table; see `table_posterior`.
+    progress : callable, optional
+        Function of the numbers of evaluations of the marginal likelihood, done and expected.
 
     Returns
     -------
@@ -176,7 +187,7 @@ def fit_prior(
     >>> len(fit_prior(values, Noise("gaussian", 3.0), parents).priors)
     25
     """
-    problem = table_problem(values, noise, parents, negative_binomial(1.0, 1.0), n, seen)
+    problem = table_problem(values, noise, parents, negative_binomial(1.0, 1.0), n, seen, names)
     leaves = problem.shape.leaves
     centre = problem.factors.centre()
     roots = np.flatnonzero((problem.shape.parents < 0) & ~np.isnan(centre))
@@ -184,12 +195,17 @@ def fit_prior(
     total = float(np.maximum(centre[roots], 0.0).sum()) if roots.size else float(np.maximum(known, 0.0).sum())
     count = leaves.size if roots.size else max(known.size, 1)
     found: dict[tuple[float, float], float] = {}
+    last: list[Tilts] = []  # of the last evaluation
 
     def evidence(log_shape: float, log_mean: float) -> float:
         key = (round(log_shape, 9), round(log_mean, 9))
         if key not in found:
             prior = negative_binomial(float(np.exp(log_shape)), float(np.exp(log_mean)))
-            found[key] = float(solve(problem.with_weights(leaf_weights(prior, leaves))).log_weight.sum())
+            if progress is not None:
+                progress(len(found), max(_EVALUATIONS, len(found) + 25))
+            one = problem.with_weights(leaf_weights(prior, leaves))
+            last[:] = [solve_tilts(one.shape, one.factors, one.weights, one.cap, *last)]
+            found[key] = float(solve(one, last[0]).log_weight.sum())
         return found[key]
 
     at, step = np.array([0.0, np.log(max(total / max(count, 1), 0.05))]), np.array([1.2, 0.6])

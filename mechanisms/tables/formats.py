@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -124,26 +124,37 @@ class Factors:
     least: Integers
     most: Integers
     limited: NDArray[np.bool_]  # values without noise, which limit the count
+    _label: Integers = field(init=False)  # of kind and noise; −1 without a likelihood
+    _log_sum: Floats = field(init=False)  # log normaliser of discrete Gaussian noise
+
+    def __post_init__(self) -> None:
+        label = np.where(self.kind == _NONE, -1, 2 * self.code + self.kind - 1)
+        scales, index = np.unique(self.scale, return_inverse=True)
+        normalisers = np.array([Noise("discrete-gaussian", float(one)).log_normaliser(1) for one in scales])
+        object.__setattr__(self, "_label", label)
+        object.__setattr__(self, "_log_sum", np.where(self.code == 3, normalisers[index], 0.0))
 
     def log(self, node: Integers, counts: Floats | Integers) -> Floats:
         """Return the log likelihood of one count per entry of `node`, without the limits of the counts."""
-        found = np.zeros(np.broadcast_shapes(node.shape, counts.shape))
-        label = np.where(self.kind == _NONE, -1, 2 * self.code + self.kind - 1)
-        present = np.unique(label[node]) if label.size else label
-        for one in present[present >= 0]:
-            which = np.broadcast_to(label[node] == one, found.shape)
-            chosen = np.broadcast_to(node, found.shape)[which] if len(present) > 1 else node
-            t = np.broadcast_to(counts, found.shape)[which] if len(present) > 1 else counts
-            low, scale = self.low[chosen], self.scale[chosen]
-            if one % 2 == 0:
-                value = _log_point(one // 2, low - t, scale)
-            else:
-                value = _log_interval(one // 2, low - t, self.high[chosen] - t, scale)
-            if len(present) > 1:
-                found[which] = value
-            else:
-                found = value
+        shape = np.broadcast_shapes(node.shape, counts.shape)
+        label = self._label[node]
+        if label.size and (label == label.flat[0]).all():
+            return self._log(int(label.flat[0]), node, counts)
+        found = np.zeros(shape)
+        label, nodes, at = np.broadcast_to(label, shape), np.broadcast_to(node, shape), np.broadcast_to(counts, shape)
+        for one in np.unique(label):
+            which = label == one
+            found[which] = self._log(int(one), nodes[which], at[which])
         return found
+
+    def _log(self, label: int, node: Integers, counts: Floats | Integers) -> Floats:
+        """Return the log likelihood for nodes with equal kinds of values and of noise."""
+        if label < 0:
+            return np.zeros(np.broadcast_shapes(node.shape, counts.shape))
+        low, scale = self.low[node], self.scale[node]
+        if label % 2 == 0:
+            return _log_point(label // 2, low - counts, scale, self._log_sum[node])
+        return _log_interval(label // 2, low - counts, self.high[node] - counts, scale)
 
     def slope(self, node: Integers, counts: Floats) -> Floats:
         """Return the derivative of the log likelihood at real counts, by central differences."""
@@ -239,7 +250,7 @@ def _interval(value: float, form: Seen, is_integer: bool, name: str) -> tuple[in
     return _POINT, value, value
 
 
-def _log_point(code: int, z: Floats, scale: Floats) -> Floats:
+def _log_point(code: int, z: Floats, scale: Floats, log_sum: Floats) -> Floats:
     """Return the log density, or log probability, of noise z."""
     u = z / scale
     if code == 0:
@@ -248,13 +259,7 @@ def _log_point(code: int, z: Floats, scale: Floats) -> Floats:
         return -np.abs(u) + np.log(np.tanh(0.5 / scale))
     if code == 2:
         return -0.5 * u * u - np.log(scale) - 0.5 * math.log(2.0 * math.pi)
-    return -0.5 * u * u - _log_sums(scale)
-
-
-def _log_sums(scale: Floats) -> Floats:
-    """Return ln Σ_z exp(−z²/(2·scale²)) per scale."""
-    unique, index = np.unique(scale, return_inverse=True)
-    return np.array([Noise("discrete-gaussian", one).log_normaliser(1) for one in unique])[index].reshape(scale.shape)
+    return -0.5 * u * u - log_sum
 
 
 def _log_interval(code: int, a: Floats, b: Floats, scale: Floats) -> Floats:

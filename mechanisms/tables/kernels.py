@@ -7,66 +7,17 @@ import numpy as np
 from mechanisms.jit import kernel
 
 __all__ = [
+    "chernoff_ends",
     "convolve_pairs",
     "correlate_pairs",
-    "depths",
     "draw_splits",
     "leaf_log_weights",
     "log_convolve",
     "moments",
-    "node_heights",
     "normalise",
     "quantiles",
     "trim",
 ]
-
-
-@kernel
-def depths(parents):
-    """Return the depth of each node, or −1 for nodes on a cycle or below one."""
-    m = parents.size
-    depth = np.full(m, -1, np.int64)
-    path = np.empty(m, np.int64)
-    for start in range(m):
-        node, length = start, 0
-        while node >= 0 and depth[node] == -1:
-            depth[node] = -2  # on the path
-            path[length] = node
-            length += 1
-            node = parents[node]
-        above = -1 if node < 0 else depth[node]
-        broken = node >= 0 and (above == -2 or above == -3)
-        for i in range(length - 1, -1, -1):
-            above += 1
-            depth[path[i]] = -3 if broken else above
-    return depth
-
-
-@kernel
-def node_heights(left, right):
-    """Return the height of each node of a binary forest: 0 for leaves, else 1 + the largest height of its children."""
-    m = left.size
-    parent, missing, height = np.full(m, -1, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
-    for i in range(m):
-        for child in (left[i], right[i]):
-            if child >= 0:
-                parent[child] = i
-                missing[i] += 1
-    queue, end = np.empty(m, np.int64), 0
-    for i in range(m):
-        if missing[i] == 0:
-            queue[end] = i
-            end += 1
-    for first in range(m):
-        i = queue[first]
-        above = parent[i]
-        if above >= 0:
-            height[above] = max(height[above], height[i] + 1)
-            missing[above] -= 1
-            if missing[above] == 0:
-                queue[end] = above
-                end += 1
-    return height
 
 
 @kernel
@@ -109,6 +60,48 @@ def convolve_pairs(f, start, offset, size, left, right, low, width, place, out):
             x, to, source = f[offset[a] + j], base + shift, offset[b]
             for k in range(first, last):
                 out[to + k] += x * f[source + k]
+
+
+@kernel
+def moments(values, start, offset, size, mean, variance):
+    """Write mean and variance of each normalised message."""
+    for i in range(start.size):
+        one = 0.0
+        for j in range(size[i]):
+            one += j * values[offset[i] + j]
+        two = 0.0
+        for j in range(size[i]):
+            two += (j - one) ** 2 * values[offset[i] + j]
+        mean[i], variance[i] = start[i] + one, two
+
+
+@kernel
+def chernoff_ends(f, start, offset, size, left, right, depth, first, last):
+    """Write the ends of the total of two normalised messages, beyond each of which it has a share below e^−depth.
+
+    Chernoff's bound: Pr[a + b ≥ t] ≤ E[e^λa]·E[e^λb]·e^−λt for all λ > 0, and likewise below.
+    """
+    mean, variance = np.zeros(2), np.zeros(2)
+    for i in range(left.size):
+        pair = np.array([left[i], right[i]])
+        moments(f, np.zeros(2, np.int64), offset[pair], size[pair], mean, variance)
+        centre, begin = np.floor(mean).astype(np.int64), start[pair].sum()
+        low, high = 0.0, size[pair].sum() - 2.0
+        for step in range(5):
+            rate = 16.0 / 2.5**step / np.sqrt(variance.sum())
+            down, up = depth, depth  # plus the cumulant generating functions at −λ and λ, about the centres
+            for part in range(2):
+                base, at = offset[pair[part]], centre[part]
+                grow, decay = np.exp(rate), np.exp(-rate)
+                above_down, above_up, below_down, below_up = 0.0, 0.0, 0.0, 0.0
+                for k in range(size[pair[part]] - 1, at - 1, -1):
+                    above_down, above_up = above_down * decay + f[base + k], above_up * grow + f[base + k]
+                for k in range(at):
+                    below_down, below_up = (below_down + f[base + k]) * grow, (below_up + f[base + k]) * decay
+                down += np.log(above_down + below_down)
+                up += np.log(above_up + below_up)
+            low, high = max(low, centre.sum() - down / rate), min(high, centre.sum() + up / rate)
+        first[i], last[i] = begin + int(np.floor(low)), begin + int(np.ceil(high))
 
 
 @kernel
@@ -185,19 +178,6 @@ def normalise(values, place, skip, kept, total, out):
         for j in range(kept[i]):
             out[to + j] = values[place[i] + skip[i] + j] / total[i]
         to += kept[i]
-
-
-@kernel
-def moments(values, start, offset, size, mean, variance):
-    """Write mean and variance of each normalised message."""
-    for i in range(start.size):
-        one = 0.0
-        for j in range(size[i]):
-            one += j * values[offset[i] + j]
-        two = 0.0
-        for j in range(size[i]):
-            two += (j - one) ** 2 * values[offset[i] + j]
-        mean[i], variance[i] = start[i] + one, two
 
 
 @kernel

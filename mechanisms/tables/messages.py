@@ -31,7 +31,7 @@ from mechanisms.tables.formats import Factors
 from mechanisms.tables.priors import Weights
 from mechanisms.tables.tilts import Shape
 
-__all__ = ["CUT", "DIRECT", "Messages", "Plan", "balanced_plan", "pass_messages"]
+__all__ = ["CUT", "DIRECT", "Messages", "Plan", "balanced_plan", "depths", "pass_messages", "split_by"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -39,6 +39,7 @@ Integers = NDArray[np.int64]
 CUT = 1e-19  # largest share of a message that is omitted at each end
 DIRECT = 1 << 17  # largest number of products of a convolution without Fourier transforms
 _ROUNDING = 2e-16  # error of a Fourier convolution relative to the product of the Euclidean norms
+_FAR = 48.0  # −log of the share that is omitted at each end before a Fourier transform
 _UNDERFLOW = 1e-290  # share of a message that may be lost by underflow
 _AT_ONCE = 1 << 22  # number of values of leaves that are computed at once
 
@@ -50,7 +51,18 @@ class Plan:
     left: Integers
     right: Integers
     owner: Integers  # parent in the table, for which the node's message is tilted; −1 for roots
-    batches: tuple[Integers, ...]  # nodes of each height
+    batches: tuple[Integers, ...]  # nodes of each height, in which draws use random numbers
+
+
+def depths(parents: Integers) -> Integers:
+    """Return the depth of each node of a forest, −1 for nodes on a cycle or below one, by doubling of paths."""
+    above, depth = parents.copy(), (parents >= 0).astype(np.int64)
+    for _ in range(parents.size.bit_length() + 1):
+        is_open = above >= 0
+        depth[is_open] += depth[above[is_open]]
+        above[is_open] = above[above[is_open]]
+    depth[above >= 0] = -1
+    return depth
 
 
 def balanced_plan(parents: Integers) -> Plan:
@@ -81,10 +93,20 @@ def balanced_plan(parents: Integers) -> Plan:
         remains = (rank % 2 == 0) & (size > 2)
         items, of = merged[remains], of[remains]
     left, right, owner = left[:following], right[:following], owner[:following]
-    height = kernels.node_heights(left, right)
-    order = np.argsort(height, kind="stable")
-    ends = np.cumsum(np.bincount(height))
-    return Plan(left, right, owner, tuple(np.split(order, ends[:-1])))
+    is_inner, both = left >= 0, right >= 0
+    above = np.full(following, -1)
+    above[left[is_inner]], above[right[both]] = np.flatnonzero(is_inner), np.flatnonzero(both)
+    height = np.zeros(following, np.int64)
+    for nodes in split_by(depths(above))[::-1]:
+        one = nodes[is_inner[nodes]]
+        other = np.where(both[one], right[one], left[one])
+        height[one] = 1 + np.maximum(height[left[one]], height[other])
+    return Plan(left, right, owner, split_by(height))
+
+
+def split_by(rank: Integers) -> tuple[Integers, ...]:
+    """Return the nodes of each rank 0, 1, …."""
+    return tuple(np.split(np.argsort(rank, kind="stable"), np.cumsum(np.bincount(rank))[:-1]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -160,8 +182,10 @@ class _Passes:
         self.inner = np.append(tilt, self.outer[self.m :])
         self.up, self.used = np.empty(1 << 12), 0
 
-    def _store(self, nodes: Integers, values: Floats, place: Integers, low: Integers, width: Integers) -> bool:
-        """Append the windows of messages; return False if a message is 0."""
+    def _store(
+        self, nodes: Integers, values: Floats, place: Integers, low: Integers, width: Integers, omitted: Floats | float
+    ) -> bool:
+        """Append the windows of messages, of which sums `omitted` are missing; return False if a message is 0."""
         n = nodes.size
         skip, kept, total, dropped = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n)
         kernels.trim(values, place, width, self.cut, skip, kept, total, dropped)
@@ -177,7 +201,7 @@ class _Passes:
         self.offset[nodes] = self.used + np.cumsum(kept) - kept
         self.used += need
         self.log_sum[nodes] += np.log(total)
-        self.lost[nodes] += dropped + _UNDERFLOW
+        self.lost[nodes] += dropped + _UNDERFLOW + omitted / total
         return True
 
     def leaves(self, weights: Weights, first: Floats, last: Floats) -> bool:
@@ -206,7 +230,7 @@ class _Passes:
             tail = np.where(low + width - 1 < limit, edge / np.maximum(1.0 - ratio, 1e-3), 0.0)
             head = np.where(low > self.factors.least[nodes], value[place] * width, 0.0)
             self.lost[nodes] = (tail + head) / np.add.reduceat(value, place)
-            if not self._store(nodes, value, place, low, width):
+            if not self._store(nodes, value, place, low, width, 0.0):
                 return False
             i = j
         return True
@@ -246,23 +270,40 @@ class _Passes:
         width = high - low
         if not np.all(width > 0):
             return False
+        long = np.flatnonzero(both & (self.size[left] * self.size[other] > self.direct) & (width > 64))
+        length = self.size[left[long]] + self.size[right[long]] - 1
+        is_cut = np.zeros(nodes.size, bool)
+        if long.size:
+            first, last = np.empty(long.size, np.int64), np.empty(long.size, np.int64)
+            kernels.chernoff_ends(self.up, self.start, self.offset, self.size, left[long], right[long],
+                                  _FAR, first, last)  # fmt: skip
+            span = last - first + 1
+            first, last = np.maximum(first, low[long]), np.minimum(last, low[long] + width[long] - 1)
+            inside = first <= last
+            is_cut[long] = inside
+            low[long] = np.where(inside, first, low[long])
+            width[long] = np.where(inside, last - first + 1, width[long])
+            length = np.where(inside, np.minimum(length, span), length)
         place = np.cumsum(width) - width
         values = np.empty(int(width.sum()))
-        long = both & (self.size[left] * self.size[other] > self.direct) & (width > 64)
-        short = np.flatnonzero(~long)
+        short = np.delete(np.arange(nodes.size), long)
         kernels.convolve_pairs(self.up, self.start, self.offset, self.size, left[short], right[short], low[short],
                                width[short], place[short], values)  # fmt: skip
-        for i in np.flatnonzero(long):
+        for i, least in zip(long, length, strict=True):
             f, g = self._message(left[i]), self._message(right[i])
+            n = fft.next_fast_len(max(int(least), f.size, g.size), real=True)
+            found = fft.irfft(fft.rfft(f, n) * fft.rfft(g, n), n)  # counts that would overlap have a negligible weight
             skip = low[i] - self.start[left[i]] - self.start[right[i]]
-            values[place[i] : place[i] + width[i]] = np.maximum(_convolve(f, g), 0.0)[skip : skip + width[i]]
+            values[place[i] : place[i] + width[i]] = _cyclic(found, skip, width[i])
             self.rounding[nodes[i]] = _rounding(f, g)
         self.log_sum[nodes] = self.log_sum[left] + np.where(both, self.log_sum[other], 0.0)
+        omitted = 2.0 * np.exp(-_FAR) * is_cut
         if real.size:
-            factor, top, _ = self._factor(tables, low[real], width[real])
+            factor, top, beyond = self._factor(tables, low[real], width[real])
+            omitted[real] *= beyond
             values[_runs(place[real], width[real])] *= factor
             self.log_sum[tables] += top + (self.outer[tables] - self.inner[tables]) * low[real]
-        return self._store(nodes, values, place, low, width)
+        return self._store(nodes, values, place, low, width, omitted)
 
     def _message(self, node: int) -> Floats:
         return self.up[self.offset[node] : self.offset[node] + self.size[node]]
@@ -293,23 +334,25 @@ class _Passes:
             child = np.concatenate([left, right[both]])
             sibling = np.concatenate([right, left[both]])
             which = np.concatenate([np.arange(nodes.size), np.flatnonzero(both)])
-            long = (sibling >= 0) & (np.minimum(self.size[sibling], size[which]) * self.size[child] > self.direct)
-            short = np.flatnonzero(~long)
+            one, two = self.size[left], self.size[np.where(both, right, left)]
+            products = np.minimum(np.minimum(one, size) * two, np.minimum(two, size) * one)
+            long = np.flatnonzero(both & (products > self.direct))
+            short = np.flatnonzero(~np.isin(which, long))
             at = which[short]
             kernels.correlate_pairs(self.up, self.start, self.offset, self.size, child[short], sibling[short], u,
                                     self.start[nodes[at]], place[at], size[at], out)  # fmt: skip
             e = np.zeros(child.size)
-            for i in np.flatnonzero(long):
-                a, b, w = child[i], sibling[i], which[i]
-                above, g = u[place[w] : place[w] + size[w]], self._message(b)
-                found = np.maximum(_convolve(above, g[::-1]), 0.0)
-                # entry j of the correlation belongs to the count start_u + j − (start_b + size_b − 1)
-                skip = self.start[a] - self.start[nodes[w]] + self.start[b] + g.size - 1
-                index = skip + np.arange(self.size[a])
-                known = (index >= 0) & (index < found.size)
-                out[self.offset[a] : self.offset[a] + self.size[a]] = np.where(
-                    known, found[np.where(known, index, 0)], 0.0)  # fmt: skip
-                e[i] = _rounding(above, g)
+            for w in long:
+                above, pair = u[place[w] : place[w] + size[w]], (left[w], right[w])
+                f = [self._message(a) for a in pair]
+                n = fft.next_fast_len(max(f[0].size + f[1].size - 1, above.size), real=True)
+                transform, parts = fft.rfft(above, n), [fft.rfft(one, n) for one in f]
+                for a, own, other_part in zip(pair, f, parts[::-1], strict=True):
+                    b = pair[1] if a == pair[0] else pair[0]
+                    found = fft.irfft(transform * other_part.conj(), n)
+                    skip = self.start[a] - self.start[nodes[w]] + self.start[b]  # lag of the first count of the child
+                    out[self.offset[a] : self.offset[a] + own.size] = _cyclic(found, skip, own.size)
+                e[which == w] = [_rounding(above, one) for one in f[::-1]]
             cell = _runs(self.offset[child], self.size[child])
             total = np.add.reduceat(out[cell] * self.up[cell], np.cumsum(self.size[child]) - self.size[child])
             if not np.all(total > 0.0):
@@ -333,14 +376,13 @@ class _Passes:
         out[cell] /= np.repeat(total, self.size[: self.m])
         log_weight = np.zeros(self.m)
         log_weight[roots] = self.log_sum[roots]
+        omitted, rounding = (np.inf if np.isnan(bound) else bound for bound in (omitted, rounding))
         return Messages(self.plan, self.start, self.offset, self.size, self.up, out, log_weight, omitted, rounding)
 
 
-def _convolve(f: Floats, g: Floats) -> Floats:
-    """Return the convolution by real Fourier transforms."""
-    n = f.size + g.size - 1
-    length = fft.next_fast_len(n, real=True)
-    return fft.irfft(fft.rfft(f, length) * fft.rfft(g, length), length)[:n]
+def _cyclic(values: Floats, first: int, size: int) -> Floats:
+    """Return entries first to first + size − 1 of a periodic array, without negative rounding errors."""
+    return np.maximum(np.take(values, np.arange(first, first + size), mode="wrap"), 0.0)
 
 
 def _rounding(f: Floats, g: Floats) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,7 +70,7 @@ class TablePosterior(Posterior):
     _offset: Integers
     _size: Integers
     _marginal: Floats
-    _components: Callable[[], Iterable[tuple[float, Messages]]]  # weight and messages of each prior
+    _components: Sequence[tuple[float, Callable[[], Messages]]]  # weight and messages of each prior
 
     @property
     def parents(self) -> Integers:
@@ -125,20 +125,23 @@ class TablePosterior(Posterior):
         """Return independent joint draws of all counts, which add up on the tree, shape (size, m)."""
         size = validate_integer("size", size)
         found, left, mass = [], size, 1.0
-        for weight, messages in self._components():
+        for weight, solve in self._components:
             n = left if weight >= mass else int(rng.binomial(left, weight / mass))
             left, mass = left - n, mass - weight
-            found.append(draw_counts(messages, rng, n))
+            found.append(draw_counts(solve(), rng, n))
         return rng.permutation(np.concatenate(found)) if len(found) > 1 else found[0]
 
     @property
     def theta(self) -> Theta:
         """Posterior of the shares θ of a superpopulation, for Dirichlet-multinomial priors.
 
+        The counts of a Dirichlet-multinomial whose total is not known are negative binomial with shapes α_j and equal
+        ratios of mean and shape; such priors are accepted, too.
+
         Raises
         ------
         ValueError
-            If the prior of a leaf is not Dirichlet-multinomial.
+            If the leaves have other priors, a fitted prior, or, without a public total, too many counts.
         """
         return Theta(self, np.arange(self.parents.size))
 
@@ -209,7 +212,8 @@ class Theta(Posterior):
     """Posterior of the shares θ ~ Dir(α) of a superpopulation given a table; see `TablePosterior.theta`.
 
     Given the count c of a node and the total n of its root, θ of the node is Beta(α + c, A − α + n − c), with α and A
-    the sums of the parameters of the leaves below the node and below the root. Results have one entry per node.
+    the sums of the parameters of the leaves below the node and below the root. Without a public total, the mixture is
+    over the joint distribution of c and n. Results have one entry per node.
 
     Parameters
     ----------
@@ -225,27 +229,36 @@ class Theta(Posterior):
 
     def __post_init__(self) -> None:
         problem = self.table.problem
-        if not problem.weights.is_dirichlet.all():
+        weights, shape = problem.weights, problem.shape
+        is_public = weights.is_dirichlet.all()
+        if not (is_public or ((weights.rate < 0).all() and np.ptp(weights.rate) <= -1e-9 * weights.rate[0])):
             raise ValueError(
-                "theta needs dirichlet_multinomial priors, got others; pass them, or use shares for the table itself"
+                "theta needs dirichlet_multinomial priors, or negative_binomial priors with one ratio of mean and "
+                "shape, got others; pass them, or use shares for the table itself"
             )
-        shape = problem.shape
+        if len(self.table._components) > 1:
+            raise ValueError("theta needs one prior, got a fitted grid; pass a negative_binomial prior")
         alpha, root = np.zeros(shape.parents.size), np.arange(shape.parents.size)
-        alpha[shape.leaves] = problem.weights.r
+        alpha[shape.leaves] = weights.r
         for level in range(len(shape.levels) - 1, 0, -1):
             shape.sum_children(alpha, level)
         for nodes in shape.levels[1:]:
             root[nodes] = root[shape.parents[nodes]]
+        joint = {} if is_public else _joint_with_root(self.table, root)
         mixtures: list[BinomialMixture | None] = []
         for i in self.nodes:
             if shape.parents[i] < 0:
                 mixtures.append(None)
                 continue
-            counts, weights = self.table.pmf(int(i))
-            kept = weights >= SMALLEST_WEIGHT * weights.max()
+            n: Any = int(problem.total[root[i]])
+            counts, p = self.table.pmf(int(i))
+            if not is_public:
+                totals, p = self.table.pmf(int(root[i]))[0], joint[int(i)].ravel()
+                n, counts = np.repeat(totals, counts.size), np.tile(counts, totals.size)
+            kept = p >= SMALLEST_WEIGHT * p.max()
             prior = (float(alpha[i]), float(alpha[root[i]] - alpha[i]))
-            total = int(problem.total[root[i]])
-            mixtures.append(BinomialMixture(prior, total, counts[kept], weights[kept] / weights[kept].sum()))
+            n = n if is_public else n[kept]
+            mixtures.append(BinomialMixture(prior, n, counts[kept], p[kept] / p[kept].sum()))
         object.__setattr__(self, "marginals", mixtures)
         object.__setattr__(self, "_root", root)
 
@@ -303,10 +316,15 @@ class Shares(Posterior):
             )
         values: list[list[Floats]] = [[] for _ in self.children]
         weights: list[list[Floats]] = [[] for _ in self.children]
-        for share, messages in self.table._components():
-            for j, (value, weight) in enumerate(_joint_shares(messages, self.node, self.children)):
-                values[j].append(value)
-                weights[j].append(share * weight)
+        for share, solve in self.table._components:
+            messages = solve()
+            place = slice(messages.offset[self.node], messages.offset[self.node] + messages.size[self.node])
+            t = (messages.start[self.node] + np.arange(messages.size[self.node]))[:, None]
+            for j, (start, split) in enumerate(_splits(messages, self.node, self.children)):
+                joint = split * messages.marginal[place][:, None]
+                kept = (joint > 0.0) & (t > 0)
+                values[j].append(((start + np.arange(joint.shape[1])) / np.maximum(t, 1))[kept])
+                weights[j].append(share * joint[kept])
         atoms = []
         for value, weight in zip(map(np.concatenate, values), map(np.concatenate, weights), strict=True):
             order = np.argsort(value)
@@ -350,30 +368,44 @@ class Shares(Posterior):
         return found[:size]
 
 
-def _joint_shares(messages: Messages, node: int, children: Integers) -> list[tuple[Floats, Floats]]:
-    """Return the values s/t of the share of each child, and Pr[child = s, node = t], for t > 0.
+def _splits(messages: Messages, node: int, children: Integers) -> list[tuple[int, Floats]]:
+    """Return the first count of each child, and Pr[child = s | node = t] of shape (t, s).
 
-    Given the count t of the node, Pr[s | t] ∝ f_child(s)·f_others(t − s).
+    Given the count t of the node, the probability of s is proportional to f_child(s)·f_others(t − s).
     """
     f = [(int(messages.start[i]), messages.message(i)) for i in children]
     before, after = [(0, np.ones(1))], [(0, np.ones(1))]
     for left, right in zip(f[:-1], f[:0:-1], strict=True):
         before.append((before[-1][0] + left[0], np.convolve(before[-1][1], left[1])))
         after.append((after[-1][0] + right[0], np.convolve(after[-1][1], right[1])))
-    place = slice(messages.offset[node], messages.offset[node] + messages.size[node])
     t = messages.start[node] + np.arange(messages.size[node])
-    marginal = messages.marginal[place]
     found = []
     for (start, one), (a, first), (b, second) in zip(f, before, after[::-1], strict=True):
         others = np.convolve(first, second)
-        s = start + np.arange(one.size)
-        index = t[:, None] - s - (a + b)
+        index = t[:, None] - start - np.arange(one.size) - (a + b)
         known = (index >= 0) & (index < others.size)
-        joint = np.where(known, one * others[np.where(known, index, 0)], 0.0)
-        total = joint.sum(axis=1, keepdims=True)
-        joint *= marginal[:, None] / np.where(total > 0.0, total, 1.0)
-        kept = (joint > 0.0) & (t[:, None] > 0)
-        found.append(((s / np.maximum(t[:, None], 1))[kept], joint[kept]))
+        split = np.where(known, one * others[np.where(known, index, 0)], 0.0)
+        total = split.sum(axis=1, keepdims=True)
+        found.append((start, split / np.where(total > 0.0, total, 1.0)))
+    return found
+
+
+def _joint_with_root(table: TablePosterior, root: Integers) -> dict[int, Floats]:
+    """Return Pr[root = t, node = s] of shape (t, s) for each node, by the splits on the path to the node."""
+    pairs = int((table._size[root] * table._size).sum())
+    if pairs > _ATOMS:
+        raise ValueError(
+            f"theta without a public total needs at most {_ATOMS:,} pairs of counts, got {pairs:,}; pass n, "
+            "or evaluate gamma draws with the shapes plus the counts"
+        )
+    ((_, solve),) = table._components
+    messages, parents = solve(), table.parents
+    found = {int(i): np.diag(table.pmf(int(i))[1]) for i in np.flatnonzero(parents < 0)}
+    for nodes in table.problem.shape.levels:
+        for node in np.setdiff1d(nodes, table.problem.shape.leaves):
+            children = np.flatnonzero(parents == node)
+            for child, (_, split) in zip(children, _splits(messages, node, children), strict=True):
+                found[int(child)] = found[int(node)] @ split
     return found
 
 

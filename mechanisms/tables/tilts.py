@@ -26,6 +26,7 @@ __all__ = ["Shape", "caps", "leaf_windows", "level_tilts", "solve_tilts"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Tilts = tuple[Floats, Floats, Floats]
 
 _DEPTH = 48.0  # log weight below the maximum at which windows of leaves end
 _POINTS = 64  # number of counts per leaf that the moments use
@@ -195,7 +196,7 @@ def _leaf_moments(
     return mean, variance
 
 
-def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -> tuple[Floats, Floats, Floats]:
+def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats, start: Tilts | None = None) -> Tilts:
     """Return the tilt of the children of each node, and the windows' guesses: mean and spread per leaf.
 
     The entry of a leaf in the first array is not used; the tilt of a root itself is 0.
@@ -205,7 +206,7 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -
     is_root = shape.parents < 0
     inner = np.ones(m, bool)
     inner[leaves] = False
-    tilt = np.zeros(m)
+    limit = _largest_tilts(shape, factors, weights, cap)
     centre = factors.centre()[leaves]
     with np.errstate(over="ignore"):
         prior_mean = np.where(weights.r == 0.0, np.exp(np.minimum(weights.rate, 600.0)), weights.r)
@@ -215,6 +216,9 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -
     spread = np.where(np.isnan(centre), np.sqrt(guess) + 1.0, factors.scale[leaves])
     total = np.zeros(m)
     moved = np.zeros(m)  # last step of each tilt
+    tilt = np.zeros(m)
+    if start is not None:
+        tilt, guess, spread = np.where(inner, np.minimum(start[0], limit - 0.0625 * np.abs(limit)), 0.0), *start[1:]
     measured = np.flatnonzero((factors.kind > 0) & inner)
     for attempt in range(_STEPS):
         on_leaf = np.where(is_root[leaves], 0.0, tilt[above[leaves]])
@@ -272,8 +276,13 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -
             if level:
                 target[nodes] += var_after[nodes] * new[shape.parents[nodes]]
             one = nodes[inner[nodes]]
-            v = var_before[one]
-            new[one] = np.where(v > 0.0, (target[one] - before[one]) / np.where(v > 0.0, v, 1.0), 0.0)
+            v, s2 = var_before[one], noise_variance[one]
+            outer = np.where(is_root[one], 0.0, new[above[one]])
+            known = np.isfinite(s2) & (v + s2 > 0.0)
+            whole = np.where(known, v + s2, 1.0)
+            new[one] = np.where(known, (pseudo[one] - before[one] + np.where(known, s2, 0.0) * outer) / whole, outer)
+            # at most 15/16 of the way to the tilt at which the mean of a leaf below has no bound
+            new[one] = np.minimum(new[one], tilt[one] + 0.9375 * (limit[one] - tilt[one]))
         deviation = np.sqrt(np.maximum(var_before, 1e-300))
         change = (np.abs(new - tilt) * np.where(inner, deviation, 0.0)).max()
         if change <= _NEAR:
@@ -288,6 +297,21 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -
         moved, tilt = shortened, tilt + shortened
         total = np.clip(total + share * (target - total), factors.least, cap)
     return level_tilts(shape, factors, np.where(inner, tilt, 0.0)), guess, spread
+
+
+def _largest_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -> Floats:
+    """Return bounds of the tilts of the children of each node, beyond which the mode of a leaf is at its cap."""
+    found = np.full(shape.parents.size, 1e300)
+    which = np.arange(shape.leaves.size)
+    target = _LeafTarget(shape, factors, weights, which, np.zeros(which.size))
+    end = np.floor(np.minimum(cap[shape.leaves], 2.0**52))
+    free = (end > factors.least[shape.leaves]) & (factors.most[shape.leaves] >= FAR) & (weights.upper >= FAR)
+    slope = target.log(np.maximum(end - 1.0, 0.0)) - target.log(end)
+    found[shape.leaves] = np.where(free, slope, 1e300)
+    for level in range(len(shape.levels) - 1, 0, -1):
+        nodes = shape.levels[level]
+        np.minimum.at(found, shape.parents[nodes], found[nodes])
+    return found
 
 
 def level_tilts(shape: Shape, factors: Factors, tilt: Floats) -> Floats:

@@ -18,9 +18,9 @@ from mechanisms.arguments import describe, real_array, validate_integer
 from mechanisms.noise import Exact, Noise
 from mechanisms.tables import kernels
 from mechanisms.tables.formats import FAR, Factors, Rounded, Seen, Suppressed, likelihoods
-from mechanisms.tables.messages import Messages, Plan, balanced_plan, pass_messages
+from mechanisms.tables.messages import Messages, Plan, balanced_plan, depths, pass_messages, split_by
 from mechanisms.tables.priors import Prior, Weights, leaf_weights
-from mechanisms.tables.tilts import Shape, caps, leaf_windows, level_tilts, solve_tilts
+from mechanisms.tables.tilts import Shape, Tilts, caps, leaf_windows, level_tilts, solve_tilts
 
 __all__ = ["MEMORY", "Problem", "solve", "table_problem"]
 
@@ -112,15 +112,13 @@ def _shape(parents: ArrayLike, m: int, names: Sequence[str] | None) -> Shape:
     if not np.all((above == np.floor(above)) & (above >= -1) & (above < m)):
         raise ValueError(f"parents must be integers from -1 to {m - 1}, got another value; pass -1 for a root")
     node_parents = above.astype(np.int64)
-    depth = kernels.depths(node_parents)
+    depth = depths(node_parents)
     if (depth < 0).any():
         name = node_name(names, int(np.flatnonzero(depth < 0)[0]))
         raise ValueError(f"parents must have no cycle, got one at {name}; every node needs a path to a root")
     is_leaf = np.ones(m, bool)
     is_leaf[node_parents[node_parents >= 0]] = False
-    order = np.argsort(depth, kind="stable")
-    levels = tuple(np.split(order, np.cumsum(np.bincount(depth))[:-1]))
-    return Shape(node_parents, depth, np.flatnonzero(is_leaf), levels)
+    return Shape(node_parents, depth, np.flatnonzero(is_leaf), split_by(depth))
 
 
 def _as_geometric(
@@ -224,14 +222,15 @@ def _refuse_impossible(shape: Shape, factors: Factors, weights: Weights, names: 
         factors.most[nodes] = np.where(np.isfinite(high[nodes]), np.minimum(high[nodes], FAR), FAR)
 
 
-def solve(problem: Problem) -> Messages:
+def solve(problem: Problem, tilts: Tilts | None = None) -> Messages:
     """Return the messages of a table; tilts, windows and convolutions are improved until the error bound is small."""
     shape, factors, weights = problem.shape, problem.factors, problem.weights
-    tilt, guess, spread = solve_tilts(shape, factors, weights, problem.cap)
+    tilt, guess, spread = tilts or solve_tilts(shape, factors, weights, problem.cap)
     above = np.maximum(shape.parents[shape.leaves], 0)
     is_root = shape.parents[shape.leaves] < 0
     best: Messages | None = None
     is_last, centred = False, tilt
+    small = _OMITTED[0] + _OMITTED[1] * shape.parents.size
     for attempt in range(_ATTEMPTS):
         on_leaf = np.where(is_root, 0.0, tilt[above])
         windows = leaf_windows(shape, factors, weights, problem.cap, on_leaf, guess, spread)
@@ -253,7 +252,7 @@ def solve(problem: Problem) -> Messages:
             continue
         if attempt == _ATTEMPTS - 2 and best.error <= _ROUNDING:
             break
-        if is_last or best.omitted <= _OMITTED[0] + _OMITTED[1] * shape.parents.size:
+        if is_last or best.omitted <= max(small, 0.1 * best.rounding):
             if is_last or best.rounding <= _ROUNDING:
                 break
             is_last = True
@@ -266,8 +265,7 @@ def solve(problem: Problem) -> Messages:
             guess = mean[shape.leaves]
         else:
             tilt = 0.5 * (tilt + centred)
-    small = _OMITTED[0] + _OMITTED[1] * shape.parents.size
-    if best is None or best.omitted > small or best.rounding > _ROUNDING:
+    if best is None or best.omitted > max(small, 0.1 * best.rounding) or best.rounding > _ROUNDING:
         ends = _all_counts(problem)
         modal = None if ends is None else _mode_tilts(problem, *ends)
         if ends is not None and modal is not None:

@@ -33,6 +33,7 @@ from pipeline.errors import BadInputError, unknown
 from studies.data.records import Table, digest_of, encode, make_table
 
 _DATA = Path(__file__).parent
+_ADULT = tuple(_DATA / f"adult_{part}.csv.gz" for part in ("train", "test"))
 _reading = threading.Lock()  # lets the threads of a worker read a file only once
 
 
@@ -79,12 +80,15 @@ def _read_abalone() -> Table:
     )
 
 
+def read_adult_frame() -> pd.DataFrame:
+    """Return the 48,842 records of Adult, the 32,561 training records first; ``?`` is a level, not a missing value."""
+    return pd.concat([pd.read_csv(file, keep_default_na=False) for file in _ADULT], ignore_index=True)
+
+
 def _read_adult() -> Table:
-    files = [_DATA / f"adult_{part}.csv.gz" for part in ("train", "test")]
-    parts = [pd.read_csv(file, keep_default_na=False) for file in files]  # "?" is a level, not a missing value
-    frame = pd.concat(parts, ignore_index=True)
+    frame = read_adult_frame()
     rich = frame.pop("income").to_numpy() == ">50K"
-    return make_table("adult", *encode(frame), rich, ("<=50K", ">50K"), digest_of(*files), len(parts[0]))
+    return make_table("adult", *encode(frame), rich, ("<=50K", ">50K"), digest_of(*_ADULT), 32_561)
 
 
 def _read_mnist() -> Table:

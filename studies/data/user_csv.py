@@ -7,6 +7,7 @@ import warnings
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -56,21 +57,27 @@ def read_csv(path: str | os.PathLike[str], target: str) -> Table:
     >>> table.columns, table.classes, table.y.tolist()
     (('kind=dog', 'kind=fish', 'weight'), ('no', 'yes'), [1, 1, 0, 0])
     """
-    place = os.path.abspath(os.path.expanduser(path))
+    found = require_file(path)
+    with _reading:
+        return _read_csv(os.path.abspath(os.path.expanduser(path)), target, found.st_mtime_ns, found.st_size)
+
+
+def require_file(path: str | os.PathLike[str]) -> os.stat_result:
+    """Return the status of a regular file; raise BadInputError for other paths."""
     try:
-        found = os.stat(place)
-    except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror}; give the path of a CSV file") from None
+        found = os.stat(os.path.expanduser(path))
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or "the path is not valid"
+        raise BadInputError(f"cannot read {path}: {what}; give the path of a CSV file") from None
     if not stat.S_ISREG(found.st_mode):
         raise BadInputError(f"cannot read {path}: it is not a file; give the path of a CSV file")
-    with _reading:
-        return _read_csv(place, target, found.st_mtime_ns, found.st_size)
+    return found
 
 
 @lru_cache(maxsize=1)
 def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
     """Read a file; its modification time and size are arguments because they are part of the cache key."""
-    frame = _read_frame(path)
+    frame = read_frame(path)
     names = list(frame.columns)
     if len(names) < 2:
         raise BadInputError(f"{path} must have at least two columns, separated by commas, got one: {names[0]!r}")
@@ -97,12 +104,12 @@ def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
     return table
 
 
-def _read_frame(path: str) -> pd.DataFrame:
-    """Return the columns of a CSV file, whose names must be unique."""
+def read_frame(path: str, **options: Any) -> pd.DataFrame:
+    """Return the columns of a CSV file, whose names must be unique; options are those of pandas."""
     try:  # the first rows must have equal length, or pandas would use unnamed fields as row names
         head = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False, skipinitialspace=True)
         names = head.iloc[0].tolist()
-        frame = pd.read_csv(path, low_memory=False, skipinitialspace=True)
+        frame = pd.read_csv(path, low_memory=False, skipinitialspace=True, **options)
     except Exception as error:
         raise BadInputError(
             f"cannot read {path} as CSV: {' '.join(str(error).split())}; the file must be UTF-8 text with column "

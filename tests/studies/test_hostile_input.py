@@ -21,6 +21,7 @@ MEAN = ("mean", "rows.csv", "--column", "x", "--epsilon", "1")
 PROPORTION = ("proportion", "rows.csv", "--where", "x<3", "--epsilon", "1")
 COUNT = ("count", "rows.csv", "--where", "x<3", "--epsilon", "1")
 HISTOGRAM = ("histogram", "rows.csv", "--column", "y", "--epsilon", "1")
+INFER = ("infer", "rows.csv", "--levels", "x", "--value", "y", "--variance", "x")
 REGRESS = ("regress", "rows.csv", "--target", "y", "--epsilon", "1")
 RANGES = ("--range", "x=0:11", "--range", "y=0:2")
 HUGE = "9" * 25
@@ -267,6 +268,16 @@ COMMANDS = {
         "much",
         "--yes",
     ),
+    "inference on a table with the same column twice": INFER,
+    "inference on a missing table": (*INFER[:1], "gone.csv", *INFER[2:]),
+    "inference with an unknown level": (*INFER[:3], "z", *INFER[4:]),
+    "inference with an unknown value": (*INFER[:5], "z", *INFER[6:]),
+    "inference with unknown noise": (*INFER, "--noise", "cauchy"),
+    "inference with an unknown prior": (*INFER, "--prior", "jeffreys"),
+    "inference at a level of 95": (*INFER, "--level", "95"),
+    "inference with negative draws": (*INFER, "--draws", "-1"),
+    "inference with a negative seed": (*INFER, "--seed", "-1"),
+    "inference in an unknown format": (*INFER, "--output", "values.xlsx"),
     "regression without a range": (*REGRESS, "--yes"),
     "regression on an unknown column": (*REGRESS, "--features", "z", "--range", "y=0:2", "--yes"),
     "regression by an unknown method": (*REGRESS, *RANGES, "--method", "lasso", "--yes"),

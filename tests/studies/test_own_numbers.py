@@ -150,6 +150,7 @@ def test_help_lists_the_commands_under_one_heading(command):
         "proportion",
         "histogram",
         "count",
+        "infer",
         "regress",
         "partition",
     ]

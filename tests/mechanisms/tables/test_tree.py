@@ -13,11 +13,13 @@ from mechanisms.tables import (
     Suppressed,
     dirichlet_multinomial,
     fit_prior,
+    messages,
     negative_binomial,
     poisson,
     table_posterior,
     uniform,
 )
+from mechanisms.tables.kernels import chernoff_ends
 
 NAN = math.nan
 GAUSSIAN = Noise("gaussian", 3.0)
@@ -132,6 +134,87 @@ def test_theta_and_shares_follow_their_draws():
         assert np.all(low <= high)
     ratio = posterior.evaluate(lambda counts: (counts[:, 0] + 0.5) / (counts[:, 1] + 0.5), rng, 1_000)
     assert ratio.mcse == pytest.approx(ratio.std / math.sqrt(1_000))
+
+
+@pytest.mark.parametrize("parents", [[3, 3, 3, -1], [3, 3, -1, 2, 2]])
+def test_theta_without_total_is_the_mixture_over_totals(parents):
+    """Given the total, negative binomial counts with one q are Dirichlet-multinomial."""
+    noise, leaves = Noise("geometric", 2.0), [i for i in range(len(parents)) if i not in parents]
+    alpha, root = np.array([0.5, 1.0, 2.0]), parents.index(-1)
+    values = [3.0, 7.0, 21.0, 12.0, 13.0][: len(parents)]
+    posterior = table_posterior(values, noise, parents, [negative_binomial(a, 4.0 * a) for a in alpha])
+    mean, square, cdf = np.zeros((3, len(leaves)))
+    for n, p in zip(*posterior.pmf(root), strict=True):
+        if p > 1e-13:
+            one = table_posterior(values, noise, parents, dirichlet_multinomial(alpha), n=n).theta
+            mean += p * one.mean()[leaves]
+            square += p * (one.std() ** 2 + one.mean() ** 2)[leaves]
+            cdf += p * one.cdf(0.3)[leaves]
+    theta = posterior.theta
+    np.testing.assert_allclose(theta.mean()[leaves], mean, rtol=1e-10)
+    np.testing.assert_allclose(theta.std()[leaves], np.sqrt(square - mean**2), rtol=1e-9)
+    np.testing.assert_allclose(theta.cdf(0.3)[leaves], cdf, rtol=1e-10)
+    np.testing.assert_allclose(theta.sample(np.random.default_rng(1), 3)[:, leaves].sum(axis=1), 1.0, rtol=1e-12)
+    for prior in ([negative_binomial(1, 4), negative_binomial(1, 5), poisson(1)], "auto", uniform(40)):
+        with pytest.raises(ValueError, match="theta needs"):
+            table_posterior(values, noise, parents, prior).theta.mean()
+
+
+def test_fourier_transforms_equal_sums_of_products(monkeypatch):
+    """Sixteen counts of 20,000 records with a wide noise, whose convolutions are Fourier transforms."""
+    rng = np.random.default_rng(6)
+    counts = rng.multinomial(20_000, rng.dirichlet(np.full(16, 0.5)))
+    values, parents = np.append(counts + Noise("geometric", 60.0).sample(rng, (16,)), NAN), [16] * 16 + [-1]
+    arguments = (values, Noise("geometric", 60.0), parents, dirichlet_multinomial(0.5))
+    fast = table_posterior(*arguments, n=20_000)
+    monkeypatch.setattr(messages, "DIRECT", 1 << 60)
+    slow = table_posterior(*arguments, n=20_000)
+    assert 0.0 < slow.error < fast.error < 1e-10
+    for one, other in ((fast.mean(), slow.mean()), (fast.std(), slow.std())):
+        np.testing.assert_allclose(one[:16], other[:16], rtol=1e-10)
+    at = np.append(counts, 20_000)
+    np.testing.assert_allclose(fast.cdf(at), slow.cdf(at), atol=1e-11)
+
+
+@pytest.mark.parametrize("depth", [5.0, 20.0])
+def test_ends_by_chernoff_bound_the_tails_of_a_sum(depth):
+    rng = np.random.default_rng(7)
+    parts = [
+        rng.exponential(size=size) * np.exp(-np.abs(np.arange(size) - at) / 9) for size, at in ((300, 60), (200, 90))
+    ]
+    parts = [part / part.sum() for part in parts]
+    first, last = np.zeros((2, 1), np.int64)
+    place = np.array([0, 300])
+    chernoff_ends(np.concatenate(parts), np.array([4, 3]), place, np.array([300, 200]), np.zeros(1, np.int64),
+                  np.ones(1, np.int64), depth, first, last)  # fmt: skip
+    total, counts = np.convolve(*parts), np.arange(499) + 7
+    for tail, tight in ((counts < first, counts < first + 60), (counts > last, counts > last - 60)):
+        assert total[tail].sum() <= np.exp(-depth)
+        assert total[tight].sum() > np.exp(-depth)
+
+
+def test_result_has_an_error_bound_if_levels_contradict_each_other():
+    """In an earlier version, a bound that was no number made the search for better tilts end."""
+    rng = np.random.default_rng(1)
+    truth, y, parents = grouped(rng, (8, 10, 10), 5.0)
+    y = np.rint(y)
+    y[:800] += 30.0 * rng.choice([-1, 1], 800)
+    posterior = table_posterior(np.maximum(y, 0.0), Noise("laplace", 5.0), parents, uniform(), seen="clipped")
+    assert posterior.error <= 1e-10
+    sums = np.zeros(truth.size)
+    np.add.at(sums, parents[:-1], posterior.mean()[:-1])
+    np.testing.assert_allclose(sums[800:], posterior.mean()[800:], rtol=1e-9)
+
+
+def test_unmeasured_leaf_takes_the_rest_of_its_parent():
+    """Tilts of heavy-tailed priors are bounded, so that an earlier refusal of this table does not return."""
+    values = [412.3, 251.2, 166.5, 150.2, 90.1, 160.0, 100.5, 47.0, NAN, 61.5, 150.0]
+    noise = [GAUSSIAN] * 5 + [EXACT] + [GAUSSIAN] * 5
+    parents = [-1, 0, 0, 1, 1, 2, 3, 3, 4, 4, 5]
+    posterior = table_posterior(values, noise, parents, negative_binomial(0.3, 83.0))
+    assert posterior.error <= 1e-12
+    assert posterior.mean()[8] == pytest.approx(32, abs=5)
+    assert len(fit_prior(values, noise, parents).priors) == 25
 
 
 def test_repr_is_one_line_and_arviz_has_draws():

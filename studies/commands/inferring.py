@@ -1,0 +1,130 @@
+"""The command ``infer``: posteriors of published noisy tables."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from rich.progress import Progress
+
+from pipeline.declare.factors import require_integer
+from pipeline.errors import BadInputError
+from studies.commands.shared import ERRORS, make_table, print_table, say, split_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mechanisms.tables import Prior
+
+_SHOWN = 20  # largest number of cells that are printed
+_LARGEST = 10**8  # largest number of counts in all draws
+
+
+def infer(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV file with one row per cell and level; may be .gz.")],
+    levels: Annotated[
+        str,
+        typer.Option(
+            "--levels",
+            metavar="A,B",
+            help="Columns of the levels, from the coarsest to the finest; a blank level is the total over it.",
+        ),
+    ],
+    value: Annotated[str, typer.Option("--value", help="Column of the noisy counts; blank if not measured.")] = "value",
+    variance: Annotated[
+        str, typer.Option("--variance", help="Column of the variance of the noise; 0 for exact counts.")
+    ] = "variance",
+    noise: Annotated[
+        str, typer.Option("--noise", help="gaussian, discrete-gaussian, laplace or geometric.")
+    ] = "gaussian",
+    prior: Annotated[
+        str,
+        typer.Option(
+            "--prior",
+            metavar="NAME[:X]",
+            help="Of the counts of the finest level: auto (fitted to the table), negative-binomial:SHAPE:MEAN, "
+            "poisson:MEAN or uniform.",
+        ),
+    ] = "auto",
+    level: Annotated[float, typer.Option("--level", help="Probability of the intervals.")] = 0.95,
+    draws: Annotated[
+        int, typer.Option("--draws", metavar="N", help="Write N joint draws of all counts, which add up.")
+    ] = 0,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the draws.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="File for all cells and draws, .csv or .nc.")] = None,
+) -> None:
+    """Infer the true counts of a published table with noise, with intervals for every cell and total."""
+    from mechanisms.tables import fit_prior, table_posterior
+    from studies.data.table_csv import read_table_csv
+
+    if not 0 < level < 1:
+        raise BadInputError(f"level must be in (0, 1), got {level:g}; choose e.g. 0.95")
+    require_integer("--draws", draws, 0, 10**6)
+    if seed is not None:
+        require_integer("--seed", seed, 0, 2**63 - 1)
+    if output is not None and (output.suffix not in (".csv", ".nc") or not output.parent.is_dir() or output.is_dir()):
+        raise BadInputError(f"output must be a .csv or .nc file in an existing folder, got {output}")
+    if draws and output is None:
+        raise BadInputError(f"--output must be given with --draws, got {draws} draws without a file; name a file")
+    chosen = _parse_prior(prior)
+    table = read_table_csv(file, split_names([levels]), value, variance, noise)
+    if draws * table.values.size > _LARGEST:
+        raise BadInputError(f"--draws must be at most {_LARGEST // table.values.size:,} for this table, got {draws:,}")
+    try:
+        with Progress(console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
+            line = bar.add_task("fitting the prior", total=None)
+            arguments = table.values, table.noise, table.parents
+            fitted = chosen or fit_prior(
+                *arguments, names=table.names, progress=lambda k, n: bar.update(line, completed=k, total=n)
+            )
+            bar.update(line, description="computing the posterior", total=None)
+            posterior = table_posterior(*arguments, fitted, names=table.names)
+            low, high = posterior.interval(level)
+            drawn = posterior.sample(np.random.default_rng(seed), draws) if draws else None
+    except ValueError as error:
+        raise BadInputError(f"{file}: {error}") from error
+    moments = {"mean": posterior.mean(), "sd": posterior.std()}
+    frame = table.labels.assign(value=table.values, **moments, low=low, high=high)
+    shown = make_table(*frame.columns)
+    for row in frame.head(_SHOWN).itertuples(index=False):
+        shown.add_row(*(one if isinstance(one, str) else "" if np.isnan(one) else f"{one:.4g}" for one in row))
+    print_table(shown)
+    if len(frame) > _SHOWN:
+        say(f"and {len(frame) - _SHOWN:,} more cells{'; pass --output for all' if output is None else ''}")
+    say(f"{level:.4g} intervals, {len(frame):,} cells, {noise} noise, prior {posterior.prior}")
+    if output is not None:
+        try:
+            _write(output, frame, drawn)
+        except OSError as error:
+            raise BadInputError(f"cannot write {output}: {error.strerror}; the values above are valid") from error
+        say(f"values: {output}")
+
+
+def _parse_prior(given: str) -> "Prior | None":
+    """Return the prior of an option; None for ``auto``."""
+    from mechanisms.tables import negative_binomial, poisson, uniform
+
+    name, *words = given.split(":")
+    makers = {"auto": (0, lambda: None), "negative-binomial": (2, negative_binomial), "poisson": (1, poisson)}
+    n, make = {**makers, "uniform": (0, uniform)}.get(name, (-1, uniform))
+    try:
+        numbers = [float(word) for word in words]
+        if len(numbers) != n:
+            raise ValueError("it must be auto, negative-binomial:SHAPE:MEAN, poisson:MEAN or uniform")
+        return make(*numbers)  # type: ignore[operator]
+    except ValueError as error:
+        raise BadInputError(f"prior must be valid, got {given}: {error}") from None
+
+
+def _write(path: Path, frame: "pd.DataFrame", draws: np.ndarray | None) -> None:
+    """Write one row per cell, with its draws in further columns of CSV or a further dimension of NetCDF."""
+    import pandas as pd
+
+    if path.suffix == ".nc":
+        dataset = frame.rename_axis("cell").to_xarray()
+        (dataset if draws is None else dataset.assign(draws=(("draw", "cell"), draws))).to_netcdf(path)
+        return
+    if draws is not None:
+        columns = pd.DataFrame(draws.T, columns=[f"draw{k + 1}" for k in range(len(draws))])
+        frame = pd.concat([frame, columns], axis=1)
+    frame.to_csv(path, index=False)

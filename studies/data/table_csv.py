@@ -1,0 +1,192 @@
+"""Published noisy tables: one row per cell and level, read as the arguments of `mechanisms.tables.table_posterior`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from mechanisms.noise import EXACT, Exact, Noise
+from pipeline.errors import BadInputError, unknown
+from studies.data.user_csv import read_frame, require_file
+
+__all__ = ["NoisyTable", "read_table", "read_table_csv"]
+
+_SCALES = {
+    "gaussian": math.sqrt,
+    "discrete-gaussian": math.sqrt,
+    "laplace": lambda variance: math.sqrt(0.5 * variance),
+    "geometric": lambda variance: 0.5 / math.asinh(1.0 / math.sqrt(2.0 * variance)),
+}
+"""Scale of the noise as a function of its variance: 2·scale² for Laplace and 1/(2·sinh²(1/(2·scale))) for geometric."""
+
+_SEPARATOR = "\x1f"  # of the labels in the key of a cell
+
+
+class NoisyTable(NamedTuple):
+    """Arguments of `mechanisms.tables.table_posterior`, in its order, and the labels of the nodes."""
+
+    values: np.ndarray
+    noise: list[Noise | Exact | None]
+    parents: np.ndarray
+    labels: pd.DataFrame  # one row per node and one column per level; "" for totals over a level
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the nodes, such as ``A, x``."""
+        return [", ".join(filter(None, row)) or "the total" for row in self.labels.itertuples(index=False, name=None)]
+
+
+def read_table(
+    frame: pd.DataFrame,
+    levels: Sequence[str],
+    value: str = "value",
+    variance: str = "variance",
+    noise: str = "gaussian",
+) -> NoisyTable:
+    """Return the arguments of `mechanisms.tables.table_posterior` for a table with one row per cell and level.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        One row per published cell. A blank level is the total over it, and all levels after it are blank, too.
+    levels : sequence of str
+        Columns of the levels, from the coarsest to the finest.
+    value, variance : str
+        Columns of the noisy count, blank if it was not measured, and of the variance of its noise; a variance of 0
+        states an exact count.
+    noise : {"gaussian", "discrete-gaussian", "laplace", "geometric"}
+        Distribution of the noise. The variance of discrete Gaussian noise is its parameter σ².
+
+    Returns
+    -------
+    NoisyTable
+        Values, noise and parents of the nodes, and their labels. The first nodes are the rows of the frame; then follow
+        the cells of levels without any row, which were not measured.
+
+    Raises
+    ------
+    BadInputError
+        If a column is unknown, a value or variance is no number, a variance is negative, a cell occurs twice, a level
+        has rows for some of its cells only, or a cell that is not of the finest level has no cells below it.
+
+    Examples
+    --------
+    >>> from mechanisms.tables import negative_binomial, table_posterior
+    >>> frame = pd.DataFrame({"state": ["", "A", "B"], "noisy": [13.0, 4.0, 8.0], "var": [0.0, 4.0, 4.0]})
+    >>> table = read_table(frame, ["state"], "noisy", "var")
+    >>> table.noise[0], table.parents
+    (EXACT, array([-1,  0,  0]))
+    >>> table_posterior(*table[:3], negative_binomial(1, 6)).mean().round(1)
+    array([13. ,  4.5,  8.5])
+    """
+    if noise not in _SCALES:
+        raise BadInputError(unknown("noise", noise, _SCALES))
+    names = [*levels, value, variance]
+    for name in names:
+        if name not in frame.columns:
+            raise BadInputError(unknown("column", name, map(str, frame.columns)))
+    if not levels or len(set(names)) < len(names):
+        raise BadInputError(f"levels, value and variance must be different columns, got {', '.join(names)}; name each")
+    if frame.empty:
+        raise BadInputError("the table must have at least one row, got none; give one row per cell and level")
+    text = frame[list(levels)].astype(object).where(frame[list(levels)].notna(), "").astype(str)
+    text = text.apply(lambda column: column.str.strip()).reset_index(drop=True)
+    numbers, variances = (_numbers(frame[name], name) for name in (value, variance))
+    _refuse("variance", (variances < 0.0), variances, ">= 0", "0 states an exact count")
+    _refuse("variance", ~np.isnan(numbers) & np.isnan(variances), variances, "given for a value", "add it")
+    if np.isnan(numbers).all():
+        raise BadInputError(f"{value} must be given for at least one cell, got none; check the column")
+    parents, labels = _link(text)
+    kinds: dict[float, Noise | Exact] = {
+        one: Noise(noise, _SCALES[noise](one)) if one > 0.0 else EXACT for one in np.unique(variances[variances >= 0.0])
+    }
+    added = parents.size - numbers.size
+    noises = [None if np.isnan(y) else kinds[v] for y, v in zip(numbers, variances, strict=True)]
+    return NoisyTable(np.append(numbers, np.full(added, np.nan)), [*noises, *[None] * added], parents, labels)
+
+
+def read_table_csv(
+    path: str | os.PathLike[str], levels: Sequence[str], value: str, variance: str, noise: str
+) -> NoisyTable:
+    """Return the table in a CSV file; see `read_table`."""
+    require_file(path)
+    frame = read_frame(str(path), dtype=str, keep_default_na=False)
+    try:
+        return read_table(frame, levels, value, variance, noise)
+    except BadInputError as error:
+        raise BadInputError(f"{path}: {error}") from None
+
+
+def _numbers(column: pd.Series, name: str) -> np.ndarray:
+    """Return a column as numbers, NaN if blank."""
+    blank = column.isna().to_numpy() | (column.astype(str).str.strip() == "").to_numpy()
+    numbers = pd.to_numeric(column.where(~blank), errors="coerce").to_numpy(float)
+    _refuse(name, ~blank & ~np.isfinite(numbers), column.to_numpy(), "a finite number or blank", "correct it")
+    return numbers
+
+
+def _refuse(name: str, is_bad: np.ndarray, given: np.ndarray, allowed: str, remedy: str) -> None:
+    """Raise BadInputError for the first marked row."""
+    if is_bad.any():
+        row = int(np.argmax(is_bad))
+        raise BadInputError(f"{name} must be {allowed}, got {given[row]!s} in data row {row + 1}; {remedy}")
+
+
+def _link(text: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
+    """Return the parents of the nodes, and their labels; rows come first, and cells of levels without rows follow."""
+    filled = text.to_numpy() != ""
+    depth = filled.sum(axis=1)
+    keys = [pd.Series("", index=text.index)]
+    for name in text.columns:
+        keys.append(text[name] if len(keys) == 1 else keys[-1] + _SEPARATOR + text[name])
+    is_open = (np.diff(filled.astype(int), axis=1) > 0).any(axis=1)
+    shown = keys[-1].str.replace(_SEPARATOR, ",").to_numpy()
+    _refuse("levels", is_open, shown, "blank after a blank level", "a blank level is the total over it")
+    n = len(text)
+    # code of each row's cell, and node and name of each cell, of the level above
+    above, nodes, coarser = np.zeros(n, np.int64), np.full(1, -1), pd.Index([""])
+    parents, labels = np.full(n, -1), [text]
+    for level in range(text.shape[1] + 1):
+        within = np.flatnonzero(depth >= level)
+        code, cells = pd.factorize(keys[level].iloc[within])
+        first = np.full(len(cells), -1)
+        first[code[::-1]] = within[::-1]
+        rows, own = within[depth[within] == level], code[depth[within] == level]
+        counts = np.bincount(own, minlength=len(cells))
+        name = "the total" if level == 0 else text.columns[level - 1]
+        twice = np.flatnonzero(counts > 1)
+        if twice.size:
+            raise BadInputError(f"cells must be unique, got {_cell(cells[twice[0]])} twice in {name}; remove a row")
+        missing = np.flatnonzero(counts == 0)
+        if missing.size and rows.size:
+            raise BadInputError(
+                f"{name} must have a row for every cell, got none for {_cell(cells[missing[0]])}; add a row with a "
+                "blank value if it was not measured"
+            )
+        found = np.empty(len(cells), np.int64)
+        found[own] = rows
+        if missing.size:
+            found = parents.size + np.arange(len(cells))
+            parents = np.append(parents, np.full(len(cells), -1))
+            labels.append(text.iloc[first].assign(**dict.fromkeys(text.columns[level:], "")))
+        if level:
+            has_children = np.zeros(nodes.size, bool)
+            has_children[above[first]] = True
+            if not has_children.all():
+                raise BadInputError(
+                    f"every cell must have cells of {name} below it, got none for {_cell(coarser[~has_children][0])}; "
+                    "add one, or name fewer levels"
+                )
+            parents[found] = nodes[above[first]]
+        above[within], nodes, coarser = code, found, cells
+    return parents, pd.concat(labels, ignore_index=True)
+
+
+def _cell(key: str) -> str:
+    """Return a cell in messages."""
+    return key.replace(_SEPARATOR, ", ") or "the total"

@@ -1,0 +1,1 @@
+"""Intervals for the true counts of published tables with noise."""

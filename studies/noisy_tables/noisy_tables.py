@@ -1,0 +1,252 @@
+"""Intervals for the true counts of noisy tables: exact posteriors, least squares, single values and naive intervals.
+
+Panels: `tree` has three levels below the total, with Gaussian noise of one standard deviation on every node. The counts
+of the leaves are negative binomial, and the assumed prior is the true one, or a wrong one with twice the mean and five
+times the shape. `contingency` is the table sex × race × education × income of the 48,842 records of Adult, as a tree in
+this order, with discrete Gaussian noise on every node and a prior that is fitted in each trial; all randomness is that
+of the noise. `formats` has values that are clipped at 0, rounded to multiples of 5, or suppressed below 5. `mechanisms`
+has releases of k counts of 1,000 records, a public total, by K-norm, geometric and discrete Gaussian noise; shares are
+drawn from the Dirichlet prior. Discrete Gaussian noise has ρ = ε²/2 of ρ-zCDP, which ε-DP implies.
+
+The interval score is width + (2/0.05)·(distance of the truth from the interval); its expectation is smallest for the
+true quantiles (Gneiting & Raftery 2007). Equal-tailed intervals of integers have at least the nominal probability.
+
+References
+----------
+Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 102, 2007. Cumings-Menon et al.,
+"Full-information estimation for hierarchical data", 2024 (arXiv:2404.13164): least squares for the 2020 Census.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from mechanisms.noise import EXACT, Noise, calibrated_noise
+from mechanisms.tables import Rounded, Suppressed, dirichlet_multinomial, negative_binomial
+from pipeline import Factor, Measure, Panel, Scale, Statistic, Streams, Study, claims_in
+from studies.data.shipped import read_adult_frame
+from studies.noisy_tables import noisy_tables_claims
+from studies.noisy_tables.noisy_tables_figures import FIGURES
+from studies.noisy_tables.table_trials import METHODS, NoisyTable, draw_noise, grow_tree, make_table, round_value
+
+_SHAPES = {"sparse": (0.6, 12.0), "dense": (2.0, 100.0)}
+"""Kind of leaves -> shape and mean of their counts."""
+_WRONG = 5.0, 2.0  # factors of shape and mean of the wrong prior
+_GROUPS, _FORMAT_GROUPS = (4, 5, 25), (8, 25)
+_SMALL = 20  # counts below it are small
+_FORMATS = {"value": "value", "clipped": "clipped", "rounded": Rounded(5), "suppressed": Suppressed(5)}
+_ALPHA, _RECORDS = 0.5, 1_000
+
+
+def _simulate_tree(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTable]:
+    shape, mean = _SHAPES[cell["leaves"]]
+    factor, times = (1.0, 1.0) if cell["prior"] == "true" else _WRONG
+    noise, found = Noise("gaussian", cell["noise_std"]), []
+    for rng in streams.generators():
+        leaves = rng.negative_binomial(shape, shape / (shape + mean), math.prod(_GROUPS))
+        truth, parents, levels = grow_tree(leaves, _GROUPS)
+        small = np.flatnonzero(leaves < _SMALL)
+        sizes = np.repeat([leaves.size // level.size for level in levels], [level.size for level in levels])
+        alone = {size: negative_binomial(factor * shape * size, times * mean * size) for size in np.unique(sizes)}
+        found.append(
+            make_table(
+                rng,
+                truth,
+                [noise] * truth.size,
+                parents,
+                [small, *levels],
+                prior=negative_binomial(factor * shape, times * mean),
+                alone=[alone[size] for size in sizes],
+            )
+        )
+    return found
+
+
+@lru_cache
+def _adult() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+    """Return counts, parents and parts of the tree sex / race / education / income of all records of Adult."""
+    frame = read_adult_frame()
+    columns = ["sex", "race", "education", "income"]
+    codes = [frame[name].astype("category").cat.codes.to_numpy() for name in columns]
+    sizes = [int(code.max()) + 1 for code in codes]
+    leaves = np.bincount(np.ravel_multi_index(codes, sizes), minlength=math.prod(sizes))
+    truth, parents, levels = grow_tree(leaves, sizes)
+    edges = (0, 1, _SMALL, 200, np.inf)
+    parts = [np.flatnonzero((low <= leaves) & (leaves < high)) for low, high in pairwise(edges)]
+    return truth, parents, (*parts, np.concatenate(levels[1:]))
+
+
+def _simulate_contingency(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTable]:
+    truth, parents, parts = _adult()
+    noise = [Noise("discrete-gaussian", cell["noise_std"])] * truth.size
+    return [make_table(rng, truth, noise, parents, parts, prior=None, alone=None) for rng in streams.generators()]
+
+
+def _simulate_formats(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTable]:
+    shape, mean = _SHAPES["sparse"]
+    form, found = _FORMATS[cell["published"]], []
+    for rng in streams.generators():
+        leaves = rng.negative_binomial(shape, shape / (shape + mean), math.prod(_FORMAT_GROUPS))
+        truth, parents, levels = grow_tree(leaves, _FORMAT_GROUPS)
+        noise = [Noise("discrete-gaussian", cell["noise_std"])] * truth.size
+        values = round_value(form, truth + draw_noise(rng, noise))
+        small = np.flatnonzero(leaves < _SMALL)
+        prior, parts = negative_binomial(shape, mean), [small, *levels]
+        found.append(
+            make_table(
+                rng, truth, noise, parents, parts, values=values, prior=prior, alone=None, seen=[form] * truth.size
+            )
+        )
+    return found
+
+
+def _simulate_mechanisms(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTable]:
+    k, epsilon, name = cell["k"], cell["epsilon"], cell["noise"]
+    if name == "discrete-gaussian":
+        noise = calibrated_noise(name, math.sqrt(2.0), epsilon**2 / 2.0)
+    else:
+        noise = calibrated_noise(name, 2.0, epsilon)
+    parents, found = np.append(np.full(k, k), -1), []
+    for rng in streams.generators():
+        counts = rng.multinomial(_RECORDS, rng.dirichlet(np.full(k, _ALPHA)))
+        values = np.append(counts + noise.sample(rng, (k,)), _RECORDS)
+        truth = np.append(counts, _RECORDS)
+        parts = [np.flatnonzero(counts < _SMALL), np.flatnonzero(counts >= _SMALL), np.arange(k)]
+        found.append(
+            make_table(
+                rng,
+                truth,
+                [noise] * k + [EXACT],
+                parents,
+                parts,
+                values=values,
+                prior=dirichlet_multinomial(_ALPHA),
+                alone=None,
+            )
+        )
+    return found
+
+
+def _p_value(quantiles: np.ndarray) -> float:
+    """Return the p-value of the Kolmogorov–Smirnov test that quantiles are uniform."""
+    from scipy.stats import kstest  # slow import (0.5 s), not needed by `dpstudies list`
+
+    known = quantiles[~np.isnan(quantiles)]
+    return float(kstest(known, "uniform").pvalue) if known.size else math.nan
+
+
+def _panel(
+    name: str, meaning: str, simulate: Any, parts: tuple[str, ...], methods: tuple[str, ...],
+    factors: tuple[Factor, ...], trials: int,
+) -> Panel:  # fmt: skip
+    dims = ("part",)
+    return Panel(
+        name=name,
+        meaning=meaning,
+        simulate=simulate,
+        methods=tuple(METHODS[one] for one in methods),
+        measures=(
+            Measure("covered", "fraction of nodes whose 95 % interval contains the count", dims=dims, ragged=True),
+            Measure("width", "mean width of the 95 % intervals", "count", dims=dims, ragged=True),
+            Measure("square", "mean squared error of the estimates", "count^2", dims=dims, ragged=True),
+            Measure("score", "mean interval score of the 95 % intervals", "count", dims=dims, ragged=True),
+            Measure("pit", "posterior quantile of the count of a random node", dims=dims, ragged=True),
+        ),
+        factors=factors,
+        outputs=(Factor("part", parts, "nodes of the table", "str"),),
+        trials=trials,
+        block_trials=min(trials, 10),
+        statistics=(
+            Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test of uniform quantiles", _p_value),
+            Statistic("rmse", "square", "root mean squared error", lambda square: math.sqrt(np.nanmean(square))),
+        ),
+        validate=_validate,
+    )
+
+
+def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    """Raise ValueError for values that no table has."""
+    allowed = {"leaves": _SHAPES, "prior": ("true", "wrong"), "published": _FORMATS,
+               "noise": ("k-norm", "geometric", "discrete-gaussian")}  # fmt: skip
+    for name, values in allowed.items():
+        if name in cell and cell[name] not in values:
+            raise ValueError(f"{name} must be one of {', '.join(values)}, got {cell[name]!r}; choose one of them")
+    for name in ("noise_std", "epsilon"):
+        if name in cell and not 0.0 < cell[name] <= 1e3:
+            raise ValueError(f"{name} must be in (0, 1000], got {cell[name]:g}; e.g. 1")
+    if "k" in cell and not 2 <= cell["k"] <= 1_000:
+        raise ValueError(f"k must be from 2 to 1,000, got {cell['k']}; e.g. 10")
+    return True
+
+
+_NOISE_STD = Factor("noise_std", (2.0, 5.0), "standard deviation of the noise", "float", "count")
+_ALL = ("tree", "least-squares", "least-squares-clipped", "leaf", "naive")
+
+STUDY = Study(
+    name="noisy-tables",
+    title="Noisy tables: intervals for the true counts",
+    aim="Compare exact posteriors of published tables with noise with least squares and with single values, by "
+    "coverage, width and interval score per level of the table.",
+    panels=(
+        _panel(
+            "tree",
+            "three levels below a total, negative binomial counts, Gaussian noise on every node",
+            _simulate_tree,
+            ("leaf below 20", "leaf", "county", "state", "total"),
+            _ALL,
+            (
+                Factor("leaves", ("sparse", "dense"), "distribution of the leaves", "str"),
+                _NOISE_STD,
+                Factor("prior", ("true", "wrong"), "assumed prior of the leaves", "str"),
+            ),
+            100,
+        ),
+        _panel(
+            "contingency",
+            "sex, race, education and income of Adult, discrete Gaussian noise on every node, fitted prior",
+            _simulate_contingency,
+            ("0", "1 to 19", "20 to 199", "200 or more", "margins"),
+            ("tree", "least-squares", "least-squares-clipped", "naive"),
+            (_NOISE_STD,),
+            100,
+        ),
+        _panel(
+            "formats",
+            "eight groups of 25 counts, discrete Gaussian noise, published in several formats",
+            _simulate_formats,
+            ("leaf below 20", "leaf", "group", "total"),
+            ("tree", "published", "naive"),
+            (Factor("published", tuple(_FORMATS), "format of the values", "str"), _NOISE_STD),
+            100,
+        ),
+        _panel(
+            "mechanisms",
+            "k counts of 1,000 records, a public total, by several mechanisms",
+            _simulate_mechanisms,
+            ("below 20", "20 or more", "all"),
+            ("tree", "least-squares", "least-squares-clipped", "naive"),
+            (
+                Factor("k", (10, 100), "number of categories", "int"),
+                Factor("epsilon", (0.3, 1.0), "privacy loss", "float", unit="nat"),
+                Factor("noise", ("k-norm", "geometric", "discrete-gaussian"), "distribution of the noise", "str"),
+            ),
+            300,
+        ),
+    ),
+    seed=20_261_126,
+    claims=claims_in(vars(noisy_tables_claims)),
+    figures=FIGURES,
+    quick=Scale(
+        trials={"tree": 20, "contingency": 10, "formats": 30, "mechanisms": 40},
+        panels=("tree", "contingency", "formats", "mechanisms"),
+        values={
+            "noise_std": {"tree": (5.0,), "contingency": (5.0,), "formats": (2.0,)},
+            "leaves": ("sparse",),
+            "epsilon": (1.0,),
+        },
+    ),
+)
