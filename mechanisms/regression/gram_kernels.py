@@ -149,6 +149,16 @@ def _propose(rng, width, shift, mean, root, new_mean, new_root, matrix):
 
 
 @kernel
+def _fill_start(rng, scale, noisy, n, gram, mean, scatter, factor):
+    """Fill the mean, scatter and its factor near those of the release; return ln|S|, or −∞ if S is not definite."""
+    for j in range(1, noisy.shape[0]):
+        for i in range(j + 1):
+            gram[i, j] = gram[j, i] = noisy[i, j] + scale * rng.standard_normal()
+    _fill_scatter(n, gram, mean, scatter)
+    return _factor(scatter, factor)
+
+
+@kernel
 def _updated_scale(prior, n, mean, scatter, found):
     """Fill `found` with Λ₀ + S + κ₀n/(κ₀ + n)·ūūᵀ."""
     weight = prior[0] * n / (prior[0] + n)
@@ -222,12 +232,8 @@ def run_normal_covariates(rng, noise, scale, noisy, n, prior, of_records, burn_i
     new_mean, new_scatter, new_factor = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
     gram, new_gram, work, lower = np.empty((m, m)), np.empty((m, m)), np.empty((m, m)), np.zeros((p, p))
     matrix, mu, psi = np.empty((p, p)), np.empty(p), np.empty((p, p))
-    for j in range(1, m):  # start near the release, or at the prior if the scatter of the release is not definite
-        for i in range(j + 1):
-            gram[i, j] = gram[j, i] = noisy[i, j] + scale * rng.standard_normal()
-    _fill_scatter(n, gram, mean, scatter)
-    log_det = _factor(scatter, factor)
-    if log_det == -np.inf:
+    log_det = _fill_start(rng, scale, noisy, n, gram, mean, scatter, factor)
+    if log_det == -np.inf:  # the chain starts at the prior
         for i in range(p):
             mean[i] = 0.5 * rng.standard_normal()
             for j in range(p):
@@ -407,8 +413,8 @@ def run_normal_statistics(rng, noise, scale, noisy, n, prior, corrected, attempt
     An iteration begins with `moves` proposals for (μ, Ψ) given the release, with t integrated out. Then t is drawn
     given the parameters, which is a product of normal densities, up to `attempts` times until its scatter is definite;
     parameters from their conjugate posterior given t, corrected by Metropolis if `corrected`; and variances ω of normal
-    noise, whose mixture is Laplace noise. The chain has the stated distribution if `corrected`, with one attempt: if the
-    scatter is not definite, the parameters are kept.
+    noise, whose mixture is Laplace noise. The chain has the stated distribution if `corrected`, with one attempt:
+    parameters are kept if the scatter is not definite.
     """
     m = noisy.shape[0]
     p = m - 1
@@ -430,7 +436,11 @@ def run_normal_statistics(rng, noise, scale, noisy, n, prior, corrected, attempt
     new_mu, new_psi, root, new_root = np.zeros(p), np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p))
     mean, scatter, scatter_root, matrix = np.zeros(p), np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p))
     gram, zero, prior_root = np.empty((m, m)), np.zeros(p), math.sqrt(prior[2]) * np.eye(p)
-    _draw_parameters(rng, prior, 0, mean, scatter, matrix, lower, mu, psi)
+    is_near = _fill_start(rng, scale, noisy, n, gram, mean, scatter, scatter_root) > -np.inf
+    if not is_near:  # the chain starts at the prior
+        mean.fill(0.0)
+        scatter.fill(0.0)
+    _draw_parameters(rng, prior, n if is_near else 0, mean, scatter, matrix, lower, mu, psi)
     accepted, tried, log_p = 0, 0, 0.0
     for step in range(burn_in + thinning * draws.shape[0]):
         _factor(psi, root)

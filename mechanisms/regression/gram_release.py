@@ -45,6 +45,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import real_array, validate_integer, validate_positive
+from mechanisms.calibrate import bisect
 from mechanisms.exact_noise import integer_gaussian, integer_laplace, laplace_scale_for, require_opendp
 from mechanisms.jit import kernel
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee
@@ -70,8 +71,6 @@ NOISE_CODES = {"laplace": 0, "gaussian": 1, "k-norm": 2}
 
 BITS = 16
 """Scaled columns of real data are multiples of 2^−BITS."""
-
-_BISECTIONS = 60
 
 
 @dataclass(frozen=True)
@@ -203,17 +202,20 @@ def calibrated_gram_noise(name: NoiseName, p: int, epsilon: float, delta: float 
 
     Gaussian noise has the largest ρ for which ρ-zCDP implies (ε, δ)-DP.
     """
-    unit, spent = GramNoise(name, 1.0, p), validate_epsilon(epsilon)
-    if name != "gaussian":
-        if delta is not None:
-            raise ValueError(f"delta must be omitted with {name} noise, got {delta}; use it with gaussian")
-        return GramNoise(name, unit.sensitivity / spent, p)
-    delta = validate_delta(delta)
-    low, high = 0.0, spent
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if middle > 0 and concentrated_epsilon(middle, delta) <= spent else (low, middle)
-    return GramNoise(name, unit.sensitivity / math.sqrt(2.0 * low) * (1 + 1e-12), p)  # rounded up
+    sensitivity = GramNoise(name, 1.0, p).sensitivity
+    if name == "gaussian":
+        return GramNoise(
+            name, sensitivity / math.sqrt(2.0 * largest_rho(epsilon, delta)) * (1 + 1e-12), p
+        )  # rounded up
+    if delta is not None:
+        raise ValueError(f"delta must be omitted with {name} noise, got {delta}; use it with gaussian")
+    return GramNoise(name, sensitivity / validate_epsilon(epsilon), p)
+
+
+def largest_rho(epsilon: float, delta: float | None) -> float:
+    """Return the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
+    spent, delta = validate_epsilon(epsilon), validate_delta(delta)
+    return bisect(lambda rho: concentrated_epsilon(rho, delta) <= spent, 0.0, spent, relative=1e-15)[0]
 
 
 @dataclass(frozen=True, eq=False)
