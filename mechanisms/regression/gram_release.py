@@ -39,6 +39,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -212,6 +213,7 @@ def calibrated_gram_noise(name: NoiseName, p: int, epsilon: float, delta: float 
     return GramNoise(name, sensitivity / validate_epsilon(epsilon), p)
 
 
+@lru_cache
 def largest_rho(epsilon: float, delta: float | None) -> float:
     """Return the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
     spent, delta = validate_epsilon(epsilon), validate_delta(delta)

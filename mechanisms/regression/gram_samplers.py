@@ -89,9 +89,11 @@ class RegressionPrior:
 
 
 def regression_of(mu: Floats, psi: Floats) -> Floats:
-    """Return (θ₀, θ, σ²) of the regression of the last column on the others, shape (p + 1,)."""
-    slopes = np.linalg.solve(psi[:-1, :-1], psi[:-1, -1])
-    return np.array([mu[-1] - slopes @ mu[:-1], *slopes, psi[-1, -1] - slopes @ psi[:-1, -1]])
+    """Return (θ₀, θ, σ²) of the regression of the last column on the others, shape (..., p + 1)."""
+    cross = psi[..., :-1, -1]
+    slopes = np.linalg.solve(psi[..., :-1, :-1], cross[..., None])[..., 0]
+    intercept, variance = mu[..., -1] - (slopes * mu[..., :-1]).sum(-1), psi[..., -1, -1] - (slopes * cross).sum(-1)
+    return np.concatenate([intercept[..., None], slopes, variance[..., None]], axis=-1)
 
 
 def normal_statistic(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:
@@ -130,12 +132,12 @@ def _run_naive(rng, noise, scale, noisy, n, prior, of_records, burn_in, thinning
     kappa, nu, scale_0 = prior
     matrix = (vectors * np.maximum(values, 1e-9)) @ vectors.T + scale_0 * np.eye(mean.size)
     root = np.linalg.cholesky(matrix + kappa * n / (kappa + n) * np.outer(mean, mean))
-    p = mean.size
-    for draw in draws:
-        bartlett = np.tril(rng.normal(size=(p, p)), -1)
-        bartlett[np.diag_indices(p)] = np.sqrt(rng.chisquare(nu + n - np.arange(p)))
-        half = root @ np.linalg.inv(bartlett).T
-        draw[:] = regression_of(n / (kappa + n) * mean + half @ rng.normal(size=p) / np.sqrt(kappa + n), half @ half.T)
+    size, p = draws.shape[0], mean.size
+    bartlett = np.tril(rng.normal(size=(size, p, p)), -1)
+    bartlett[:, range(p), range(p)] = np.sqrt(rng.chisquare(nu + n - np.arange(p), (size, p)))
+    half = root @ np.swapaxes(np.linalg.inv(bartlett), 1, 2)
+    mu = n / (kappa + n) * mean + (half @ rng.normal(size=(size, p, 1)))[..., 0] / np.sqrt(kappa + n)
+    draws[:] = regression_of(mu, half @ np.swapaxes(half, 1, 2))
     return 1.0
 
 

@@ -18,19 +18,15 @@ _CONTROLS = ("non-private", "noise-aware-uncorrected", "noise-aware-redrawn")
 _PAPER, _PLACE = "P5", "section 4"
 
 
-def _least(summaries: Stored, methods: tuple[str, ...], n: tuple[int, ...] = ()) -> tuple[xr.DataArray, int]:
-    """Return the smallest p-value of uniform quantiles among methods and sizes, and the number of tests."""
-    where = {"n": n} if n else {}
-    values = summaries.need("calibration", algorithm=methods, **where)["pit_p"].sel(algorithm=list(methods))
-    values = values.sel(n=list(n)) if n else values
-    return smallest(values), int(values.notnull().sum())
-
-
-def _uniform(summaries: Stored, methods: tuple[str, ...], n: tuple[int, ...] = ()) -> tuple[bool, str]:
-    """Return the result of the tests at the joint level of 0.001, and their evidence."""
-    least, n_tests = _least(summaries, methods, n)
+def _uniform(
+    summaries: Stored, methods: tuple[str, ...], n: tuple[int, ...] = (), panel: str = "calibration"
+) -> tuple[bool, str]:
+    """Return the result of tests of uniform quantiles at the joint level of 0.001, and their evidence."""
+    where = {"algorithm": methods} | ({"n": n} if n else {})
+    values = summaries.need(panel, **where)["pit_p"].sel({name: list(given) for name, given in where.items()})
+    least, n_tests = smallest(values), int(values.notnull().sum())
     return bool(least > _LEVEL / n_tests), (
-        f"The smallest of {n_tests} p-values is {float(least):.2g} ({place(least, least.coords)}); values above "
+        f"The smallest of {n_tests} p-values is {float(least):.2g} ({place(least, values.dims)}); values above "
         f"{_LEVEL / n_tests:.1g} are accepted."
     )
 
@@ -41,6 +37,12 @@ def own_models_are_calibrated(summaries: Stored) -> Finding:
     every n and track.
     """
     return verdict(*_uniform(summaries, _EXACT))
+
+
+@claim("augmentation-is-calibrated", kind="self-check", min_trials=30)
+def augmentation_is_calibrated(summaries: Stored) -> Finding:
+    """For 1,000 clamped normal records, data-augmentation has uniform posterior quantiles for each parameter."""
+    return verdict(*_uniform(summaries, ("data-augmentation",), panel="augmentation"))
 
 
 @claim(
@@ -66,6 +68,7 @@ def conjugate_draw_is_the_wrong_step(summaries: Stored) -> Finding:
     """At n = 10, the sampler is calibrated if only its conjugate draw is corrected, and not if only its rejection of
     indefinite statistics is.
     """
+    summaries.need("calibration", algorithm=("noise-aware-redrawn", "noise-aware-uncorrected"), n=(10,))
     redrawn, first = _uniform(summaries, ("noise-aware-redrawn",), (10,))
     uncorrected, second = _uniform(summaries, ("noise-aware-uncorrected",), (10,))
     return verdict(redrawn and not uncorrected, f"Corrected draw: {first} Corrected rejection: {second}")
@@ -174,9 +177,9 @@ def compare_intervals(track: str, summaries: Summaries) -> Table:
     """Return the method with the smallest mean interval score of the slope per n and ε on a track, with its margin."""
     return Table(
         f"Private regression on one covariate: which method, {track} track",
-        "Smallest mean interval score of the slope, for records inside the bounds, with the next method and the margin, the "
-        "factor by which its score is larger, with a Monte Carlo standard error that ignores their correlation. There "
-        "is a difference if the margin is above two errors.",
+        "Smallest mean interval score of the slope, for records inside the bounds, with the next method. The margin is "
+        "the factor by which its score is larger, with a Monte Carlo standard error that ignores their correlation. "
+        "There is a difference if the margin is above two errors.",
         ("n", "ε", "n·ε", "method", "score", "next", "margin", "difference"),
         list(_winners(summaries["one-feature"], track)) if "one-feature" in summaries else [],
     )

@@ -4,9 +4,9 @@ In each trial, the moments of scaled records are drawn from the prior, and the r
 noise of a track: pure ε-DP, or (ε, 1e-6)-DP. Scores of different tracks are not compared. Records are
 
 * ``own``: those of each method's joint model, so that calibration tests the code;
-* ``inside``: normal, with three standard deviations inside the bounds; ``clamped``: normal, with moments from the prior;
-* as ``inside``, but ``heavy-tailed``: with Student's t₃ distribution of the same covariance; ``outliers``: one response
-  in 20 is at a bound; ``interval``: covariates are uniform between bounds such as 10 and 11, which exclude 0.
+* ``inside``: normal, three standard deviations inside the bounds; ``clamped``: normal, with moments from the prior;
+* as ``inside``, but ``heavy-tailed``: with Student's t₃ distribution of the same covariance; ``outliers``: one
+  response in 20 is at a bound; ``interval``: covariates uniform between bounds such as 10 and 11, which exclude 0.
 
 The interval score is width + (2/0.05)·(distance of the truth from the interval), in half widths of the bounds; its
 expectation is smallest for the true quantiles (Gneiting & Raftery 2007). Each trial has 2 chains of 150 draws, whose
@@ -43,9 +43,10 @@ from studies.styles import GRAM_STYLES
 Array = np.ndarray
 _PRIOR = RegressionPrior()
 _CHAINS, _BURN_IN, _DRAWS = 2, 200, 150
-_LARGEST_AUGMENTED, _PART = 100, 200
+_LARGEST_AUGMENTED, _PART, _MOST_DRAWS = 100, 200, 10_000  # 18 % of draws are inside for 2 columns, 2 % for 6
 _THINNING = {2: 20, 3: 40, 6: 160, 8: 300}  # iterations per draw of normal-covariates, by the number of columns
-_OWN = {"normal-covariates": "exact", "normal-covariates-k-norm": "exact", "data-augmentation": "clamped"}
+_LONGER = {"noise-aware": 10, "noise-aware-published": 20, "noise-aware-uncorrected": 10, "noise-aware-redrawn": 10}
+_OWN = dict.fromkeys(_LONGER, "normal") | dict.fromkeys(("normal-covariates", "naive", "non-private"), "exact")
 _NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
 _SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
 
@@ -76,10 +77,12 @@ def _simulate(n_features: int, cell: Mapping[str, Any], streams: Streams) -> dic
 
 
 def _moments(rng: np.random.Generator, p: int, is_inside: bool) -> tuple[Array, Array]:
-    """Return moments from the prior, scaled down until three standard deviations are inside the bounds if requested."""
-    mu, psi = _PRIOR.sample(rng, p)
-    reach = max(1.0, float((np.abs(mu) + 3.0 * np.sqrt(np.diag(psi))).max())) if is_inside else 1.0
-    return mu / reach, psi / reach**2
+    """Return moments from the prior, or from the prior given that three standard deviations are inside the bounds."""
+    for _ in range(_MOST_DRAWS):
+        mu, psi = _PRIOR.sample(rng, p)
+        if not is_inside or (np.abs(mu) + 3.0 * np.sqrt(np.diag(psi)) <= 1.0).all():
+            return mu, psi
+    raise ValueError(f"moments inside the bounds must be found in {_MOST_DRAWS:,} draws, got none; use fewer features")
 
 
 def _records(rng: np.random.Generator, kind: str, mu: Array, psi: Array, n: int) -> Array:
@@ -115,16 +118,18 @@ def _noise(name: Any, p: int, epsilon: float) -> GramNoise:
     return calibrated_gram_noise(name, p, epsilon, DELTA if name == "gaussian" else None)
 
 
+def _grams(algorithm: str, data: Mapping[str, Any]) -> list[Array]:
+    """Return the statistics that a method analyses: if records are its own, those of its joint model."""
+    grams = data["gram"]
+    return grams[_OWN.get(algorithm, "clamped")] if "exact" in grams else next(iter(grams.values()))
+
+
 def _evaluate(
     algorithm: str, noise: str, data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
 ) -> dict[str, Any]:
-    grams, name = data["gram"], noise or next(iter(data["noises"]))
-    own = _OWN.get(algorithm, "normal")
-    grams = grams[own if own in grams and "exact" in grams else next(iter(grams))]
+    grams, name = _grams(algorithm, data), noise or next(iter(data["noises"]))
     method, added = ("naive" if algorithm == "non-private" else algorithm), data["noises"][name]
-    thinning = (
-        _THINNING[added.p] if method == "normal-covariates" else 20 if method.startswith("noise-aware-") else None
-    )
+    thinning = _THINNING[added.p] if method == "normal-covariates" else _LONGER.get(method)
     chains = []
     for gram, drawn, rng in zip(grams, data["drawn"][name], streams.generators(), strict=True):
         release = GramRelease(gram if algorithm == "non-private" else gram + drawn, data["n"], added)
@@ -136,8 +141,8 @@ def _evaluate(
 
 
 def _bootstrap(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    (noise,) = data["noises"].values()
-    method, (grams,) = calibrated_adassp(noise.p, data["epsilon"], DELTA), data["gram"].values()
+    grams = _grams("adassp", data)
+    method = calibrated_adassp(len(grams[0]) - 1, data["epsilon"], DELTA)
     found = []
     for gram, rng in zip(grams, streams.generators(), strict=True):
         found.append(method.bootstrap(rng, method.release(rng, gram), _CHAINS * _DRAWS))
@@ -218,23 +223,23 @@ def _p_value(quantiles: Array) -> float:
     return float(kstest(quantiles, "uniform").pvalue)
 
 
-def _applies(algorithm: str, n_features: int, cell: Mapping[str, Any]) -> bool:
-    """Return True if a method runs in a cell of records that are not of its own model."""
+def _applies(algorithm: str, n_features: int, cell: Mapping[str, Any], augmented: int = 0) -> bool:
+    """Return True if a method runs in a cell."""
     is_pure, shifted = cell["track"] == "pure", cell.get("records") in _SHIFTED
     return not {
-        "normal-covariates-k-norm": not is_pure or cell["epsilon"] != 1.0,
-        "data-augmentation": cell["n"] > _LARGEST_AUGMENTED,
+        "normal-covariates-k-norm": not is_pure or cell["epsilon"] != 1.0 or (n_features > 1 and shifted),
+        "data-augmentation": cell["n"] > augmented,
         "adassp": is_pure,
         "partition": not is_pure or cell["n"] < 50 * _PART or cell["n"] % _PART or n_features > 1,
     }.get(algorithm, algorithm.startswith("noise-aware") and n_features > 1) and (not shifted or cell["epsilon"] == 1.0)
 
 
-def _validate(n_features: int, cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(n_features: int, augmented: int, cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if cell["n"] < n_features + 3:
         raise ValueError(
             f"n must be at least {n_features + 3} for {n_features} features, got {cell['n']}; use more records"
         )
-    return _applies(setting["algorithm"], n_features, cell)
+    return _applies(setting["algorithm"], n_features, cell, augmented)
 
 
 def _validate_real(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
@@ -242,7 +247,13 @@ def _validate_real(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
 
 
 def _panel(
-    name: str, n_features: int, meaning: str, trials: int, leave: tuple[str, ...], **values: tuple[Any, ...]
+    name: str,
+    n_features: int,
+    meaning: str,
+    trials: int,
+    leave: tuple[str, ...],
+    augmented: int = _LARGEST_AUGMENTED,
+    **values: tuple[Any, ...],
 ) -> Panel:
     slopes = [f"slope-{k + 1}" for k in range(n_features)]
     dims, is_real = ("component",), "records" not in values
@@ -277,7 +288,7 @@ def _panel(
             Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test of uniform quantiles", _p_value),
             Statistic("largest", "rhat", "largest split R-hat among the trials", np.max),
         ),
-        validate=_validate_real if is_real else partial(_validate, n_features),
+        validate=_validate_real if is_real else partial(_validate, n_features, augmented),
     )
 
 
@@ -312,6 +323,18 @@ PANELS = (
         track=_BOTH,
     ),
     _panel(
+        "augmentation",
+        1,
+        "regression on 1 covariate given 1,000 records of the model of data-augmentation",
+        200,
+        tuple(method.name for method in _METHODS if method.name != "data-augmentation"),
+        1_000,
+        n=(1_000,),
+        epsilon=(1.0,),
+        records=("own",),
+        track=_BOTH,
+    ),
+    _panel(
         "five-features",
         5,
         "regression on 5 correlated covariates, simulated records",
@@ -332,7 +355,15 @@ PANELS = (
         epsilon=(0.1, 1.0, 3.0),
         track=_BOTH,
     ),
-    _panel("abalone-seven", 7, "rings on 7 covariates", 500, _REAL_LEFT_OUT, epsilon=(1.0,), track=_BOTH),
+    _panel(
+        "abalone-seven",
+        7,
+        "rings on 7 covariates (abalone)",
+        500,
+        (*_REAL_LEFT_OUT, "normal-covariates-k-norm"),
+        epsilon=(1.0,),
+        track=_BOTH,
+    ),
 )
 
 
@@ -364,16 +395,16 @@ STUDY = Study(
         Figure(
             "coverage",
             "Coverage of the slope",
-            "Fraction of intervals that contain the true slope, for records inside the bounds at ε = 1 on the pure track, "
-            "with bars of two Monte Carlo standard errors. The nominal coverage is 0.95.",
+            "Fraction of intervals that contain the true slope, for records inside the bounds at ε = 1 on the pure "
+            "track, with bars of two Monte Carlo standard errors. The nominal coverage is 0.95.",
             ("one-feature",),
             of("one-feature", _draw, "covered", "coverage of the slope", False),
         ),
         Figure(
             "interval-score",
             "Interval score of the slope",
-            "Mean interval score of the slope, for records inside the bounds at ε = 1 on the pure track, with bars of two "
-            "Monte Carlo standard errors; smaller is better.",
+            "Mean interval score of the slope, for records inside the bounds at ε = 1 on the pure track, with bars of "
+            "two Monte Carlo standard errors; smaller is better.",
             ("one-feature",),
             of("one-feature", _draw, "score", "interval score of the slope", True),
         ),
