@@ -220,7 +220,7 @@ def _log_statistic(prior, n, mean, scatter, log_det, scale_matrix, lower):
 
 
 @kernel
-def run_normal_covariates(rng, noise, scale, noisy, n, prior, of_records, burn_in, thinning, draws):
+def run_normal_covariates(of_records, rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     """Fill `draws` by a Metropolis chain on the statistic (ū, S) of normal records.
 
     An iteration has an additive proposal for all entries of G, and one for a single entry; and a proposal for ū and one
@@ -287,11 +287,8 @@ def run_normal_covariates(rng, noise, scale, noisy, n, prior, of_records, burn_i
 
 
 @kernel
-def augment_records(rng, noise, scale, noisy, n, prior, of_records, burn_in, thinning, draws):
-    """Fill `draws` by a chain on all records, which are clamped to [−1, 1] in the statistic.
-
-    `draws` are of the regression of the n clamped records if `of_records`.
-    """
+def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
+    """Fill `draws` by a chain on all records, which are clamped to [−1, 1] in the statistic."""
     m = noisy.shape[0]
     p = m - 1
     mu, psi, root = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
@@ -336,12 +333,7 @@ def augment_records(rng, noise, scale, noisy, n, prior, of_records, burn_in, thi
         _draw_parameters(rng, prior, n, mean, scatter, matrix, lower, mu, psi)
         kept = step - 1 - burn_in
         if kept >= 0 and kept % thinning == thinning - 1:
-            if of_records:
-                _fill_scatter(n, gram, mean, scatter)
-                _store(mean, scatter, lower, draws[kept // thinning])
-                draws[kept // thinning, p] /= n
-            else:
-                _store(mu, psi, lower, draws[kept // thinning])
+            _store(mu, psi, lower, draws[kept // thinning])
     return accepted / ((burn_in + thinning * draws.shape[0] + 1) * n)
 
 
@@ -407,7 +399,7 @@ def _log_records(power, root, weight, mean, mu, psi, lower, work):
 
 
 @kernel
-def run_normal_statistics(rng, noise, scale, noisy, n, prior, corrected, attempts, moves, burn_in, thinning, draws):
+def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     """Fill `draws` by a chain in which the statistic t given (μ, Ψ) is normal with the moments of n records.
 
     An iteration begins with `moves` proposals for (μ, Ψ) given the release, with t integrated out. Then t is drawn

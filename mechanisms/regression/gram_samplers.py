@@ -9,14 +9,17 @@ method                   model of G, and chain
 =======================  =========================================================================================
 normal-covariates        Exact for records that no bound clamps: ū is normal and S = Σ(u − ū)(u − ū)ᵀ Wishart. With
                          (μ, Ψ) integrated out, ln p(ū, S) = (n−p−2)/2·ln|S| − (n+ν)/2·ln|λI + S + κn/(κ+n)·ūūᵀ|.
-                         Metropolis steps in (ū, S); (μ, Ψ) given (ū, S) is drawn exactly.
+                         Metropolis steps in (ū, S); (μ, Ψ) given (ū, S) is drawn exactly. Draws of
+                         ``normal-covariates-records`` are of the least-squares regression of the n records, which an
+                         analysis without privacy returns, with σ² its mean squared residual.
 noise-aware              Normal, with the moments of G (Bernstein & Sheldon 2019). Their step, the draw from a product
                          of normal densities followed by a conjugate draw of (μ, Ψ), is a proposal, which
                          Metropolis corrects.
 data-augmentation        Exact: the sum over records that are clamped to [−1, 1]. Each record is redrawn given the
                          others (Ju et al. 2022); an iteration takes time proportional to n.
 noise-aware-published    The step of `noise-aware` without correction, with statistics that are not positive definite
-                         rejected. A control: it samples no stated joint model.
+                         rejected. A control: it samples no stated joint model. ``noise-aware-uncorrected`` only
+                         lacks the correction, and ``noise-aware-redrawn`` only rejects.
 naive                    G is the release, moved to the nearest scatter that is positive definite; the noise is ignored.
                          Independent draws, a control.
 =======================  =========================================================================================
@@ -117,15 +120,9 @@ class GramMethod:
     summary: str
     is_control: bool = False
     thinning: int = 5
-    has_records: bool = False  # can infer the regression of the n records
 
 
-def _run_statistics(corrected, attempts, moves, rng, noise, scale, noisy, n, prior, of_records, *lengths_and_draws):
-    chain = corrected, attempts, moves, *lengths_and_draws
-    return run_normal_statistics(rng, noise, scale, noisy, n, prior, *chain)
-
-
-def _run_naive(rng, noise, scale, noisy, n, prior, of_records, burn_in, thinning, draws):
+def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     """Draw from the conjugate posterior given the release, with eigenvalues of its scatter below 1e-9 raised."""
     mean = noisy[0, 1:] / n
     values, vectors = np.linalg.eigh(noisy[1:, 1:] - n * np.outer(mean, mean))
@@ -145,20 +142,23 @@ _ALL = tuple(NOISE_CODES)
 _MIXED = _ALL[:2]  # noises that are mixtures of normal distributions
 GRAM_METHODS = {
     "normal-covariates": GramMethod(
-        run_normal_covariates, _ALL, "Exact for unclamped normal records.", thinning=20, has_records=True
+        partial(run_normal_covariates, False), _ALL, "Exact for unclamped normal records.", thinning=20
     ),
-    "noise-aware": GramMethod(partial(_run_statistics, True, 1, 4), _MIXED, "Exact for statistics with normal errors."),
-    "data-augmentation": GramMethod(
-        augment_records, _ALL, "Exact for clamped normal records.", thinning=10, has_records=True
+    "noise-aware": GramMethod(
+        partial(run_normal_statistics, True, 1, 4), _MIXED, "Exact for statistics with normal errors."
+    ),
+    "data-augmentation": GramMethod(augment_records, _ALL, "Exact for clamped normal records.", thinning=10),
+    "normal-covariates-records": GramMethod(
+        partial(run_normal_covariates, True), _ALL, "Regression of the n records.", is_control=True, thinning=20
     ),
     "noise-aware-published": GramMethod(
-        partial(_run_statistics, False, 100, 0), _MIXED, "The published Gibbs steps.", is_control=True
+        partial(run_normal_statistics, False, 100, 0), _MIXED, "The published Gibbs steps.", is_control=True
     ),
     "noise-aware-uncorrected": GramMethod(
-        partial(_run_statistics, False, 1, 4), _MIXED, "The conjugate draw without correction.", is_control=True
+        partial(run_normal_statistics, False, 1, 4), _MIXED, "The conjugate draw, not corrected.", is_control=True
     ),
     "noise-aware-redrawn": GramMethod(
-        partial(_run_statistics, True, 100, 4), _MIXED, "The rejection without its normaliser.", is_control=True
+        partial(run_normal_statistics, True, 100, 4), _MIXED, "The rejection without normaliser.", is_control=True
     ),
     "naive": GramMethod(_run_naive, _ALL, "Ignores the noise.", is_control=True, thinning=1),
 }
@@ -174,28 +174,21 @@ def sample_gram(
     n_burn_in: int = 500,
     n_draws: int = 1_000,
     thinning: int | None = None,
-    of_records: bool = False,
 ) -> Floats:
     """Return draws of (θ₀, θ, σ²) in scaled units, shape (n_chains, n_draws, p + 1).
 
-    Each chain starts at a random state, discards `n_burn_in` iterations, and keeps every `thinning`-th. With
-    `of_records`, draws are of the least-squares regression of the n records, which is what an analysis without privacy
-    returns, with σ² its mean squared residual.
+    Each chain starts at a random state, discards `n_burn_in` iterations, and keeps every `thinning`-th.
     """
     entry, noise = find_entry(GRAM_METHODS, method, "method"), release.noise
     if noise.name not in entry.noises:
         raise ValueError(
             f"noise must be one of {', '.join(entry.noises)} for {method}, got {noise.name}; choose another"
         )
-    if of_records and not entry.has_records:
-        offered = ", ".join(name for name, one in GRAM_METHODS.items() if one.has_records)
-        raise ValueError(f"method must be one of {offered} for the regression of the records, got {method}")
     if release.n < noise.p + 2:
         raise ValueError(f"n must be at least {noise.p + 2} for {noise.p - 1} features, got {release.n}; use fewer")
     step = entry.thinning if thinning is None else validate_integer("thinning", thinning)
     draws, hyperparameters = np.empty((n_chains, n_draws, noise.p + 1)), prior.hyperparameters(noise.p)
     noisy = np.ascontiguousarray(release.noisy, dtype=np.float64)
     for chain in draws:
-        chained = release.n, hyperparameters, of_records, n_burn_in, step, chain
-        entry.run(rng, NOISE_CODES[noise.name], noise.scale, noisy, *chained)
+        entry.run(rng, NOISE_CODES[noise.name], noise.scale, noisy, release.n, hyperparameters, n_burn_in, step, chain)
     return draws

@@ -129,14 +129,13 @@ def _evaluate(
 ) -> dict[str, Any]:
     grams, name = _grams(algorithm, data), noise or next(iter(data["noises"]))
     method, added = ("naive" if algorithm == "non-private" else algorithm), data["noises"][name]
-    thinning = _THINNING[added.p] if method == "normal-covariates" else _LONGER.get(method)
+    if "real" in data["gram"] and method == "normal-covariates":
+        method = "normal-covariates-records"
+    thinning = _THINNING[added.p] if algorithm == "normal-covariates" else _LONGER.get(method)
     chains = []
     for gram, drawn, rng in zip(grams, data["drawn"][name], streams.generators(), strict=True):
         release = GramRelease(gram if algorithm == "non-private" else gram + drawn, data["n"], added)
-        of_records = "real" in data["gram"] and method == "normal-covariates"
-        chains.append(
-            sample_gram(rng, method, release, _PRIOR, _CHAINS, _BURN_IN, _DRAWS, thinning, of_records=of_records)
-        )
+        chains.append(sample_gram(rng, method, release, _PRIOR, _CHAINS, _BURN_IN, _DRAWS, thinning))
     return _score(np.stack(chains), np.array(data["truth"]))
 
 
