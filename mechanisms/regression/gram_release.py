@@ -168,20 +168,6 @@ class GramNoise:
         loss = self.sensitivity / self.scale
         return ConcentratedGuarantee(loss**2 / 2) if self.name == "gaussian" else Guarantee(loss)
 
-    @property
-    def expected_square(self) -> float:
-        """Expected ‖M‖_F²/m², the squared noise for records in the unit ball, without M₀₀ but for k-norm.
-
-        For k-norm it is computed from 4,000 draws.
-        """
-        p, m = self.p, self.p + 1
-        if self.name == "laplace":
-            return 2.0 * self.scale**2 * (m * m - 1) / m**2
-        if self.name == "gaussian":
-            return self.scale**2 * (p * (p + 3) / 2) / m**2
-        drawn = draw_k_norm(np.random.default_rng(1), m, 4_000)
-        return float((self.scale / m) ** 2 * (drawn**2).sum(axis=(1, 2)).mean())
-
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return `size` noise matrices, shape (size, m, m)."""
         m = self.p + 1

@@ -16,7 +16,7 @@ DELTA, NOMINAL = 1e-6, 0.95
 _LEVEL = 1e-3  # of all tests of uniform quantiles of a claim together
 _EXACT = ("normal-covariates", "normal-covariates-k-norm", "noise-aware", "data-augmentation")
 _CONTROLS = ("non-private", "noise-aware-uncorrected", "noise-aware-redrawn")
-_PAPER, _PLACE = "P5", "section 4"
+_PAPER, _PLACE = "P5", "abstract"
 
 
 def _uniform(
@@ -54,7 +54,7 @@ def augmentation_is_calibrated(summaries: Stored) -> Finding:
         printed="θ given the sufficient statistics has its exact conjugate posterior, in a Gibbs sampler.",
         correct="The sampler pairs it with a normal distribution of the statistics, so that no joint model has both as "
         "conditionals. A Metropolis step with the ratio of both densities corrects it.",
-        place="algorithm 1",
+        place="Gibbs sampler",
     ),
 )
 def published_sampler_is_calibrated(summaries: Stored) -> Finding:
