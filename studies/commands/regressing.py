@@ -112,10 +112,9 @@ def regress(
             posterior = infer_release(released, box, chosen, rng)
     except ValueError as error:
         raise BadInputError(f"{error}; the release is valid: pass its line in a file to --release") from error
-    low, high = posterior.interval(level)
     shown = make_table("coefficient", "mean", "sd", "low", "high")
-    for row in zip(posterior.names, posterior.mean(), posterior.std(), low, high, strict=True):
-        shown.add_row(row[0], *(f"{value:.4g}" for value in row[1:]))
+    for name, values in posterior.to_dict(level)["coefficients"].items():
+        shown.add_row(name, *(f"{value:.4g}" for value in values.values()))
     print_table(shown)
     say(f"{level:.4g} intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
     for one in caught:

@@ -1,10 +1,10 @@
 """Claims and tables of `regression-inference`."""
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from pipeline import Erratum, Finding, claim, claims_in, critical, verdict
@@ -113,8 +113,8 @@ def _ratio(one: xr.Dataset, first: str, second: str, measure: str = "score") -> 
     """Return the ratio of the means of two methods, and a bound on its error that ignores their correlation."""
     a, b = one.sel(algorithm=first), one.sel(algorithm=second)
     ratio = float(a[f"{measure}_mean"] / b[f"{measure}_mean"])
-    relative = np.hypot(*(float(side[f"{measure}_mcse"] / side[f"{measure}_mean"]) for side in (a, b)))
-    return ratio, ratio * float(relative)
+    relative = math.hypot(*(float(side[f"{measure}_mcse"] / side[f"{measure}_mean"]) for side in (a, b)))
+    return ratio, ratio * relative
 
 
 def _smaller(one: xr.Dataset, first: str, second: str, least: float = 1.0) -> Finding:
