@@ -45,7 +45,7 @@ _FAILURE = 0.05  # probability that the noise of XᵀX exceeds the smallest eige
 _SMALLEST, _LARGEST = 1e-6, 1.0  # of the error variance; responses are in [−1, 1]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AdaSSPRelease:
     """Released statistics; leading axes are replicates."""
 
