@@ -247,6 +247,10 @@ GRAM_STYLES = _listed(
     ("noise-aware", "purple", "D", "ours"),
     ("data-augmentation", "green", "^", "ours"),
     ("noise-aware-published", "vermilion", "s", "paper"),
+    ("noise-aware-uncorrected", "brown", "<", "paper"),
+    ("noise-aware-redrawn", "sky", ">", "paper"),
+    ("adassp", "olive", "p", "baseline"),
+    ("partition", "crimson", "*", "paper"),
     ("naive", "orange", "v", "baseline"),
     ("non-private", "grey", "X", "reference"),
 )

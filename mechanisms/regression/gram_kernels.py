@@ -78,6 +78,28 @@ def _log_noise(noise, scale, noisy, gram, residual):
 
 
 @kernel
+def _square(lower, b):
+    """Replace `b` by L⁻¹b, and return its squared norm."""
+    _solve_lower(lower, b)
+    total = 0.0
+    for value in b:
+        total += value * value
+    return total
+
+
+@kernel
+def _multiply(root, product):
+    """Fill `product` with F·Fᵀ."""
+    size = root.shape[0]
+    for i in range(size):
+        for j in range(i + 1):
+            value = 0.0
+            for k in range(size):
+                value += root[i, k] * root[j, k]
+            product[i, j] = product[j, i] = value
+
+
+@kernel
 def _fill_gram(n, mean, scatter, gram):
     """Fill `gram` with the statistic of n records of a given mean and scatter."""
     p = mean.size
@@ -86,6 +108,54 @@ def _fill_gram(n, mean, scatter, gram):
         gram[0, i + 1] = gram[i + 1, 0] = n * mean[i]
         for j in range(p):
             gram[i + 1, j + 1] = scatter[i, j] + n * mean[i] * mean[j]
+
+
+@kernel
+def _fill_scatter(n, gram, mean, scatter):
+    """Fill the mean and scatter of n records with the statistic `gram`."""
+    p = mean.size
+    for i in range(p):
+        mean[i] = gram[0, i + 1] / n
+    for i in range(p):
+        for j in range(p):
+            scatter[i, j] = gram[i + 1, j + 1] - n * mean[i] * mean[j]
+
+
+@kernel
+def _propose(rng, width, shift, mean, root, new_mean, new_root, matrix):
+    """Propose another mean, or another lower triangular factor L of `matrix` = L·Lᵀ.
+
+    If `shift` > 0, a multiple of a column of L is added to the mean. Otherwise a column of L has a multiple of another
+    column added, or is multiplied by e^g, which is returned with its Jacobian: dS = 2^p·Π L_jj^{p−j} dL (j from 0), and
+    column j has p − j entries, so ln of it is 2g(p−j), and ln|S| grows by 2g.
+    """
+    p = mean.size
+    i, j = int(p * rng.random()), int(p * rng.random())
+    g = width * rng.standard_normal()
+    for k in range(p):
+        new_mean[k] = mean[k] + (shift * g * root[k, j] if shift > 0.0 else 0.0)
+        for q in range(p):
+            new_root[k, q] = root[k, q]
+    log_det, log_jacobian = 0.0, 0.0
+    if shift <= 0.0 and i <= j:
+        for k in range(j, p):
+            new_root[k, j] *= math.exp(g)
+        log_det, log_jacobian = 2.0 * g, 2.0 * g * (p - j)
+    elif shift <= 0.0:
+        for k in range(i, p):
+            new_root[k, j] += g * root[k, i]
+    _multiply(new_root, matrix)
+    return log_det, log_jacobian
+
+
+@kernel
+def _fill_start(rng, scale, noisy, n, gram, mean, scatter, factor):
+    """Fill the mean, scatter and its factor near those of the release; return ln|S|, or −∞ if S is not definite."""
+    for j in range(1, noisy.shape[0]):
+        for i in range(j + 1):
+            gram[i, j] = gram[j, i] = noisy[i, j] + scale * rng.standard_normal()
+    _fill_scatter(n, gram, mean, scatter)
+    return _factor(scatter, factor)
 
 
 @kernel
@@ -99,9 +169,11 @@ def _updated_scale(prior, n, mean, scatter, found):
 
 
 @kernel
-def _draw_parameters(rng, prior, n, mean, lower, mu, psi):
-    """Draw (μ, Ψ) from the normal inverse-Wishart posterior, given the Cholesky factor of its scale matrix."""
+def _draw_parameters(rng, prior, n, mean, scatter, matrix, lower, mu, psi):
+    """Draw (μ, Ψ) from the normal inverse-Wishart posterior given a statistic; from the prior if n and S are 0."""
     p = mean.size
+    _updated_scale(prior, n, mean, scatter, matrix)
+    _factor(matrix, lower)
     bartlett, root, row = np.zeros((p, p)), np.empty((p, p)), np.empty(p)
     for i in range(p):
         bartlett[i, i] = math.sqrt(rng.chisquare(prior[1] + n - i))
@@ -113,12 +185,8 @@ def _draw_parameters(rng, prior, n, mean, lower, mu, psi):
         _solve_lower(bartlett, row)
         for j in range(p):
             root[i, j] = row[j]
+    _multiply(root, psi)
     for i in range(p):
-        for j in range(p):
-            value = 0.0
-            for k in range(p):
-                value += root[i, k] * root[j, k]
-            psi[i, j] = value
         row[i] = rng.standard_normal()
     shrink, spread = n / (prior[0] + n), 1.0 / math.sqrt(prior[0] + n)
     for i in range(p):
@@ -152,30 +220,20 @@ def _log_statistic(prior, n, mean, scatter, log_det, scale_matrix, lower):
 
 
 @kernel
-def run_normal_covariates(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
+def run_normal_covariates(of_records, rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     """Fill `draws` by a Metropolis chain on the statistic (ū, S) of normal records.
 
-    An iteration has an additive proposal for all entries of G, and one for a single entry; a shift of ū by a multiple
-    of a column of the Cholesky factor L of S; and a change of a column of L, by a multiple of another column or by a
-    factor e^g. As dS = 2^p·Π L_jj^{p−j} dL (j from 0), and column j has p − j entries, the last has the Jacobian
-    e^{2g(p−j)}.
+    An iteration has an additive proposal for all entries of G, and one for a single entry; and a proposal for ū and one
+    for the Cholesky factor of S, by `_propose`. `draws` are of the regression of the n records if `of_records`.
     """
     m = noisy.shape[0]
     p = m - 1
     mean, scatter, factor = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
     new_mean, new_scatter, new_factor = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
     gram, new_gram, work, lower = np.empty((m, m)), np.empty((m, m)), np.empty((m, m)), np.zeros((p, p))
-    scale_matrix, mu, psi = np.empty((p, p)), np.empty(p), np.empty((p, p))
-    for j in range(1, m):  # start near the release, or at the prior if the scatter of the release is not definite
-        for i in range(j + 1):
-            gram[i, j] = gram[j, i] = noisy[i, j] + scale * rng.standard_normal()
-    for i in range(p):
-        mean[i] = gram[0, i + 1] / n
-    for i in range(p):
-        for j in range(p):
-            scatter[i, j] = gram[i + 1, j + 1] - n * mean[i] * mean[j]
-    log_det = _factor(scatter, factor)
-    if log_det == -np.inf:
+    matrix, mu, psi = np.empty((p, p)), np.empty(p), np.empty((p, p))
+    log_det = _fill_start(rng, scale, noisy, n, gram, mean, scatter, factor)
+    if log_det == -np.inf:  # the chain starts at the prior
         for i in range(p):
             mean[i] = 0.5 * rng.standard_normal()
             for j in range(p):
@@ -183,15 +241,13 @@ def run_normal_covariates(rng, noise, scale, noisy, n, prior, burn_in, thinning,
             scatter[i, i] = n * prior[2] / (prior[1] + p) * math.exp(rng.standard_normal())
         log_det = _factor(scatter, factor)
     _fill_gram(n, mean, scatter, gram)
-    log_p = _log_statistic(prior, n, mean, scatter, log_det, scale_matrix, lower)
+    log_p = _log_statistic(prior, n, mean, scatter, log_det, matrix, lower)
     log_p += _log_noise(noise, scale, noisy, gram, work)
-    accepted, tried = 0, 0
+    accepted = 0
     for step in range(burn_in + thinning * draws.shape[0]):
         for kind in range(4):
-            jacobian = 0.0
             width = 2.0 ** (1.0 - (_FINEST + 1.0) * rng.random())
-            for i in range(p):
-                new_mean[i] = mean[i]
+            log_jacobian = 0.0
             if kind < 2:
                 only_i, only_j = -1, -1
                 if kind == 1:
@@ -203,60 +259,31 @@ def run_normal_covariates(rng, noise, scale, noisy, n, prior, burn_in, thinning,
                         if j > 0 and (kind == 0 or (i == only_i and j == only_j)):
                             new_gram[i, j] += width * scale * rng.standard_normal()
                         new_gram[j, i] = new_gram[i, j]
-                for i in range(p):
-                    new_mean[i] = new_gram[0, i + 1] / n
-                for i in range(p):
-                    for j in range(p):
-                        new_scatter[i, j] = new_gram[i + 1, j + 1] - n * new_mean[i] * new_mean[j]
+                _fill_scatter(n, new_gram, new_mean, new_scatter)
                 new_log_det = _factor(new_scatter, new_factor)
+                if new_log_det == -np.inf:
+                    continue
             else:
-                for i in range(p):
-                    for j in range(i + 1):
-                        new_factor[i, j] = factor[i, j]
-                i, j = int(p * rng.random()), int(p * rng.random())
-                g = width * rng.standard_normal()
-                new_log_det = log_det
-                if kind == 2:
-                    for k in range(p):
-                        new_mean[k] += g * factor[k, j] / math.sqrt(n) if k >= j else 0.0
-                elif i <= j:
-                    for k in range(j, p):
-                        new_factor[k, j] *= math.exp(g)
-                    new_log_det += 2.0 * g
-                    jacobian = 2.0 * g * (p - j)
-                else:
-                    for k in range(i, p):
-                        new_factor[k, j] += g * factor[k, i]
-                for i in range(p):
-                    for j in range(i + 1):
-                        value = 0.0
-                        for k in range(j + 1):
-                            value += new_factor[i, k] * new_factor[j, k]
-                        new_scatter[i, j] = new_scatter[j, i] = value
+                shift = 1.0 / math.sqrt(n) if kind == 2 else 0.0
+                change, log_jacobian = _propose(rng, width, shift, mean, factor, new_mean, new_factor, new_scatter)
+                new_log_det = log_det + change
                 _fill_gram(n, new_mean, new_scatter, new_gram)
-            tried += 1
-            if new_log_det == -np.inf:
-                continue
-            proposed = _log_statistic(prior, n, new_mean, new_scatter, new_log_det, scale_matrix, lower)
+            proposed = _log_statistic(prior, n, new_mean, new_scatter, new_log_det, matrix, lower)
             proposed += _log_noise(noise, scale, noisy, new_gram, work)
-            if math.log(rng.random()) < proposed - log_p + jacobian:
+            if math.log(rng.random()) < proposed - log_p + log_jacobian:
                 accepted += 1
                 log_p, log_det = proposed, new_log_det
-                for i in range(m):
-                    for j in range(m):
-                        gram[i, j] = new_gram[i, j]
-                for i in range(p):
-                    mean[i] = new_mean[i]
-                    for j in range(p):
-                        scatter[i, j] = new_scatter[i, j]
-                        factor[i, j] = new_factor[i, j]
-        kept = (step - burn_in) // thinning
+                gram, new_gram, mean, new_mean = new_gram, gram, new_mean, mean
+                scatter, new_scatter, factor, new_factor = new_scatter, scatter, new_factor, factor
         if step >= burn_in and (step - burn_in) % thinning == thinning - 1:
-            _updated_scale(prior, n, mean, scatter, scale_matrix)
-            _factor(scale_matrix, lower)
-            _draw_parameters(rng, prior, n, mean, lower, mu, psi)
-            _store(mu, psi, lower, draws[kept])
-    return accepted / tried
+            kept = draws[(step - burn_in) // thinning]
+            if of_records:
+                _store(mean, scatter, lower, kept)
+                kept[p] /= n
+            else:
+                _draw_parameters(rng, prior, n, mean, scatter, matrix, lower, mu, psi)
+                _store(mu, psi, lower, kept)
+    return accepted / (4 * (burn_in + thinning * draws.shape[0]))
 
 
 @kernel
@@ -266,16 +293,14 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
     p = m - 1
     mu, psi, root = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
     records, z, old, g = np.zeros((n, p)), np.ones(m), np.ones(m), np.empty(p)
-    gram, new_gram, work, lower = np.zeros((m, m)), np.empty((m, m)), np.empty((m, m)), np.zeros((p, p))
-    mean, scatter, scale_matrix = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
-    for i in range(p):
-        scale_matrix[i, i] = prior[2]
-    _factor(scale_matrix, lower)
-    _draw_parameters(rng, prior, 0, mean, lower, mu, psi)
-    accepted, tried, log_p = 0, 0, -np.inf
-    for step in range(burn_in + thinning * draws.shape[0] + 1):
+    gram, new_gram, work, whole = np.zeros((m, m)), np.empty((m, m)), np.empty((m, m)), np.zeros((m, m))
+    mean, scatter, matrix, lower = np.zeros(p), np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p))
+    _draw_parameters(rng, prior, 0, mean, scatter, matrix, lower, mu, psi)
+    accepted, log_p = 0, -np.inf
+    for step in range(burn_in + thinning * draws.shape[0] + 1):  # the first draws all records from the prior
         _factor(psi, root)
         first = step == 0
+        whole.fill(0.0)
         for row in range(n):
             for i in range(p):
                 g[i] = rng.standard_normal()
@@ -291,42 +316,25 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
             for i in range(m):
                 for j in range(m):
                     new_gram[i, j] = gram[i, j] + z[i] * z[j] - (0.0 if first else old[i] * old[j])
-            proposed = 0.0
-            if not first:
-                proposed = _log_noise(noise, scale, noisy, new_gram, work)
-                tried += 1
+            proposed = 0.0 if first else _log_noise(noise, scale, noisy, new_gram, work)
             if first or math.log(rng.random()) < proposed - log_p:
-                accepted += not first
+                accepted += 1
                 log_p = proposed
-                for i in range(m):
-                    for j in range(m):
-                        gram[i, j] = new_gram[i, j]
+                gram, new_gram = new_gram, gram
                 for i in range(p):
                     records[row, i] = g[i]
+            for i in range(p):
+                whole[0, i + 1] += records[row, i]
+                for j in range(p):
+                    whole[i + 1, j + 1] += records[row, i] * records[row, j]
         if first:
             log_p = _log_noise(noise, scale, noisy, gram, work)
-        for i in range(p):
-            mean[i] = 0.0
-        for row in range(n):
-            for i in range(p):
-                mean[i] += records[row, i] / n
-        for i in range(p):
-            for j in range(i + 1):
-                scatter[i, j] = 0.0
-        for row in range(n):
-            for i in range(p):
-                for j in range(i + 1):
-                    scatter[i, j] += (records[row, i] - mean[i]) * (records[row, j] - mean[j])
-        for i in range(p):
-            for j in range(i):
-                scatter[j, i] = scatter[i, j]
-        _updated_scale(prior, n, mean, scatter, scale_matrix)
-        _factor(scale_matrix, lower)
-        _draw_parameters(rng, prior, n, mean, lower, mu, psi)
+        _fill_scatter(n, whole, mean, scatter)
+        _draw_parameters(rng, prior, n, mean, scatter, matrix, lower, mu, psi)
         kept = step - 1 - burn_in
         if kept >= 0 and kept % thinning == thinning - 1:
             _store(mu, psi, lower, draws[kept // thinning])
-    return accepted / tried
+    return accepted / ((burn_in + thinning * draws.shape[0] + 1) * n)
 
 
 @kernel
@@ -350,75 +358,55 @@ def _fill_moments(n, mu, psi, first, second, expected, covariance):
 
 
 @kernel
+def _widen(covariance, variance, total):
+    """Fill `total` with the covariance after independent noise is added."""
+    for a in range(variance.size):
+        for b in range(variance.size):
+            total[a, b] = covariance[a, b]
+        total[a, a] += variance[a]
+
+
+@kernel
 def _log_normal(point, expected, covariance, lower, work):
     """Return the log density of a normal distribution, up to a constant."""
     log_det = _factor(covariance, lower)
     if log_det == -np.inf:
         return -np.inf
-    total = 0.0
     for a in range(point.size):
         work[a] = point[a] - expected[a]
-    _solve_lower(lower, work)
-    for a in range(point.size):
-        total += work[a] * work[a]
-    return -0.5 * log_det - 0.5 * total
+    return -0.5 * (log_det + _square(lower, work))
 
 
 @kernel
-def _log_prior(prior, mu, psi, lower, work):
-    """Return the log density of the prior at (μ, Ψ), up to a constant."""
+def _log_records(power, root, weight, mean, mu, psi, lower, work):
+    """Return −½·(power·ln|Ψ| + tr(Ψ⁻¹FFᵀ) + weight·‖mean − μ‖²), the norm that of Ψ⁻¹.
+
+    This is ln p(ū, S | μ, Ψ) of n normal records, up to a function of the statistic, with power and weight n, and F the
+    factor of S; and the log density of the prior with power ν + p + 2, weight κ, F = √λ·I and mean 0.
+    """
     p = mu.size
     log_det = _factor(psi, lower)
     if log_det == -np.inf:
         return -np.inf
-    total = 0.0
     for i in range(p):
-        for j in range(p):
-            work[j] = math.sqrt(prior[2]) if i == j else 0.0
-        _solve_lower(lower, work)
-        for j in range(p):
-            total += work[j] * work[j]
-        work[i] = 0.0
+        work[i] = mean[i] - mu[i]
+    total = power * log_det + weight * _square(lower, work)
     for j in range(p):
-        work[j] = mu[j] * math.sqrt(prior[0])
-    _solve_lower(lower, work)
-    for j in range(p):
-        total += work[j] * work[j]
-    return -0.5 * (prior[1] + p + 2.0) * log_det - 0.5 * total
+        for i in range(p):
+            work[i] = root[i, j]
+        total += _square(lower, work)
+    return -0.5 * total
 
 
 @kernel
-def _log_wishart(n, mean, scatter, mu, psi, lower, work):
-    """Return ln p(ū, S | μ, Ψ) of normal records, up to a function of the statistic."""
-    p = mu.size
-    log_det = _factor(psi, lower)
-    if log_det == -np.inf:
-        return -np.inf
-    total = 0.0
-    for j in range(p):
-        work[j] = mean[j] - mu[j]
-    _solve_lower(lower, work)
-    for j in range(p):
-        total += n * work[j] * work[j]
-    inverse = np.empty(p)
-    for i in range(p):  # tr(Ψ⁻¹S)
-        for j in range(p):
-            inverse[j] = 1.0 if j == i else 0.0
-        _solve_lower(lower, inverse)
-        _solve_upper(lower, inverse)
-        for j in range(p):
-            total += inverse[j] * scatter[j, i]
-    return -0.5 * n * log_det - 0.5 * total
-
-
-@kernel
-def run_normal_statistics(rng, noise, scale, noisy, n, prior, corrected, moves, burn_in, thinning, draws):
+def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     """Fill `draws` by a chain in which the statistic t given (μ, Ψ) is normal with the moments of n records.
 
-    An iteration draws t given the parameters, which is a product of normal densities; parameters from their conjugate
-    posterior given t, corrected by Metropolis if `corrected`; and variances ω of normal noise, whose mixture is Laplace
-    noise. If `corrected`, it begins with `moves` proposals for (μ, Ψ) given the release, with t integrated out.
-    Otherwise t is redrawn up to 100 times until its scatter is definite.
+    An iteration begins with `moves` proposals for (μ, Ψ) given the release, with t integrated out. Then t is drawn
+    given the parameters, which is a product of normal densities, up to `attempts` times until its scatter is definite;
+    parameters from their conjugate posterior given t, corrected by Metropolis if `corrected`; and variances ω of normal
+    noise, whose mixture is Laplace noise. The chain has the stated distribution if `corrected`, with one attempt:
+    parameters are kept if the scatter is not definite.
     """
     m = noisy.shape[0]
     p = m - 1
@@ -433,69 +421,42 @@ def run_normal_statistics(rng, noise, scale, noisy, n, prior, corrected, moves, 
             base[a] = 2.0 * scale * scale if noise == 0 else (scale * scale if i == j else 0.5 * scale * scale)
             variance[a] = base[a]
             a += 1
-    expected, covariance, total = np.empty(size), np.empty((size, size)), np.empty((size, size))
-    big, chol, long, t, gap = (
-        np.zeros((size, size)),
-        np.zeros((size, size)),
-        np.empty(size),
-        np.empty(size),
-        np.empty(size),
-    )
+    expected, t, gap, long = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    covariance, total = np.empty((size, size)), np.empty((size, size))
+    big, chol = np.zeros((size, size)), np.zeros((size, size))
     mu, psi, lower, work = np.zeros(p), np.zeros((p, p)), np.zeros((p, p)), np.empty(p)
-    new_mu, new_psi, root = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
-    mean, scatter, scale_matrix = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
-    for i in range(p):
-        scale_matrix[i, i] = prior[2]
-    _factor(scale_matrix, lower)
-    _draw_parameters(rng, prior, 0, mean, lower, mu, psi)
-    accepted, tried = 0, 0
+    new_mu, new_psi, root, new_root = np.zeros(p), np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p))
+    mean, scatter, scatter_root, matrix = np.zeros(p), np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p))
+    gram, zero, prior_root = np.empty((m, m)), np.zeros(p), math.sqrt(prior[2]) * np.eye(p)
+    is_near = _fill_start(rng, scale, noisy, n, gram, mean, scatter, scatter_root) > -np.inf
+    if not is_near:  # the chain starts at the prior
+        mean.fill(0.0)
+        scatter.fill(0.0)
+    _draw_parameters(rng, prior, n if is_near else 0, mean, scatter, matrix, lower, mu, psi)
+    accepted, tried, log_p = 0, 0, 0.0
     for step in range(burn_in + thinning * draws.shape[0]):
-        if corrected:
-            _fill_moments(n, mu, psi, first, second, expected, total)
-            for b in range(size):
-                total[b, b] += variance[b]
-            log_p = _log_normal(y, expected, total, big, long) + _log_prior(prior, mu, psi, lower, work)
-            for move in range(moves):
-                _factor(psi, root)
+        _factor(psi, root)
+        for move in range(-1 if moves > 0 else 0, moves):  # −1 is the current state
+            log_jacobian = 0.0
+            if move >= 0:
                 width = 2.0 ** (1.0 - (_FINEST + 1.0) * rng.random())
-                g = width * rng.standard_normal()
-                i, j = int(p * rng.random()), int(p * rng.random())
-                jacobian = 0.0
-                for k in range(p):
-                    new_mu[k] = mu[k]
-                if move % 2 == 0:
-                    for k in range(j, p):
-                        new_mu[k] += g * root[k, j]
-                elif i <= j:
-                    for k in range(j, p):
-                        root[k, j] *= math.exp(g)
-                    jacobian = 2.0 * g * (p - j)
-                else:
-                    for k in range(i, p):
-                        root[k, j] += g * root[k, i]
-                for i in range(p):
-                    for j in range(i + 1):
-                        value = 0.0
-                        for k in range(j + 1):
-                            value += root[i, k] * root[j, k]
-                        new_psi[i, j] = new_psi[j, i] = value
-                _fill_moments(n, new_mu, new_psi, first, second, expected, total)
-                for b in range(size):
-                    total[b, b] += variance[b]
-                proposed = _log_normal(y, expected, total, big, long) + _log_prior(prior, new_mu, new_psi, lower, work)
-                if math.log(rng.random()) < proposed - log_p + jacobian:
-                    log_p = proposed
-                    for i in range(p):
-                        mu[i] = new_mu[i]
-                        for j in range(p):
-                            psi[i, j] = new_psi[i, j]
+                shift = 1.0 if move % 2 == 0 else 0.0
+                _, log_jacobian = _propose(rng, width, shift, mu, root, new_mu, new_root, new_psi)
+            at_mu, at_psi = (new_mu, new_psi) if move >= 0 else (mu, psi)
+            _fill_moments(n, at_mu, at_psi, first, second, expected, covariance)
+            _widen(covariance, variance, total)
+            proposed = _log_normal(y, expected, total, big, long)
+            proposed += _log_records(prior[1] + p + 2.0, prior_root, prior[0], zero, at_mu, at_psi, lower, work)
+            if move < 0 or math.log(rng.random()) < proposed - log_p + log_jacobian:
+                log_p = proposed
+                if move >= 0:
+                    mu, new_mu, psi, new_psi, root, new_root = new_mu, mu, new_psi, psi, new_root, root
         _fill_moments(n, mu, psi, first, second, expected, covariance)
-        for b in range(size):
-            for c in range(size):
-                total[b, c] = covariance[b, c] + (variance[b] if b == c else 0.0)
+        _widen(covariance, variance, total)
         _factor(total, big)
         _factor(covariance, chol)
-        for _ in range(1 if corrected else 100):
+        possible = False
+        for _ in range(attempts):
             for b in range(size):
                 long[b] = rng.standard_normal()
             for b in range(size):
@@ -509,41 +470,30 @@ def run_normal_statistics(rng, noise, scale, noisy, n, prior, corrected, moves, 
             for b in range(size):
                 for c in range(size):
                     t[b] += covariance[b, c] * gap[c]
-            for b in range(size):
-                if second[b] < 0:
-                    mean[first[b]] = t[b] / n
-            for b in range(size):
-                if second[b] >= 0:
-                    i, j = first[b], second[b]
-                    scatter[i, j] = scatter[j, i] = t[b] - n * mean[i] * mean[j]
-            possible = _factor(scatter, lower) > -np.inf
+                i, j = first[b], second[b]
+                gram[i + 1, j + 1] = gram[j + 1, i + 1] = t[b]  # Σu has the second index −1
+            _fill_scatter(n, gram, mean, scatter)
+            possible = _factor(scatter, scatter_root) > -np.inf
             if possible:
                 break
         if possible:
-            _updated_scale(prior, n, mean, scatter, scale_matrix)
-            _factor(scale_matrix, lower)
-            _draw_parameters(rng, prior, n, mean, lower, new_mu, new_psi)
+            _draw_parameters(rng, prior, n, mean, scatter, matrix, lower, new_mu, new_psi)
             ratio = 0.0
             tried += 1
             if corrected:
-                ratio = _log_wishart(n, mean, scatter, mu, psi, lower, work)
+                ratio = _log_records(n, scatter_root, n, mean, mu, psi, lower, work)
                 ratio -= _log_normal(t, expected, covariance, big, long)
                 _fill_moments(n, new_mu, new_psi, first, second, expected, covariance)
                 ratio += _log_normal(t, expected, covariance, big, long)
-                ratio -= _log_wishart(n, mean, scatter, new_mu, new_psi, lower, work)
+                ratio -= _log_records(n, scatter_root, n, mean, new_mu, new_psi, lower, work)
             if math.log(rng.random()) < ratio:
                 accepted += 1
-                for i in range(p):
-                    mu[i] = new_mu[i]
-                    for j in range(p):
-                        psi[i, j] = new_psi[i, j]
+                mu, new_mu, psi, new_psi = new_mu, mu, new_psi, psi
         if noise == 0:
             for b in range(size):
                 distance = max(abs(y[b] - t[b]), 1e-12 * scale)
-                variance[b] = min(
-                    max(1.0 / rng.wald(1.0 / (scale * distance), 1.0 / (scale * scale)), 1e-20 * base[b]),
-                    1e20 * base[b],
-                )
+                drawn = 1.0 / rng.wald(1.0 / (scale * distance), 1.0 / (scale * scale))
+                variance[b] = min(max(drawn, 1e-20 * base[b]), 1e20 * base[b])
         if step >= burn_in and (step - burn_in) % thinning == thinning - 1:
             _store(mu, psi, lower, draws[(step - burn_in) // thinning])
     return accepted / max(tried, 1)

@@ -39,12 +39,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import real_array, validate_integer, validate_positive
+from mechanisms.calibrate import bisect
 from mechanisms.exact_noise import integer_gaussian, integer_laplace, laplace_scale_for, require_opendp
 from mechanisms.jit import kernel
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee
@@ -70,8 +72,6 @@ NOISE_CODES = {"laplace": 0, "gaussian": 1, "k-norm": 2}
 
 BITS = 16
 """Scaled columns of real data are multiples of 2^−BITS."""
-
-_BISECTIONS = 60
 
 
 @dataclass(frozen=True)
@@ -168,20 +168,6 @@ class GramNoise:
         loss = self.sensitivity / self.scale
         return ConcentratedGuarantee(loss**2 / 2) if self.name == "gaussian" else Guarantee(loss)
 
-    @property
-    def expected_square(self) -> float:
-        """Expected ‖M‖_F²/m², the squared noise for records in the unit ball, without M₀₀ but for k-norm.
-
-        For k-norm it is computed from 4,000 draws.
-        """
-        p, m = self.p, self.p + 1
-        if self.name == "laplace":
-            return 2.0 * self.scale**2 * (m * m - 1) / m**2
-        if self.name == "gaussian":
-            return self.scale**2 * (p * (p + 3) / 2) / m**2
-        drawn = draw_k_norm(np.random.default_rng(1), m, 4_000)
-        return float((self.scale / m) ** 2 * (drawn**2).sum(axis=(1, 2)).mean())
-
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return `size` noise matrices, shape (size, m, m)."""
         m = self.p + 1
@@ -203,17 +189,21 @@ def calibrated_gram_noise(name: NoiseName, p: int, epsilon: float, delta: float 
 
     Gaussian noise has the largest ρ for which ρ-zCDP implies (ε, δ)-DP.
     """
-    unit, spent = GramNoise(name, 1.0, p), validate_epsilon(epsilon)
-    if name != "gaussian":
-        if delta is not None:
-            raise ValueError(f"delta must be omitted with {name} noise, got {delta}; use it with gaussian")
-        return GramNoise(name, unit.sensitivity / spent, p)
-    delta = validate_delta(delta)
-    low, high = 0.0, spent
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if middle > 0 and concentrated_epsilon(middle, delta) <= spent else (low, middle)
-    return GramNoise(name, unit.sensitivity / math.sqrt(2.0 * low) * (1 + 1e-12), p)  # rounded up
+    sensitivity = GramNoise(name, 1.0, p).sensitivity
+    if name == "gaussian":
+        return GramNoise(
+            name, sensitivity / math.sqrt(2.0 * largest_rho(epsilon, delta)) * (1 + 1e-12), p
+        )  # rounded up
+    if delta is not None:
+        raise ValueError(f"delta must be omitted with {name} noise, got {delta}; use it with gaussian")
+    return GramNoise(name, sensitivity / validate_epsilon(epsilon), p)
+
+
+@lru_cache
+def largest_rho(epsilon: float, delta: float | None) -> float:
+    """Return the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
+    spent, delta = validate_epsilon(epsilon), validate_delta(delta)
+    return bisect(lambda rho: concentrated_epsilon(rho, delta) <= spent, 0.0, spent, relative=1e-15)[0]
 
 
 @dataclass(frozen=True, eq=False)

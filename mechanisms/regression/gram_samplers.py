@@ -9,14 +9,17 @@ method                   model of G, and chain
 =======================  =========================================================================================
 normal-covariates        Exact for records that no bound clamps: ū is normal and S = Σ(u − ū)(u − ū)ᵀ Wishart. With
                          (μ, Ψ) integrated out, ln p(ū, S) = (n−p−2)/2·ln|S| − (n+ν)/2·ln|λI + S + κn/(κ+n)·ūūᵀ|.
-                         Metropolis steps in (ū, S); (μ, Ψ) given (ū, S) is drawn exactly.
+                         Metropolis steps in (ū, S); (μ, Ψ) given (ū, S) is drawn exactly. Draws of
+                         ``normal-covariates-records`` are of the least-squares regression of the n records, which an
+                         analysis without privacy returns, with σ² its mean squared residual.
 noise-aware              Normal, with the moments of G (Bernstein & Sheldon 2019). Their step, the draw from a product
                          of normal densities followed by a conjugate draw of (μ, Ψ), is a proposal, which
                          Metropolis corrects.
 data-augmentation        Exact: the sum over records that are clamped to [−1, 1]. Each record is redrawn given the
                          others (Ju et al. 2022); an iteration takes time proportional to n.
 noise-aware-published    The step of `noise-aware` without correction, with statistics that are not positive definite
-                         rejected. A control: it samples no stated joint model.
+                         rejected. A control: it samples no stated joint model. ``noise-aware-uncorrected`` only
+                         lacks the correction, and ``noise-aware-redrawn`` only rejects.
 naive                    G is the release, moved to the nearest scatter that is positive definite; the noise is ignored.
                          Independent draws, a control.
 =======================  =========================================================================================
@@ -34,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,9 +92,11 @@ class RegressionPrior:
 
 
 def regression_of(mu: Floats, psi: Floats) -> Floats:
-    """Return (θ₀, θ, σ²) of the regression of the last column on the others, shape (p + 1,)."""
-    slopes = np.linalg.solve(psi[:-1, :-1], psi[:-1, -1])
-    return np.array([mu[-1] - slopes @ mu[:-1], *slopes, psi[-1, -1] - slopes @ psi[:-1, -1]])
+    """Return (θ₀, θ, σ²) of the regression of the last column on the others, shape (..., p + 1)."""
+    cross = psi[..., :-1, -1]
+    slopes = np.linalg.solve(psi[..., :-1, :-1], cross[..., None])[..., 0]
+    intercept, variance = mu[..., -1] - (slopes * mu[..., :-1]).sum(-1), psi[..., -1, -1] - (slopes * cross).sum(-1)
+    return np.concatenate([intercept[..., None], slopes, variance[..., None]], axis=-1)
 
 
 def normal_statistic(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:
@@ -116,14 +122,6 @@ class GramMethod:
     thinning: int = 5
 
 
-def _run_noise_aware(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
-    return run_normal_statistics(rng, noise, scale, noisy, n, prior, True, 4, burn_in, thinning, draws)
-
-
-def _run_published(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
-    return run_normal_statistics(rng, noise, scale, noisy, n, prior, False, 0, burn_in, thinning, draws)
-
-
 def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     """Draw from the conjugate posterior given the release, with eigenvalues of its scatter below 1e-9 raised."""
     mean = noisy[0, 1:] / n
@@ -131,21 +129,37 @@ def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     kappa, nu, scale_0 = prior
     matrix = (vectors * np.maximum(values, 1e-9)) @ vectors.T + scale_0 * np.eye(mean.size)
     root = np.linalg.cholesky(matrix + kappa * n / (kappa + n) * np.outer(mean, mean))
-    p = mean.size
-    for draw in draws:
-        bartlett = np.tril(rng.normal(size=(p, p)), -1)
-        bartlett[np.diag_indices(p)] = np.sqrt(rng.chisquare(nu + n - np.arange(p)))
-        half = root @ np.linalg.inv(bartlett).T
-        draw[:] = regression_of(n / (kappa + n) * mean + half @ rng.normal(size=p) / np.sqrt(kappa + n), half @ half.T)
+    size, p = draws.shape[0], mean.size
+    bartlett = np.tril(rng.normal(size=(size, p, p)), -1)
+    bartlett[:, range(p), range(p)] = np.sqrt(rng.chisquare(nu + n - np.arange(p), (size, p)))
+    half = root @ np.swapaxes(np.linalg.inv(bartlett), 1, 2)
+    mu = n / (kappa + n) * mean + (half @ rng.normal(size=(size, p, 1)))[..., 0] / np.sqrt(kappa + n)
+    draws[:] = regression_of(mu, half @ np.swapaxes(half, 1, 2))
     return 1.0
 
 
 _ALL = tuple(NOISE_CODES)
+_MIXED = _ALL[:2]  # noises that are mixtures of normal distributions
 GRAM_METHODS = {
-    "normal-covariates": GramMethod(run_normal_covariates, _ALL, "Exact for unclamped normal records.", thinning=20),
-    "noise-aware": GramMethod(_run_noise_aware, _ALL[:2], "Exact for statistics with normal errors."),
+    "normal-covariates": GramMethod(
+        partial(run_normal_covariates, False), _ALL, "Exact for unclamped normal records.", thinning=20
+    ),
+    "noise-aware": GramMethod(
+        partial(run_normal_statistics, True, 1, 4), _MIXED, "Exact for statistics with normal errors."
+    ),
     "data-augmentation": GramMethod(augment_records, _ALL, "Exact for clamped normal records.", thinning=10),
-    "noise-aware-published": GramMethod(_run_published, _ALL[:2], "The published Gibbs steps.", is_control=True),
+    "normal-covariates-records": GramMethod(
+        partial(run_normal_covariates, True), _ALL, "Regression of the n records.", is_control=True, thinning=20
+    ),
+    "noise-aware-published": GramMethod(
+        partial(run_normal_statistics, False, 100, 0), _MIXED, "The published Gibbs steps.", is_control=True
+    ),
+    "noise-aware-uncorrected": GramMethod(
+        partial(run_normal_statistics, False, 1, 4), _MIXED, "The conjugate draw, not corrected.", is_control=True
+    ),
+    "noise-aware-redrawn": GramMethod(
+        partial(run_normal_statistics, True, 100, 4), _MIXED, "The rejection without normaliser.", is_control=True
+    ),
     "naive": GramMethod(_run_naive, _ALL, "Ignores the noise.", is_control=True, thinning=1),
 }
 """Inference methods by name."""

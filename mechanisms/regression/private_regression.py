@@ -19,7 +19,6 @@ from mechanisms.arguments import validate_integer
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
-from mechanisms.protocols import Posterior
 from mechanisms.regression.gram_release import (
     GramNoise,
     GramRelease,
@@ -54,27 +53,26 @@ _MOST_RECORDS = 10_000_000  # forecasts beyond this number of records use it, as
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RegressionPosterior(Posterior):
+class RegressionPosterior(DrawnPosterior):
     """Posterior of the coefficients and the error variance of a linear regression, in the units of the columns.
 
-    All attributes are public. Arrays have one entry per name of `names`, along the last axis.
+    All attributes are public. Means, quantiles and draws have one entry per name of `names`, along the last axis.
 
     Parameters
     ----------
+    draws : ndarray of float64, shape (n_chains, n_draws, p + 1)
+        Draws of (intercept, slopes, error variance).
     box : PublicBox
         Public bounds; the last column is the response.
     release : GramRelease
         Noisy Gram matrix of the scaled columns.
     method : str
         Name of the inference method in `GRAM_METHODS`.
-    distribution : DrawnPosterior
-        Draws of (intercept, slopes, error variance).
     """
 
     box: PublicBox
     release: GramRelease
     method: str
-    distribution: DrawnPosterior
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,34 +83,6 @@ class RegressionPosterior(Posterior):
     def guarantee(self) -> Guarantee | None:
         """Guarantee of the release, which inference does not change; None for a rehearsal."""
         return self.release.guarantee
-
-    def mean(self) -> Floats:
-        """Return the posterior mean of each component."""
-        return np.asarray(self.distribution.mean())
-
-    def std(self) -> Floats:
-        """Return the posterior standard deviation of each component."""
-        return np.asarray(self.distribution.std())
-
-    def cdf(self, theta: ArrayLike) -> Floats:
-        """Return the posterior probability of values ≤ θ, with one component each along the last axis."""
-        return self.distribution.cdf(theta)
-
-    def quantile(self, probabilities: ArrayLike) -> Floats:
-        """Return quantiles of each component, for probabilities in (0, 1)."""
-        return self.distribution.quantile(probabilities)
-
-    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
-        """Return the ends of the interval with equal tails that has probability `level`, in (0, 1)."""
-        return self.distribution.interval(level)
-
-    def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        """Return `size` draws, resampled with replacement from the chains, shape (size, p + 1)."""
-        return self.distribution.sample(rng, size)
-
-    def diagnostics(self) -> dict[str, Floats]:
-        """Return R-hat and effective sample sizes; see `DrawnPosterior.diagnostics`."""
-        return self.distribution.diagnostics()
 
     def predict(self, rng: np.random.Generator, features: ArrayLike, size: int = 1_000) -> Floats:
         """Return draws of the response of new records.
@@ -158,12 +128,15 @@ class RegressionPosterior(Posterior):
         >>> sorted(posterior.to_dict()["coefficients"]["x"])
         ['high', 'low', 'mean', 'sd']
         """
-        low, high = self.interval(level)
-        table = zip(self.names, self.mean(), self.std(), low, high, strict=True)
+        columns = {
+            "mean": self.mean(),
+            "sd": self.std(),
+            **dict(zip(("low", "high"), self.interval(level), strict=True)),
+        }
         return {
             "coefficients": {
-                name: {"mean": float(m), "sd": float(s), "low": float(a), "high": float(b)}
-                for name, m, s, a, b in table
+                name: {column: float(np.atleast_1d(values)[k]) for column, values in columns.items()}
+                for k, name in enumerate(self.names)
             },
             "level": level,
             "guarantee": None if self.guarantee is None else str(self.guarantee),
@@ -186,11 +159,11 @@ class RegressionPosterior(Posterior):
         """
         import xarray as xr  # slow import
 
-        draws, columns = self.distribution.draws, ["1", *self.box.names]
+        columns = ["1", *self.box.names]
         posterior = xr.Dataset(
             {
-                "coefficients": (("chain", "draw", "coefficient"), draws[..., :-1]),
-                "error_variance": (("chain", "draw"), draws[..., -1]),
+                "coefficients": (("chain", "draw", "coefficient"), self.draws[..., :-1]),
+                "error_variance": (("chain", "draw"), self.draws[..., -1]),
             },
             coords={"coefficient": list(self.names[:-1])},
             attrs={"method": self.method, "n": self.release.n, "guarantee": self._stated()},
@@ -205,8 +178,8 @@ class RegressionPosterior(Posterior):
         return "none (rehearsal)" if self.guarantee is None else str(self.guarantee)
 
     def __repr__(self) -> str:
-        values = zip(self.names, self.mean(), self.std(), strict=True)
-        shown = ", ".join(f"{name}={mean:.4g} ± {std:.2g}" for name, mean, std in values)
+        values = self.to_dict()["coefficients"].items()
+        shown = ", ".join(f"{name}={one['mean']:.4g} ± {one['sd']:.2g}" for name, one in values)
         return f"RegressionPosterior({shown}, n={self.release.n}, method={self.method}, guarantee={self._stated()})"
 
 
@@ -351,13 +324,13 @@ def regression_from_release(
         draws = sample_gram(
             rng, method, release, prior or RegressionPrior(), n_burn_in=500 * factor, thinning=thinning * factor
         )
-        posterior = DrawnPosterior(box.unscale(draws))
+        posterior = RegressionPosterior(box.unscale(draws), box, release, method)
         problem = posterior.problem()
         if problem is None:
             break
     else:
         warn(problem.partition(";")[0] + "; use another method", stacklevel=2)  # type: ignore[union-attr]
-    return RegressionPosterior(box, release, method, posterior)
+    return posterior
 
 
 def choose_gram_method(method: str, n: int, controls: bool = False) -> str:

@@ -9,8 +9,9 @@ import typer
 
 from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
+from studies.commands.estimating import Seed, Yes
 from studies.commands.releasing import parse_ranges
-from studies.commands.shared import Cluster, make_table, print_table, say, split_names
+from studies.commands.shared import Cluster, make_table, parse_values, print_table, say, split_names
 
 
 def regress(
@@ -50,13 +51,8 @@ def regress(
     release: Annotated[
         Path | None, typer.Option("--release", help="File with a printed release; infer from it, and spend nothing.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the budget is spent.")] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed", help="Rehearse with this seed, without privacy; by default noise is drawn exactly by OpenDP."
-        ),
-    ] = None,
+    yes: Yes = False,
+    seed: Seed = None,
     cluster: Cluster = None,
     output: Annotated[Path | None, typer.Option("--output", help="File for the results, .json, .csv or .nc.")] = None,
 ) -> None:
@@ -94,7 +90,7 @@ def regress(
             None if features is None else tuple(filter(None, split_names([features]))),
             delta,
             parse_ranges(ranges or []),
-            _parse_levels(levels or []),
+            {name: tuple(given) for name, given in parse_values(levels).items()},
             method,
             missing == "drop",
         )
@@ -116,10 +112,9 @@ def regress(
             posterior = infer_release(released, box, chosen, rng)
     except ValueError as error:
         raise BadInputError(f"{error}; the release is valid: pass its line in a file to --release") from error
-    low, high = posterior.interval(level)
     shown = make_table("coefficient", "mean", "sd", "low", "high")
-    for row in zip(posterior.names, posterior.mean(), posterior.std(), low, high, strict=True):
-        shown.add_row(row[0], *(f"{value:.4g}" for value in row[1:]))
+    for name, values in posterior.to_dict(level)["coefficients"].items():
+        shown.add_row(name, *(f"{value:.4g}" for value in values.values()))
     print_table(shown)
     say(f"{level:.4g} intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
     for one in caught:
@@ -142,14 +137,3 @@ def _show_forecast(prepared, rehearsal: bool) -> None:  # type: ignore[no-untype
     say(f"{prepared.table.rows.shape[0]:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
     widths = zip(("intercept", *prepared.box.names[:-1]), prepared.expected, strict=False)
     say(f"expected widths of 95 % intervals: {', '.join(f'{name} {width:.3g}' for name, width in widths)}")
-
-
-def _parse_levels(words: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return public levels by column from words such as ``education=school,college``."""
-    found = {}
-    for word in words:
-        column, equals, names = word.partition("=")
-        if not column or not equals or not names:
-            raise BadInputError(f"levels must have the form COLUMN=A,B, got {word}; e.g. education=school,college")
-        found[column] = tuple(split_names([names]))
-    return found

@@ -1,14 +1,18 @@
 """Intervals for regression coefficients given a noisy Gram matrix: calibration, coverage, width and interval score.
 
 In each trial, the moments of scaled records are drawn from the prior, and the records from them. The release has the
-noise of a track: pure ε-DP (Laplace, or K-norm noise), or (ε, 1e-6)-DP (Gaussian). Scores of different tracks are not
-compared. The records of a cell are those of each method's own joint model, normal records clamped to the bounds, or
-clamped records with Student's t₃ distribution of the same covariance. In the first, calibration tests the code.
+noise of a track: pure ε-DP, or (ε, 1e-6)-DP. Scores of different tracks are not compared. Records are
+
+* ``own``: those of each method's joint model, so that calibration tests the code;
+* ``inside``: normal, three standard deviations inside the bounds; ``clamped``: normal, with moments from the prior;
+* as ``inside``, but ``heavy-tailed``: with Student's t₃ distribution of the same covariance; ``outliers``: one
+  response in 20 is at a bound; ``interval``: covariates uniform between bounds such as 10 and 11, which exclude 0.
 
 The interval score is width + (2/0.05)·(distance of the truth from the interval), in half widths of the bounds; its
-expectation is smallest for the true quantiles (Gneiting & Raftery 2007). Each trial runs 2 chains of 150 draws, whose
-split R-hat and effective sample size are stored. Data augmentation runs up to n = 100,
-K-norm noise at ε = 1, and the chains of `noise-aware`, which mix slowly in many dimensions, with one covariate.
+expectation is smallest for the true quantiles (Gneiting & Raftery 2007). Each trial has 2 chains of 150 draws, whose
+split R-hat and effective sample size are stored. K-norm noise has ε = 1. `noise-aware` mixes slowly in many dimensions,
+and has one covariate. Intervals of adassp are a bootstrap. Those of `partition` are released quantiles of the
+posteriors of partitions of 200 records, ε/3 per component.
 
 References
 ----------
@@ -22,93 +26,169 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from scipy.special import ndtri
 
 from mechanisms.chain_diagnostics import diagnose_chains
+from mechanisms.regression.adassp import calibrated_adassp
 from mechanisms.regression.gram_release import GramNoise, GramRelease, calibrated_gram_noise
 from mechanisms.regression.gram_samplers import RegressionPrior, normal_statistic, regression_of, sample_gram
+from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.private_regression import simulate_gram
-from pipeline import (
-    Factor,
-    Figure,
-    Finding,
-    Measure,
-    Method,
-    Panel,
-    Scale,
-    Statistic,
-    Streams,
-    Study,
-    claim,
-    claims_in,
-    critical,
-    verdict,
-)
-from pipeline.declare.claims import two_sided_level
-from studies.claims import Stored, decide, place, smallest
+from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
 from studies.figures import Axis, Drawing, Plot, constants_of, looks_of, of, rows_of, with_labels
+from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL, compare_intervals
+from studies.regression.regression_records import public_gram
 from studies.styles import GRAM_STYLES
 
 Array = np.ndarray
-_DELTA, _NOMINAL, _LEVEL = 1e-6, 0.95, 1e-3
 _PRIOR = RegressionPrior()
 _CHAINS, _BURN_IN, _DRAWS = 2, 200, 150
-_LARGEST_AUGMENTED = 100
-_THINNING = {2: 20, 6: 160}  # iterations per draw of normal-covariates, by the number of columns
-_OWN = {"noise-aware": "normal", "noise-aware-published": "normal", "data-augmentation": "clamped"}
-_QUICK = ("normal-covariates", "noise-aware", "noise-aware-published", "data-augmentation", "naive", "non-private")
-_EXACT = ("normal-covariates", "normal-covariates-k-norm", "noise-aware", "data-augmentation")
+_LARGEST_AUGMENTED, _PART, _MOST_DRAWS = 100, 200, 10_000  # 18 % of draws are inside for 2 columns, 2 % for 6
+_THINNING = {2: 20, 3: 40, 6: 160, 8: 300}  # iterations per draw of normal-covariates, by the number of columns
+_LONGER = {"noise-aware": 10, "noise-aware-published": 20, "noise-aware-uncorrected": 10, "noise-aware-redrawn": 10}
+_OWN = dict.fromkeys(_LONGER, "normal") | dict.fromkeys(("normal-covariates", "naive", "non-private"), "exact")
 _NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
+_SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
 
 
 def _simulate(n_features: int, cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    """Return the true parameters, Gram matrices by kind of records, and noise by name, for each trial."""
-    n, p = cell["n"], n_features + 1
-    noises = {name: _noise(name, p, cell["epsilon"]) for name in _NOISES[cell["track"]]}
-    kinds = {"own": ("exact", "normal", "clamped"), "clamped": ("clamped",), "heavy-tailed": ("heavy-tailed",)}
-    found: dict[str, Any] = {"truth": [], "noises": noises, "n": n, "drawn": {name: [] for name in noises}}
-    found["gram"] = {kind: [] for kind in kinds[cell["records"]]}
+    """Return the true parameters, Gram matrices by kind of records, those of partitions, and noise, for each trial."""
+    n, p, records = cell["n"], n_features + 1, cell["records"]
+    noises = _noises(cell, p)
+    found: dict[str, Any] = {"truth": [], "noises": noises, "n": n, "epsilon": cell["epsilon"], "parts": []}
+    found["drawn"] = {name: [] for name in noises}
+    kinds = ("exact", "normal", "clamped") if records == "own" else (records,)
+    found["gram"] = {kind: [] for kind in kinds}
     for rng in streams.generators():
-        mu, psi = _PRIOR.sample(rng, p)
+        mu, psi = _moments(rng, p, is_inside=records not in ("own", "clamped"))
         found["truth"].append(regression_of(mu, psi))
         for name, noise in noises.items():
             found["drawn"][name].append(noise.sample(rng, 1)[0])
         for kind, grams in found["gram"].items():
             if kind in ("exact", "normal"):
                 grams.append((simulate_gram if kind == "exact" else normal_statistic)(rng, mu, psi, n))
-            else:
-                u = rng.standard_normal((n, p)) @ np.linalg.cholesky(psi).T
-                u = u / np.sqrt(rng.chisquare(3, (n, 1))) if kind == "heavy-tailed" else u
-                z = np.column_stack([np.ones(n), np.clip(mu + u, -1.0, 1.0)])
-                grams.append(z.T @ z)
+                continue
+            z = np.column_stack([np.ones(n), np.clip(_records(rng, kind, mu, psi, n), -1.0, 1.0)])
+            if n % _PART == 0:
+                blocks = z.reshape(-1, _PART, p + 1)
+                found["parts"].append(blocks.swapaxes(1, 2) @ blocks)
+            grams.append(z.T @ z)
     return found
+
+
+def _moments(rng: np.random.Generator, p: int, is_inside: bool) -> tuple[Array, Array]:
+    """Return moments from the prior, or from the prior given that three standard deviations are inside the bounds."""
+    for _ in range(_MOST_DRAWS):
+        mu, psi = _PRIOR.sample(rng, p)
+        if not is_inside or (np.abs(mu) + 3.0 * np.sqrt(np.diag(psi)) <= 1.0).all():
+            return mu, psi
+    raise ValueError(f"moments inside the bounds must be found in {_MOST_DRAWS:,} draws, got none; use fewer features")
+
+
+def _records(rng: np.random.Generator, kind: str, mu: Array, psi: Array, n: int) -> Array:
+    """Return records, shape (n, p), before they are clamped."""
+    u = rng.standard_normal((n, mu.size))
+    if kind == "interval":
+        intercept, *slopes, variance = regression_of(mu, psi)
+        x = rng.uniform(-1.0, 1.0, (n, mu.size - 1))
+        return np.column_stack([x, intercept + x @ slopes + np.sqrt(variance) * u[:, -1]])
+    u = mu + u @ np.linalg.cholesky(psi).T / (np.sqrt(rng.chisquare(3, (n, 1))) if kind == "heavy-tailed" else 1.0)
+    if kind == "outliers":
+        u[:, -1] = np.where(rng.random(n) < 0.05, rng.choice([-1.0, 1.0], n), u[:, -1])
+    return u
+
+
+def _simulate_releases(columns: str, cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    """Return the Gram matrix of a real table, its regression without privacy, and noise, for each release."""
+    gram = public_gram(cell.get("data", columns))
+    n, p = int(gram[0, 0]), len(gram) - 1
+    noises, mean = _noises(cell, p), gram[0, 1:] / n
+    truth, rngs = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean)), list(streams.generators())
+    drawn = {name: [noise.sample(rng, 1)[0] for rng in rngs] for name, noise in noises.items()}
+    known = {"noises": noises, "n": n, "epsilon": cell["epsilon"], "drawn": drawn}
+    return {"truth": [truth] * len(rngs), "gram": {"real": [gram] * len(rngs)}, **known}
+
+
+def _noises(cell: Mapping[str, Any], p: int) -> dict[str, GramNoise]:
+    return {name: _noise(name, p, cell["epsilon"]) for name in _NOISES[cell["track"]]}
 
 
 @lru_cache
 def _noise(name: Any, p: int, epsilon: float) -> GramNoise:
-    return calibrated_gram_noise(name, p, epsilon, _DELTA if name == "gaussian" else None)
+    return calibrated_gram_noise(name, p, epsilon, DELTA if name == "gaussian" else None)
+
+
+def _grams(algorithm: str, data: Mapping[str, Any]) -> list[Array]:
+    """Return the statistics that a method analyses: if records are its own, those of its joint model."""
+    grams = data["gram"]
+    return grams[_OWN.get(algorithm, "clamped")] if "exact" in grams else next(iter(grams.values()))
 
 
 def _evaluate(
     algorithm: str, noise: str, data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
 ) -> dict[str, Any]:
-    grams, name = data["gram"], noise or next(iter(data["noises"]))
-    grams = grams[_OWN.get(algorithm, "exact") if "exact" in grams else next(iter(grams))]
+    grams, name = _grams(algorithm, data), noise or next(iter(data["noises"]))
     method, added = ("naive" if algorithm == "non-private" else algorithm), data["noises"][name]
-    thinning = _THINNING[added.p] if method == "normal-covariates" else None
+    if "real" in data["gram"] and method == "normal-covariates":
+        method = "normal-covariates-records"
+    thinning = _THINNING[added.p] if algorithm == "normal-covariates" else _LONGER.get(method)
     chains = []
     for gram, drawn, rng in zip(grams, data["drawn"][name], streams.generators(), strict=True):
         release = GramRelease(gram if algorithm == "non-private" else gram + drawn, data["n"], added)
         chains.append(sample_gram(rng, method, release, _PRIOR, _CHAINS, _BURN_IN, _DRAWS, thinning))
-    draws, truth = np.stack(chains), np.array(data["truth"])
+    return _score(np.stack(chains), np.array(data["truth"]))
+
+
+def _bootstrap(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    grams = _grams("adassp", data)
+    method = calibrated_adassp(len(grams[0]) - 1, data["epsilon"], DELTA)
+    found = []
+    for gram, rng in zip(grams, streams.generators(), strict=True):
+        found.append(method.bootstrap(rng, method.release(rng, gram), _CHAINS * _DRAWS))
+    return _score(np.array(found).reshape(len(grams), _CHAINS, _DRAWS, -1), np.array(data["truth"]))
+
+
+def _partition(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    """Return the scores of a normal distribution with the released quantiles, for each component."""
+    found, half = [], ndtri(0.5 + NOMINAL / 2)
+    for parts, rng in zip(data["parts"], streams.generators(), strict=True):
+        means, spreads = _powered_posteriors(parts)
+        budget = data["epsilon"] / means.shape[1]
+        split = [budget / 5] * 3  # the scale is shared by both quantiles
+        method = partition_quantile("quantile-centred", len(parts), sum(split), split, start=2.0**-5, doublings=12)
+        components = []
+        for mean, spread in zip(means.T, spreads.T, strict=True):
+            ends = np.stack([mean - half * spread, mean + half * spread], axis=1)
+            low, high = sorted(method.release(rng, ends, spread).values)
+            components.append((low + high) / 2 + (high - low) / (2 * half) * rng.standard_normal(_CHAINS * _DRAWS))
+        found.append(np.transpose(components).reshape(_CHAINS, _DRAWS, -1))
+    return _score(np.array(found), np.array(data["truth"]))
+
+
+def _powered_posteriors(parts: Array) -> tuple[Array, Array]:
+    """Return means and standard deviations of (θ₀, θ, σ²) given each part, its likelihood raised to the power M."""
+    n = _PART * len(parts)
+    (kappa, nu, scale), mean = _PRIOR.hyperparameters(2), parts[:, 0, 1:] / _PART
+    outer = mean[:, :, None] * mean[:, None, :]
+    matrix = len(parts) * (parts[:, 1:, 1:] - _PART * outer) + scale * np.eye(2) + kappa * n / (kappa + n) * outer
+    slope = matrix[:, 0, 1] / matrix[:, 0, 0]
+    variance = (matrix[:, 1, 1] - slope * matrix[:, 0, 1]) / (n + nu)
+    means = np.stack([mean[:, 1] - slope * mean[:, 0], slope, variance], axis=1)
+    unit = np.stack([1 / n + mean[:, 0] ** 2 / matrix[:, 0, 0], 1 / matrix[:, 0, 0], 2 * variance / n], axis=1)
+    return means, np.sqrt(variance[:, None] * unit)
+
+
+def _score(draws: Array, truth: Array) -> dict[str, Any]:
+    """Return the measures of draws, shape (trials, chains, draws, components)."""
     rhat, ess = diagnose_chains(np.moveaxis(draws, -1, 1))
     pooled = draws.reshape(len(truth), -1, truth.shape[1])
-    low, high = np.quantile(pooled, [0.5 - _NOMINAL / 2, 0.5 + _NOMINAL / 2], axis=1)
+    low, high = np.quantile(pooled, [0.5 - NOMINAL / 2, 0.5 + NOMINAL / 2], axis=1)
     outside = np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0)
     return {
         "pit": (pooled < truth[:, None]).mean(axis=1),
         "covered": 1.0 * (outside == 0.0),
         "width": high - low,
-        "score": high - low + 2.0 / (1.0 - _NOMINAL) * outside,
+        "score": high - low + 2.0 / (1.0 - NOMINAL) * outside,
         "square": (pooled.mean(axis=1) - truth) ** 2,
         "rhat": rhat,
         "ess": ess,
@@ -124,10 +204,15 @@ _METHODS = (
     _method("normal-covariates", "The same with K-norm noise, in the pure track.", "k-norm"),
     _method("noise-aware", "Exact for a normal statistic."),
     _method("noise-aware-published", "The Gibbs steps of Bernstein & Sheldon (2019), without correction."),
+    _method("noise-aware-uncorrected", "The conjugate draw without correction; statistics are not redrawn."),
+    _method("noise-aware-redrawn", "Indefinite statistics are redrawn without normaliser; the draw is corrected."),
     _method("data-augmentation", "Exact for clamped normal records."),
+    Method("adassp", _bootstrap, note="Private ridge regression with a parametric bootstrap, (ε, δ)-DP."),
+    Method("partition", _partition, note="Private posterior quantiles from partitions (P2), ε-DP."),
     _method("naive", "Conjugate posterior that ignores the noise."),
     _method("non-private", "Conjugate posterior without noise."),
 )
+_ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
 
 
 def _p_value(quantiles: Array) -> float:
@@ -137,99 +222,153 @@ def _p_value(quantiles: Array) -> float:
     return float(kstest(quantiles, "uniform").pvalue)
 
 
-def _validate(n_features: int, cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _applies(algorithm: str, n_features: int, cell: Mapping[str, Any], augmented: int = 0) -> bool:
+    """Return True if a method runs in a cell."""
+    is_pure, shifted = cell["track"] == "pure", cell.get("records") in _SHIFTED
+    return not {
+        "normal-covariates-k-norm": not is_pure or cell["epsilon"] != 1.0 or (n_features > 1 and shifted),
+        "data-augmentation": cell["n"] > augmented,
+        "adassp": is_pure,
+        "partition": not is_pure or cell["n"] < 50 * _PART or cell["n"] % _PART or n_features > 1,
+    }.get(algorithm, algorithm.startswith("noise-aware") and n_features > 1) and (not shifted or cell["epsilon"] == 1.0)
+
+
+def _validate(n_features: int, augmented: int, cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if cell["n"] < n_features + 3:
         raise ValueError(
             f"n must be at least {n_features + 3} for {n_features} features, got {cell['n']}; use more records"
         )
-    name = setting["algorithm"]
-    if name == "normal-covariates-k-norm" and (cell["track"] != "pure" or cell["epsilon"] != 1):
-        return False
-    if name == "data-augmentation":
-        return cell["n"] <= _LARGEST_AUGMENTED
-    return n_features == 1 or not name.startswith("noise-aware")
+    return _applies(setting["algorithm"], n_features, cell, augmented)
 
 
-def _panel(name: str, n_features: int, n: tuple[int, ...], epsilon: tuple[float, ...], trials: int) -> Panel:
+def _validate_real(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    return _applies(setting["algorithm"], 2, {"n": 10_000, **cell})
+
+
+def _panel(
+    name: str,
+    n_features: int,
+    meaning: str,
+    trials: int,
+    leave: tuple[str, ...],
+    augmented: int = _LARGEST_AUGMENTED,
+    **values: tuple[Any, ...],
+) -> Panel:
     slopes = [f"slope-{k + 1}" for k in range(n_features)]
-    dims = ("component",)
+    dims, is_real = ("component",), "records" not in values
+    known: dict[str, tuple[Any, ...]] = {
+        "n": ("number of records", "int", "1"),
+        "data": ("data set", "str", "1"),
+        "epsilon": ("privacy loss", "float", "nat"),
+        "records": ("distribution of the records", "str", "1"),
+        "track": ("kind of guarantee", "str", "1"),
+    }
+    target = "estimate without privacy" if is_real else "true parameter"
     return Panel(
         name=name,
-        meaning=f"regression on {n_features} covariate{'s' if n_features > 1 else ''}, simulated records",
-        simulate=partial(_simulate, n_features),
-        methods=_METHODS,
+        meaning=meaning,
+        simulate=partial(_simulate_releases, name) if is_real else partial(_simulate, n_features),
+        methods=tuple(method for method in _METHODS if method.name not in leave),
         measures=(
-            Measure("pit", "posterior quantile of the true parameter", dims=dims),
-            Measure("covered", "1 if the central 95 % interval contains the true parameter", dims=dims),
+            Measure("pit", f"posterior quantile of the {target}", dims=dims),
+            Measure("covered", f"1 if the central 95 % interval contains the {target}", dims=dims),
             Measure("width", "width of the central 95 % interval, in half widths of the bounds", dims=dims),
             Measure("score", "interval score of the central 95 % interval", dims=dims),
             Measure("square", "squared error of the posterior mean", dims=dims),
             Measure("rhat", "split R-hat of the chains", dims=dims),
             Measure("ess", "effective sample size of the mean among 300 draws", dims=dims),
         ),
-        factors=(
-            Factor("n", n, "number of records", "int"),
-            Factor("epsilon", epsilon, "privacy loss", unit="nat"),
-            Factor("records", ("own", "clamped", "heavy-tailed"), "distribution of the records", "str"),
-            Factor("track", ("pure", "approximate"), "kind of guarantee", "str"),
-        ),
+        factors=tuple(Factor(factor, given, *known[factor]) for factor, given in values.items()),
         outputs=(Factor("component", ("intercept", *slopes, "variance"), "parameter", "str"),),
         trials=trials,
         block_trials=min(trials, 50),
+        version=2,
         statistics=(
             Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test of uniform quantiles", _p_value),
             Statistic("largest", "rhat", "largest split R-hat among the trials", np.max),
         ),
-        validate=partial(_validate, n_features),
+        validate=_validate_real if is_real else partial(_validate, n_features, augmented),
     )
 
 
-@claim("own-models-are-calibrated", kind="self-check", min_trials=30)
-def own_models_are_calibrated(summaries: Stored) -> Finding:
-    """For records of its own joint model, each exact method has uniform posterior quantiles for each parameter, at
-    every n, ε and track.
-    """
-    values = summaries.need("one-feature", algorithm=_EXACT, records=("own",))["pit_p"]
-    values = values.sel(algorithm=list(_EXACT), records="own")
-    n_tests = int(values.notnull().sum())
-    least = smallest(values)
-    return verdict(
-        bool(least > _LEVEL / n_tests),
-        f"The smallest of {n_tests} p-values is {float(least):.2g} ({place(least, values.dims)}); values above "
-        f"{_LEVEL / n_tests:.1g} are accepted.",
-    )
-
-
-def _undercovers(summaries: Stored, method: str, n: int, component: str) -> Finding:
-    """Judge the statement that intervals from clamped records undercover at ε = 1 on the pure track."""
-    where: dict[str, Any] = {"n": n, "epsilon": 1.0, "track": "pure", "records": "clamped", "algorithm": method}
-    ds = summaries.need("one-feature", **{name: (value,) for name, value in where.items()})
-    one = ds.sel(component=component, **where)
-    covered, error = float(one["covered_mean"]), float(one["covered_mcse"])
-    width = critical(4) * error
-    return decide(
-        covered + width < _NOMINAL,
-        covered - width > _NOMINAL or (covered >= _NOMINAL and error > 0.0),
-        f"{method} covers with probability {covered:.3f} ± {error:.3f}; nominal {_NOMINAL}.",
-    )
-
-
-@claim("naive-undercovers", kind="self-check", min_trials=30, level=two_sided_level(4))
-def naive_undercovers(summaries: Stored) -> Finding:
-    """Intervals that ignore the noise cover the slope with less than the nominal probability, at n = 100 and ε = 1."""
-    return _undercovers(summaries, "naive", 100, "slope-1")
-
-
-@claim("clamping-belongs-in-the-model", kind="self-check", min_trials=30, level=two_sided_level(4))
-def clamping_belongs_in_the_model(summaries: Stored) -> Finding:
-    """With many clamped records, normal-covariates, whose model has no bounds, covers the error variance with less than
-    the nominal probability, at n = 100,000 and ε = 1.
-    """
-    return _undercovers(summaries, "normal-covariates", 100_000, "variance")
+_RIVALS = ("adassp", "partition")
+_REAL_LEFT_OUT = tuple(
+    method.name
+    for method in _METHODS
+    if method.name not in ("normal-covariates", "normal-covariates-k-norm", "adassp", "naive")
+)
+_BOTH = ("pure", "approximate")
+PANELS = (
+    _panel(
+        "calibration",
+        1,
+        "regression on 1 covariate, records of the models of the methods",
+        1_000,
+        (*_RIVALS, "non-private"),
+        n=(10, 100, 1_000),
+        epsilon=(1.0,),
+        records=("own",),
+        track=_BOTH,
+    ),
+    _panel(
+        "one-feature",
+        1,
+        "regression on 1 covariate, simulated records",
+        100,
+        _ABLATIONS,
+        n=(10, 100, 1_000, 10_000, 100_000),
+        epsilon=(0.1, 1.0, 3.0),
+        records=("inside", *_SHIFTED),
+        track=_BOTH,
+    ),
+    _panel(
+        "augmentation",
+        1,
+        "regression on 1 covariate given 1,000 records of the model of data-augmentation",
+        200,
+        tuple(method.name for method in _METHODS if method.name != "data-augmentation"),
+        1_000,
+        n=(1_000,),
+        epsilon=(1.0,),
+        records=("own",),
+        track=_BOTH,
+    ),
+    _panel(
+        "five-features",
+        5,
+        "regression on 5 correlated covariates, simulated records",
+        200,
+        (*_ABLATIONS, "noise-aware", "noise-aware-published", "data-augmentation", "partition"),
+        n=(10_000,),
+        epsilon=(1.0,),
+        records=("own", "inside", "heavy-tailed"),
+        track=_BOTH,
+    ),
+    _panel(
+        "real-two",
+        2,
+        "rings on length and weight (abalone), hours on age and education (adult)",
+        500,
+        _REAL_LEFT_OUT,
+        data=("abalone", "adult"),
+        epsilon=(0.1, 1.0, 3.0),
+        track=_BOTH,
+    ),
+    _panel(
+        "abalone-seven",
+        7,
+        "rings on 7 covariates (abalone)",
+        500,
+        (*_REAL_LEFT_OUT, "normal-covariates-k-norm"),
+        epsilon=(1.0,),
+        track=_BOTH,
+    ),
+)
 
 
 def _draw(ds: xr.Dataset, measure: str, label: str, log: bool) -> Drawing:
-    ds = ds.isel(component=1, epsilon=-1, records=0, track=0)
+    ds = ds.isel(component=1, records=0, track=0)
+    ds = ds.sel(epsilon=1.0) if 1.0 in ds["epsilon"].values else ds.isel(epsilon=-1)
     return [
         Plot(
             rows_of(with_labels(ds, "algorithm"), "n", "algorithm", y=f"{measure}_mean"),
@@ -247,39 +386,38 @@ STUDY = Study(
     name="regression-inference",
     title="Private regression: coefficients with intervals",
     aim="Compare intervals for regression coefficients given a noisy Gram matrix, by coverage and interval score.",
-    panels=(
-        _panel("one-feature", 1, (10, 100, 1_000, 10_000, 100_000), (0.1, 1.0, 3.0), 100),
-        _panel("five-features", 5, (10_000,), (1.0, 3.0), 40),
-    ),
+    panels=PANELS,
+    papers=("P5",),
     seed=20_261_125,
-    claims=claims_in(globals()),
+    claims=CLAIMS,
     figures=(
         Figure(
             "coverage",
             "Coverage of the slope",
-            "Fraction of intervals that contain the true slope, for records of each method's own model at the largest "
-            "ε of the pure track, with bars of two Monte Carlo standard errors. The nominal coverage is 0.95.",
+            "Fraction of intervals that contain the true slope, for records inside the bounds at ε = 1 on the pure "
+            "track, with bars of two Monte Carlo standard errors. The nominal coverage is 0.95.",
             ("one-feature",),
             of("one-feature", _draw, "covered", "coverage of the slope", False),
         ),
         Figure(
             "interval-score",
             "Interval score of the slope",
-            "Mean interval score of the slope, for records of each method's own model at the largest ε of the pure "
-            "track, with bars of two Monte Carlo standard errors; smaller is better.",
+            "Mean interval score of the slope, for records inside the bounds at ε = 1 on the pure track, with bars of "
+            "two Monte Carlo standard errors; smaller is better.",
             ("one-feature",),
             of("one-feature", _draw, "score", "interval score of the slope", True),
         ),
     ),
+    comparisons=(partial(compare_intervals, "pure"), partial(compare_intervals, "approximate")),
     quick=Scale(
         trials=30,
-        panels=("one-feature",),
+        panels=("calibration", "one-feature", "real-two"),
         values={
-            "n": (100, 100_000),
-            "epsilon": (1.0,),
-            "track": ("pure",),
-            "records": ("own", "clamped"),
-            "algorithm": _QUICK,
+            "n": {"calibration": (10,), "one-feature": (100, 10_000)},
+            "epsilon": {"one-feature": (1.0,), "real-two": (1.0,)},
+            "track": {"calibration": ("pure",)},
+            "records": {"one-feature": ("inside",)},
+            "data": ("abalone",),
         },
     ),
 )

@@ -42,6 +42,12 @@ PAPERS = (
         "Bernstein & Sheldon, NeurIPS 2018",
         "https://arxiv.org/abs/1809.02188",
     ),
+    Paper(
+        "P5",
+        "Differentially Private Bayesian Linear Regression",
+        "Bernstein & Sheldon, NeurIPS 2019",
+        "https://arxiv.org/abs/1910.13153",
+    ),
 )
 OTHER = Paper("other", "Other studies", "not about one of these papers")
 """Placeholder for studies that are not about one of `PAPERS`, such as those of other packages."""

@@ -115,13 +115,15 @@ def test_k_norm_noise_has_its_norm_and_directions():
 def test_expected_squares_in_the_unit_ball():
     """K-norm noise of unit sensitivity has 56 and 690; the box halves the Laplace noise of the ball or better."""
     for p, k_norm_square, ball in ((2, 56.0, 148.0), (6, 690.0, 3160.0)):
-        squares = {name: calibrated_gram_noise(name, p, 1.0).expected_square for name in ("laplace", "k-norm")}
-        drawn = (draw_k_norm(np.random.default_rng(2), p + 1, 4_000) ** 2).sum(axis=(1, 2))
-        assert abs(squares["k-norm"] - k_norm_square) < 0.005 * k_norm_square + 5 * drawn.std() / 4_000**0.5
-        assert squares["laplace"] < 0.5 * ball
         laplace = calibrated_gram_noise("laplace", p, 1.0)
-        found = (laplace.sample(np.random.default_rng(1), 4_000) ** 2).sum(axis=(1, 2)) / (p + 1) ** 2
-        assert abs(found.mean() - squares["laplace"]) < 5 * found.std() / 4_000**0.5
+        exact = 2.0 * laplace.scale**2 * ((p + 1) ** 2 - 1) / (p + 1) ** 2
+        assert exact < 0.5 * ball
+        for noise, expected, slack in (
+            (laplace, exact, 0.0),
+            (calibrated_gram_noise("k-norm", p, 1.0), k_norm_square, 0.005 * k_norm_square),
+        ):
+            found = (noise.sample(np.random.default_rng(1), 4_000) ** 2).sum(axis=(1, 2)) / (p + 1) ** 2
+            assert abs(found.mean() - expected) < slack + 5 * found.std() / 4_000**0.5
 
 
 def test_gaussian_noise_spends_its_epsilon():

@@ -34,14 +34,19 @@ def joint_draw(rng, method, p, n):
     return regression_of(mu, psi), simulate_gram(rng, mu, psi, n)
 
 
-def ranks(method, noise, p, n, n_trials, seed=1):
-    """Return the posterior quantiles of the true parameters, shape (n_trials, p + 1)."""
+def ranks(method, noise, p, n, n_trials, seed=1, **lengths):
+    """Return the posterior quantiles of the true parameters, or of those of the records, shape (n_trials, p + 1)."""
     rng, pits = np.random.default_rng(seed), []
+    lengths = {"n_chains": 1, "n_burn_in": 200, "n_draws": 150, **lengths}
     noise_of = calibrated_gram_noise(noise, p, 1.0, 1e-6 if noise == "gaussian" else None)
     for _ in range(n_trials):
         truth, gram = joint_draw(rng, method, p, n)
-        draws = sample_gram(rng, method, release_gram(rng, gram, noise_of), PRIOR, 1, 200, 150)
-        pits.append((draws[0] < truth).mean(axis=0))
+        if method == "normal-covariates-records":
+            mean = gram[0, 1:] / n
+            truth = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean))
+        release = release_gram(rng, gram, noise_of)
+        draws = sample_gram(rng, method, release, PRIOR, **lengths)
+        pits.append((draws.reshape(-1, p + 1) < truth).mean(axis=0))
     return np.array(pits)
 
 
@@ -66,6 +71,37 @@ def test_exact_methods_have_uniform_quantiles_in_their_own_model(method, noise):
 def test_many_quantiles_are_uniform(method, n):
     for column in ranks(method, "laplace", 2, n, 300, seed=2).T:
         assert stats.kstest(column, "uniform").pvalue > 1e-3 / 30
+
+
+def test_regressions_of_the_records_have_uniform_quantiles():
+    """Intervals contain the estimate without privacy at their nominal rate."""
+    for column in ranks("normal-covariates-records", "laplace", 2, 30, 100, seed=3).T:
+        assert stats.kstest(column, "uniform").pvalue > 1e-4
+
+
+def test_quantiles_of_true_parameters_are_not_those_of_the_records():
+    """Draws of the parameters are too wide for the regression of the records, which the test above would detect."""
+    rng, pits = np.random.default_rng(3), []
+    noise = GramNoise("laplace", 0.01, 2)
+    for _ in range(100):
+        _, gram = joint_draw(rng, "normal-covariates", 2, 30)
+        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), PRIOR, 1, 200, 150)[0]
+        mean = gram[0, 1:] / 30
+        pits.append((draws < regression_of(mean, gram[1:, 1:] / 30 - np.outer(mean, mean))).mean(axis=0))
+    assert min(stats.kstest(column, "uniform").pvalue for column in np.transpose(pits)) < 1e-4
+
+
+@pytest.mark.slow
+def test_quantiles_are_uniform_with_five_covariates():
+    for column in ranks("normal-covariates", "laplace", 6, 1_000, 100, seed=2, n_draws=200, thinning=100).T:
+        assert stats.kstest(column, "uniform").pvalue > 1e-3 / 7
+
+
+@pytest.mark.slow
+def test_conjugate_draw_without_correction_is_detected():
+    """With ten records, the published pairing of a normal statistic and a conjugate posterior is no joint model."""
+    pits = ranks("noise-aware-uncorrected", "laplace", 2, 10, 1_000, n_draws=200, thinning=20)
+    assert stats.kstest(pits[:, -1], "uniform").pvalue < 1e-3
 
 
 def test_ignored_noise_is_detected():

@@ -1,12 +1,13 @@
-"""Cases of the studies on regression by partitions."""
+"""Cases of the studies on regression."""
 
 import math
 
 import numpy as np
+import xarray as xr
 from scipy import stats
 
 from mechanisms import QUANTILE_METHODS
-from tests.studies.case import Case, Flip, chain, change
+from tests.studies.case import EVERY, Case, Flip, chain, change
 
 _PROBABILITY = ["full"] + [
     f"{name}{noise}"
@@ -211,51 +212,92 @@ PARTITION_QUANTILE = Case(
     reruns=(("default", {}, 42), ("abalone", {}, 42)),
 )
 
-_CELL = "n epsilon records track"
+_SCORES = "pit covered width score square rhat ess"
+_CELL = {
+    **dict.fromkeys(("calibration", "augmentation", "one-feature", "five-features"), "n epsilon records track"),
+    "real-two": "data epsilon track",
+    "abalone-seven": "epsilon track",
+}
 
 
-def _coverage(claim, verdict, method, n, component, covered):
-    where = {"algorithm": method, "n": n, "epsilon": 1.0, "records": "clamped", "component": component}
-    return Flip({claim: verdict}, change("one-feature", where, covered_mean=covered, covered_mcse=0.005))
+def _uniform(claim, verdict, *p_values, panel="calibration"):
+    alterations = [change(panel, {"algorithm": method}, pit_p=value) for method, value in p_values]
+    return Flip({claim: verdict}, chain(*alterations))
 
 
+def _coverage(claim, verdict, panel, where, covered):
+    return Flip({claim: verdict}, change(panel, where, covered_mean=covered, covered_mcse=0.005))
+
+
+def _scores(claim, panel, first, second):
+    """Alter the mean interval scores of two methods, so that the first has the smaller one, or the larger."""
+    for verdict, score in (("holds", 0.1), ("does not hold", 9.0)):
+        altered = [
+            change(panel, {"algorithm": method}, score_mean=value, score_mcse=0.001)
+            for method, value in ((first, score), (second, 1.0))
+        ]
+        yield Flip({claim: verdict}, chain(*altered))
+
+
+_NORMAL, _K_NORM, _UNCORRECTED = "normal-covariates", "normal-covariates-k-norm", "noise-aware-uncorrected"
 REGRESSION_INFERENCE = Case(
     runs=(
+        {"panels": ["calibration"], "trials": 30, "values": {"n": [10], "track": ["pure"]}},
+        {"panels": ["augmentation"], "trials": 6, "values": {"track": ["pure"]}},
         {
             "panels": ["one-feature"],
-            "trials": 30,
-            "values": {
-                "n": [100, 100_000],
-                "epsilon": [1.0],
-                "track": ["pure"],
-                "records": ["own", "clamped"],
-            },
+            "trials": 6,
+            "values": {"n": [100, 1_000, 10_000, 100_000], "epsilon": [1.0], "records": ["inside", "clamped"]},
         },
+        {
+            "panels": ["five-features"],
+            "trials": 4,
+            "values": {"track": ["pure"], "records": ["inside", "heavy-tailed"]},
+        },
+        {"panels": ["real-two"], "trials": 4, "values": {"epsilon": [1.0]}},
+        {"panels": ["abalone-seven"], "trials": 3, "values": {"track": ["approximate"]}},
     ),
     dims={
-        "one-feature": {
-            "pit covered width score square rhat ess": f"{_CELL} algorithm trial component",
-            "status": f"{_CELL} algorithm trial",
-        }
+        panel: {_SCORES: f"{cell} algorithm trial component", "status": f"{cell} algorithm trial"}
+        for panel, cell in _CELL.items()
     },
-    methods=dict.fromkeys(
-        ("one-feature", "five-features"),
-        "normal-covariates normal-covariates-k-norm noise-aware noise-aware-published data-augmentation naive "
-        "non-private",
-    ),
+    methods={
+        "augmentation": "data-augmentation",
+        "abalone-seven": "normal-covariates adassp naive",
+        "real-two": "normal-covariates normal-covariates-k-norm adassp naive",
+    },
+    prepare=change(EVERY, {}, n_ok=lambda ds: xr.where(ds.n_ok > 0, 1_000, 0)),
     verdicts={"own-models-are-calibrated": "passed"},
     flips=(
-        Flip(
-            {"own-models-are-calibrated": "failed"},
-            change("one-feature", {"algorithm": "noise-aware", "records": "own"}, pit_p=1e-9),
+        _uniform("own-models-are-calibrated", "failed", ("noise-aware", 1e-9)),
+        *(
+            _uniform("augmentation-is-calibrated", verdict, ("data-augmentation", p), panel="augmentation")
+            for verdict, p in (("passed", 0.5), ("failed", 1e-9))
         ),
-        _coverage("naive-undercovers", "passed", "naive", 100, "slope-1", 0.5),
-        _coverage("naive-undercovers", "failed", "naive", 100, "slope-1", 0.99),
-        _coverage("clamping-belongs-in-the-model", "passed", "normal-covariates", 100_000, "variance", 0.5),
-        _coverage("clamping-belongs-in-the-model", "failed", "normal-covariates", 100_000, "variance", 0.99),
+        _uniform("published-sampler-is-calibrated", "not reproduced", ("noise-aware-published", 1e-9)),
+        _uniform("published-sampler-is-calibrated", "reproduced", ("noise-aware-published", 0.5)),
+        _uniform("conjugate-draw-is-the-wrong-step", "holds", (_UNCORRECTED, 1e-9), ("noise-aware-redrawn", 0.5)),
+        _uniform("conjugate-draw-is-the-wrong-step", "does not hold", (_UNCORRECTED, 0.5)),
+        *(
+            _coverage("naive-undercovers", verdict, "one-feature", {"algorithm": "naive", "records": "inside"}, covered)
+            for verdict, covered in (("reproduced", 0.5), ("not reproduced", 0.99))
+        ),
+        *(
+            _coverage("clamping-belongs-in-the-model", verdict, "one-feature", {"algorithm": _NORMAL}, covered)
+            for verdict, covered in (("holds", 0.5), ("does not hold", 0.99))
+        ),
+        *(
+            _coverage("real-estimates-are-covered", verdict, "real-two", {"algorithm": _NORMAL}, covered)
+            for verdict, covered in (("holds", 0.95), ("does not hold", 0.5))
+        ),
+        *_scores("k-norm-saves-in-five-dimensions", "five-features", _K_NORM, _NORMAL),
+        *_scores("k-norm-saves-little-with-one", "one-feature", _NORMAL, _K_NORM),
+        *_scores("posterior-beats-bootstrap", "one-feature", _NORMAL, "adassp"),
+        *_scores("ignoring-noise-costs", "one-feature", _NORMAL, "naive"),
     ),
-    partial=("one-feature", "five-features"),
+    partial=("one-feature", "five-features", "real-two"),
     refused={"one-feature": {"n=3": "n must be at least 4 for 1 features"}},
+    reruns=(("calibration", {"n": 10, "epsilon": 1.0, "records": "own", "track": "pure"}, 3),),
 )
 
 CASES = {

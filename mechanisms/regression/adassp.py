@@ -1,0 +1,127 @@
+"""AdaSSP: private ridge regression with an adaptive penalty, and a parametric bootstrap of its intervals.
+
+For records of the scaled box of `gram_release`, with z = (1, u_x) of q = d + 1 entries and |y| ≤ 1, it releases three
+statistics with Gaussian noise, each of which is (ρ/3)-zCDP under replacement of one record:
+
+=====================  ===========  ==================================================================================
+statistic              sensitivity  proof
+=====================  ===========  ==================================================================================
+λ_min(XᵀX)             q            An eigenvalue changes by at most the operator norm of zzᵀ − wwᵀ, at most q.
+XᵀX, but for n         q·√2         ‖zzᵀ − wwᵀ‖_F² = ‖z‖⁴ + ‖w‖⁴ − 2(z·w)².
+(Xᵀy, yᵀy)             2√q          ‖zy − wv‖² + (y² − v²)² ≤ (a + b)²(q + (a − b)²), a = |y|, b = |v|, which
+                                    increases in a and b for q ≥ 2, so it is at most 4q: yᵀy costs nothing.
+=====================  ===========  ==================================================================================
+
+The penalty raises the smallest eigenvalue, of which the release gives a lower bound, above the noise of XᵀX. The paper
+adds or removes records, and splits (ε, δ) in three; here ρ is split, and converted once.
+
+*Intervals.* Replicates of the releases are drawn from the model that was fitted to them, with XᵀX fixed, and analysed
+alike. An interval is basic: deviations of replicates from the fit are subtracted from it, of ln σ² for the variance.
+
+References
+----------
+Wang, "Revisiting differentially private linear regression", UAI 2018, algorithm 2. Ferrando, Wang & Sheldon,
+"Parametric bootstrap for differentially private confidence intervals", AISTATS 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.arguments import real_array, validate_integer, validate_positive
+from mechanisms.privacy import ConcentratedGuarantee
+from mechanisms.privacy_parameters import validate_delta
+from mechanisms.regression.gram_release import GramNoise, largest_rho
+
+__all__ = ["AdaSSP", "AdaSSPRelease", "calibrated_adassp"]
+
+Floats = NDArray[np.float64]
+
+_FAILURE = 0.05  # probability that the noise of XᵀX exceeds the smallest eigenvalue after the penalty
+_SMALLEST, _LARGEST = 1e-6, 1.0  # of the error variance; responses are in [−1, 1]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AdaSSPRelease:
+    """Released statistics; leading axes are replicates."""
+
+    n: int
+    least: Floats  # smallest eigenvalue, shape (...)
+    xx: Floats  # shape (..., q, q)
+    xy: Floats  # shape (..., q)
+    yy: Floats  # shape (...)
+
+
+@dataclass(frozen=True)
+class AdaSSP:
+    """Release with a budget of ρ for p = d + 1 columns without the intercept; δ is used by the penalty only."""
+
+    p: int
+    rho: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        validate_integer("p", self.p, 2, "pass the number of columns")
+        validate_positive("rho", self.rho, "use calibrated_adassp")
+        validate_delta(self.delta)
+
+    @property
+    def stds(self) -> Floats:
+        """Standard deviations of the noise on λ_min, on the diagonal of XᵀX, and on (Xᵀy, yᵀy)."""
+        sensitivities = np.array([self.p, self.p * math.sqrt(2.0), 2.0 * math.sqrt(self.p)])
+        return sensitivities * math.sqrt(3.0 / (2.0 * self.rho))
+
+    @property
+    def guarantee(self) -> ConcentratedGuarantee:
+        """Guarantee of the three releases under replacement of one record."""
+        return ConcentratedGuarantee(self.rho)
+
+    def release(self, rng: np.random.Generator, gram: ArrayLike) -> AdaSSPRelease:
+        """Return a simulated release of the Gram matrix of clamped records, in double precision."""
+        exact = real_array("gram", gram)
+        xx, q = exact[:-1, :-1], self.p
+        return self._add_noise(rng, round(float(xx[0, 0])), xx, exact[None, :q, q], exact[None, q, q], 1)
+
+    def _add_noise(
+        self, rng: np.random.Generator, n: int, xx: Floats, xy: Floats, yy: Floats, size: int
+    ) -> AdaSSPRelease:
+        eigenvalue, squares, products = self.stds
+        least = np.linalg.eigvalsh(xx)[0] + eigenvalue * rng.normal(size=size)
+        noise = GramNoise("gaussian", float(squares), self.p - 1).sample(rng, size)
+        drawn = products * rng.normal(size=(size, self.p + 1))
+        return AdaSSPRelease(n, least, xx + noise, xy + drawn[:, :-1], yy + drawn[:, -1])
+
+    def estimate(self, release: AdaSSPRelease) -> Floats:
+        """Return (θ₀, θ, σ²) of scaled columns, shape (..., p + 1)."""
+        eigenvalue, squares, _ = self.stds
+        bound = np.maximum(release.least - math.sqrt(math.log(6.0 / self.delta)) * eigenvalue, 0.0)
+        needed = math.sqrt(self.p * math.log(2.0 * self.p**2 / _FAILURE)) * squares
+        penalty = np.maximum(needed - bound, 0.0)[..., None, None] * np.eye(self.p)
+        theta = np.linalg.solve(release.xx + penalty, release.xy[..., None])[..., 0]
+        fitted = np.einsum("...i,...ij,...j->...", theta, release.xx, theta)
+        squares_left = release.yy - 2.0 * (theta * release.xy).sum(axis=-1) + fitted
+        return np.concatenate([theta, np.clip(squares_left / release.n, _SMALLEST, _LARGEST)[..., None]], axis=-1)
+
+    def bootstrap(self, rng: np.random.Generator, release: AdaSSPRelease, size: int) -> Floats:
+        """Return values whose quantiles are the ends of basic intervals of (θ₀, θ, σ²), shape (size, p + 1)."""
+        fit, n = self.estimate(release)[0], release.n
+        values, vectors = np.linalg.eigh(release.xx[0])
+        values = np.maximum(values, 1e-6 * n)
+        xx, theta, sigma2 = (vectors * values) @ vectors.T, fit[:-1], fit[-1]
+        errors = math.sqrt(sigma2) * rng.normal(size=(size, self.p))  # of the scores Xᵀe, in eigenvectors
+        scores = (errors * np.sqrt(values)) @ vectors.T
+        left = (errors**2).sum(axis=1) + sigma2 * rng.chisquare(max(n - self.p, 1), size)
+        yy = theta @ xx @ theta + 2.0 * scores @ theta + left
+        found = self.estimate(self._add_noise(rng, n, xx, xx @ theta + scores, yy, size))
+        basic = 2.0 * fit - found
+        basic[:, -1] = np.minimum(sigma2**2 / found[:, -1], _LARGEST)
+        return basic
+
+
+def calibrated_adassp(p: int, epsilon: float, delta: float) -> AdaSSP:
+    """Return the release with the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
+    return AdaSSP(p, largest_rho(epsilon, delta), delta)

@@ -1,0 +1,213 @@
+"""Claims and tables of `regression-inference`."""
+
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import xarray as xr
+
+from pipeline import Erratum, Finding, claim, claims_in, critical, verdict
+from pipeline.declare.claims import two_sided_level
+from studies.claims import Stored, Summaries, decide, place, smallest
+from studies.tables import Table, plus_minus
+
+DELTA, NOMINAL = 1e-6, 0.95
+_LEVEL = 1e-3  # of all tests of uniform quantiles of a claim together
+_EXACT = ("normal-covariates", "normal-covariates-k-norm", "noise-aware", "data-augmentation")
+_CONTROLS = ("non-private", "noise-aware-uncorrected", "noise-aware-redrawn")
+_PAPER, _PLACE = "P5", "abstract"
+
+
+def _uniform(
+    summaries: Stored, methods: tuple[str, ...], n: tuple[int, ...] = (), panel: str = "calibration"
+) -> tuple[bool, str]:
+    """Return the result of tests of uniform quantiles at the joint level of 0.001, and their evidence."""
+    where = {"algorithm": methods} | ({"n": n} if n else {})
+    values = summaries.need(panel, **where)["pit_p"].sel({name: list(given) for name, given in where.items()})
+    least, n_tests = smallest(values), int(values.notnull().sum())
+    return bool(least > _LEVEL / n_tests), (
+        f"The smallest of {n_tests} p-values is {float(least):.2g} ({place(least, values.dims)}); values above "
+        f"{_LEVEL / n_tests:.1g} are accepted."
+    )
+
+
+@claim("own-models-are-calibrated", kind="self-check")
+def own_models_are_calibrated(summaries: Stored) -> Finding:
+    """For records of its own joint model, each exact method has uniform posterior quantiles for each parameter, at
+    every n and track.
+    """
+    return verdict(*_uniform(summaries, _EXACT))
+
+
+@claim("augmentation-is-calibrated", kind="self-check")
+def augmentation_is_calibrated(summaries: Stored) -> Finding:
+    """For 1,000 clamped normal records, data-augmentation has uniform posterior quantiles for each parameter."""
+    return verdict(*_uniform(summaries, ("data-augmentation",), panel="augmentation"))
+
+
+@claim(
+    "published-sampler-is-calibrated",
+    paper=_PAPER,
+    place=_PLACE,
+    erratum=Erratum(
+        printed="θ given the sufficient statistics has its exact conjugate posterior, in a Gibbs sampler.",
+        correct="The sampler pairs it with a normal distribution of the statistics, so that no joint model has both as "
+        "conditionals. A Metropolis step with the ratio of both densities corrects it.",
+        place="Gibbs sampler",
+    ),
+)
+def published_sampler_is_calibrated(summaries: Stored) -> Finding:
+    """The published Gibbs sampler has uniform posterior quantiles for statistics that are normal, as it assumes, at
+    n = 10.
+    """
+    return verdict(*_uniform(summaries, ("noise-aware-published",), (10,)))
+
+
+@claim("conjugate-draw-is-the-wrong-step", paper=_PAPER, place=_PLACE, kind="addition")
+def conjugate_draw_is_the_wrong_step(summaries: Stored) -> Finding:
+    """At n = 10, the sampler is calibrated if only its conjugate draw is corrected, and not if only its rejection of
+    indefinite statistics is.
+    """
+    summaries.need("calibration", algorithm=("noise-aware-redrawn", "noise-aware-uncorrected"), n=(10,))
+    redrawn, first = _uniform(summaries, ("noise-aware-redrawn",), (10,))
+    uncorrected, second = _uniform(summaries, ("noise-aware-uncorrected",), (10,))
+    return verdict(redrawn and not uncorrected, f"Corrected draw: {first} Corrected rejection: {second}")
+
+
+def _one(summaries: Stored, panel: str, methods: tuple[str, ...], **where: Any) -> xr.Dataset:
+    """Return the summary of a panel at one place, which the claim needs for these methods."""
+    named = {name: value for name, value in where.items() if name != "component"}
+    ds = summaries.need(panel, algorithm=methods, **{name: (value,) for name, value in named.items()})
+    return ds.sel(**where)
+
+
+def _undercovers(summaries: Stored, method: str, records: str, n: int, component: str) -> Finding:
+    """Judge the statement that intervals undercover at ε = 1 on the pure track."""
+    where = {"n": n, "epsilon": 1.0, "track": "pure", "records": records, "component": component}
+    one = _one(summaries, "one-feature", (method,), **where).sel(algorithm=method)
+    covered, error = float(one["covered_mean"]), float(one["covered_mcse"])
+    width = critical(4) * error
+    return decide(
+        covered + width < NOMINAL,
+        covered - width > NOMINAL or (covered >= NOMINAL and error > 0.0),
+        f"{method} covers with probability {covered:.3f} ± {error:.3f}; nominal {NOMINAL}.",
+    )
+
+
+@claim("naive-undercovers", paper=_PAPER, place=_PLACE, level=two_sided_level(4))
+def naive_undercovers(summaries: Stored) -> Finding:
+    """Intervals that ignore the noise cover the slope with less than the nominal probability, at n = 100 and ε = 1."""
+    return _undercovers(summaries, "naive", "inside", 100, "slope-1")
+
+
+@claim("clamping-belongs-in-the-model", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))
+def clamping_belongs_in_the_model(summaries: Stored) -> Finding:
+    """If moments are from the prior, so that many records are clamped, normal-covariates, whose model has no bounds,
+    covers the error variance with less than the nominal probability, at n = 100,000 and ε = 1.
+    """
+    return _undercovers(summaries, "normal-covariates", "clamped", 100_000, "variance")
+
+
+def _ratio(one: xr.Dataset, first: str, second: str, measure: str = "score") -> tuple[float, float]:
+    """Return the ratio of the means of two methods, and a bound on its error that ignores their correlation."""
+    a, b = one.sel(algorithm=first), one.sel(algorithm=second)
+    ratio = float(a[f"{measure}_mean"] / b[f"{measure}_mean"])
+    relative = math.hypot(*(float(side[f"{measure}_mcse"] / side[f"{measure}_mean"]) for side in (a, b)))
+    return ratio, ratio * relative
+
+
+def _smaller(one: xr.Dataset, first: str, second: str, least: float = 1.0) -> Finding:
+    """Judge the statement that the first method has the smaller mean interval score, by a factor below `least`."""
+    ratio, error = _ratio(one, first, second)
+    width = critical(4) * error
+    evidence = f"The mean interval score of {first} is {ratio:.3f} ± {error:.3f} of that of {second}."
+    return decide(ratio + width < least, ratio - width > least, evidence)
+
+
+@claim("k-norm-saves-in-five-dimensions", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))
+def k_norm_saves_in_five_dimensions(summaries: Stored) -> Finding:
+    """With five covariates, K-norm noise gives slopes a smaller mean interval score than Laplace noise in the same
+    box, at n = 10,000 and ε = 1.
+    """
+    where = {"n": 10_000, "epsilon": 1.0, "track": "pure", "records": "inside", "component": "slope-1"}
+    names = ("normal-covariates-k-norm", "normal-covariates")
+    return _smaller(_one(summaries, "five-features", names, **where), *names)
+
+
+@claim("k-norm-saves-little-with-one", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))
+def k_norm_saves_little_with_one(summaries: Stored) -> Finding:
+    """With one covariate, K-norm noise gives the slope no smaller a mean interval score than 0.8 of that of Laplace
+    noise in the same box, at n = 100 and ε = 1.
+    """
+    where = {"n": 100, "epsilon": 1.0, "track": "pure", "records": "inside", "component": "slope-1"}
+    names = ("normal-covariates", "normal-covariates-k-norm")
+    return _smaller(_one(summaries, "one-feature", names, **where), *names, least=1.25)
+
+
+@claim("posterior-beats-bootstrap", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))
+def posterior_beats_bootstrap(summaries: Stored) -> Finding:
+    """On the approximate track at n·ε = 1,000, normal-covariates has a smaller mean interval score of the slope than
+    adassp, at n = 1,000 and ε = 1.
+    """
+    where = {"n": 1_000, "epsilon": 1.0, "track": "approximate", "records": "inside", "component": "slope-1"}
+    names = ("normal-covariates", "adassp")
+    return _smaller(_one(summaries, "one-feature", names, **where), *names)
+
+
+@claim("ignoring-noise-costs", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))
+def ignoring_noise_costs(summaries: Stored) -> Finding:
+    """On the pure track at n = 10,000 and ε = 1, normal-covariates has a smaller mean interval score of the slope than
+    the posterior that ignores the noise.
+    """
+    where = {"n": 10_000, "epsilon": 1.0, "track": "pure", "records": "inside", "component": "slope-1"}
+    names = ("normal-covariates", "naive")
+    return _smaller(_one(summaries, "one-feature", names, **where), *names)
+
+
+@claim("real-estimates-are-covered", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))
+def real_estimates_are_covered(summaries: Stored) -> Finding:
+    """On abalone and adult at ε = 1, intervals of normal-covariates for the slopes without privacy contain them with at
+    least 0.9 probability.
+    """
+    ds = summaries.need("real-two", algorithm=("normal-covariates",), data=("abalone", "adult"), epsilon=(1.0,))
+    ds = ds.sel(algorithm="normal-covariates", epsilon=1.0, data=["abalone", "adult"], component=["slope-1", "slope-2"])
+    covered, width = ds["covered_mean"], critical(4) * ds["covered_mcse"]
+    least = smallest(covered)
+    return decide(
+        bool((covered - width > 0.9).all()),
+        bool((covered + width < 0.9).any()),
+        f"The smallest rate is {float(least):.3f} ({place(least, covered.dims)}); nominal {NOMINAL}.",
+    )
+
+
+CLAIMS = claims_in(globals())
+
+
+def compare_intervals(track: str, summaries: Summaries) -> Table:
+    """Return the method with the smallest mean interval score of the slope per n and ε on a track, with margins."""
+    return Table(
+        f"Private regression on one covariate: which method, {track} track",
+        "Smallest mean interval score of the slope, for records inside the bounds; methods whose mean is within two "
+        "Monte Carlo standard errors of it, which ignore their correlation; and the first method beyond, with the "
+        "factor by which its score is larger.",
+        ("n", "ε", "n·ε", "method", "score", "no different", "next", "margin"),
+        list(_winners(summaries["one-feature"], track)) if "one-feature" in summaries else [],
+        prose=(5,),
+    )
+
+
+def _winners(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
+    if track not in ds["track"].values or "inside" not in ds["records"].values:
+        return
+    names = [name for name in ds["algorithm"].values.tolist() if name not in _CONTROLS]
+    ds = ds.sel(track=track, records="inside", component="slope-1", algorithm=names)
+    for n, epsilon in product(ds["n"].values.tolist(), ds["epsilon"].values.tolist()):
+        one = ds.sel(n=n, epsilon=epsilon).dropna("algorithm", subset=["score_mean"]).sortby("score_mean")
+        first, *others = one["algorithm"].values.tolist()
+        margins = {name: _ratio(one, name, first) for name in others}
+        equal = [name for name, (ratio, error) in margins.items() if ratio - 1.0 <= 2.0 * error]
+        then = next((name for name in others if name not in equal), None)
+        score = plus_minus(float(one["score_mean"][0]), float(one["score_mcse"][0]))
+        margin = plus_minus(*margins[then]) if then else ""
+        yield f"{n:,}", f"{epsilon:g}", f"{n * epsilon:,g}", first, score, ", ".join(equal), then or "", margin

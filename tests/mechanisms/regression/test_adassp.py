@@ -1,0 +1,91 @@
+"""Tests of AdaSSP and its bootstrap."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mechanisms.regression.adassp import AdaSSP, calibrated_adassp
+from mechanisms.renyi.concentrated import concentrated_epsilon
+
+
+def gram_of(rng, n=2_000, slopes=(0.5,)):
+    x = np.clip(rng.normal(0, 0.35, (n, len(slopes))), -1, 1)
+    y = np.clip(0.1 + x @ slopes + 0.2 * rng.normal(size=n), -1, 1)
+    z = np.column_stack([np.ones(n), x, y])
+    return z.T @ z
+
+
+@pytest.mark.parametrize("slopes", [(0.5,), (0.3, -0.2, 0.4)])
+def test_without_noise_it_is_least_squares(slopes):
+    rng = np.random.default_rng(1)
+    gram, method = gram_of(rng, slopes=slopes), AdaSSP(len(slopes) + 1, 1e18, 1e-6)
+    theta = np.linalg.solve(gram[:-1, :-1], gram[:-1, -1])
+    residual = gram[-1, -1] - theta @ gram[:-1, -1]
+    np.testing.assert_allclose(method.estimate(method.release(rng, gram))[0], [*theta, residual / 2_000], rtol=1e-5)
+
+
+def test_penalty_raises_the_smallest_eigenvalue():
+    """It is ridge regression, whose penalty complements the lower bound on the smallest eigenvalue."""
+    rng, method = np.random.default_rng(1), AdaSSP(2, 0.01, 1e-6)
+    release = method.release(rng, gram_of(rng, n=50))
+    weak, strong = (method.estimate(replace(release, least=np.array([least])))[0] for least in (0.0, 1e9))
+    bound = np.sqrt(2 * np.log(8 / 0.05)) * method.stds[1]
+    np.testing.assert_allclose(strong[:2], np.linalg.solve(release.xx[0], release.xy[0]))
+    np.testing.assert_allclose(weak[:2], np.linalg.solve(release.xx[0] + bound * np.eye(2), release.xy[0]))
+
+
+def test_three_releases_compose_to_the_guarantee():
+    method = calibrated_adassp(3, 1.0, 1e-6)
+    sensitivities = np.array([3.0, 3.0 * np.sqrt(2.0), 2.0 * np.sqrt(3.0)])
+    assert (sensitivities**2 / (2 * method.stds**2)).sum() == pytest.approx(method.guarantee.rho)
+    assert 0.999 < concentrated_epsilon(method.guarantee.rho, 1e-6) <= 1.0
+
+
+def changes(rng, size, q):
+    """Return the changes of the three statistics when one of three records is replaced, shape (3, size)."""
+    z = np.concatenate([np.ones((size, 4, 1)), rng.uniform(-1, 1, (size, 4, q)).round(rng.integers(2))], axis=2)
+    x, y = z[..., :-1], z[..., -1]
+    x[0, 2], x[0, 3], y[0, 2], y[0, 3] = x[0, 2].round(), x[0, 2].round(), 1.0, -1.0
+    first, second = (np.einsum("sri,srj->sij", rows, rows) for rows in (x[:, [0, 1, 2]], x[:, [0, 1, 3]]))
+    products = x[:, 2] * y[:, 2:3] - x[:, 3] * y[:, 3:]
+    return np.array(
+        [
+            np.abs(np.linalg.eigvalsh(first)[:, 0] - np.linalg.eigvalsh(second)[:, 0]),
+            np.sqrt(((first - second) ** 2).sum(axis=(1, 2))),
+            np.sqrt((products**2).sum(axis=1) + (y[:, 2] ** 2 - y[:, 3] ** 2) ** 2),
+        ]
+    )
+
+
+@pytest.mark.parametrize("p", [2, 4])
+def test_no_pair_of_records_exceeds_a_sensitivity(p):
+    rng, stds = np.random.default_rng(1), AdaSSP(p, 1.5, 1e-6).stds  # ρ of 3/2: the noise of a sensitivity of 1 is 1
+    found = np.max([changes(rng, 5_000, p).max(axis=1) for _ in range(10)], axis=0)
+    assert (found <= stds + 1e-9).all()
+    assert (found[1:] > 0.7 * stds[1:]).all()
+
+
+def coverage(method, assumed, n_trials=300):
+    rng, truth, hits = np.random.default_rng(2), np.array([0.1, 0.5, 0.04]), []
+    for _ in range(n_trials):
+        release = method.release(rng, gram_of(rng, 10_000))
+        low, high = np.quantile(assumed.bootstrap(rng, release, 200), [0.025, 0.975], axis=0)
+        hits.append((low < truth) & (truth < high))
+    return np.mean(hits, axis=0)
+
+
+def test_intervals_cover():
+    """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
+    method, error = calibrated_adassp(2, 3.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
+    assert (coverage(method, method) > 0.93 - 5 * error).all()
+    assert (coverage(method, replace(method, rho=100 * method.rho))[1:] < 0.93 - 5 * error).all()
+
+
+def test_invalid_parameters_are_refused():
+    with pytest.raises(ValueError, match="p must be an integer >= 2, got 1"):
+        AdaSSP(1, 1.0, 1e-6)
+    with pytest.raises(ValueError, match="rho must be"):
+        AdaSSP(2, 0.0, 1e-6)
+    with pytest.raises(ValueError, match="delta"):
+        calibrated_adassp(2, 1.0, 0.0)
