@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("mechanisms", "pipeline", "studies")
 GUIDES = {
     "README.md": ("index", "dpstudies"),
+    "studies/FINDINGS.md": ("guides.findings", "Findings"),
     "studies/tutorial.ipynb": ("guides.tutorial", "Tutorial"),
     "mechanisms/README.md": ("guides.mechanisms", "Mechanisms"),
     "pipeline/README.md": ("guides.pipeline", "Pipeline"),
