@@ -1,8 +1,7 @@
-"""Site of static files, which a browser reads from disk: guides, API reference, gallery and results.
+"""Site of static files, which a browser reads from disk: ``python -W error .github/site.py FOLDER [LAB]`` writes it.
 
-``python -W error .github/site.py FOLDER [LAB]`` writes it; warnings end it with an error. LAB is a folder of
-``dpstudies run all``; without it, the site has no gallery and no results. Every page is a page of pdoc, whose search
-includes the guides: their texts are the docstrings of modules that are made for this purpose.
+It has guides and API reference, and gallery and results of LAB, a folder of ``dpstudies run all``. pdoc makes all pages
+and searches them: the text of a guide is the docstring of a module that is made for this purpose.
 """
 
 import ast
@@ -24,6 +23,10 @@ from pdoc.doc import Class, Module
 from pdoc.render_helpers import to_html, to_markdown
 
 from pipeline.errors import BadInputError
+from studies.figures import Converter
+from studies.report import write_collection
+from studies.report.page import render_figures
+from studies.report.results import load_results
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("mechanisms", "pipeline", "studies")
@@ -41,7 +44,7 @@ GUIDES = {
 """File -> module whose page contains it, and its title."""
 
 
-def write_site(folder: Path, lab: str | None) -> None:
+def write_site(folder: Path, lab: str | None = None) -> None:
     """Write the site to a folder, which is created if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     gallery = {} if lab is None else {"gallery": ("Gallery", _gallery(lab, folder))}
@@ -53,7 +56,7 @@ def write_site(folder: Path, lab: str | None) -> None:
     templates = Path(__file__).with_name("templates")
     pdoc.render.configure(docformat="numpy", include_undocumented=False, template_directory=templates)
     titles = {name: title for name, (title, _) in texts.items()}
-    pdoc.render.env.globals.update(guides=titles, has_results=lab is not None, show_source=False)
+    pdoc.render.env.globals.update(guides=titles, has_results=bool(gallery), show_source=False)
     entries = [entry for page in pages.values() for entry in _search_entries(page)]
     search = pdoc.render.env.get_template("search.js.jinja2").render(search_index=json.dumps(entries))
     (folder / "search.js").write_text(search, encoding="utf-8")
@@ -66,8 +69,7 @@ def write_site(folder: Path, lab: str | None) -> None:
 def _page(module: str, text: str) -> Module:
     """Return a page with a text in Markdown."""
     made = ModuleType(module, text)
-    made.__docformat__ = "markdown"  # type: ignore[attr-defined]
-    made.__all__ = []  # type: ignore[attr-defined]
+    vars(made).update(__docformat__="markdown", __all__=[])
     return Module(made)
 
 
@@ -137,10 +139,9 @@ def _first_line(text: str) -> str:
 
 def _guide(path: str, folder: Path) -> str:
     """Return a guide in Markdown, with links between pages of the site; files to which it links are copied."""
-    text = (ROOT / path).read_text(encoding="utf-8")
+    text = (ROOT / path).read_text(encoding="utf-8").replace("<details>", '<details markdown="1">')
     if path.endswith(".ipynb"):
         text = "\n\n".join(_cell(cell) for cell in json.loads(text)["cells"])
-    text = text.replace("<details>", '<details markdown="1">')
     base, up = os.path.dirname(path), "../" * GUIDES[path][0].count(".")
 
     def replace(match: re.Match[str]) -> str:
@@ -176,11 +177,6 @@ def _cell(cell: Mapping) -> str:
 
 def _gallery(lab: str, folder: Path) -> str:
     """Write the page of a collection and its figures; return the gallery in Markdown."""
-    from studies.figures import Converter
-    from studies.report import write_collection
-    from studies.report.page import render_figures
-    from studies.report.results import load_results
-
     write_collection(lab, folder / "report.html")
     (folder / "figures").mkdir(exist_ok=True)
     parts = ["# Gallery\n\nFigures of all studies; each links to its place among the results."]
@@ -189,7 +185,7 @@ def _gallery(lab: str, folder: Path) -> str:
             parts.append(f"## {one.study.title}")
             for figure in render_figures(one.study, one.summaries, converter, one.claims, prefix=f"{name}-")[0]:
                 (folder / f"figures/{figure.id}.svg").write_bytes(figure.svg.result())
-                title, caption = html.escape(figure.title), html.escape(figure.caption)
+                title, caption = map(html.escape, (figure.title, figure.caption))
                 image = f'<img src="figures/{figure.id}.svg" alt="{title}" loading="lazy">'
                 parts.append(f'<figure><a href="report.html#{figure.id}">{image}</a>')
                 parts.append(f"<figcaption><b>{title}.</b> {caption}</figcaption></figure>")
@@ -197,10 +193,10 @@ def _gallery(lab: str, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    if not 2 <= len(sys.argv) <= 3:
+    if len(sys.argv) not in (2, 3):
         sys.exit("usage: python -W error .github/site.py FOLDER [LAB]")
     try:
-        write_site(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) == 3 else None)
+        write_site(Path(sys.argv[1]), *sys.argv[2:])
     except (OSError, BadInputError) as error:
         sys.exit(f"site.py: {error}")
-    print(f"wrote {Path(sys.argv[1]) / 'index.html'}")
+    print(f"wrote {sys.argv[1]}/index.html")

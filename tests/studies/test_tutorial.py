@@ -27,16 +27,16 @@ def execute(notebook, folder):
 
 
 def texts(notebook):
-    """Return the printed texts and shown values of all cells, and the number of pictures."""
+    """Return the printed texts and shown values of all cells, and the number of figures."""
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    pictures = sum("image/png" in output.get("data", {}) for output in outputs)
+    figures = sum("image/png" in output.get("data", {}) for output in outputs)
     shown = [output.get("text") or output.data["text/plain"] for output in outputs]
-    return [text for text in shown if not text.startswith("<Figure")], pictures
+    return [text for text in shown if not text.startswith("<Figure")], figures
 
 
-def test_tutorial_is_stored_with_outputs_and_pictures(notebook):
-    printed, pictures = texts(notebook)
-    assert pictures == 4
+def test_tutorial_is_stored_with_outputs_and_figures(notebook):
+    printed, figures = texts(notebook)
+    assert figures == 4
     assert len(printed) >= 5
     assert PATH.stat().st_size <= 300_000
 
