@@ -53,8 +53,7 @@ def write_site(folder: Path, lab: str | None = None) -> None:
     texts = {name: (title, _guide(path, folder)) for path, (name, title) in GUIDES.items()}
     texts |= {"api": ("API reference", _list_modules(modules))} | gallery
     pages = {name: _page(name, text) for name, (_, text) in texts.items()} | modules
-    templates = Path(__file__).with_name("templates")
-    pdoc.render.configure(docformat="numpy", include_undocumented=False, template_directory=templates)
+    pdoc.render.configure(docformat="numpy", include_undocumented=False, template_directory=ROOT / ".github/templates")
     titles = {name: title for name, (title, _) in texts.items()}
     pdoc.render.env.globals.update(guides=titles, has_results=bool(gallery), show_source=False)
     entries = [entry for page in pages.values() for entry in _search_entries(page)]
@@ -75,10 +74,9 @@ def _page(module: str, text: str) -> Module:
 
 def _module_names() -> list[str]:
     """Return the names of all public modules."""
-    walked = [
-        one for name in PACKAGES for one in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}.")
-    ]
-    return sorted((*PACKAGES, *(one.name for one in walked if "._" not in one.name)))
+    packages = map(importlib.import_module, PACKAGES)
+    walked = [one.name for each in packages for one in pkgutil.walk_packages(each.__path__, f"{each.__name__}.")]
+    return sorted((*PACKAGES, *(name for name in walked if "._" not in name)))
 
 
 def _module(name: str) -> Module:
