@@ -1,24 +1,36 @@
 """Differentially private mechanisms for Bayesian inference, with their guarantees and exact output distributions.
 
-* `counts`: releases of counts, and thereby of a Dirichlet posterior, based on the Hellinger distance or on noise.
-* `inference`: inference on the parameter of an exponential family from a noisy sum of sufficient statistics.
-* `renyi`: Rényi-private draws from tempered or diffused posteriors, and conversions between privacy definitions.
-* `glm`: releases of one posterior draw of the weights of a binary regression.
-* `regression`: inference on one coefficient of a linear regression from statistics computed on partitions of the rows.
+The names that this package exports, by task; ``help(mechanisms.NAME)`` describes one of them:
 
-The Dirichlet–multinomial model is in `conjugate`, the Hellinger distance in `hellinger`, divergences between two
-output distributions in `divergences`, guarantees in `privacy`, additive noise in `noise`, exact audits in `audit`, and
-lower bounds from draws in `sampled_audit`. `accounting` provides events for dp-accounting, and `ledger` computes the
-total privacy loss of several releases. `samplers` wraps mechanisms as functions of raw records for sampling-based
-testers. `exact_noise` draws the noise that is added to real data. `protocols` defines the methods of output
-distributions and posteriors, and `metadata` the fields of registry entries.
+* Counts: the registry `MECHANISMS` of releases, `Mechanism`, `CountRelease`, `geometric_counts`, `laplace_counts`,
+  `noise_mechanism`, `balanced_counts`, `enumerate_candidates`, `posterior`, `hellinger`; `publish_counts` for real
+  data.
+* Inference from noisy sums: `posterior_from_release`, and `private_posterior` for real records, with `ReleaseModel` and
+  `ReleasePosterior`; `FAMILIES`, `INFERENCE_METHODS`, `choose_method`, `infer`, `conjugate_posterior`, `sample_gibbs`,
+  `marginal_posterior`, `release_statistics`, `private_bounds`; `publish_sums` for real data.
+* Noise: `Noise`, `calibrated_noise`.
+* One draw of a posterior: `RENYI_SAMPLERS`, `GAUSSIAN_MECHANISMS`, `gaussian_mechanism`, `calibrate_renyi`; for binary
+  regression `GLM_MECHANISMS`, `glm_mechanism`, `GLM_CHAINS`, `private_chain`, `LINKS`; `private_logistic` for real
+  data.
+* Regression by partitions: `PROBABILITY_METHODS`, `partition_probability`, `QUANTILE_METHODS`, `partition_quantile`.
+* Audits: `audit_counts`, `audit_sums`, `audit_replacements`, `audit_distributions`, `Audit`, `Verdict`,
+  `OutputDistribution`, `OutputDistributions`, `Posterior`; from draws `sampled_bound`, `count_sampler`,
+  `statistics_sampler`.
+* Guarantees and accounting: `Guarantee`, `RenyiGuarantee`, `ConcentratedGuarantee`, `GaussianGuarantee`,
+  `Neighbouring`, `Status`, `Ledger`, `PrivacyProfile`, `audited_profile`, `approximate_epsilon`, `accounting_event`,
+  `privacy_loss_distribution`.
+
+`mechanisms.tables` has posteriors of noisy tables, and `mechanisms.regression.private_regression` releases a linear
+regression. Methods are in the packages `counts`, `inference`, `tables`, `renyi`, `glm` and `regression`. Other modules
+are shared by them, such as `conjugate` (Dirichlet–multinomial model), `divergences`, `exact_noise` (noise of real
+releases) and `protocols`.
 
 All functions are pure and all value types are frozen dataclasses. `sample(rng, size)` draws with a generator, and
-`from_uniforms` maps given uniform variates to draws. This package exports the registries and the functions for common
-tasks; import everything else from its module.
+`from_uniforms` maps given uniform variates to draws.
 """
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from mechanisms.accounting import accounting_event, privacy_loss_distribution
 from mechanisms.audit import Audit, Verdict, audit_distributions
@@ -132,3 +144,12 @@ __all__ = [
     "sampled_bound",
     "statistics_sampler",
 ]
+
+if not TYPE_CHECKING:  # names outside of dir(): help(mechanisms) is a page, not the documentation of all names
+    _EXPORTED = {name: globals().pop(name) for name in __all__}
+
+    def __getattr__(name: str) -> Any:
+        try:
+            return _EXPORTED[name]
+        except KeyError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

@@ -2,8 +2,10 @@
 
 import inspect
 import os
+import pydoc
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -91,3 +93,13 @@ def test_public_functions_have_complete_hints(name):
     signature = inspect.signature(PUBLIC[name])
     assert signature.return_annotation is not inspect.Signature.empty
     assert [one.name for one in signature.parameters.values() if one.annotation is inspect.Parameter.empty] == []
+
+
+def test_help_on_mechanisms_is_a_page_that_names_its_exports():
+    """Other exported names than those of `dir` are imported as before; unknown ones raise an error."""
+    page = pydoc.plain(pydoc.render_doc(mechanisms))
+    assert len(page.splitlines()) <= 100
+    assert [name for name in mechanisms.__all__ if f"`{name}`" not in page] == []
+    assert mechanisms.hellinger is import_module("mechanisms.hellinger").hellinger
+    with pytest.raises(AttributeError, match="module 'mechanisms' has no attribute 'audit_count'"):
+        _ = mechanisms.audit_count
