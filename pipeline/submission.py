@@ -154,10 +154,9 @@ def submit(
     if computation.existing is not None:
         require_idle(computation.existing.files)  # the driver may have to wait for a thread of the other session
     identifier, url = uuid.uuid4().hex, normalise_location(store)
-    file = os.path.abspath(split_choice(cluster)[0])
     here = describe(computation.source.file)  # the driver has neither the user's command nor the repository
     record: dict[str, Any] = {name: here[name] for name in ("command", "git_commit", "git_dirty") if name in here}
-    record |= {"submission": identifier, "address": profile.address, "cluster": f"{file}:{profile.name}"}
+    record |= {"submission": identifier, "address": profile.address, "cluster": recorded_choice(cluster, profile)}
     order = _Order(
         identifier,
         computation.source,
@@ -176,6 +175,11 @@ def submit(
         except BaseException:
             cancel_driver(client, identifier)
             raise
+
+
+def recorded_choice(choice: str, profile: Profile) -> str:
+    """Return the choice of a profile as a session records it: its file by an absolute path."""
+    return f"{os.path.abspath(split_choice(choice)[0])}:{profile.name}"
 
 
 def drive(order: _Order) -> Exception | None:

@@ -14,7 +14,7 @@ from pipeline.clusters.cluster import THREADS, Profile, load_profile
 from pipeline.clusters.launch import make_launch
 from pipeline.clusters.profiles import profile_files
 from pipeline.errors import BadInputError
-from pipeline.submission import record_of
+from pipeline.submission import recorded_choice
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 LOCAL = {"class": "LocalCluster"}
@@ -104,7 +104,7 @@ def test_profiles_of_the_package_need_no_file_and_can_be_replaced(monkeypatch, t
     assert {name for name, file in files.items() if file == "cluster.yaml"} == {"slurm", "mine"}
     assert load_profile("slurm").scale == load_profile("mine").scale == 3
     assert load_profile("pbs").class_name == "PBSCluster"
-    assert record_of("run", "address", load_profile("address"))["cluster"] == f"{SHIPPED}:address"
+    assert recorded_choice("address", load_profile("address")) == f"{SHIPPED}:address"
 
 
 @pytest.mark.slow
@@ -129,9 +129,9 @@ def test_folder_name_may_contain_a_colon(tmp_path, monkeypatch, choice):
     for file in ("cluster.yaml", "x:y"):
         Path(file).write_text(yaml.safe_dump(content))
     profile = load_profile(choice)
-    record = record_of("run", choice, profile)
+    recorded = recorded_choice(choice, profile)
     monkeypatch.chdir(tmp_path)
-    assert load_profile(record["cluster"]) == profile
+    assert load_profile(recorded) == profile
     assert load_profile(str(folder / "cluster.yaml")) == profile
     with pytest.raises(BadInputError, match=r"cannot read the cluster file .*/a:b/absent\.yaml: No such file"):
         load_profile(f"{folder}/absent.yaml:there")

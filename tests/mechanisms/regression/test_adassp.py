@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mechanisms.regression.adassp import AdaSSP, calibrated_adassp
-from mechanisms.renyi.concentrated import concentrated_epsilon
+from mechanisms.renyi.conversions import concentrated_epsilon
 
 
 def gram_of(rng, n=2_000, slopes=(0.5,)):
