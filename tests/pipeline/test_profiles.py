@@ -143,17 +143,6 @@ def test_profile_name_may_contain_a_colon(tmp_path):
     assert load_profile(f"{path}:a:b").name == "a:b"
 
 
-def test_only_addresses_outlive_the_client():
-    assert [name for name in ("threads", "address", "address-tls", "slurm") if outlives(name)] == [
-        "address",
-        "address-tls",
-    ]
-
-
-def outlives(name):
-    return load_profile(f"{SHIPPED}:{name}").outlives_client
-
-
 def test_every_key(write):
     given = {
         "module": "dask_jobqueue",
