@@ -6,7 +6,7 @@
 family                              prior of the counts                         θ given the counts
 ==================================  ==========================================  ===================================
 binomial, multinomial               Dirichlet-multinomial, given the public n   Dir(α + x)
-binomial, multinomial, n unknown    xⱼ ~ NB(αⱼ, mean = 1e12·αⱼ)                 Dir(α + x)
+binomial, multinomial, n unknown    xⱼ ~ NB(αⱼ, mean = 1e10·αⱼ)                 Dir(α + x)
 poisson with exposures E            xⱼ ~ NB(shape, mean = shape·Eⱼ/rate)        θⱼ ~ Gamma(shape + xⱼ, rate + Eⱼ)
 ==================================  ==========================================  ===================================
 
@@ -38,7 +38,7 @@ from mechanisms.tables.formats import Seen, Suppressed
 
 _DRAWS = 4, 5_000  # numbers of chains and of independent draws per chain
 _SURPRISE = 1e-6
-_VAGUE = 1e12  # mean over shape of the prior of counts if n is unknown
+_VAGUE = 1e10  # mean over shape of the prior of counts if n is unknown
 _FAR = 1e6  # largest distance of a value from the possible counts, in scales of pure noise
 
 Measurement: TypeAlias = tuple[int, float, Noise | Exact, Seen]  # (node, value, noise, format); node k is the total

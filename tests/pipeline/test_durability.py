@@ -185,7 +185,7 @@ def test_power_loss_test_detects_a_missing_flush(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             recorder = Recorder(patch, tmp_path / "s.zarr")
             patch.setattr(LocalFiles, "flush", lambda files, keys: None)
-            lose_power(patch, recorder, 40)
+            lose_power(patch, recorder, 30 + 10 * seed)
             with pytest.raises(PowerLoss):
                 compute_and_commit(tmp_path / "s.zarr")
             chunks = [one for one in recorder.pending if "/c/" in str(one[0]) and "/status/" not in str(one[0])]
