@@ -132,7 +132,7 @@ def submit(
     -------
     Submission or None
         The submission, whose session has begun; None if no work is pending. The session records when it has finished,
-        or the error that stopped it; `status` shows it, and `resume` computes what is pending then.
+        or the error that stopped it; `status` shows it, and `resume` computes pending blocks then.
 
     Raises
     ------

@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 class Driver:
     """Process that drives a computation: by default that of the user, or a task of a scheduler."""
 
-    connect: Callable[[Profile], AbstractContextManager[Any]] = connect
+    connect: Callable[[Profile], AbstractContextManager[Any]] = lambda profile: connect(profile)
     record: Mapping[str, Any] = field(default_factory=dict)  # of its session
     announce: Callable[[str], None] = lambda session: None  # called with the identifier of its session
     is_cancelled: Callable[[], bool] = lambda: False

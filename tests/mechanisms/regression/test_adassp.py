@@ -26,7 +26,7 @@ def test_without_noise_it_is_least_squares(slopes):
 
 
 def test_penalty_raises_the_smallest_eigenvalue():
-    """It is ridge regression, whose penalty complements the lower bound on the smallest eigenvalue."""
+    """The penalty of ridge regression complements the lower bound on the smallest eigenvalue."""
     rng, method = np.random.default_rng(1), AdaSSP(2, 0.01, 1e-6)
     release = method.release(rng, gram_of(rng, n=50))
     weak, strong = (method.estimate(replace(release, least=np.array([least])))[0] for least in (0.0, 1e9))
