@@ -242,7 +242,7 @@ def test_status_watches_until_the_store_is_complete(command):
         working.kill()
     assert code == 1
     assert "complete, 7 trials failed" in out
-    assert "of 28 trials" in err
+    assert "of 28 evaluations" in err
     assert command("status", "t.zarr", "--watch", "--every", "0")[0] == 2
 
 
@@ -269,7 +269,7 @@ def test_edited_study_file_is_refused_unless_accepted(command):
     command(*run)
     for name, words in {"run": run, **COMPUTING}.items():
         before = {path: path.stat().st_mtime_ns for path in Path("t.zarr").rglob("*")}
-        Path("toy.py").write_text(f"# edited before {name}\n{STUDY_FILE}")
+        Path("toy.py").write_text(f"EDITED = {name!r}\n{STUDY_FILE}")
         code, out, err = command(*words)
         assert (code, out, err.count("\n")) == (2, "", 1), name
         assert "toy.py was edited: its SHA-256 is" in err
