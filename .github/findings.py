@@ -92,7 +92,7 @@ class Findings:
         return markdown_table(heads, rows)
 
     def figure(self, study: str, name: str) -> str:
-        """Write a figure of a study; return its picture with its title."""
+        """Write a figure of a study; return its image with its title."""
         figures = STUDIES[study].figures if study in STUDIES else ()
         declared = tuple(figure for figure in figures if figure.name == name)
         if not self.has(study) or not declared:

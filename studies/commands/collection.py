@@ -14,7 +14,7 @@ from pipeline.progress import ProgressDisplay
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
 from studies.commands.pages import page_of_folder
-from studies.commands.shared import ERRORS, fail, say
+from studies.commands.shared import ERRORS, fail, say, writing
 from studies.folders import configure, require_folder, store_path
 from studies.report import write_collection
 from studies.report.summaries import State, state_of
@@ -79,10 +79,8 @@ def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:
 def report_all(folder: str, output: Path | None, markdown: Path | None) -> Path:
     """Write one page about the stores of a folder, and print the number of claims per verdict; return the path."""
     page = output or page_of_folder(folder)
-    try:
+    with writing(page):
         counts = write_collection(folder, page, markdown)
-    except OSError as error:
-        raise BadInputError(f"cannot write {error.filename or page}: {error.strerror}; choose another path") from error
     say(", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
     say(f"report: {page}" + (f", verdicts: {markdown}" if markdown else ""))
     return page

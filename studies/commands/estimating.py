@@ -11,7 +11,7 @@ import typer
 
 from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.shared import make_table, parse_numbers, print_table, say
+from studies.commands.shared import make_table, parse_numbers, print_table, say, writing
 
 if TYPE_CHECKING:
     from studies.estimates import Estimate, Spending
@@ -189,10 +189,8 @@ def _answer(
             else f"ledger: {book.path}, {float(book.check()):g} of the budget left"
         )
     if plot is not None:
-        try:
+        with writing(plot, "the values above are valid"):
             plot.write_bytes(convert("svg" if plot.suffix == ".svg" else "png", found.specify()))
-        except OSError as error:
-            raise BadInputError(f"cannot write {plot}: {error.strerror}; the values above are valid") from error
         say(f"plot: {plot}")
 
 

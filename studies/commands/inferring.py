@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.shared import ERRORS, make_table, print_table, say, split_names
+from studies.commands.shared import ERRORS, make_table, print_table, say, split_names, writing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,10 +93,8 @@ def infer(
         say(f"and {len(frame) - _SHOWN:,} more cells{'; pass --output for all' if output is None else ''}")
     say(f"{level:.4g} intervals, {len(frame):,} cells, {noise} noise, prior {posterior.prior}")
     if output is not None:
-        try:
+        with writing(output, "the values above are valid"):
             _write(output, frame, drawn)
-        except OSError as error:
-            raise BadInputError(f"cannot write {output}: {error.strerror}; the values above are valid") from error
         say(f"values: {output}")
 
 

@@ -28,6 +28,7 @@ from studies.commands.shared import (
     print_columns,
     print_table,
     say,
+    writing,
 )
 
 if TYPE_CHECKING:
@@ -221,10 +222,8 @@ def report(
     opened = open_complete(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # no trial is computed
     page = output or page_of_store(opened.url)
-    try:
+    with writing(page):
         findings = write_report(opened, configured, page, figures)
-    except OSError as error:
-        raise BadInputError(f"cannot write {error.filename or page}: {error.strerror}; choose another path") from error
     for claim, finding in findings:
         say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
     say(f"report: {page}" + (f", figures: {figures}" if figures else ""))

@@ -11,7 +11,7 @@ from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
 from studies.commands.estimating import Seed, Yes
 from studies.commands.releasing import parse_ranges
-from studies.commands.shared import Cluster, make_table, parse_values, print_table, say, split_names
+from studies.commands.shared import Cluster, make_table, parse_values, print_table, say, split_names, writing
 
 
 def regress(
@@ -124,10 +124,8 @@ def regress(
     else:
         say(f"guarantee of the release: {released.guarantee} ({released.guarantee.relation.value})")
     if output is not None:
-        try:
+        with writing(output, "the values above are released"):
             write_posterior(posterior, output, level)
-        except OSError as error:
-            raise BadInputError(f"cannot write {output}: {error.strerror}; the values above are released") from error
         say(f"values: {output}")
 
 

@@ -7,7 +7,7 @@ import typer
 
 from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.shared import Cluster, make_table, parse_numbers, print_table, say, split_names
+from studies.commands.shared import Cluster, make_table, parse_numbers, print_table, say, split_names, writing
 
 
 def partition(
@@ -122,11 +122,8 @@ def partition(
     for line in released.lines:
         say(line)
     if output is not None:
-        try:
+        with writing(output, f"the values above are {'rehearsed' if released.rehearsal else 'released'}"):
             released.write(output)
-        except OSError as error:
-            done = "rehearsed" if released.rehearsal else "released"
-            raise BadInputError(f"cannot write {output}: {error.strerror}; the values above are {done}") from error
         say(f"values: {output}")
 
 

@@ -3,7 +3,9 @@
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
 from typing import Annotated, Any, Literal
 
 import typer
@@ -207,6 +209,15 @@ def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: 
         for row in rows:
             table.add_row(*(row[k] for k in columns))
         print_table(table)
+
+
+@contextmanager
+def writing(path: str | PathLike[str], remark: str = "choose another path") -> Iterator[None]:
+    """Raise an error in one line if a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInputError(f"cannot write {error.filename or path}: {error.strerror}; {remark}") from error
 
 
 def say(text: str) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from pipeline.errors import BadInputError
 from studies.commands.output import printable
-from studies.commands.shared import Panels, StorePath, print_columns, say, split_names
+from studies.commands.shared import Panels, StorePath, print_columns, say, split_names, writing
 
 
 def summarise(
@@ -58,10 +58,8 @@ def summarise(
         return
     from studies.report.page import write_whole
 
-    try:
+    with writing(output):
         write_whole(output, content)
-    except OSError as error:
-        raise BadInputError(f"cannot write {output}: {error.strerror}; choose another path") from error
     say(f"summary: {output}")
 
 

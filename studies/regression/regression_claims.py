@@ -117,9 +117,18 @@ def _ratio(one: xr.Dataset, first: str, second: str, measure: str = "score") -> 
     return ratio, ratio * relative
 
 
-def _smaller(one: xr.Dataset, first: str, second: str, least: float = 1.0) -> Finding:
-    """Judge the statement that the first method has the smaller mean interval score, by a factor below `least`."""
-    ratio, error = _ratio(one, first, second)
+def _smaller(
+    summaries: Stored,
+    first: str,
+    second: str,
+    n: int,
+    panel: str = "one-feature",
+    track: str = "pure",
+    least: float = 1.0,
+) -> Finding:
+    """Judge the statement that the first method has the smaller mean score of the slope, by a factor below `least`."""
+    where = {"n": n, "epsilon": 1.0, "track": track, "records": "inside", "component": "slope-1"}
+    ratio, error = _ratio(_one(summaries, panel, (first, second), **where), first, second)
     width = critical(4) * error
     evidence = f"The mean interval score of {first} is {ratio:.3f} ± {error:.3f} of that of {second}."
     return decide(ratio + width < least, ratio - width > least, evidence)
@@ -130,9 +139,7 @@ def k_norm_saves_in_five_dimensions(summaries: Stored) -> Finding:
     """With five covariates, K-norm noise gives slopes a smaller mean interval score than Laplace noise in the same
     box, at n = 10,000 and ε = 1.
     """
-    where = {"n": 10_000, "epsilon": 1.0, "track": "pure", "records": "inside", "component": "slope-1"}
-    names = ("normal-covariates-k-norm", "normal-covariates")
-    return _smaller(_one(summaries, "five-features", names, **where), *names)
+    return _smaller(summaries, "normal-covariates-k-norm", "normal-covariates", 10_000, panel="five-features")
 
 
 @claim("k-norm-saves-little-with-one", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))
@@ -140,9 +147,7 @@ def k_norm_saves_little_with_one(summaries: Stored) -> Finding:
     """With one covariate, K-norm noise gives the slope no smaller a mean interval score than 0.8 of that of Laplace
     noise in the same box, at n = 100 and ε = 1.
     """
-    where = {"n": 100, "epsilon": 1.0, "track": "pure", "records": "inside", "component": "slope-1"}
-    names = ("normal-covariates", "normal-covariates-k-norm")
-    return _smaller(_one(summaries, "one-feature", names, **where), *names, least=1.25)
+    return _smaller(summaries, "normal-covariates", "normal-covariates-k-norm", 100, least=1.25)
 
 
 @claim("posterior-beats-bootstrap", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))
@@ -150,9 +155,7 @@ def posterior_beats_bootstrap(summaries: Stored) -> Finding:
     """On the approximate track at n·ε = 1,000, normal-covariates has a smaller mean interval score of the slope than
     adassp, at n = 1,000 and ε = 1.
     """
-    where = {"n": 1_000, "epsilon": 1.0, "track": "approximate", "records": "inside", "component": "slope-1"}
-    names = ("normal-covariates", "adassp")
-    return _smaller(_one(summaries, "one-feature", names, **where), *names)
+    return _smaller(summaries, "normal-covariates", "adassp", 1_000, track="approximate")
 
 
 @claim("ignoring-noise-costs", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))
@@ -160,9 +163,7 @@ def ignoring_noise_costs(summaries: Stored) -> Finding:
     """On the pure track at n = 10,000 and ε = 1, normal-covariates has a smaller mean interval score of the slope than
     the posterior that ignores the noise.
     """
-    where = {"n": 10_000, "epsilon": 1.0, "track": "pure", "records": "inside", "component": "slope-1"}
-    names = ("normal-covariates", "naive")
-    return _smaller(_one(summaries, "one-feature", names, **where), *names)
+    return _smaller(summaries, "normal-covariates", "naive", 10_000)
 
 
 @claim("real-estimates-are-covered", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))

@@ -12,7 +12,15 @@ from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import now
 from studies.figures.conversion import Converter
 from studies.report.errata import list_errata
-from studies.report.page import N_FINDINGS, RenderedFigure, mark_of, render_figures, render_page, write_whole
+from studies.report.page import (
+    N_FINDINGS,
+    RenderedFigure,
+    first_figure,
+    mark_of,
+    render_figures,
+    render_page,
+    write_whole,
+)
 from studies.report.papers import OTHER, PAPERS, Paper
 from studies.report.provenance import describe_folder
 from studies.report.results import Results, StudyResults, count_undecided, list_comparisons, load_results
@@ -151,7 +159,7 @@ def _lead(chapters: list[Chapter]) -> tuple[RenderedFigure | None, list[tuple[st
     figures = [figure for chapter in chapters for figure in chapter.figures]
     decided = [one for chapter in chapters for one in chapter.judged if one.finding.verdict != "undecided"]
     leading = [one for one in decided if one.claim.leads]
-    figure = next((one.figure for one in leading if one.figure is not None), figures[0] if figures else None)
+    figure = first_figure(figures, [(one.claim, one.finding) for one in decided])
     on_figure = [one for one in decided if figure is not None and one.figure is figure]
     rest = [*on_figure, *(one for one in decided if one.claim.kind == "conclusion")]
     first = {one.claim.paper: one for one in reversed(rest)}

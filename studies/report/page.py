@@ -101,14 +101,19 @@ def correction(claim: Claim, finding: Finding) -> str:
     return ""
 
 
+def first_figure(figures: Sequence[RenderedFigure], judged: Sequence[Judged]) -> RenderedFigure | None:
+    """Return the first figure of a page: that of the first decided claim that leads, or else the first of all."""
+    leading = [one for one in judged if one[0].leads and one[1].verdict != "undecided"]
+    return next((figure for one in leading for figure in figures if one in figure.judged), next(iter(figures), None))
+
+
 def lead_with(
     figures: Sequence[RenderedFigure], judged: Sequence[Judged]
 ) -> tuple[RenderedFigure | None, list[Judged]]:
     """Return the first figure of a page, and its first findings: those that lead, those on the figure, and others."""
+    first = first_figure(figures, judged)
     decided = [one for one in judged if one[1].verdict != "undecided"]
-    leading = [one for one in decided if one[0].leads]
-    first = next((figure for one in leading for figure in figures if one in figure.judged), next(iter(figures), None))
-    ranked = [*leading, *(first.judged if first else ()), *decided]
+    ranked = [*(one for one in decided if one[0].leads), *(first.judged if first else ()), *decided]
     return first, [one for i, one in enumerate(ranked) if one not in ranked[:i]][:N_FINDINGS]
 
 
