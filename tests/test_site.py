@@ -69,6 +69,7 @@ def test_site_of_guides_modules_and_results(tmp_path):
     assert ("index.html", "guides/pipeline.html") in broken_links(site)
 
 
+@pytest.mark.slow  # requires the extra `lint`, like the site
 def test_site_refuses_a_folder_without_stores_before_it_writes_pages(tmp_path):
     done = write_site(tmp_path / "site", tmp_path)
     assert done.returncode == 1
