@@ -11,7 +11,7 @@ import xarray as xr
 
 from mechanisms.conjugate import count_candidates
 from pipeline import Erratum, Figure, Finding, claim, claims_in, critical, two_sided_level, verdict
-from studies.claims import Stored, correct, span
+from studies.claims import Stored, correct, p0, span
 from studies.figures import draw_lines, draw_quartiles, draw_ranges, of
 from studies.styles import MECHANISM_STYLES
 
@@ -70,20 +70,19 @@ def _smaller_means(summaries: Stored, *pairs: tuple[str, str, str]) -> Finding:
     return verdict(holds, f"Ratios of exact means: {'; '.join(evidence)}.")
 
 
-@claim("beats-dimension-k2", f"{_AHEAD} (2 categories).", paper="P0", place="Conclusion", level=0)
+@p0("beats-dimension-k2", f"{_AHEAD} (2 categories).", place="Conclusion", level=0)
 def beats_dimension_k2(summaries: Stored) -> Finding:
     return _beats_dimension(summaries, "k2", "smooth", (500,))
 
 
-@claim("beats-dimension-k3", f"{_AHEAD} (3 categories, N = n + 1 as printed).", paper="P0", place="Conclusion", level=0)
+@p0("beats-dimension-k3", f"{_AHEAD} (3 categories, N = n + 1 as printed).", place="Conclusion", level=0)
 def beats_dimension_k3(summaries: Stored) -> Finding:
     return _beats_dimension(summaries, "k3", "smooth-n", (500,))
 
 
-@claim(
+@p0(
     "beats-dimension-k4",
     f"{_AHEAD} (4 categories, N = n + 1 as printed).",
-    paper="P0",
     place="Conclusion",
     erratum=Erratum(
         "The mechanism is ahead of Laplace noise scaled to the dimension for n > 400.",
@@ -95,7 +94,7 @@ def beats_dimension_k4(summaries: Stored) -> Finding:
     return _beats_dimension(summaries, "k4", "smooth-n", (500, 600))
 
 
-@claim("smooth-beats-global", paper="P0", place="Motivation 2", level=0)
+@p0(place="Motivation 2", level=0)
 def smooth_beats_global(summaries: Stored) -> Finding:
     """Smooth sensitivity gives higher accuracy than global sensitivity."""
     stored = {panel: _panel(summaries, panel, "smooth", "global") for panel in ("k2", "k3", "k4")}
@@ -104,9 +103,7 @@ def smooth_beats_global(summaries: Stored) -> Finding:
     return verdict(all(bool(one.all()) for one in ahead.values()), f"Smooth has the smaller mean distance: {counts}.")
 
 
-@claim(
-    "tailored-beats-histogram",
-    paper="P0",
+@p0(
     place="Motivation 1",
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves on noise scaled to the l1 norm.",
@@ -129,7 +126,7 @@ def tailored_beats_histogram(summaries: Stored) -> Finding:
     )
 
 
-@claim("exact-beats-noise", kind="addition", level=0)
+@claim(kind="addition", level=0)
 def exact_beats_noise(summaries: Stored) -> Finding:
     """The smooth mechanism, calibrated by an exact audit, is pure DP. It is more accurate than Laplace noise on the
     counts for n >= 200 with 2 categories, and than Laplace and geometric noise for n >= 100 with 3 categories.
@@ -142,7 +139,7 @@ def exact_beats_noise(summaries: Stored) -> Finding:
     )
 
 
-@claim("geometric-is-best-at-two-cells", place="Ghosh, Roughgarden & Sundararajan 2012", kind="addition", level=0)
+@claim(place="Ghosh, Roughgarden & Sundararajan 2012", kind="addition", level=0)
 def geometric_is_best_at_two_cells(summaries: Stored) -> Finding:
     """With 2 categories, geometric noise, which is universally optimal for counts, is more accurate than the calibrated
     Hellinger mechanism.
@@ -150,7 +147,7 @@ def geometric_is_best_at_two_cells(summaries: Stored) -> Finding:
     return _smaller_means(summaries, ("k2", "geometric", "smooth-exact"))
 
 
-@claim("bound-beats-published", kind="addition", level=0)
+@claim(kind="addition", level=0)
 def bound_beats_published(summaries: Stored) -> Finding:
     """The varying mechanism, calibrated by a sharper bound, is pure DP. It is more accurate than the published
     mechanism at every size with 4 categories, where no exact audit is possible, and more accurate than Laplace noise on
@@ -165,7 +162,7 @@ def bound_beats_published(summaries: Stored) -> Finding:
     )
 
 
-@claim("bound-is-behind", kind="addition", level=0)
+@claim(kind="addition", level=0)
 def bound_is_behind(summaries: Stored) -> Finding:
     """The varying mechanism calibrated by the bound is less accurate than Laplace noise with 2 categories, and less
     accurate with 4 categories than the exponential mechanism on the Hamming distance, which can be calibrated exactly
@@ -174,7 +171,7 @@ def bound_is_behind(summaries: Stored) -> Finding:
     return _smaller_means(summaries, ("k2", "laplace", "varying-bound"), ("k4", "hamming-exact", "varying-bound"))
 
 
-@claim("certified", kind="addition", level=0)
+@claim(kind="addition", level=0)
 def certified(summaries: Stored) -> Finding:
     """The audited privacy loss of every calibrated mechanism is at most epsilon."""
     stored = [summary for summary in summaries.values() if "audited_epsilon" in summary]
@@ -186,7 +183,7 @@ def certified(summaries: Stored) -> Finding:
     )
 
 
-@claim("draws-agree", kind="self-check", level=two_sided_level(5))
+@claim(kind="self-check", level=two_sided_level(5))
 def draws_agree(summaries: Stored) -> Finding:
     """The mean distance of the draws equals its exact expectation within 5 Monte Carlo standard errors."""
     deviations = {}

@@ -22,7 +22,7 @@ from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellin
 from mechanisms.counts.candidates import require_enumerable
 from mechanisms.counts.mechanism import validate
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
-from studies.claims import Stored, Summaries, correct
+from studies.claims import Stored, Summaries, correct, p0
 from studies.figures import draw_histograms
 from studies.styles import MECHANISM_STYLES
 
@@ -166,10 +166,9 @@ _AHEAD = (
 )
 
 
-@claim(
+@p0(
     "ahead-of-dimension-k2",
     f"{_AHEAD} (2 categories).",
-    paper="P0",
     place="Conclusion and Figure 3b",
     erratum=Erratum(
         "The same holds for the distribution of the distance (2 categories).",
@@ -181,10 +180,9 @@ def ahead_of_dimension_k2(summaries: Stored) -> Finding:
     return _stochastically_smaller(_ask(summaries, (2,), *names, n=(500,)), *names, n_above=400)
 
 
-@claim(
+@p0(
     "ahead-of-dimension-k3",
     f"{_AHEAD} (3 categories, N = n + 1 as printed).",
-    paper="P0",
     place="Conclusion and Figure 3c",
     erratum=Erratum(
         "The same holds for the distribution of the distance (3 categories).", "It holds for the mean only."
@@ -195,15 +193,13 @@ def ahead_of_dimension_k3(summaries: Stored) -> Finding:
     return _stochastically_smaller(_ask(summaries, (3,), *names, n=(500,)), *names, n_above=400)
 
 
-@claim("smooth-ahead-of-global", paper="P0", place="Motivation 2")
+@p0(place="Motivation 2")
 def smooth_ahead_of_global(summaries: Stored) -> Finding:
     """Smooth sensitivity gives stochastically smaller distances than global sensitivity."""
     return _stochastically_smaller(_ask(summaries, (2, 3), "smooth", "global"), "smooth", "global")
 
 
-@claim(
-    "ahead-of-histogram",
-    paper="P0",
+@p0(
     place="Motivation 1",
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves the distribution of the distance.",
@@ -222,7 +218,7 @@ def ahead_of_histogram(summaries: Stored) -> Finding:
     )
 
 
-@claim("distributions-are-whole", kind="self-check")
+@claim(kind="self-check")
 def distributions_are_whole(summaries: Stored) -> Finding:
     """The probabilities of the bins sum to 1 and are consistent with the exact mean distance."""
     worst, n_distributions, n_outside = 0.0, 0, 0

@@ -39,7 +39,7 @@ from pipeline import (
     claims_in,
     verdict,
 )
-from studies.claims import Stored, Summaries, correct, span
+from studies.claims import Stored, Summaries, correct, p0, span
 from studies.counts.page_tables import compare_worst_cases
 from studies.figures import draw_ratios
 from studies.styles import MECHANISM_STYLES
@@ -135,7 +135,7 @@ def _ratio(summary: xr.Dataset, measure: str = "worst_hellinger") -> xr.DataArra
     return distance / distance.sel(mechanism="optimal", drop=True)
 
 
-@claim("none-is-better", kind="self-check")
+@claim(kind="self-check")
 def none_is_better(summaries: Stored) -> Finding:
     """No private release of counts has a smaller worst-case distance than the solution of the linear program."""
     n_below, evidence = 0, []
@@ -169,11 +169,7 @@ def _list_nearest(found: list[tuple[int, str, float]]) -> str:
     return "; ".join(phrases)
 
 
-@claim(
-    "geometric-is-nearest",
-    place="Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case",
-    kind="addition",
-)
+@claim(place="Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case", kind="addition")
 def geometric_is_nearest(summaries: Stored) -> Finding:
     """With two categories, geometric noise has the smallest worst case of all mechanisms that do not solve a linear
     program; it is optimal up to post-processing of its output.
@@ -190,11 +186,7 @@ def geometric_is_nearest(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "k-norm-is-near-optimal",
-    place="Hardt & Talwar 2010 for the noise; Gupte & Sundararajan 2010 for two categories",
-    kind="addition",
-)
+@claim(place="Hardt & Talwar 2010 for the noise; Gupte & Sundararajan 2010 for two categories", kind="addition")
 def k_norm_is_near_optimal(summaries: Stored) -> Finding:
     """Post-processed K-norm noise has a worst case within 2 % of the optimum of all private releases of counts with two
     and three categories, and within 3 % with four.
@@ -215,9 +207,7 @@ def k_norm_is_near_optimal(summaries: Stored) -> Finding:
     return verdict(holds, f"Worst case relative to the optimum. {'. '.join(evidence)}.")
 
 
-@claim(
-    "tailored-is-nearer",
-    paper="P0",
+@p0(
     place="Motivation 1, judged by the worst case",
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves the distance at the worst data set.",

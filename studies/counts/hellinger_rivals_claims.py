@@ -22,9 +22,9 @@ import numpy as np
 import xarray as xr
 
 from mechanisms import MECHANISMS
-from pipeline import Figure, Finding, claim, claims_in, verdict
+from pipeline import Figure, Finding, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, entries, span
+from studies.claims import Stored, entries, p0, span
 from studies.figures import draw_lines, draw_ratios, of
 from studies.styles import MECHANISM_STYLES
 
@@ -84,9 +84,7 @@ def _compare(summaries: Stored, panels: tuple[str, ...]) -> Finding:
     return verdict(False if n_behind else None if n_undecided else True, f"{'; '.join(evidence)}.")
 
 
-@claim(
-    "k-norm-is-closest-at-balanced-data", leads=True, paper="P0", place=f"Motivation 1; {_LITERATURE}", kind="addition"
-)
+@p0(leads=True, place=f"Motivation 1; {_LITERATURE}", kind="addition")
 def k_norm_is_closest_at_balanced_data(summaries: Stored) -> Finding:
     """With 3, 4 and 10 categories of balanced data, and on real data, noise tailored to the neighbouring relation
     (k-norm) is closer to the true posterior than every private mechanism tailored to the Hellinger distance and than
@@ -95,7 +93,7 @@ def k_norm_is_closest_at_balanced_data(summaries: Stored) -> Finding:
     return _compare(summaries, _BALANCED)
 
 
-@claim("k-norm-is-closest-at-skewed-data", paper="P0", place=f"Motivation 1; {_LITERATURE}", kind="addition")
+@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition")
 def k_norm_is_closest_at_skewed_data(summaries: Stored) -> Finding:
     """With unequal shares of 3 and 4 categories, in every stored order, k-norm is closer to the true posterior than
     every private mechanism tailored to the Hellinger distance and than all other noise on the counts.
@@ -103,7 +101,7 @@ def k_norm_is_closest_at_skewed_data(summaries: Stored) -> Finding:
     return _compare(summaries, _SKEWED)
 
 
-@claim("k-norm-is-closest-at-random-data", paper="P0", place=f"Motivation 1; {_LITERATURE}", kind="addition")
+@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition")
 def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
     """At data sets of 3 categories from Dirichlet-multinomial distributions, k-norm is on average closer to the true
     posterior than every other private mechanism with an exact mean.
@@ -123,9 +121,7 @@ def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "tailored-noise-fails-at-skewed-data", paper="P0", place="Motivation 1, away from balanced data", kind="addition"
-)
+@p0(place="Motivation 1, away from balanced data", kind="addition")
 def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Finding:
     """If one category has more than nine tenths of the records, every private mechanism tailored to the Hellinger
     distance has more than twice the mean distance of k-norm.
@@ -156,7 +152,7 @@ def _spread(expected: xr.DataArray, name: str) -> float:
     return float((grouped.max() / grouped.min() - 1).max())
 
 
-@claim("order-of-categories", paper="P0", place="Preliminary Experimental Results, the baseline", kind="addition")
+@p0(place="Preliminary Experimental Results, the baseline", kind="addition")
 def order_of_categories(summaries: Stored) -> Finding:
     """The mean distance of k-norm does not depend on the order of the categories; that of noise clipped in order
     changes by more than 1 %.
@@ -170,7 +166,7 @@ def order_of_categories(summaries: Stored) -> Finding:
     return verdict(holds, f"Largest relative difference between orders: {'; '.join(evidence)}.")
 
 
-@claim("permute-and-flip", paper="P0", place="Mechanism; McKenna & Sheldon 2020 for the first part", kind="addition")
+@p0(place="Mechanism; McKenna & Sheldon 2020 for the first part", kind="addition")
 def permute_and_flip(summaries: Stored) -> Finding:
     """Permute-and-flip is at least as accurate as the exponential mechanism on the global sensitivity, for which both
     have a proof; calibrated by exact audits, it is less accurate than smooth-exact at balanced data.

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
-from studies.claims import Stored
+from studies.claims import Stored, p1
 from studies.figures import draw_curves, of
 from studies.styles import MECHANISM_STYLES
 
@@ -28,7 +28,7 @@ def _complete_sizes(summaries: Stored) -> dict[int, xr.Dataset]:
     return {n: line for n, line in lines.items() if line.sizes["successes"] == n + 1}
 
 
-@claim("largest-at-the-edge", paper="P0", place="Motivation 2")
+@claim(paper="P0", place="Motivation 2")
 def largest_at_the_edge(summaries: Stored) -> Finding:
     """The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low away from
     them.
@@ -43,7 +43,7 @@ def largest_at_the_edge(summaries: Stored) -> Finding:
     return verdict(holds, f"Local sensitivity. {'; '.join(evidence)}.")
 
 
-@claim("smooth-below-global", paper="P0", place="Motivation 2")
+@claim(paper="P0", place="Motivation 2")
 def smooth_below_global(summaries: Stored) -> Finding:
     """The smooth sensitivity is smaller than the global sensitivity."""
     evidence, holds = [], True
@@ -60,7 +60,7 @@ def smooth_below_global(summaries: Stored) -> Finding:
     )
 
 
-@claim("bounds-in-order", kind="self-check")
+@claim(kind="self-check")
 def bounds_in_order(summaries: Stored) -> Finding:
     """The smooth and the varying sensitivity are between the local and the global sensitivity at every data set."""
     beta = summaries.need("beta")
@@ -115,20 +115,18 @@ def _without_counterexample(printed: xr.Dataset, repaired: xr.Dataset | None = N
     return Finding("corrected", f"{evidence} It holds {when}.")
 
 
-@claim(
+@p1(
     "statement-1",
     f"{_UP_TO} H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored inequality holds for x <= x0.",
-    paper="P1",
     place="statement I",
 )
 def statement_1(summaries: Stored) -> Finding:
     return _without_counterexample(_statements(summaries, "I")[0])
 
 
-@claim(
+@p1(
     "statement-1-below",
     f"{_UP_TO} H(x, x+1) > H(x+1, x+2) for x <= x0.",
-    paper="P1",
     place="statement I, second half as printed",
     erratum=Erratum(
         "H(x, x+1) > H(x+1, x+2) for x ≤ x₀.",
@@ -142,11 +140,10 @@ def statement_1_below(summaries: Stored) -> Finding:
     return _without_counterexample(printed, mirrored, when)
 
 
-@claim(
+@p1(
     "statement-2",
     f"{_UP_TO} LS(x) is the distance of the step towards the nearer edge: H(x, x+1) for x >= x0, H(x, x-1) for "
     "x <= x0.",
-    paper="P1",
     place="statement II",
     erratum=Erratum(
         "LS(x) is the step towards the nearer edge.",
@@ -159,10 +156,9 @@ def statement_2(summaries: Stored) -> Finding:
     return _without_counterexample(printed, inside, when)
 
 
-@claim(
+@p1(
     "statement-2-centre",
     f"{_UP_TO} H(x0, x0-1) = H(x0, x0+1).",
-    paper="P1",
     place="proof of statement II",
     erratum=Erratum("H(x₀, x₀−1) = H(x₀, x₀+1).", "This holds for even n only."),
 )
@@ -172,10 +168,9 @@ def statement_2_centre(summaries: Stored) -> Finding:
     return _without_counterexample(printed, printed.sel(n=printed["n"] % 2 == 0), when)
 
 
-@claim(
+@p1(
     "statement-3",
     f"{_UP_TO} LS(x) > LS(x0) for every x other than x0.",
-    paper="P1",
     place="statement III",
     erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."),
 )

@@ -15,8 +15,8 @@ from mechanisms.inference.noisy_statistics import laplace_scale, release_statist
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 from mechanisms.privacy_parameters import validate_size
-from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, verdict
-from studies.claims import Stored, Summaries
+from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
+from studies.claims import Stored, Summaries, p4
 from studies.inference.calibration_figures import draw_traces
 
 _N_BURN_IN = 100
@@ -77,7 +77,7 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
     )
 
 
-@claim("forgets-its-start", paper="P4", place="appendix")
+@p4(place="appendix")
 def forgets_its_start(summaries: Stored) -> Finding:
     """The Gibbs samplers reach their stationary distribution within a few hundred iterations."""
     from arviz_stats.base import array_stats  # slow import (1 s), not needed by `dpstudies list`

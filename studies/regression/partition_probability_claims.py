@@ -16,7 +16,7 @@ from scipy import special
 from mechanisms.audit import exceeds
 from mechanisms.regression.partition_probability import score_slope
 from pipeline import Erratum, Figure, Finding, claim, claims_in
-from studies.claims import Stored, correct, decide, listed, named
+from studies.claims import Stored, correct, decide, listed, named, p2
 from studies.figures import of
 from studies.regression.partition_figures import draw_errors, draw_spreads
 from studies.styles import PARTITION_STYLES
@@ -59,7 +59,7 @@ def _means_agree(summaries: Stored, published: str, corrected: str) -> Finding:
     return decide(max(gaps[name] for name in names) <= _AGREE, False, evidence)
 
 
-@claim("means-agree-normality", paper="P2", place="section 3.1.1, Figure 3.1")
+@p2(place="section 3.1.1, Figure 3.1")
 def means_agree_normality(summaries: Stored) -> Finding:
     """The mean probabilities given all rows, by the normality method without noise, and with noise are similar at every
     cutoff.
@@ -67,7 +67,7 @@ def means_agree_normality(summaries: Stored) -> Finding:
     return _means_agree(summaries, "normality", "normality-corrected")
 
 
-@claim("means-agree-fisher", paper="P2", place="section 3.2.1, Figure 3.3")
+@p2(place="section 3.2.1, Figure 3.3")
 def means_agree_fisher(summaries: Stored) -> Finding:
     """The mean probabilities given all rows, by the -2 log p method without noise, and with noise are similar at every
     cutoff.
@@ -75,7 +75,7 @@ def means_agree_fisher(summaries: Stored) -> Finding:
     return _means_agree(summaries, "fisher", "fisher-corrected")
 
 
-@claim("normality-over-then-under", paper="P2", place="section 3.1.1, Figure 3.2")
+@p2(place="section 3.1.1, Figure 3.2")
 def normality_over_then_under(summaries: Stored) -> Finding:
     """The normality method overestimates probabilities below the true slope and underestimates them above it."""
     one = _default(summaries, "normality-noiseless").sel(algorithm="normality-noiseless")
@@ -89,7 +89,6 @@ def normality_over_then_under(summaries: Stored) -> Finding:
 
 
 @claim(
-    "corrected-does-not",
     kind="addition",
     erratum=Erratum(
         "The normal score of the mean probability times √M.",
@@ -152,7 +151,7 @@ def slopes_of_scores(summaries: Stored) -> Finding:
     return decide(holds, fails, f"{'; '.join(lines)}; deviations of at most {_SLOPE} are allowed.")
 
 
-@claim("largest-near-the-truth", paper="P2", place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4")
+@p2(place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4")
 def largest_near_the_truth(summaries: Stored) -> Finding:
     """The differences from the probabilities given all rows vary most at cutoffs near the true slope."""
     lines, holds, fails = [], True, False
@@ -172,9 +171,7 @@ def largest_near_the_truth(summaries: Stored) -> Finding:
     return decide(holds, fails, f"Standard deviation of the differences at cutoffs {where}: {'; '.join(lines)}.")
 
 
-@claim(
-    "fisher-has-no-pattern",
-    paper="P2",
+@p2(
     place="section 3.2.1, Figure 3.4",
     erratum=Erratum(
         "The −2 log p method has no clear pattern of under- or overestimation.",
@@ -195,9 +192,7 @@ def fisher_has_no_pattern(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "fisher-noise-is-private",
-    paper="P2",
+@p2(
     place="section 3.2",
     erratum=Erratum(
         "The sum of −2 log p has sensitivity −2 ln p*/M.", "−2 ln p*: as printed the noise is M times too small."
@@ -218,9 +213,7 @@ def fisher_noise_is_private(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "g-is-the-partitions-length",
-    paper="P2",
+@p2(
     place="sections 3.1.1 and 3.2.1",
     erratum=Erratum(
         "Zellner's g is the number of rows of a partition.",

@@ -16,7 +16,7 @@ import numpy as np
 from mechanisms.audit import exceeds
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, decide, listed, span, vector
+from studies.claims import Stored, Summaries, decide, listed, p2, span, vector
 from studies.regression.partition_figures import draw_spreads
 from studies.regression.partition_trials import SLOPE
 from studies.styles import PARTITION_STYLES
@@ -61,7 +61,7 @@ def _gain(summaries: Stored, panel: str) -> Finding:
     )
 
 
-@claim("means-agree", paper="P2", place="section 4.1, Figure 4.1")
+@p2(place="section 4.1, Figure 4.1")
 def means_agree(summaries: Stored) -> Finding:
     """The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p."""
     default = summaries.need("default", p=_P, algorithm=("full", "quantile", "quantile-noiseless"))
@@ -79,7 +79,7 @@ def means_agree(summaries: Stored) -> Finding:
     )
 
 
-@claim("partitions-have-no-pattern", paper="P2", place="section 4.1, Figure 4.2")
+@p2(place="section 4.1, Figure 4.2")
 def partitions_have_no_pattern(summaries: Stored) -> Finding:
     """Differences between quantiles given all rows and quantiles from partitions have no clear pattern."""
     one = summaries.need("default", p=_P, algorithm=("quantile-noiseless",)).sel(algorithm="quantile-noiseless")
@@ -93,9 +93,7 @@ def partitions_have_no_pattern(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "reasonably-accurate",
-    paper="P2",
+@p2(
     place="section 4.1, Figure 4.2",
     erratum=Erratum(
         "Private quantiles are reasonably accurate.",
@@ -108,7 +106,7 @@ def reasonably_accurate(summaries: Stored) -> Finding:
     return _accuracy(summaries, "quantile")
 
 
-@claim("no-share-helps", kind="addition")
+@claim(kind="addition")
 def no_share_helps(summaries: Stored) -> Finding:
     """With bounds around 0, quantiles are inaccurate for both values of theta: bounds that contain most quantiles are
     too wide, and bounds that contain half of them clip the others.
@@ -128,7 +126,7 @@ def no_share_helps(summaries: Stored) -> Finding:
     return verdict(min(errors) > 3.0, f"{'; '.join(lines)}.")
 
 
-@claim("bounds-are-private", paper="P2", place="chapter 4")
+@p2(place="chapter 4")
 def bounds_are_private(summaries: Stored) -> Finding:
     """The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most
     epsilon_1 + epsilon_2.
@@ -146,19 +144,19 @@ def bounds_are_private(summaries: Stored) -> Finding:
     )
 
 
-@claim("centre-first", paper="P2", place="chapter 5 (future work)")
+@p2(place="chapter 5 (future work)")
 def centre_first(summaries: Stored) -> Finding:
     """Spending part of the budget on a private centre of the quantiles gives tighter bounds and less noise."""
     return _gain(summaries, "default")
 
 
-@claim("centre-first-is-accurate", kind="addition")
+@claim(kind="addition")
 def centre_first_is_accurate(summaries: Stored) -> Finding:
     """Quantiles with bounds around a private centre are reasonably accurate."""
     return _accuracy(summaries, "quantile-centred")
 
 
-@claim("centre-first-abalone", kind="self-check")
+@claim(kind="self-check")
 def centre_first_abalone(summaries: Stored) -> Finding:
     """Spending part of the budget on a private centre also gives tighter bounds and less noise on real rows
     (abalone).

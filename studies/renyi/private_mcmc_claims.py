@@ -55,7 +55,7 @@ def _not_worse(summaries: Summaries, one: str, others: Sequence[str], largest_ep
     )
 
 
-@claim("one-draw-at-small-budgets", kind="addition", min_trials=10)
+@claim(kind="addition", min_trials=10)
 def one_draw_at_small_budgets(summaries: Stored) -> Finding:
     """At epsilon <= 1, one draw (langevin-last) predicts test records at least as well, within 0.01 nat, as several
     exact draws with a divided budget and as chains that publish all states.
@@ -64,7 +64,7 @@ def one_draw_at_small_budgets(summaries: Stored) -> Finding:
     return _not_worse(stored, _ONE, _MANY, 1.0)
 
 
-@claim("many-draws-at-large-budgets", kind="addition", min_trials=10)
+@claim(kind="addition", min_trials=10)
 def many_draws_at_large_budgets(summaries: Stored) -> Finding:
     """At epsilon = 10, the iterates of a Langevin chain represent the posterior better than one exact draw of equal
     privacy: their energy distance is smaller.
@@ -89,7 +89,7 @@ def many_draws_at_large_budgets(summaries: Stored) -> Finding:
     )
 
 
-@claim("finite-chain-suffices", kind="addition", min_trials=10)
+@claim(kind="addition", min_trials=10)
 def finite_chain_suffices(summaries: Stored) -> Finding:
     """The last iterate of a finite Langevin chain predicts test records at least as well, within 0.01 nat, as an
     exact draw with the same guarantee (glm-gdp).
@@ -98,7 +98,7 @@ def finite_chain_suffices(summaries: Stored) -> Finding:
     return _not_worse(stored, _ONE, (_EXACT,))
 
 
-@claim("gaussian-calibration", kind="addition", min_trials=10)
+@claim(kind="addition", min_trials=10)
 def gaussian_calibration(summaries: Stored) -> Finding:
     """At equal (epsilon, delta), a draw calibrated by Gaussian differential privacy predicts test records at least
     as well, within 0.01 nat, as draws calibrated by Rényi differential privacy at all orders (Algorithms 4 and 5).
@@ -107,7 +107,7 @@ def gaussian_calibration(summaries: Stored) -> Finding:
     return _not_worse(stored, _EXACT, ("glm-diffused", "glm-concentrated"))
 
 
-@claim("no-intervals", kind="addition", min_trials=0)
+@claim(kind="addition", min_trials=0)
 def no_intervals(summaries: Stored) -> Finding:
     """At epsilon <= 1, no chain that publishes all iterates has 20 effective draws in each direction, so that
     intervals are not possible.
@@ -125,7 +125,7 @@ def no_intervals(summaries: Stored) -> Finding:
     )
 
 
-@claim("coverage-where-planned", kind="addition", min_trials=20)
+@claim(kind="addition", min_trials=20)
 def coverage_where_planned(summaries: Stored) -> Finding:
     """If the planner allows intervals, central 95 % intervals of the published iterates of a Langevin chain
     contain the true weights in at least 90 % of trials.
@@ -144,7 +144,7 @@ def coverage_where_planned(summaries: Stored) -> Finding:
     )
 
 
-@claim("effective-draws", kind="self-check", min_trials=5)
+@claim(kind="self-check", min_trials=5)
 def effective_draws(summaries: Stored) -> Finding:
     """Measured effective draws of Langevin chains equal the forecast for the budget within 10 % on quadratic
     potentials, and are at most the forecast for the largest curvature on logistic ones.
@@ -164,7 +164,7 @@ def effective_draws(summaries: Stored) -> Finding:
     )
 
 
-@claim("bias-grows-with-the-step", kind="self-check", min_trials=5)
+@claim(kind="self-check", min_trials=5)
 def bias_grows_with_the_step(summaries: Stored) -> Finding:
     """The standard deviation of Langevin iterates grows with the step size: on quadratics by the factor (1 -
     step·curvature/4)^(-1/2) within 2 %, on logistic potentials by at most that at the largest curvature.

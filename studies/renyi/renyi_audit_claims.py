@@ -16,7 +16,7 @@ from mechanisms.glm.worst_case import LARGEST_SHARE_1D
 from mechanisms.renyi.conversions import pure_renyi
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, largest, listed, place
+from studies.claims import Stored, Summaries, correct, largest, listed, p3, place
 from studies.figures import draw_shares, of
 from studies.renyi.renyi_audit_figures import draw_links, draw_tightness
 
@@ -36,7 +36,7 @@ def logistic_shares(ds: xr.Dataset) -> xr.DataArray:
     return (ds["renyi_epsilon"] / ds["stated_epsilon"]).clip(min=ds["curve_share"])
 
 
-@claim("theorems-hold", paper="P3", place="Theorems 16 and 17")
+@p3(place="Theorems 16 and 17")
 def theorems_hold(summaries: Stored) -> Finding:
     """A posterior draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 are
     (λ, epsilon)-RDP; the bounds are linear in λ.
@@ -56,9 +56,7 @@ def theorems_hold(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "bound-is-tight",
-    paper="P3",
+@p3(
     place="section 4.2",
     erratum=Erratum(
         "Theorem 16's bound is tight for logistic regression.",
@@ -80,9 +78,7 @@ def bound_is_tight(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "links-satisfy-the-theorems",
-    paper="P3",
+@p3(
     place="section 4.1, example",
     erratum=Erratum(
         "Theorem 16 covers probit and complementary log-log regression.",
@@ -119,7 +115,7 @@ def links_satisfy_the_theorems(summaries: Stored) -> Finding:
     )
 
 
-@claim("orders-that-diverge", kind="self-check")
+@claim(kind="self-check")
 def orders_that_diverge(summaries: Stored) -> Finding:
     """Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the complementary
     log-log link, and finite with the logistic link.
@@ -149,9 +145,7 @@ def _published_loss(ds: xr.Dataset) -> xr.DataArray:
     return 4 * ds["power"] / ds["beta"]
 
 
-@claim(
-    "ops-loss",
-    paper="P3",
+@p3(
     place="section 5.2, after Wang, Fienberg & Smola 2015",
     kind="addition",
     erratum=Erratum(
@@ -177,9 +171,7 @@ def ops_loss(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "better-than-ops",
-    paper="P3",
+@p3(
     place="section 5.2",
     erratum=Erratum(
         "GLM sampling has the better Rényi guarantee than OPS for λ ≤ 2n/ρ.",
@@ -208,7 +200,7 @@ def better_than_ops(summaries: Stored) -> Finding:
     )
 
 
-@claim("suprema-are-exact", kind="self-check")
+@claim(kind="self-check")
 def suprema_are_exact(summaries: Stored) -> Finding:
     """The stated divergence of the samplers for exponential families is the exact maximum over all neighbours."""
     ds = summaries.need("dirichlet", mechanism=tuple(RENYI_SAMPLERS))
@@ -233,9 +225,7 @@ def suprema_are_exact(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "gaussian-variance",
-    paper="P3",
+@p3(
     place="section 5.1",
     erratum=Erratum("Gaussian noise of variance λΔ²/ε spends ε at order λ.", "Variance λΔ²/(2ε) is sufficient."),
 )

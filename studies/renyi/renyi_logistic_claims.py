@@ -18,7 +18,7 @@ import xarray as xr
 
 from mechanisms.glm.mechanisms import glm_mechanism
 from pipeline import Figure, Finding, claim, claims_in, verdict
-from studies.claims import Stored, Summaries, decide
+from studies.claims import Stored, Summaries, decide, p3
 from studies.renyi.logistic_trials import LARGEST_RHAT, LEAST_ESS
 from studies.renyi.renyi_logistic_figures import draw_orders
 from studies.styles import GLM_STYLES
@@ -123,7 +123,7 @@ def converged(summaries: Stored) -> Finding:
     return verdict(holds, f"{'; '.join(lines)}.")
 
 
-@claim("beats-ops", paper="P3", place="section 5.2, Figure 3", min_trials=_REPEATS)
+@p3(place="section 5.2, Figure 3", min_trials=_REPEATS)
 def beats_ops(summaries: Stored) -> Finding:
     """Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all data
     sets.
@@ -131,7 +131,7 @@ def beats_ops(summaries: Stored) -> Finding:
     return _beats(summaries, "test_error", *product(_SAMPLERS, ["ops"]))
 
 
-@claim("beats-better-ops", kind="self-check", min_trials=_REPEATS)
+@claim(kind="self-check", min_trials=_REPEATS)
 def beats_better_ops(summaries: Stored) -> Finding:
     """Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS
     calibrated to the same Rényi guarantee through its pure one (ops-renyi).
@@ -139,25 +139,25 @@ def beats_better_ops(summaries: Stored) -> Finding:
     return _beats(summaries, "test_error", *product(_SAMPLERS, ["ops-tight", "ops-renyi"]))
 
 
-@claim("beats-ops-in-likelihood", paper="P3", place="section 5.2 and appendix", min_trials=_REPEATS)
+@p3(place="section 5.2 and appendix", min_trials=_REPEATS)
 def beats_ops_in_likelihood(summaries: Stored) -> Finding:
     """Algorithms 4 and 5 have a higher test likelihood than all variants of OPS."""
     return _beats(summaries, "test_nll", *product(_SAMPLERS, _OPS))
 
 
-@claim("diffused-beats-concentrated", paper="P3", place="section 5.2, Figure 3", min_trials=_REPEATS)
+@p3(place="section 5.2, Figure 3", min_trials=_REPEATS)
 def diffused_beats_concentrated(summaries: Stored) -> Finding:
     """Algorithm 5 always has a lower test error than Algorithm 4."""
     return _beats(summaries, "test_error", ("glm-diffused", "glm-concentrated"), also=("abalone-strong",))
 
 
-@claim("diffused-beats-concentrated-in-likelihood", paper="P3", place="appendix", min_trials=_REPEATS)
+@p3(place="appendix", min_trials=_REPEATS)
 def diffused_beats_concentrated_in_likelihood(summaries: Stored) -> Finding:
     """Algorithm 5 has a higher test likelihood than Algorithm 4."""
     return _beats(summaries, "test_nll", ("glm-diffused", "glm-concentrated"))
 
 
-@claim("one-split-is-enough", kind="self-check", min_trials=_REPEATS)
+@claim(kind="self-check", min_trials=_REPEATS)
 def one_split_is_enough(summaries: Stored) -> Finding:
     """The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits."""
     stored = _ask(summaries, *_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits"))

@@ -15,7 +15,7 @@ import xarray as xr
 from mechanisms.renyi.divergence import dirichlet_renyi
 from pipeline import Claim, Erratum, Finding, claim, verdict
 from pipeline.declare.claims import Kind
-from studies.claims import Stored, correct, named, span, vector
+from studies.claims import Stored, correct, named, p3, span, vector
 
 _PROPOSED = ("diffused", "concentrated")
 _GAUSSIAN = ("gaussian", "gaussian-tight")
@@ -59,7 +59,7 @@ def _loglik(summaries: Stored, *mechanisms: str) -> xr.Dataset:
 # Panel kl
 
 
-@claim("direct-is-reached", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def direct_is_reached(summaries: Stored) -> Finding:
     """At order 2 the diffused and the concentrated posterior have zero divergence where direct sampling satisfies the
     guarantee; the Gaussian mechanism always has a positive divergence.
@@ -78,7 +78,7 @@ def direct_is_reached(summaries: Stored) -> Finding:
     )
 
 
-@claim("bounded-away", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def bounded_away(summaries: Stored) -> Finding:
     """At order 15 the divergences of the diffused and the concentrated posterior are bounded away from 0, while that of
     the Gaussian mechanism approaches 0.
@@ -103,7 +103,7 @@ def bounded_away(summaries: Stored) -> Finding:
     )
 
 
-@claim("diffused-degrades-to-the-prior", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def diffused_degrades_to_the_prior(summaries: Stored) -> Finding:
     """As epsilon tends to 0, the diffused posterior tends to the prior, with a moderate divergence."""
     summary = _kl(summaries, "diffused")
@@ -121,7 +121,7 @@ def diffused_degrades_to_the_prior(summaries: Stored) -> Finding:
     )
 
 
-@claim("concentrated-degrades-to-a-point", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def concentrated_degrades_to_a_point(summaries: Stored) -> Finding:
     """As epsilon tends to 0, the concentrated posterior tends to a point mass, with an unbounded divergence."""
     divergences = _of(_kl(summaries, "concentrated"), "kl", "concentrated")
@@ -136,7 +136,7 @@ def concentrated_degrades_to_a_point(summaries: Stored) -> Finding:
     return verdict(holds, f"Divergence at epsilon = {_power(float(two['epsilon'][0]))}: {numbers}. It is unbounded.")
 
 
-@claim("gaussian-is-bimodal", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def gaussian_is_bimodal(summaries: Stored) -> Finding:
     """As epsilon tends to 0, the distribution of the Gaussian mechanism becomes bimodal because it clips the counts."""
     summary = _kl(summaries, *_GAUSSIAN)
@@ -156,7 +156,7 @@ def gaussian_is_bimodal(summaries: Stored) -> Finding:
     )
 
 
-@claim("spent-epsilon", kind="self-check", place="P3 uses twice the variance that (order, epsilon)-RDP needs")
+@claim(kind="self-check", place="P3 uses twice the variance that (order, epsilon)-RDP needs")
 def spent_epsilon(summaries: Stored) -> Finding:
     """The Rényi divergence of the calibrated mechanisms is epsilon and never more; with the published variance, the
     divergence of the Gaussian mechanism is half of epsilon.
@@ -227,13 +227,13 @@ def _tight_is_ahead(values: xr.DataArray) -> Finding:
     )
 
 
-@claim("kl-tight-ahead-of-published", kind="addition")
+@claim(kind="addition")
 def kl_tight_ahead_of_published(summaries: Stored) -> Finding:
     """The tight variance outperforms the published one at every order and epsilon: divergence of the posterior."""
     return _tight_is_ahead(_kl(summaries, *_GAUSSIAN)["kl"])
 
 
-@claim("nll-tight-ahead-of-published", kind="addition")
+@claim(kind="addition")
 def nll_tight_ahead_of_published(summaries: Stored) -> Finding:
     """The tight variance outperforms the published one at every order and epsilon: expected loss on held-out
     records.
@@ -250,9 +250,7 @@ def _loss_at(summary: xr.Dataset, theta: float) -> float:
     return -float(summary["n_heldout"]) * (q * np.log(theta) + (1 - q) * np.log1p(-theta))
 
 
-@claim(
-    "limit-of-concentrated",
-    paper="P3",
+@p3(
     place="section 5.1",
     erratum=Erratum(
         "As ε vanishes the concentrated posterior's loss tends to that at the mode of the prior.",
@@ -277,7 +275,7 @@ def limit_of_concentrated(summaries: Stored) -> Finding:
     )
 
 
-@claim("favours-concentrated", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def favours_concentrated(summaries: Stored) -> Finding:
     """As epsilon tends to 0, the concentrated posterior has the smallest expected loss on held-out records."""
     losses = _loglik(summaries, *_PROPOSED, *_GAUSSIAN)["expected_nll"].sortby("epsilon").isel(epsilon=0)
@@ -291,7 +289,7 @@ def favours_concentrated(summaries: Stored) -> Finding:
     return verdict(bool((gaps > 0).all()), f"Expected loss at epsilon = {smallest}; {numbers}.")
 
 
-@claim("same-limits", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def same_limits(summaries: Stored) -> Finding:
     """The losses on held-out records have the same limits in epsilon as the divergence."""
     kl, summary = _kl(summaries, "direct"), _loglik(summaries, *_PROPOSED, "gaussian", "true-posterior")
@@ -316,7 +314,7 @@ def same_limits(summaries: Stored) -> Finding:
     )
 
 
-@claim("draws-agree", kind="self-check")
+@claim(kind="self-check")
 def draws_agree(summaries: Stored) -> Finding:
     """The mean loss of the draws equals its exact expectation within 5 Monte Carlo standard errors."""
     summary = summaries.need("loglik")

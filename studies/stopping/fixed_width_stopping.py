@@ -237,7 +237,7 @@ def minimum_keeps_coverage(summaries: Stored) -> Finding:
     )
 
 
-@claim("two-draws-lose-coverage", kind="self-check", level=two_sided_level(5))
+@claim(kind="self-check", level=two_sided_level(5))
 def two_draws_lose_coverage(summaries: Stored) -> Finding:
     """Without a minimum, that is with two draws, fixed-width stopping loses coverage at every distribution."""
     return _find_loss(_coverage(summaries, "fixed-width", 2), "Loss")
@@ -328,7 +328,7 @@ def skewness_keeps_coverage(summaries: Stored) -> Finding:
     )
 
 
-@claim("error-alone-loses-coverage", kind="self-check", level=two_sided_level(5))
+@claim(kind="self-check", level=two_sided_level(5))
 def error_alone_loses_coverage(summaries: Stored) -> Finding:
     """For events with a probability of at most 3/100, stopping by the error alone loses coverage, and the final mean is
     too small by more than a tenth of its standard error.
@@ -344,7 +344,7 @@ def error_alone_loses_coverage(summaries: Stored) -> Finding:
     )
 
 
-@claim("heavy-tails-lose-coverage", kind="self-check", level=two_sided_level(3))
+@claim(kind="self-check", level=two_sided_level(3))
 def heavy_tails_lose_coverage(summaries: Stored) -> Finding:
     """For lognormal draws, whose skewness of 6 is underestimated by few draws, the rule of the pipeline has less than
     the nominal coverage.
