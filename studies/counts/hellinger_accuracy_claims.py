@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 
 from mechanisms.conjugate import count_candidates
-from pipeline import Erratum, Figure, Finding, claim, claims_in, critical, two_sided_level, verdict
-from studies.claims import Stored, correct, p0, span
+from pipeline import Claim, Erratum, Figure, Finding, claim, claims_in, critical, two_sided_level, verdict
+from studies.claims import Stored, correct, p0, ratio, span, together
 from studies.figures import draw_lines, draw_quartiles, draw_ranges, of
 from studies.styles import MECHANISM_STYLES
 
@@ -36,71 +36,74 @@ def _panel(summaries: Stored, panel: str, *mechanisms: str, n: tuple[int, ...] =
     return summaries.need(panel, **sizes, mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,), prior=(prior,))
 
 
-def _ratio(summary: xr.Dataset, first: str, second: str) -> xr.DataArray:
-    """Return the ratio of the exact mean distances of two mechanisms."""
-    expected = summary["expected_hellinger"]
-    return expected.sel(mechanism=first) / expected.sel(mechanism=second)
+def _beats_dimension(
+    panel: str, mechanism: str, n: tuple[int, ...], model: str, erratum: Erratum | None = None
+) -> Claim:
+    """Return the claim that a mechanism has a smaller mean distance than `laplace-dimension` at each n > 400."""
 
+    @p0(f"beats-dimension-{panel}", f"{_AHEAD} ({model}).", place="Conclusion", erratum=erratum, level=0)
+    def check(summaries: Stored) -> Finding:
+        expected = _panel(summaries, panel, mechanism, "laplace-dimension", n=n)["expected_hellinger"]
+        is_ahead = ratio(expected, mechanism, "laplace-dimension") < 1
+        large = expected.sel(n=expected["n"] > 400)
+        numbers = "; ".join(
+            f"n = {n}: {large.sel(n=n, mechanism=mechanism):.4f} against "
+            f"{large.sel(n=n, mechanism='laplace-dimension'):.4f}"
+            for n in large["n"].values
+        )
+        smaller = ", ".join(map(str, expected["n"].values[is_ahead]))
+        stored = f"Smaller at stored n = {smaller}" if smaller else "Larger at every stored n"
+        holds = bool(is_ahead.sel(n=large["n"]).all())
+        return verdict(holds, f"{stored}. Exact mean distance: {numbers}.")
 
-def _beats_dimension(summaries: Stored, panel: str, mechanism: str, n: tuple[int, ...]) -> Finding:
-    """Judge the statement that a mechanism has a smaller mean distance than `laplace-dimension` at each n > 400."""
-    summary = _panel(summaries, panel, mechanism, "laplace-dimension", n=n)
-    expected, ratio = summary["expected_hellinger"], _ratio(summary, mechanism, "laplace-dimension")
-    large = ratio["n"].values[ratio["n"] > 400]
-    numbers = "; ".join(
-        f"n = {n}: {expected.sel(n=n, mechanism=mechanism):.4f} against "
-        f"{expected.sel(n=n, mechanism='laplace-dimension'):.4f}"
-        for n in large
-    )
-    smaller = ", ".join(map(str, ratio["n"].values[ratio < 1]))
-    stored = f"Smaller at stored n = {smaller}" if smaller else "Larger at every stored n"
-    return verdict(bool((ratio.sel(n=large) < 1).all()), f"{stored}. Exact mean distance: {numbers}.")
+    return check
 
 
 def _smaller_means(summaries: Stored, *pairs: tuple[str, str, str]) -> Finding:
     """Judge the statement that, for each (panel, first, second), `first` has the smaller mean distance at all n."""
     stored = [_panel(summaries, *pair, n=_SIZES.get(pair[0], ())) for pair in pairs]
-    evidence, holds = [], True
+    parts = []
     for summary, (panel, first, second) in zip(stored, pairs, strict=True):
-        ratio = _ratio(summary, first, second)
-        if "n" in ratio.dims:
-            ratio = ratio.sel(n=ratio["n"].isin(_SIZES[panel]))
-        holds &= bool((ratio < 1).all())
-        evidence.append(f"{panel}: {first} to {second} {span(ratio, '.3f')}")
-    return verdict(holds, f"Ratios of exact means: {'; '.join(evidence)}.")
+        found = ratio(summary["expected_hellinger"], first, second)
+        if "n" in found.dims:
+            found = found.sel(n=found["n"].isin(_SIZES[panel]))
+        parts.append(verdict(bool((found < 1).all()), f"{panel}: {first} to {second} {span(found, '.3f')}"))
+    return together(parts, "Ratios of exact means: {}.")
 
 
-@p0("beats-dimension-k2", f"{_AHEAD} (2 categories).", place="Conclusion", level=0)
-def beats_dimension_k2(summaries: Stored) -> Finding:
-    return _beats_dimension(summaries, "k2", "smooth", (500,))
+def _ratios(summaries: Stored, first: str, second: str) -> dict[str, xr.DataArray]:
+    """Return the ratios of exact mean distances by panel."""
+    stored = {panel: _panel(summaries, panel, first, second) for panel in ("k2", "k3", "k4")}
+    return {panel: ratio(summary["expected_hellinger"], first, second) for panel, summary in stored.items()}
 
 
-@p0("beats-dimension-k3", f"{_AHEAD} (3 categories, N = n + 1 as printed).", place="Conclusion", level=0)
-def beats_dimension_k3(summaries: Stored) -> Finding:
-    return _beats_dimension(summaries, "k3", "smooth-n", (500,))
-
-
-@p0(
-    "beats-dimension-k4",
-    f"{_AHEAD} (4 categories, N = n + 1 as printed).",
-    place="Conclusion",
-    erratum=Erratum(
-        "The mechanism is ahead of Laplace noise scaled to the dimension for n > 400.",
-        "It is ahead with 2 and 3 categories; with 4 it is behind, at least up to n = 600.",
+_BEATS_DIMENSION = (
+    _beats_dimension("k2", "smooth", (500,), "2 categories"),
+    _beats_dimension("k3", "smooth-n", (500,), "3 categories, N = n + 1 as printed"),
+    _beats_dimension(
+        "k4",
+        "smooth-n",
+        (500, 600),
+        "4 categories, N = n + 1 as printed",
+        Erratum(
+            "The mechanism is ahead of Laplace noise scaled to the dimension for n > 400.",
+            "It is ahead with 2 and 3 categories; with 4 it is behind, at least up to n = 600.",
+        ),
     ),
-    level=0,
 )
-def beats_dimension_k4(summaries: Stored) -> Finding:
-    return _beats_dimension(summaries, "k4", "smooth-n", (500, 600))
 
 
 @p0(place="Motivation 2", level=0)
 def smooth_beats_global(summaries: Stored) -> Finding:
     """Smooth sensitivity gives higher accuracy than global sensitivity."""
-    stored = {panel: _panel(summaries, panel, "smooth", "global") for panel in ("k2", "k3", "k4")}
-    ahead = {panel: _ratio(summary, "smooth", "global") < 1 for panel, summary in stored.items()}
-    counts = ", ".join(f"{panel}: {int(one.sum())} of {one.size} sizes" for panel, one in ahead.items())
-    return verdict(all(bool(one.all()) for one in ahead.values()), f"Smooth has the smaller mean distance: {counts}.")
+    return together(
+        (
+            verdict(bool((found < 1).all()), f"{panel}: {int((found < 1).sum())} of {found.size} sizes")
+            for panel, found in _ratios(summaries, "smooth", "global").items()
+        ),
+        "Smooth has the smaller mean distance: {}.",
+        ", ",
+    )
 
 
 @p0(
@@ -114,10 +117,9 @@ def smooth_beats_global(summaries: Stored) -> Finding:
 )
 def tailored_beats_histogram(summaries: Stored) -> Finding:
     """Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm."""
-    stored = {panel: _panel(summaries, panel, "smooth", "laplace") for panel in ("k2", "k3", "k4")}
-    ratios = {panel: _ratio(summary, "smooth", "laplace") for panel, summary in stored.items()}
-    behind = all(bool((ratio > 1).all()) for ratio in ratios.values())
-    numbers = ", ".join(f"{panel}: {span(ratio)}" for panel, ratio in ratios.items())
+    ratios = _ratios(summaries, "smooth", "laplace")
+    behind = all(bool((found > 1).all()) for found in ratios.values())
+    numbers = ", ".join(f"{panel}: {span(found)}" for panel, found in ratios.items())
     return correct(
         not behind,
         behind,
@@ -205,7 +207,7 @@ def draws_agree(summaries: Stored) -> Finding:
     )
 
 
-CLAIMS = claims_in(globals())
+CLAIMS = (*_BEATS_DIMENSION, *claims_in(globals()))
 
 
 def candidates(summaries: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ import xarray as xr
 from mechanisms import MECHANISMS
 from pipeline import Figure, Finding, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, entries, p0, span
+from studies.claims import Stored, decide, entries, p0, ratio, smallest, span, together
 from studies.figures import draw_lines, draw_ratios, of
 from studies.styles import MECHANISM_STYLES
 
@@ -65,23 +65,20 @@ def _ask(summaries: Stored, panels: tuple[str, ...], *mechanisms: str) -> dict[s
 
 def _compare(summaries: Stored, panels: tuple[str, ...]) -> Finding:
     """Judge the statement that k-norm has the smallest mean distance of all private mechanisms in each cell."""
-    evidence, n_behind, n_undecided = [], 0, 0
+    parts = []
     for panel, summary in _ask(summaries, panels, *_COMPARED).items():
         mean, mcse = _mean(summary)
         rival, own = _private_rivals(mean), mean.sel(mechanism="k-norm", drop=True)
         tolerance = 3 * np.hypot(_private_rivals(mcse), mcse.sel(mechanism="k-norm", drop=True))
-        difference = rival - own
-        compared, ahead = difference.notnull(), difference > tolerance
-        n_behind += int((difference < -tolerance).sum())
-        n_undecided += int((compared & ~ahead & ~(difference < -tolerance)).sum())
-        ratio = (rival / own).where(compared, np.inf)
-        nearest = ratio.isel(ratio.argmin(...))
+        compared, ahead, behind = rival.notnull() & own.notnull(), rival - own > tolerance, own - rival > tolerance
+        nearest = smallest((rival / own).where(compared))
         place = f" at {_place(nearest)}" if _place(nearest) else ""
-        evidence.append(
+        evidence = (
             f"{panel}: ahead in {int(ahead.sum())} of {int(compared.sum())} comparisons, nearest rival "
             f"{nearest['mechanism'].item()} with {float(nearest):.3f} times its distance{place}"
         )
-    return verdict(False if n_behind else None if n_undecided else True, f"{'; '.join(evidence)}.")
+        parts.append(decide(bool((ahead | ~compared).all()), bool(behind.any()), evidence))
+    return together(parts)
 
 
 @p0(leads=True, place=f"Motivation 1; {_LITERATURE}", kind="addition")
@@ -107,14 +104,14 @@ def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
     posterior than every other private mechanism with an exact mean.
     """
     summary = _ask(summaries, ("random",), *_COMPARED)["random"]
-    ratio = _private_rivals(summary["ratio_to_k_norm_mean"]).dropna("mechanism", how="all")
-    rivals = ratio["mechanism"].values.tolist()
-    excess, tolerance = ratio - 1, 3 * summary["ratio_to_k_norm_mcse"].sel(mechanism=rivals)
-    nearest = ratio.isel(ratio.argmin(...))
+    found = _private_rivals(summary["ratio_to_k_norm_mean"]).dropna("mechanism", how="all")
+    rivals = found["mechanism"].values.tolist()
+    excess, tolerance = found - 1, 3 * summary["ratio_to_k_norm_mcse"].sel(mechanism=rivals)
+    nearest = smallest(found)
     low = summary["ratio_to_k_norm_q05"].sel(mechanism=rivals).min()
-    behind, ahead = bool((excess < -tolerance).any()), bool((excess > tolerance).all())
-    return verdict(
-        False if behind else True if ahead else None,
+    return decide(
+        bool((excess > tolerance).all()),
+        bool((excess < -tolerance).any()),
         f"{int(summary['n_ok'].sel(mechanism='k-norm').sum())} data sets, {len(rivals)} rivals. Mean ratio of the "
         f"exact mean to that of k-norm at least {float(nearest):.3f} ({nearest['mechanism'].item()}, "
         f"{_place(nearest)}); its 5 % quantile over the data sets is at least {float(low):.3f} for every rival.",
@@ -126,23 +123,19 @@ def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Finding:
     """If one category has more than nine tenths of the records, every private mechanism tailored to the Hellinger
     distance has more than twice the mean distance of k-norm.
     """
-    evidence, holds = [], True
+    parts = []
     for panel, summary in _ask(summaries, _SKEWED, "smooth", "varying-bound", "k-norm").items():
-        mean = _mean(summary)[0]
-        shares = mean["shares"].values.tolist()
-        skewed = [each for each in shares if max(entries(each)) > 0.9]
-        mean = mean.sel(shares=skewed)
-        names = [name for name in _TAILORED if name in mean["mechanism"].values]
-        best, own = mean.sel(mechanism=names).min("mechanism"), mean.sel(mechanism="k-norm", drop=True)
-        ratio = best / own
-        least = ratio.isel(ratio.argmin(...))
-        holds &= bool((ratio > 2).all())
-        evidence.append(
-            f"{panel}: smallest mean of the tailored mechanisms {span(best, '.3f')}, "
-            f"that of k-norm {span(own, '.3f')}, ratio at least {float(least):.2f} "
-            f"({_place(least)})"
+        shares = summary["shares"].values.tolist()
+        mean = _mean(summary)[0].sel(shares=[each for each in shares if max(entries(each)) > 0.9])
+        best = mean.sel(mechanism=[name for name in _TAILORED if name in mean["mechanism"]]).min("mechanism")
+        own = mean.sel(mechanism="k-norm", drop=True)
+        least = smallest(best / own)
+        evidence = (
+            f"{panel}: smallest mean of the tailored mechanisms {span(best, '.3f')}, that of k-norm "
+            f"{span(own, '.3f')}, ratio at least {float(least):.2f} ({_place(least)})"
         )
-    return verdict(holds, f"{'; '.join(evidence)}.")
+        parts.append(verdict(bool((best / own > 2).all()), evidence))
+    return together(parts)
 
 
 def _spread(expected: xr.DataArray, name: str) -> float:
@@ -157,13 +150,12 @@ def order_of_categories(summaries: Stored) -> Finding:
     """The mean distance of k-norm does not depend on the order of the categories; that of noise clipped in order
     changes by more than 1 %.
     """
-    evidence, holds = [], True
+    parts = []
     for panel, summary in _ask(summaries, _SKEWED, "k-norm", *_IN_ORDER).items():
-        expected = summary["expected_hellinger"]
-        own, others = _spread(expected, "k-norm"), {name: _spread(expected, name) for name in _IN_ORDER}
-        holds &= own < 1e-9 and min(others.values()) > 0.01
-        evidence.append(f"{panel}: k-norm {own:.0e}, {', '.join(f'{name} {one:.1%}' for name, one in others.items())}")
-    return verdict(holds, f"Largest relative difference between orders: {'; '.join(evidence)}.")
+        own, *others = (_spread(summary["expected_hellinger"], name) for name in ("k-norm", *_IN_ORDER))
+        listed = ", ".join(f"{name} {other:.1%}" for name, other in zip(_IN_ORDER, others, strict=True))
+        parts.append(verdict(own < 1e-9 and min(others) > 0.01, f"{panel}: k-norm {own:.0e}, {listed}"))
+    return together(parts, "Largest relative difference between orders: {}.")
 
 
 @p0(place="Mechanism; McKenna & Sheldon 2020 for the first part", kind="addition")
@@ -171,21 +163,18 @@ def permute_and_flip(summaries: Stored) -> Finding:
     """Permute-and-flip is at least as accurate as the exponential mechanism on the global sensitivity, for which both
     have a proof; calibrated by exact audits, it is less accurate than smooth-exact at balanced data.
     """
-    evidence, holds = [], True
+    parts = []
     names = ("permute-and-flip", "permute-and-flip-exact", "global", "smooth-exact")
     for panel, summary in _ask(summaries, ("k2", "k3"), *names).items():
-        expected = summary["expected_hellinger"]
-        proved = (expected.sel(mechanism="permute-and-flip") / expected.sel(mechanism="global")).dropna("n")
-        exact = (expected.sel(mechanism="permute-and-flip-exact") / expected.sel(mechanism="smooth-exact")).dropna("n")
-        holds &= bool((proved <= 1 + 1e-9).all()) and bool((exact > 1).all())
-        evidence += [
-            f"{panel}: {name} {span(ratio, '.3f')}"
-            for name, ratio in (
-                ("permute-and-flip to global", proved),
-                ("permute-and-flip-exact to smooth-exact", exact),
-            )
-        ]
-    return verdict(holds, f"Ratios of exact means; {'; '.join(evidence)}.")
+        proved, exact = (
+            ratio(summary["expected_hellinger"], *pair).dropna("n") for pair in zip(names[:2], names[2:], strict=True)
+        )
+        evidence = (
+            f"{panel}: permute-and-flip to global {span(proved, '.3f')}; {panel}: permute-and-flip-exact to "
+            f"smooth-exact {span(exact, '.3f')}"
+        )
+        parts.append(verdict(bool((proved <= 1 + 1e-9).all() and (exact > 1).all()), evidence))
+    return together(parts, "Ratios of exact means; {}.")
 
 
 RIVAL_CLAIMS = claims_in(globals())

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
-from studies.claims import Stored, p1
+from studies.claims import Stored, p0, p1, together
 from studies.figures import draw_curves, of
 from studies.styles import MECHANISM_STYLES
 
@@ -28,35 +28,33 @@ def _complete_sizes(summaries: Stored) -> dict[int, xr.Dataset]:
     return {n: line for n, line in lines.items() if line.sizes["successes"] == n + 1}
 
 
-@claim(paper="P0", place="Motivation 2")
+@p0(place="Motivation 2")
 def largest_at_the_edge(summaries: Stored) -> Finding:
     """The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low away from
     them.
     """
-    evidence, holds = [], True
+    parts = []
     for n, line in _complete_sizes(summaries).items():
         local = line["local_sensitivity"].values
         largest, centre = local.max(), local[n // 2]
-        holds &= local[0] == local[n] == largest and centre < largest / 2
         where = ", ".join(map(str, np.flatnonzero(local == largest)))
-        evidence.append(f"n = {n}: maximum {largest:.4f} at x = {where}, {centre:.4f} at the centre")
-    return verdict(holds, f"Local sensitivity. {'; '.join(evidence)}.")
+        evidence = f"n = {n}: maximum {largest:.4f} at x = {where}, {centre:.4f} at the centre"
+        parts.append(verdict(bool(local[0] == local[n] == largest and centre < largest / 2), evidence))
+    return together(parts, "Local sensitivity. {}.")
 
 
-@claim(paper="P0", place="Motivation 2")
+@p0(place="Motivation 2")
 def smooth_below_global(summaries: Stored) -> Finding:
     """The smooth sensitivity is smaller than the global sensitivity."""
-    evidence, holds = [], True
+    parts = []
     for n, line in _complete_sizes(summaries).items():
         smooth, largest = (line[f"{name}_sensitivity"].values for name in ("smooth", "global"))
-        holds &= smooth[n // 2] < largest[n // 2]
-        below = np.mean(smooth < largest / 2)
-        evidence.append(f"n = {n}: {smooth[n // 2]:.4f} against {largest[n // 2]:.4f}; {below:.0%} of data sets")
-    numbers = "; ".join(evidence)
-    return verdict(
-        holds,
-        f"Smooth against global sensitivity at the centre; fraction of data sets at which smooth is less than half of "
-        f"global. {numbers}.",
+        own, limit, below = smooth[n // 2], largest[n // 2], np.mean(smooth < largest / 2)
+        parts.append(verdict(bool(own < limit), f"n = {n}: {own:.4f} against {limit:.4f}; {below:.0%} of data sets"))
+    return together(
+        parts,
+        "Smooth against global sensitivity at the centre; fraction of data sets at which smooth is less than half of "
+        "global. {}.",
     )
 
 
@@ -80,13 +78,14 @@ def bounds_in_order(summaries: Stored) -> Finding:
 
 def _counterexamples(found: xr.Dataset) -> str:
     """Describe the number of counterexamples, and list the values of n at which they occur, or some of them."""
-    n_checked, n_violations = int(found["n_checked"].sum()), int(found["n_violations"].sum())
-    among = f"among {n_checked:,} data sets of n = {found['n'].values.min()} to {found['n'].values.max()} records"
-    if not n_violations:
-        return f"No counterexample {among}"
+    among = (
+        f"among {int(found['n_checked'].sum()):,} data sets of n = {found['n'].values.min()} to "
+        f"{found['n'].values.max()} records"
+    )
     at = found.isel(n=np.flatnonzero(found["n_violations"]))
-    n_sizes = at.sizes["n"]
-    shown = at if n_sizes <= 5 else at.isel(n=[0, 1, 2, 3, -1])
+    if not at.sizes["n"]:
+        return f"No counterexample {among}"
+    shown = at if at.sizes["n"] <= 5 else at.isel(n=[0, 1, 2, 3, -1])
     places = []
     for n, *numbers in zip(
         shown["n"].values, shown["n_violations"], shown["first_violation"], shown["last_violation"], strict=True
@@ -94,9 +93,10 @@ def _counterexamples(found: xr.Dataset) -> str:
         count, first, last = map(int, numbers)
         where = {1: f"{first}", 2: f"{first} and {last}"}.get(count, f"{first} to {last}")
         places.append(f"n = {n} (x = {where})")
-    if n_sizes > len(places):
+    if at.sizes["n"] > len(places):
         places.insert(-1, "...")
-    return f"{n_violations:,} counterexamples {among}, at {n_sizes:,} sizes: {', '.join(places)}"
+    total = int(found["n_violations"].sum())
+    return f"{total:,} counterexamples {among}, at {at.sizes['n']:,} sizes: {', '.join(places)}"
 
 
 def _without_counterexample(printed: xr.Dataset, repaired: xr.Dataset | None = None, when: str = "") -> Finding:

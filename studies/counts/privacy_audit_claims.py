@@ -9,7 +9,7 @@ from mechanisms import MECHANISMS, Status
 from mechanisms.audit import exceeds
 from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, largest, p1
+from studies.claims import Stored, Summaries, correct, largest, p0, p1, together
 from studies.counts.neighbouring_relations import RELATION_CLAIMS, stated_audits
 
 BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
@@ -117,8 +117,7 @@ def conjectured_guarantees_hold(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    paper="P0",
+@p0(
     place="Mechanism",
     erratum=Erratum(
         "With smooth sensitivity the exponential mechanism is (ε, δ)-DP at the published setting, and no better.",
@@ -177,15 +176,16 @@ def local_proof(summaries: Stored) -> Finding:
 def calibrated_spend_all(summaries: Stored) -> Finding:
     """The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it."""
     stored = stated_audits(summaries)
-    evidence, holds = [], True
+    parts = []
     for name in _names(stored, lambda name: MECHANISMS[name].calibrate is not None):
         shares = _shares(stored, name)
         low, high = min(float(share.min()) for share in shares), max(float(share.max()) for share in shares)
-        holds &= low >= _FULL_SHARE and not any(
+        holds = low >= _FULL_SHARE and not any(
             bool(_broken(summary, name).any()) for summary in stored.values() if name in summary["mechanism"].values
         )
-        evidence.append(f"{name} {low:.6f} to {high:.6f} in {sum(int(share.count()) for share in shares)} audits")
-    return verdict(holds if evidence else None, f"Ratio of loss to epsilon: {'; '.join(evidence) or 'no audits'}.")
+        n_audits = sum(int(share.count()) for share in shares)
+        parts.append(verdict(holds, f"{name} {low:.6f} to {high:.6f} in {n_audits} audits"))
+    return together(parts or [verdict(None, "no audits")], "Ratio of loss to epsilon: {}.")
 
 
 @claim(kind="self-check")

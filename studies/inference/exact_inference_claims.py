@@ -7,7 +7,19 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Claim, Figure, Finding, claim, verdict
-from studies.claims import Stored, Summaries, entries, extreme, largest, named, p4, smallest, span, together, uniform
+from studies.claims import (
+    Stored,
+    Summaries,
+    entries,
+    extreme,
+    largest,
+    named,
+    p4,
+    smallest,
+    span,
+    together,
+    uniform,
+)
 from studies.inference.calibration_figures import draw_against_n, draw_ecdfs
 from studies.styles import METHOD_STYLES
 

@@ -16,7 +16,7 @@ import numpy as np
 from mechanisms.audit import exceeds
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, decide, listed, p2, span, vector
+from studies.claims import Stored, Summaries, at_most, decide, listed, p2, span, together, vector
 from studies.regression.partition_figures import draw_spreads
 from studies.regression.partition_trials import SLOPE
 from studies.styles import PARTITION_STYLES
@@ -66,16 +66,16 @@ def means_agree(summaries: Stored) -> Finding:
     """The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p."""
     default = summaries.need("default", p=_P, algorithm=("full", "quantile", "quantile-noiseless"))
     parts, noisy = (default.sel(algorithm=name) for name in ("quantile-noiseless", "quantile"))
-    gap = float(np.abs(parts["difference_mean"]).max())
-    mean, error = abs(noisy["difference_mean"]), _DECIDING * noisy["difference_mcse"]
-    worst = noisy.isel(p=int(mean.argmax("p")))
+    gap = float(abs(parts["difference_mean"]).max())
+    holds, fails = at_most(_ALIKE, abs(noisy["difference_mean"]), _DECIDING * noisy["difference_mcse"])
+    worst = noisy.isel(p=int(abs(noisy["difference_mean"]).argmax("p")))
     return decide(
-        bool((mean + error <= _ALIKE).all()),
-        gap > _ALIKE or bool((mean - error > _ALIKE).any()),
+        holds,
+        gap > _ALIKE or fails,
         f"Without noise the means differ from those given all rows by at most {gap:.3f} posterior sd; with noise by "
         f"{float(worst['difference_mean']):.2g} +- {float(worst['difference_mcse']):.2g} at p = "
         f"{format_value(worst['p'].item())}, where the mean is dominated by outliers. Medians with noise differ by at "
-        f"most {float(np.abs(noisy['difference_median']).max()):.2f} (similar: at most {_ALIKE:g}).",
+        f"most {float(abs(noisy['difference_median']).max()):.2f} (similar: at most {_ALIKE:g}).",
     )
 
 
@@ -85,8 +85,7 @@ def partitions_have_no_pattern(summaries: Stored) -> Finding:
     one = summaries.need("default", p=_P, algorithm=("quantile-noiseless",)).sel(algorithm="quantile-noiseless")
     mean, error = one["difference_mean"], one["difference_mcse"]
     return decide(
-        bool((np.abs(mean) + _DECIDING * error <= _NO_PATTERN).all()),
-        bool((np.abs(mean) - _DECIDING * error > _NO_PATTERN).any()),
+        *at_most(_NO_PATTERN, abs(mean), _DECIDING * error),
         f"Mean difference in posterior sd at p = {', '.join(map(format_value, one['p'].values.tolist()))}: "
         f"{listed(mean, '+.4f')} (Monte Carlo standard error up to {float(error.max()):.4f}; no pattern: at most "
         f"{_NO_PATTERN}); standard deviation {span(one['difference_sd'], '.3f')}.",
@@ -111,19 +110,19 @@ def no_share_helps(summaries: Stored) -> Finding:
     """With bounds around 0, quantiles are inaccurate for both values of theta: bounds that contain most quantiles are
     too wide, and bounds that contain half of them clip the others.
     """
-    lines, errors = [], []
+    parts = []
     names = ("quantile", "quantile-noiseless")
     for ds in summaries.each(("default", "half-share"), p=_P, algorithm=names).values():
         plain, noiseless = (ds.sel(algorithm=name) for name in names)
-        errors.append(float(plain["difference_absolute"].min()))
-        lines.append(
+        evidence = (
             f"theta = {float(plain['share']):g}: half widths {span(plain['half_width_q05'])} (5 % quantiles), "
             f"{span(plain['half_width_median'])} (medians), {span(plain['half_width_q95'])} (95 % quantiles), without "
             f"noise {float(noiseless['half_width_q05'].min()):g} to {float(noiseless['half_width_q95'].max()):g}; "
             f"median absolute difference {span(plain['difference_absolute'])} posterior sd, without noise "
             f"{span(noiseless['difference_absolute'], '.3f')}"
         )
-    return verdict(min(errors) > 3.0, f"{'; '.join(lines)}.")
+        parts.append(verdict(bool(plain["difference_absolute"].min() > 3.0), evidence))
+    return together(parts)
 
 
 @p2(place="chapter 4")

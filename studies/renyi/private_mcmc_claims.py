@@ -6,7 +6,6 @@ errors of the margin they are undecided. Standard errors are those of draws on a
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -15,7 +14,7 @@ from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.langevin import LEAST_DRAWS
 from pipeline import Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, decide, largest, listed, place, smallest
+from studies.claims import Stored, Summaries, at_most, decide, gap, largest, listed, place, smallest, together
 from studies.figures import Axis, Drawing, Plot, looks_of, of, rows_of, stack, with_labels
 from studies.styles import GLM_STYLES, SERIES, look_up
 
@@ -33,26 +32,17 @@ def _stored(summaries: Stored, *mechanisms: str, epsilons: Sequence[float] = EPS
     return summaries.each(DATA_SETS, epsilon=tuple(epsilons), mechanism=mechanisms)
 
 
-def _gap(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, Any]:
-    """Return the differences of two means over ε, and four standard errors of them."""
-    mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
-    limit = _DECIDING * np.hypot(error.sel(mechanism=one), error.sel(mechanism=other))
-    return mean.sel(mechanism=one) - mean.sel(mechanism=other), limit
-
-
 def _not_worse(summaries: Summaries, one: str, others: Sequence[str], largest_epsilon: float = np.inf) -> Finding:
     """Judge the statement that the log loss of `one` exceeds that of no other method by more than the margin."""
-    holds, fails, lines = True, False, []
+    parts = []
     for panel, ds in summaries.items():
         ds = ds.sel(epsilon=ds["epsilon"] <= largest_epsilon)
-        gaps = {other: _gap(ds, "test_nll", one, other) for other in others}
-        holds &= all(bool((gap + limit <= _MARGIN).all()) for gap, limit in gaps.values())
-        fails |= any(bool((gap - limit > _MARGIN).any()) for gap, limit in gaps.values())
-        worst = largest(xr.concat([gap for gap, _ in gaps.values()], xr.Variable("other", list(gaps))))
-        lines.append(f"{panel} {float(worst):+.4f} (against {worst['other'].item()}, {place(worst, ('epsilon',))})")
-    return decide(
-        holds, fails, f"Largest difference of the mean log loss, in nats per test record: {'; '.join(lines)}."
-    )
+        pairs = [gap(ds, "test_nll", one, other, _DECIDING) for other in others]
+        gaps, limits = (xr.concat(each, xr.Variable("other", list(others))) for each in zip(*pairs, strict=True))
+        worst = largest(gaps)
+        evidence = f"{panel} {float(worst):+.4f} (against {worst['other'].item()}, {place(worst, ('epsilon',))})"
+        parts.append(decide(*at_most(_MARGIN, gaps, limits), evidence))
+    return together(parts, "Largest difference of the mean log loss, in nats per test record: {}.")
 
 
 @claim(kind="addition", min_trials=10)
@@ -60,8 +50,7 @@ def one_draw_at_small_budgets(summaries: Stored) -> Finding:
     """At epsilon <= 1, one draw (langevin-last) predicts test records at least as well, within 0.01 nat, as several
     exact draws with a divided budget and as chains that publish all states.
     """
-    stored = _stored(summaries, _ONE, *_MANY, epsilons=EPSILONS[:3])
-    return _not_worse(stored, _ONE, _MANY, 1.0)
+    return _not_worse(_stored(summaries, _ONE, *_MANY, epsilons=EPSILONS[:3]), _ONE, _MANY, 1.0)
 
 
 @claim(kind="addition", min_trials=10)
@@ -69,23 +58,21 @@ def many_draws_at_large_budgets(summaries: Stored) -> Finding:
     """At epsilon = 10, the iterates of a Langevin chain represent the posterior better than one exact draw of equal
     privacy: their energy distance is smaller.
     """
-    holds, fails, lines = True, False, []
+    parts = []
     for panel, ds in _stored(summaries, "langevin", _EXACT, epsilons=EPSILONS[-1:]).items():
-        gap, limit = (each.sel(epsilon=10.0) for each in _gap(ds, "energy", "langevin", _EXACT))
-        holds &= bool(gap + limit < 0)
-        fails |= bool(gap - limit > 0)
+        less, limit = (each.sel(epsilon=10.0) for each in gap(ds, "energy", "langevin", _EXACT, _DECIDING))
         best = ds["energy_mean"].sel(mechanism=[_EXACT, _ONE, *_MANY])
-        winners = [
-            f"{smallest(best.sel(epsilon=epsilon))['mechanism'].item()} at {format_value(epsilon)}"
-            for epsilon in ds["epsilon"].values.tolist()
-        ]
-        shown = ds["energy_mean"].sel(epsilon=10.0, mechanism=["langevin", _EXACT]).values
-        lines.append(f"{panel} {listed(shown, '.3f')} (smallest: {', '.join(winners)})")
-    return decide(
-        holds,
-        fails,
+        winners = (
+            f"{smallest(one)['mechanism'].item()} at {float(one['epsilon']):g}"
+            for one in best.transpose("epsilon", ...)
+        )
+        shown = listed(ds["energy_mean"].sel(epsilon=10.0, mechanism=["langevin", _EXACT]).values, ".3f")
+        evidence = f"{panel} {shown} (smallest: {', '.join(winners)})"
+        parts.append(decide(bool(less < -limit), bool(less > limit), evidence))
+    return together(
+        parts,
         "Energy distance over that of one draw from the posterior, langevin and glm-gdp at epsilon = 10, and the "
-        f"mechanism with the smallest at each epsilon: {'; '.join(lines)}.",
+        "mechanism with the smallest at each epsilon: {}.",
     )
 
 
@@ -94,8 +81,7 @@ def finite_chain_suffices(summaries: Stored) -> Finding:
     """The last iterate of a finite Langevin chain predicts test records at least as well, within 0.01 nat, as an
     exact draw with the same guarantee (glm-gdp).
     """
-    stored = _stored(summaries, _ONE, _EXACT)
-    return _not_worse(stored, _ONE, (_EXACT,))
+    return _not_worse(_stored(summaries, _ONE, _EXACT), _ONE, (_EXACT,))
 
 
 @claim(kind="addition", min_trials=10)
@@ -103,8 +89,8 @@ def gaussian_calibration(summaries: Stored) -> Finding:
     """At equal (epsilon, delta), a draw calibrated by Gaussian differential privacy predicts test records at least
     as well, within 0.01 nat, as draws calibrated by Rényi differential privacy at all orders (Algorithms 4 and 5).
     """
-    stored = _stored(summaries, _EXACT, "glm-diffused", "glm-concentrated")
-    return _not_worse(stored, _EXACT, ("glm-diffused", "glm-concentrated"))
+    others = ("glm-diffused", "glm-concentrated")
+    return _not_worse(_stored(summaries, _EXACT, *others), _EXACT, others)
 
 
 @claim(kind="addition", min_trials=0)
@@ -112,16 +98,17 @@ def no_intervals(summaries: Stored) -> Finding:
     """At epsilon <= 1, no chain that publishes all iterates has 20 effective draws in each direction, so that
     intervals are not possible.
     """
-    holds, lines = True, []
+    parts = []
     for panel, ds in _stored(summaries, "langevin", epsilons=EPSILONS[:3]).items():
-        one = ds.sel(mechanism="langevin").sel(epsilon=1.0)
-        mean = ds["mean_draws"].sel(mechanism="langevin").sel(epsilon=ds["epsilon"] <= 1.0)
-        holds &= bool((mean < LEAST_DRAWS).all())
-        lines.append(f"{panel} {float(one['total_draws']):.0f}, a mean of at most {float(one['mean_draws']):.2f}")
-    return verdict(
-        holds,
-        f"Forecast of effective draws from records at epsilon = 1, summed over directions: {'; '.join(lines)} per "
-        "direction with the prior. The forecast uses public quantities only.",
+        one = ds.sel(mechanism="langevin")
+        last = one.sel(epsilon=1.0)
+        evidence = f"{panel} {float(last['total_draws']):.0f}, a mean of at most {float(last['mean_draws']):.2f}"
+        few = one["mean_draws"].sel(epsilon=ds["epsilon"] <= 1.0) < LEAST_DRAWS
+        parts.append(verdict(bool(few.all()), evidence))
+    return together(
+        parts,
+        "Forecast of effective draws from records at epsilon = 1, summed over directions: {} per direction with the "
+        "prior. The forecast uses public quantities only.",
     )
 
 
