@@ -41,7 +41,7 @@ from pipeline import (
 )
 from studies.claims import Stored, Summaries, correct, p0, span
 from studies.counts.page_tables import compare_worst_cases
-from studies.figures import draw_ratios
+from studies.figures import ratios
 from studies.styles import MECHANISM_STYLES
 
 _SIZES = {2: (5, 10, 20, 30, 50, 70, 100, 139), 3: (3, 5, 8, 10, 12, 15, 18, 20), 4: (3, 4, 5, 6, 7, 8, 9, 10)}
@@ -242,15 +242,15 @@ _CLAIMS = claims_in(globals())
 
 
 def _figure(objective: str, title: str, caption: str, ylabel: str) -> Figure:
-    def draw(summaries: Summaries) -> Any:
-        shown = {}
-        for k in (k for k in _SIZES if f"k{k}" in summaries):
-            summary = summaries[f"k{k}"]
-            ratio = _ratio(summary, f"{objective}_hellinger")
-            shown[f"{k} categories"] = summary.assign(ratio=ratio).drop_sel(mechanism="optimal")
-        return draw_ratios(shown, "n", "ratio", "mechanism", MECHANISM_STYLES, ylabel)
+    def relative(summaries: Summaries) -> dict[str, xr.Dataset]:
+        shown = {f"{k} categories": summaries[f"k{k}"] for k in _SIZES if f"k{k}" in summaries}
+        return {
+            title: ds.assign(ratio=_ratio(ds, f"{objective}_hellinger")).drop_sel(mechanism="optimal")
+            for title, ds in shown.items()
+        }
 
-    return Figure(f"limits-{objective}", title, caption, tuple(f"k{k}" for k in _SIZES), draw)
+    chart = ratios(relative, "n", MECHANISM_STYLES, ylabel)
+    return Figure(f"limits-{objective}", title, caption, tuple(f"k{k}" for k in _SIZES), chart)
 
 
 STUDY = Study(

@@ -16,7 +16,6 @@ SOSA 2025, on Gaussian noise tailored to the neighbouring relation.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -25,7 +24,8 @@ from mechanisms import MECHANISMS
 from pipeline import Figure, Finding, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import Stored, decide, entries, p0, ratio, smallest, span, together
-from studies.figures import draw_lines, draw_ratios, of
+from studies.counts.hellinger_accuracy_claims import accuracy
+from studies.figures import ratios
 from studies.styles import MECHANISM_STYLES
 
 _BALANCED = ("k3", "k4", "k10", "abalone")
@@ -180,17 +180,18 @@ def permute_and_flip(summaries: Stored) -> Finding:
 RIVAL_CLAIMS = claims_in(globals())
 
 
-def _draw_skewed(summaries: Mapping[str, xr.Dataset]) -> Any:
+def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
+    """Return the mean distances divided by that of k-norm, for each panel and decreasing shares."""
     parts = {}
-    for panel in _SKEWED:
+    for panel in (panel for panel in _SKEWED if panel in summaries):
         mean = _mean(summaries[panel])[0]
         for shares in mean["shares"].values.tolist():
             if list(entries(shares)) == sorted(entries(shares), reverse=True):
                 one = mean.sel(shares=shares)
-                ratio = _private_rivals(one / one.sel(mechanism="k-norm", drop=True)).dropna("mechanism", how="all")
-                names = ratio["mechanism"].values.tolist()
-                parts[f"shares {shares}"] = summaries[panel].sel(shares=shares, mechanism=names).assign(ratio=ratio)
-    return draw_ratios(parts, "n", "ratio", "mechanism", MECHANISM_STYLES, "mean distance / that of k-norm")
+                found = _private_rivals(one / one.sel(mechanism="k-norm", drop=True)).dropna("mechanism", how="all")
+                names = found["mechanism"].values.tolist()
+                parts[f"shares {shares}"] = summaries[panel].sel(shares=shares, mechanism=names).assign(ratio=found)
+    return parts
 
 
 RIVAL_FIGURES = (
@@ -199,9 +200,9 @@ RIVAL_FIGURES = (
         "Accuracy against n, 10 categories",
         "Mean Hellinger distance between the true and the released posterior against the number of records, at "
         "balanced data of ten categories. Markers show means of the draws; error bars show ± 2 Monte Carlo standard "
-        "errors. Lines connect the exact expectations, if computable.",
+        "errors. Lines connect the exact expectations, or the means of draws where these cannot be computed.",
         ("k10",),
-        of("k10", draw_lines, "n", "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES),
+        accuracy("k10"),
     ),
     Figure(
         "accuracy-skewed",
@@ -209,6 +210,6 @@ RIVAL_FIGURES = (
         "Mean Hellinger distance of each private mechanism divided by that of k-norm against the number of records, at "
         "unequal shares with the largest category first. The line at 1 is k-norm.",
         _SKEWED,
-        _draw_skewed,
+        ratios(_skewed_ratios, "n", MECHANISM_STYLES, "mean distance / that of k-norm"),
     ),
 )

@@ -5,7 +5,7 @@ import xarray as xr
 
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
 from studies.claims import Stored, p0, p1, together
-from studies.figures import draw_curves, of
+from studies.figures import Axis, Chart
 from studies.styles import MECHANISM_STYLES
 
 NAMES = ("local", "varying", "smooth", "global")
@@ -185,8 +185,6 @@ CLAIMS = claims_in(globals())
 # Figures
 
 
-_CURVES = {name: f"{name}_sensitivity" for name in NAMES}
-
 FIGURES = (
     Figure(
         "sensitivity-beta",
@@ -195,6 +193,24 @@ FIGURES = (
         "several numbers of records. The local sensitivity is the largest change of a score when one record is "
         "replaced; the others are upper bounds on it. Where curves coincide, the tighter bound is drawn on top.",
         ("beta",),
-        of("beta", draw_curves, "successes", _CURVES, "n", MECHANISM_STYLES, "sensitivity"),
+        Chart(
+            "beta",
+            "successes",
+            {"y": "sensitivity"},
+            "sensitivity_of",
+            MECHANISM_STYLES,
+            y=Axis("sensitivity", limits=(0.0, None)),
+            facet={"n": "n = {}"},
+            prepare=lambda ds: xr.concat(
+                [ds[f"{name}_sensitivity"].rename("sensitivity") for name in NAMES],
+                xr.Variable("sensitivity_of", list(NAMES)),
+            ).to_dataset(),
+            columns=2,
+            height=160,
+            n_markers=8,
+            at_ends=False,
+            share_x=False,
+            with_constants=True,
+        ),
     ),
 )

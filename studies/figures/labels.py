@@ -29,16 +29,17 @@ def at_line_ends(plot: Plot) -> list[Label]:
     The list is empty if there are fewer than two or more than `MAX_DIRECT` series, if one of them has no line at the
     right edge, or if the lines end at the same point.
     """
-    series = plot.series
+    series = plot.first or plot.series
     if not (2 <= len(series) <= MAX_DIRECT and plot.at_ends and plot.share_y) or plot.sideways or plot.x.discrete:
         return []
     column = "y" if "y" in plot.rows else "exact"
+    shown = plot.rows if not plot.picks else plot.rows[plot.rows["pick"] == plot.picks[0]]
     low, high = plot.limits
     titles = plot.titles
     last = titles[plot.columns - 1 :: plot.columns] + (titles[-1:] if len(titles) % plot.columns else [])
     labels: list[Label] = []
     for title in last or [""]:
-        rows = plot.rows[plot.rows["axes"] == title] if title else plot.rows
+        rows = shown[shown["axes"] == title] if title else shown
         rows = rows[rows["series"].isin(series) & rows[column].between(low, high)].sort_values("x")
         ends = rows.groupby("series", sort=False)[column].last()
         places = _spread(_place(ends.to_numpy(float), plot), plot.height)
@@ -88,8 +89,14 @@ def _spread(places: np.ndarray, height: float) -> np.ndarray:
     return spread
 
 
-def legend(series: Mapping[str, Look], note: str, width: int, fade: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Return the view of a legend and its data, with one group of rows per origin of the series."""
+def legend(
+    series: Mapping[str, Look], note: str, width: int, fades: tuple[dict[str, Any], dict[str, Any]]
+) -> tuple[dict[str, Any], list[Any]]:
+    """Return the view of a legend and its data, with one group of rows per origin of the series.
+
+    The opacities of samples and of names are `fades`.
+    """
+    fade, fade_text = fades
     entries: list[dict[str, Any]] = []
     row = 0
     if note:
@@ -151,7 +158,7 @@ def legend(series: Mapping[str, Look], note: str, width: int, fade: dict[str, An
             {
                 "transform": of_series,
                 "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": _SAMPLE, "cursor": "pointer"},
-                "encoding": {**at, "text": {"field": "series"}, "opacity": fade},
+                "encoding": {**at, "text": {"field": "series"}, "opacity": fade_text},
             },
             {
                 "transform": [{"filter": "isValid(datum.heading)"}],

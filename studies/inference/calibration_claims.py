@@ -1,4 +1,4 @@
-"""Claims and figures of the study `calibration` (P4)."""
+"""Claims of the study `calibration` (P4)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pipeline import Claim, Erratum, Figure, Finding, claim, critical, error_level, two_sided_level, verdict
+from pipeline import Claim, Erratum, Finding, claim, critical, error_level, two_sided_level, verdict
 from pipeline.declare.claims import Kind
-from studies.claims import Stored, Summaries, gap, largest, p4, place, span, uniform
-from studies.inference.calibration_figures import draw_against_n, draw_ecdfs, draw_ranks
+from studies.claims import Stored, gap, largest, p4, place, span, uniform
 from studies.inference.noisy_trials import LARGEST_AUGMENTED, LARGEST_RHAT
-from studies.styles import METHOD_STYLES
 
 _LEVEL = 0.01
 _FEWEST_FOR_PUBLISHED = 500
 """Trials for verdicts on the sampler for truncated families, as printed: its errors are small, and fewer trials would
 often accept it."""
-_MODELS: dict[str, tuple[str, Kind]] = {
+MODELS: dict[str, tuple[str, Kind]] = {
     "binomial": ("gibbs", "conclusion"),
     "multinomial": ("gibbs", "conclusion"),
     "exponential": ("gibbs-published", "conclusion"),
@@ -110,14 +108,14 @@ def _claims(
     label: str,
     statement: str,
     method: str = "",
-    panels: Iterable[str] = _MODELS,
+    panels: Iterable[str] = MODELS,
     level: float = _LEVEL,
     given: Mapping[str, Any] = MappingProxyType({}),
     **origin: Any,
 ) -> Iterator[Claim]:
     """Yield the claims that a statement holds for a method, by default the sampler as printed, one per panel."""
     for panel in panels:
-        printed, kind = _MODELS[panel]
+        printed, kind = MODELS[panel]
         fewest = _FEWEST_FOR_PUBLISHED if not method and printed == "gibbs-published" else 100
         check = partial(judge, panel, method or printed, **given)
         options: Any = {"level": level, "kind": kind, "min_trials": fewest, **origin}
@@ -242,94 +240,5 @@ CLAIMS = (
         "The non-private posterior given the records is calibrated",
         "non-private",
         kind="self-check",
-    ),
-)
-
-
-# Figures
-
-
-def _parts(summaries: Summaries) -> dict[str, xr.Dataset]:
-    """Return the summaries; of the multinomial panel, only the first component."""
-    return {name: ds.isel(component=0) if "component" in ds.dims else ds for name, ds in summaries.items()}
-
-
-def _nearest(ds: xr.Dataset, n: int, epsilon: float) -> xr.Dataset:
-    """Return the stored cell nearest to the given n and ε, with the methods that apply to this cell."""
-    cell = ds.sel(n=n, epsilon=epsilon, method="nearest")
-    return cell.sel(algorithm=cell["n_ok"] > 0)
-
-
-def _draw_distances(summaries: Summaries) -> Any:
-    def limit(ds: xr.Dataset) -> float:
-        # 99 % quantile of the Kolmogorov distribution
-        return float(1.6276 / np.sqrt(ds["n_ok"].where(ds["n_ok"] > 0).min()))
-
-    ylabel = "KS distance of the quantiles to the uniform distribution"
-    return draw_against_n(_parts(summaries), "pit_ks", ylabel, METHOD_STYLES, limit=limit)
-
-
-def _draw_mmd(summaries: Summaries) -> Any:
-    private = {name: ds.drop_sel(algorithm="non-private", errors="ignore") for name, ds in _parts(summaries).items()}
-    return draw_against_n(private, "mmd2", "MMD² to the non-private posterior", METHOD_STYLES)
-
-
-def _draw_ranks(summaries: Summaries) -> Any:
-    shown = ("gibbs", "gibbs-collapsed", "gibbs-published", "marginal", "exact", "gibbs-exact", "non-private")
-    parts = {}
-    for name, ds in _parts(summaries).items():
-        kept = [method for method in ds["algorithm"].values.tolist() if method in shown]
-        parts[name] = _nearest(ds, 10_000, 0.1).sel(algorithm=kept)
-    return draw_ranks(parts, "rank_histogram", "rank_bin", METHOD_STYLES)
-
-
-def _draw_ecdfs(summaries: Summaries) -> Any:
-    parts = {name: _nearest(ds, 1_000, 0.01) for name, ds in _parts(summaries).items()}
-    return draw_ecdfs(parts, "pit_ecdf", "level", METHOD_STYLES)
-
-
-def _named(*beginnings: str) -> tuple[str, ...]:
-    return tuple(claim.name for claim in CLAIMS if claim.name.startswith(beginnings))
-
-
-FIGURES = (
-    Figure(
-        "distances",
-        "Distance of posterior quantiles to the uniform distribution",
-        "Kolmogorov-Smirnov distance of the posterior quantiles of the true parameter to the uniform distribution "
-        "against the number of records, with one row per model and one column per privacy loss; for the multinomial, "
-        "the first category. A calibrated method is within the grey band at 99 of 100 points.",
-        tuple(_MODELS),
-        _draw_distances,
-    ),
-    Figure(
-        "quantiles",
-        "Posterior quantiles at small privacy loss",
-        "Empirical distribution function of the posterior quantiles of the true parameter, at the stored values that "
-        "are nearest to 1,000 records and ε = 0.01. The grey band is a simultaneous 95 % band for a calibrated method. "
-        "Curves that are steep at the ends indicate over-confidence; curves that are steep in the middle indicate "
-        "over-dispersion.",
-        tuple(_MODELS),
-        _draw_ecdfs,
-        claims=_named("naive-is-over-confident-", "ops-is-over-dispersed"),
-    ),
-    Figure(
-        "ranks",
-        "Ranks of the true parameter",
-        "Fraction of trials with the rank of the true parameter among 99 draws in each of 20 bins, at the stored "
-        "values that are nearest to 10,000 records and ε = 0.1. The naive methods and one-posterior sampling are not "
-        "shown. A calibrated method is within the grey band in 99 of 100 bins. Draws from chains are about 100 "
-        "iterations apart and are not independent if the chains mix slowly.",
-        tuple(_MODELS),
-        _draw_ranks,
-    ),
-    Figure(
-        "utility",
-        "MMD² to the non-private posterior",
-        "Mean of the unbiased squared maximum mean discrepancy between draws of each posterior and of the non-private "
-        "one; error bars show ± 2 Monte Carlo standard errors. Values <= 0 are not shown.",
-        tuple(_MODELS),
-        _draw_mmd,
-        claims=_named("utility-", "utility-of-release-"),
     ),
 )

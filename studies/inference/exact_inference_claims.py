@@ -1,7 +1,6 @@
 """Claims and figures of the study `exact-inference`."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -20,8 +19,8 @@ from studies.claims import (
     together,
     uniform,
 )
-from studies.inference.calibration_figures import draw_against_n, draw_ecdfs
-from studies.styles import METHOD_STYLES
+from studies.figures import Parts
+from studies.inference.calibration_figures import against_n, ecdfs
 
 _LEVEL = 1e-3
 _LARGEST_SCALED = 1.95
@@ -235,23 +234,20 @@ CLAIMS = (
 # Figures
 
 
-def _draw_distances(summaries: Summaries) -> Any:
-    binomial = summaries["binomial"]
-    parts = {f"Beta({prior.replace(':', ', ')})": binomial.sel(prior=prior) for prior in binomial["prior"].values}
-    return draw_against_n(parts, "distance", "distance to the exact posterior", METHOD_STYLES)
+def _by_prior(summaries: Summaries) -> Parts:
+    ds = summaries["binomial"]
+    return {f"Beta({prior.replace(':', ', ')})": ds.sel(prior=prior) for prior in ds["prior"].values}
 
 
-def _draw_edge(summaries: Summaries) -> Any:
-    ylabel = "distance to the exact posterior"
-    return draw_against_n({"Beta(1, 1), y = 0": summaries["edge"]}, "distance", ylabel, METHOD_STYLES)
+def _sparse(summaries: Summaries) -> Parts:
+    """Return the stored cells nearest to 100 records and ε = 3 by prior, without the first prior."""
+    cells = {prior: ds.sel(n=100, epsilon=3.0, method="nearest") for prior, ds in _by_prior(summaries).items()}
+    return {
+        f"{prior}, n = {ds['n'].item():,}, ε = {ds['epsilon'].item():g}": ds for prior, ds in list(cells.items())[1:]
+    }
 
 
-def _draw_ecdfs(summaries: Summaries) -> Any:
-    sparse = summaries["binomial"].isel(prior=slice(1, None)).sel(n=100, epsilon=3.0, method="nearest")
-    at = f"n = {sparse['n'].item():,}, ε = {sparse['epsilon'].item():g}"
-    parts = {f"Beta({prior.replace(':', ', ')}), {at}": sparse.sel(prior=prior) for prior in sparse["prior"].values}
-    return draw_ecdfs(parts, "pit_ecdf", "level", METHOD_STYLES)
-
+_YLABEL = "distance to the exact posterior"
 
 FIGURES = (
     Figure(
@@ -261,7 +257,7 @@ FIGURES = (
         "of records, with one row per prior and one column per privacy loss. Independent draws (exact) have the "
         "distance of sampling error alone.",
         ("binomial",),
-        _draw_distances,
+        against_n("distance_mean", _YLABEL, source=_by_prior),
     ),
     Figure(
         "edge",
@@ -270,7 +266,7 @@ FIGURES = (
         "y = 0, uniform prior, ε = 1. The distance of methods with a normal approximation does not decrease with the "
         "number of records.",
         ("edge",),
-        _draw_edge,
+        against_n("distance_mean", _YLABEL, source=lambda summaries: {"Beta(1, 1), y = 0": summaries["edge"]}),
     ),
     Figure(
         "quantiles",
@@ -278,7 +274,7 @@ FIGURES = (
         "Empirical distribution function of the posterior quantiles of the true parameter, at the stored values that "
         "are nearest to 100 records and ε = 3. The grey band is a simultaneous 95 % band for a calibrated method.",
         ("binomial",),
-        _draw_ecdfs,
+        ecdfs(_sparse),
         claims=("exact-methods-are-calibrated-binomial",),
     ),
 )

@@ -16,8 +16,8 @@ from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 from mechanisms.privacy_parameters import validate_size
 from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
-from studies.claims import Stored, Summaries, p4
-from studies.inference.calibration_figures import draw_traces
+from studies.claims import Stored, p4
+from studies.figures import Axis, Chart
 
 _N_BURN_IN = 100
 _LARGEST_RHAT = 1.1
@@ -95,10 +95,6 @@ def forgets_its_start(summaries: Stored) -> Finding:
     )
 
 
-def _draw(summaries: Summaries) -> Any:
-    return draw_traces(summaries, "theta", "iteration", "θ")
-
-
 STUDY = Study(
     name="gibbs-traces",
     papers=("P4",),
@@ -117,7 +113,22 @@ STUDY = Study(
             "Parameter against the iteration for three chains started from draws of the prior, for the binomial and "
             "the exponential model at 1,000 records and ε = 0.1. The horizontal line is the true parameter.",
             ("binomial", "exponential"),
-            _draw,
+            Chart(
+                "",
+                "iteration",
+                {"y": "theta"},
+                "start",
+                x=Axis("iteration"),
+                y=Axis("θ"),
+                marks=("level", "line"),
+                across={"level": "truth"},
+                prepare=lambda ds: ds.assign_coords(start=ds["start"] + 1),
+                series="start {}",
+                columns=1,
+                height=160,
+                at_ends=False,
+                share_y=False,
+            ),
         ),
     ),
 )

@@ -6,8 +6,6 @@ P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Du
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -17,9 +15,8 @@ from mechanisms.audit import exceeds
 from mechanisms.regression.partition_probability import score_slope
 from pipeline import Erratum, Figure, Finding, claim, claims_in
 from studies.claims import Stored, at_most, correct, decide, listed, named, p2, together
-from studies.figures import of
-from studies.regression.partition_figures import draw_errors, draw_spreads
-from studies.styles import PARTITION_STYLES
+from studies.figures import Chart
+from studies.regression.partition_figures import ERRORS, spreads
 
 _CUTOFFS = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 _AGREE = 0.02
@@ -249,23 +246,9 @@ _DIFFERENCES = tuple(
 )
 
 
-def _spreads(panel: str) -> Callable[..., Any]:
-    limits = (-0.03, 1.03)
-    return of(
-        panel, draw_spreads, "cutoff", "probability", _SPREADS, 3, PARTITION_STYLES, "posterior probability", limits
-    )
+def _spreads(panel: str) -> Chart:
+    return spreads(panel, "cutoff", "probability", _SPREADS, "posterior probability", 3, lambda rows: (-0.03, 1.03))
 
-
-_PROBABILITY_DIFFERENCES = of(
-    "default",
-    draw_spreads,
-    "cutoff",
-    "difference",
-    _DIFFERENCES,
-    2,
-    PARTITION_STYLES,
-    "probability minus that given all rows",
-)
 
 _BOXES = (
     "Median, quartiles (box) and 5 and 95 % quantiles (line) over data sets, at cutoffs in posterior standard "
@@ -286,7 +269,7 @@ FIGURES = (
         f"{_BOXES}, of the probability minus that given all rows. Left: without noise; right: with noise. Each method "
         "is above its correction.",
         ("default",),
-        _PROBABILITY_DIFFERENCES,
+        spreads("default", "cutoff", "difference", _DIFFERENCES, "probability minus that given all rows"),
         claims=(
             "normality-over-then-under",
             "corrected-does-not",
@@ -302,7 +285,7 @@ FIGURES = (
         "all rows, against the cutoff. Left: without noise; right: with noise. Without noise the corrected normality "
         "method has the smallest errors; with noise it has the smallest bias of the private methods.",
         ("default",),
-        of("default", draw_errors, "cutoff", PARTITION_STYLES),
+        ERRORS,
     ),
     Figure(
         "zellner-partition",

@@ -8,18 +8,19 @@ References
 P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 4.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from mechanisms.audit import exceeds
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, at_most, decide, listed, p2, span, together, vector
-from studies.regression.partition_figures import draw_spreads
+from studies.claims import Stored, at_most, decide, listed, p2, span, together, vector
+from studies.figures import Chart
+from studies.regression.partition_figures import Limits, spreads
 from studies.regression.partition_trials import SLOPE
-from studies.styles import PARTITION_STYLES
 
 _ACCURATE = 1.0  # posterior standard deviations
 _NO_PATTERN = 0.02  # posterior standard deviations
@@ -195,20 +196,17 @@ ERRATA = (
 # Figures
 
 
-def _draw(
-    panel: str, measure: str, methods: tuple[str, ...], ylabel: str, columns: int = 2
-) -> Callable[[Summaries], Any]:
-    def draw(summaries: Summaries) -> Any:
-        ds = summaries[panel]
-        limits: tuple[float | None, float | None] = (None, None)
-        if "quantile" in ds["algorithm"].values:  # this method has far wider tails than the others
-            one = ds.sel(algorithm="quantile")
-            low, high = float(one[f"{measure}_q25"].min()), float(one[f"{measure}_q75"].max())
-            if low < high:  # False if its trials are pending
-                limits = (low - 0.5 * (high - low), high + 0.5 * (high - low))
-        return draw_spreads(ds, "p", measure, methods, columns, PARTITION_STYLES, ylabel, limits)
+def _limits(rows: pd.DataFrame) -> Limits:
+    """Return limits for the quartiles of the method `quantile`, which has far wider tails than the others."""
+    one = rows[rows["series"] == "quantile"]
+    low, high = one["low"].min(), one["high"].max()
+    if not low < high:  # its trials are pending
+        return None, None
+    return low - 0.5 * (high - low), high + 0.5 * (high - low)
 
-    return draw
+
+def _spreads(panel: str) -> Chart:
+    return spreads(panel, "p", "difference", _METHODS, "difference (posterior sd)", limits=_limits)
 
 
 _BOXES = "Median, quartiles (box) and 5 and 95 % quantiles (line, clipped by the axes) over"
@@ -222,7 +220,15 @@ FIGURES = (
         "from partitions without noise, and released with noise. Top: bounds around 0; bottom: bounds around a private "
         "centre.",
         ("default",),
-        _draw("default", "slope_quantile", ("full", *_METHODS[:2], "full", *_METHODS[2:]), "quantile of the slope", 3),
+        spreads(
+            "default",
+            "p",
+            "slope_quantile",
+            ("full", *_METHODS[:2], "full", *_METHODS[2:]),
+            "quantile of the slope",
+            3,
+            _limits,
+        ),
     ),
     Figure(
         "quantile-differences",
@@ -231,7 +237,7 @@ FIGURES = (
         "all rows. Top: bounds around 0; bottom: bounds around a private centre. Bounds around 0 need a width of 4 to "
         "contain slopes near 2, and the resulting noise is several posterior standard deviations.",
         ("default",),
-        _draw("default", "difference", _METHODS, "difference (posterior sd)"),
+        _spreads("default"),
         claims=(
             "reasonably-accurate",
             "partitions-have-no-pattern",
@@ -246,6 +252,6 @@ FIGURES = (
         f"{_BOXES} random divisions of the same 4,177 rows of the quantile minus that given all rows. The rings are "
         "not linear in the weights, and slopes of partitions are on average larger than the slope given all rows.",
         ("abalone",),
-        _draw("abalone", "difference", _METHODS, "difference (posterior sd)"),
+        _spreads("abalone"),
     ),
 )

@@ -1,22 +1,18 @@
-"""Claims and figures of the study `private-mcmc`: one good draw or many noisy ones.
+"""Claims of the study `private-mcmc`: one good draw or many noisy ones.
 
 Differences between methods are judged with a margin of 0.01 nat per test record, and within four Monte Carlo standard
 errors of the margin they are undecided. Standard errors are those of draws on a fixed split.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
 
-from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.langevin import LEAST_DRAWS
-from pipeline import Figure, Finding, claim, claims_in, verdict
+from pipeline import Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import Stored, Summaries, at_most, decide, gap, largest, listed, place, smallest, together
-from studies.figures import Axis, Drawing, Plot, looks_of, of, rows_of, stack, with_labels
-from studies.styles import GLM_STYLES, SERIES, look_up
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 DATA_SETS = ("abalone", "adult", "mnist")
@@ -176,121 +172,3 @@ def bias_grows_with_the_step(summaries: Stored) -> Finding:
 
 
 CLAIMS = claims_in(globals())
-
-
-# Figures
-
-_STYLES = {
-    **GLM_STYLES,
-    "glm-gdp-4": replace(SERIES[4], dash=(), origin="ours"),
-    "glm-gdp-16": replace(SERIES[2], dash=(), origin="ours"),
-}
-
-
-def _draw(measure: str, ylabel: str, log: bool = False) -> Callable[[Summaries], Drawing]:
-    def draw(summaries: Summaries) -> Drawing:
-        parts: dict[str, xr.Dataset] = {}
-        for panel, ds in summaries.items():
-            cells = ds["beta"].values.tolist() if "beta" in ds.dims else [None]
-            parts |= {f"{panel}, β = {beta:g}" if beta else panel: ds.sel(beta=beta) if beta else ds for beta in cells}
-        if measure == "covered":
-            parts = {title: ds.sel(mechanism=ds["mechanism"].isin(list(GLM_CHAINS)[1:])) for title, ds in parts.items()}
-        rows = [
-            rows_of(with_labels(ds, "mechanism"), "epsilon", "mechanism", title, y=f"{measure}_mean")
-            for title, ds in parts.items()
-        ]
-        return [
-            Plot(
-                stack(rows),
-                Axis("ε (nat)", log=True),
-                Axis(ylabel, log=log),
-                looks_of(_STYLES, "mechanism", parts.values()),
-                ("line", "errors", "points"),
-                columns=len(parts),
-                height=200,
-                share_y=False,
-            )
-        ]
-
-    return draw
-
-
-def _draw_bias(ds: xr.Dataset) -> Drawing:
-    ds = ds.sortby("step")
-    rows = [
-        rows_of(
-            ds,
-            "step",
-            "model",
-            f"weight {k + 1}",
-            y=ds["inflation_mean"].sel(coordinate=k),
-            exact="predicted_inflation",
-        )
-        for k in ds["coordinate"].values.tolist()
-    ]
-    return [
-        Plot(
-            stack(rows),
-            Axis("step size / largest step size"),
-            Axis("standard deviation / that of the posterior"),
-            look_up(ds["model"].values.tolist()),
-            ("exact", "points"),
-            columns=len(rows),
-            height=220,
-        )
-    ]
-
-
-_CAPTION = (
-    " against the privacy loss of everything that is published, at δ = 1e-6. Error bars show ± 2 Monte Carlo standard "
-    "errors. Grey: one draw from the posterior without privacy."
-)
-
-FIGURES = (
-    Figure(
-        "one-draw-or-many",
-        "One good draw or many noisy ones?",
-        "Energy distance of the published draws to the posterior, divided by that of one draw from it," + _CAPTION,
-        DATA_SETS,
-        _draw("energy", "energy distance / that of one draw", log=True),
-    ),
-    Figure(
-        "predictions",
-        "Predictions from published draws",
-        "Mean negative log predictive probability of a test record" + _CAPTION,
-        DATA_SETS,
-        _draw("test_nll", "log loss (nat)"),
-        claims=("one-draw-at-small-budgets", "finite-chain-suffices", "gaussian-calibration"),
-    ),
-    Figure(
-        "errors",
-        "Test error of published draws",
-        "Mean test error of the predictive probabilities" + _CAPTION,
-        DATA_SETS,
-        _draw("test_error", "test error"),
-    ),
-    Figure(
-        "simulated",
-        "Published draws where the posterior is known",
-        "Energy distance of the published draws to the exact posterior, divided by that of one draw from it,"
-        + _CAPTION,
-        ("simulated",),
-        _draw("energy", "energy distance / that of one draw", log=True),
-    ),
-    Figure(
-        "coverage",
-        "Coverage of intervals from published chains",
-        "Fraction of true weights in central 95 % intervals of the published states" + _CAPTION,
-        ("simulated",),
-        _draw("covered", "coverage"),
-        claims=("coverage-where-planned",),
-    ),
-    Figure(
-        "step-size",
-        "Bias of Langevin chains",
-        "Standard deviation of Langevin iterates divided by that of the posterior, against the step size. Lines: the "
-        "factor for a quadratic with the largest curvature, which is exact for the quadratic potential.",
-        ("step-size",),
-        of("step-size", _draw_bias),
-    ),
-)

@@ -1,4 +1,4 @@
-"""Claims and figures of the study `renyi-audit` (P3).
+"""Claims of the study `renyi-audit` (P3).
 
 References
 ----------
@@ -6,23 +6,19 @@ P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for poste
 Fienberg & Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015.
 """
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
 
 from mechanisms import GAUSSIAN_MECHANISMS, RENYI_SAMPLERS
 from mechanisms.glm.worst_case import LARGEST_SHARE_1D
 from mechanisms.renyi.conversions import pure_renyi
-from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
+from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, extreme, largest, listed, p3, place, together
-from studies.figures import draw_shares, of
-from studies.renyi.renyi_audit_figures import draw_links, draw_tightness
+from studies.claims import Stored, correct, extreme, largest, listed, p3, place, together
 
 _ROUNDING = 1e-6  # relative tolerance; quadrature is accurate to 1e-7
 _TIGHT = 0.99
-_LINKS = ("logistic", "probit", "cloglog")
+LINKS = ("logistic", "probit", "cloglog")
 _SETTLED = 0.01  # a divergence has converged if doubling the interval changes it by a smaller fraction
 
 
@@ -84,7 +80,7 @@ def links_satisfy_the_theorems(summaries: Stored) -> Finding:
     """Theorem 16 holds with B = 1 for probit and complementary log-log regression, as it does for logistic
     regression.
     """
-    ds = summaries.need("links", order=(1.0,), n=(1,), link=_LINKS)
+    ds = summaries.need("links", order=(1.0,), n=(1,), link=LINKS)
     excess = ds["renyi_epsilon"] / ds["bound"]
     evidence, broken = [], []
     for link in ("probit", "cloglog"):
@@ -114,7 +110,7 @@ def orders_that_diverge(summaries: Stored) -> Finding:
     log-log link, and finite with the logistic link.
     """
     reach, orders = (10.0, 80.0), (1.5, 2.0, 5.0)
-    ds = summaries.need("links", n=(1,), order=orders, reach=reach, link=_LINKS, precision=(1.0,))
+    ds = summaries.need("links", n=(1,), order=orders, reach=reach, link=LINKS, precision=(1.0,))
     ds = ds.sel(n=1)  # for larger n the posterior mass is outside intervals of this size
     boxed = ds["divergence_on_box"].sortby("reach")
     finite = np.isfinite(ds["renyi_epsilon"])
@@ -133,7 +129,7 @@ def orders_that_diverge(summaries: Stored) -> Finding:
     )
 
 
-def _published_loss(ds: xr.Dataset) -> xr.DataArray:
+def published_loss(ds: xr.Dataset) -> xr.DataArray:
     """Return the privacy loss 4c²ρ/β stated by Wang et al., for records of norm at most c = 1."""
     return 4 * ds["power"] / ds["beta"]
 
@@ -150,7 +146,7 @@ def _published_loss(ds: xr.Dataset) -> xr.DataArray:
 def ops_loss(summaries: Stored) -> Finding:
     """The privacy loss of one posterior sample (OPS) on the ball of radius c/beta is up to 4c²ρ/beta."""
     ops = summaries.need("ops", mechanism=("ops",), n=(1, 1_000), beta=(0.001, 10.0)).sel(mechanism="ops")
-    shares = ops["pure_loss"] / _published_loss(ops)
+    shares = ops["pure_loss"] / published_loss(ops)
     top = float(shares.max())
     curve = float((ops["renyi_epsilon"] / ops["stated_epsilon"]).max())
     within = max(top, curve) <= 1 + _ROUNDING
@@ -176,7 +172,7 @@ def better_than_ops(summaries: Stored) -> Finding:
     """Posterior sampling on the whole space has a better Rényi guarantee than OPS at all orders λ <= 2n/ρ."""
     ds = summaries.need("ops", mechanism=("ops", "glm-diffused"), n=(1, 1_000), beta=(0.001, 10.0))
     ops, glm = (ds.sel(mechanism=name) for name in ("ops", "glm-diffused"))
-    linear, loss = glm["stated_epsilon"], _published_loss(ds)
+    linear, loss = glm["stated_epsilon"], published_loss(ds)
     claimed = (ds["order"] <= 2 * ds["n"] / ds["power"]) & linear.notnull()
     published = bool(((linear <= loss * (1 + 1e-12)) == claimed).all())
     curve = xr.apply_ufunc(np.vectorize(lambda half, order: pure_renyi(half, order)), loss / 2, ds["order"])
@@ -236,83 +232,3 @@ def gaussian_variance(summaries: Stored) -> Finding:
 
 
 CLAIMS = claims_in(globals())
-
-
-# Figures
-
-
-def _draw_logistic(summaries: Summaries) -> Any:
-    ds = summaries["logistic"]
-    share = (ds["renyi_epsilon"] / ds["stated_epsilon"]).max(("n", "epsilon")).stack(at=("dimension", "beta"))
-    labels = [f"d = {d}, β = {format_value(beta)}" for d, beta in share["at"].values.tolist()]
-    share = share.drop_vars(("at", "dimension", "beta")).assign_coords(at=labels)
-    share.attrs.update(long_name="divergence / bound", units="1")
-    return draw_shares(share.to_dataset(name="share"), "order", "share", "at", "mechanism")
-
-
-def _draw_ops(summaries: Summaries) -> Any:
-    ds = summaries["ops"]
-    loss = ds["pure_loss"].sel(mechanism="ops", drop=True)
-    bounds = {"4c²ρ/β (published)": _published_loss(ds), "2c²ρ/β": _published_loss(ds) / 2}
-    share = xr.concat([(loss / bound).max("power") for bound in bounds.values()], xr.Variable("bound", list(bounds)))
-    share.attrs.update(long_name="largest loss / bound", units="1")
-    return draw_shares(ds.drop_dims("mechanism").assign(share=share), "beta", "share", "n", "bound")
-
-
-def _draw_dirichlet(summaries: Summaries) -> Any:
-    fixed = [name for name, method in RENYI_SAMPLERS.items() if not method.is_tunable]
-    ds = summaries["dirichlet"].drop_sel(mechanism=fixed, errors="ignore")
-    found = ds["enumerated_epsilon"].fillna(ds["quadrature_epsilon"])
-    share = (found / ds["epsilon"]).max(("n", "epsilon"))
-    share.attrs.update(long_name="divergence / ε", units="1")
-    return draw_shares(ds.assign(share=share), "order", "share", "prior", "mechanism")
-
-
-FIGURES = (
-    Figure(
-        "audit-logistic",
-        "Divergence of samplers for logistic regression relative to their guarantee",
-        "Ratio of the largest divergence over replacements of one record to the stated bound, against the order, with "
-        "one line per dimension of the records and beta; maximum over the stored n and epsilon. The true posterior is "
-        "compared with the bound of Theorem 16. The line at 1 is the bound.",
-        ("logistic",),
-        _draw_logistic,
-    ),
-    Figure(
-        "audit-tightness",
-        "Tightness of the bound of Theorem 16",
-        "Ratio of the divergence to its bound for worst-case data, against beta on a logarithmic axis, with one plot "
-        "per dimension of the records and precision of the prior and one line per order. The thin line is the limit "
-        "for large n and n·beta. As beta decreases, it increases to 1 in two dimensions and to 0.2765 in one "
-        "dimension.",
-        ("tightness",),
-        of("tightness", draw_tightness),
-    ),
-    Figure(
-        "audit-links",
-        "Divergences with non-canonical links",
-        "Top: largest divergence against the order, for three links and three numbers of records; the thin line is "
-        "the bound that P3 states for all of them, and the infinity symbol marks an infinite divergence. Bottom: "
-        "divergence at the largest order for weights in an interval, against its half width. It converges for the "
-        "logistic link and grows without bound for the two others. The vertical axes are logarithmic.",
-        ("links",),
-        of("links", draw_links),
-    ),
-    Figure(
-        "audit-ops",
-        "Privacy loss of one posterior sample on a ball",
-        "Ratio of the largest pure privacy loss in one dimension to the published bound and to half of it, against "
-        "beta, with one line per number of records; maximum over the stored powers. The line at 1 is the bound.",
-        ("ops",),
-        _draw_ops,
-    ),
-    Figure(
-        "audit-dirichlet",
-        "Divergence of samplers for exponential families relative to their target",
-        "Ratio of the largest divergence over all neighbours to the target epsilon, against the order, with one line "
-        "per prior; maximum over the stored n and epsilon. Divergences are computed by enumeration for posterior "
-        "sampling and by quadrature for Gaussian noise. The line at 1 is the target.",
-        ("dirichlet",),
-        _draw_dirichlet,
-    ),
-)

@@ -31,10 +31,9 @@ from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import Stored, Summaries, correct, largest, p3, span, vector
-from studies.figures import of
 from studies.renyi.formula_errata import ERRATA
 from studies.renyi.ranges import require_coefficient, require_order
-from studies.renyi.renyi_figures import draw_dirichlet_bounds, draw_renyi_curves
+from studies.renyi.renyi_figures import CURVES, DIRICHLET_BOUNDS
 
 _COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _ORDERS = (1.0, *(round(1 + 0.05 * step, 2) for step in range(1, 381)))
@@ -293,7 +292,7 @@ STUDY = Study(
             "coefficients of the diffused (left) and the concentrated posterior (right). Dotted lines mark the order "
             "at which a curve becomes infinite; for small coefficients it is outside the plotted range.",
             _NAMES,
-            draw_renyi_curves,
+            CURVES,
         ),
         Figure(
             "dirichlet-bounds",
@@ -301,7 +300,7 @@ STUDY = Study(
             "Ponnoprat's bound on the Rényi divergence of one draw of the diffused posterior, divided by its exact "
             "value, against the order, for several coefficients.",
             ("dirichlet-bounds",),
-            of("dirichlet-bounds", draw_dirichlet_bounds),
+            DIRICHLET_BOUNDS,
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Claims and figures of the study `renyi-logistic` (P3).
+"""Claims of the study `renyi-logistic` (P3).
 
 Differences of means within four Monte Carlo standard errors are undecided, because one claim compares about a hundred
 means. Standard errors are those of draws on a fixed split; the panel `abalone-splits` has random splits.
@@ -9,19 +9,16 @@ P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for poste
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from mechanisms.glm.mechanisms import glm_mechanism
-from pipeline import Figure, Finding, claim, claims_in, verdict
+from pipeline import Finding, claim, claims_in, verdict
 from studies.claims import Stored, Summaries, decide, gap, p3, together
 from studies.renyi.logistic_trials import LARGEST_RHAT, LEAST_ESS
-from studies.renyi.renyi_logistic_figures import draw_orders
-from studies.styles import GLM_STYLES
 
 DATA_SETS = ("abalone", "adult", "mnist")
 _SAMPLERS = ("glm-concentrated", "glm-diffused")
@@ -164,54 +161,3 @@ def one_split_is_enough(summaries: Stored) -> Finding:
 
 
 CLAIMS = claims_in(globals())
-
-
-# Figures
-
-
-def _draw(measure: str, ylabel: str) -> Callable[[Summaries], Any]:
-    def draw(summaries: Summaries) -> Any:
-        return draw_orders(summaries, measure, ylabel, GLM_STYLES)
-
-    return draw
-
-
-_CAPTION = (
-    " against the privacy loss, with one row per order of the Rényi guarantee{}. Error bars show ± 2 Monte Carlo "
-    "standard errors. Grey: the posterior without privacy. Blue: Algorithm 5. Red: Algorithm 4. Green: OPS as "
-    "published, with twice the likelihood power, and calibrated to the same Rényi guarantee through its pure one."
-)
-_BY_DATA_SET = _CAPTION.format(" and one column per data set")
-
-FIGURES = (
-    Figure(
-        "test-error",
-        "Test error (P3, Figure 3)",
-        "Mean test error" + _BY_DATA_SET,
-        DATA_SETS,
-        _draw("test_error", "test error"),
-    ),
-    Figure(
-        "test-nll",
-        "Test likelihood (P3, appendix)",
-        "Mean negative log-likelihood of a test record" + _BY_DATA_SET,
-        DATA_SETS,
-        _draw("test_nll", "−log-likelihood of a test record (nat)"),
-        claims=("beats-ops-in-likelihood", "diffused-beats-concentrated-in-likelihood"),
-    ),
-    Figure(
-        "splits",
-        "Test error over random splits",
-        "Mean test error over random splits, with one draw per split," + _CAPTION.format(""),
-        ("abalone-splits",),
-        _draw("test_error", "test error"),
-        claims=("one-split-is-enough",),
-    ),
-    Figure(
-        "csv-test-error",
-        "Test error on the user's data",
-        "Mean test error" + _CAPTION.format(""),
-        ("csv",),
-        _draw("test_error", "test error"),
-    ),
-)

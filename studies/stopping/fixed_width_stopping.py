@@ -23,7 +23,7 @@ from pipeline.declare.claims import two_sided_level
 from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials
 from pipeline.precision.targets import estimate_mean
 from studies.claims import Stored, decide, place, smallest, span
-from studies.figures import draw_means, of
+from studies.figures import Chart
 
 Array = np.ndarray
 _NOMINAL = 0.95
@@ -371,7 +371,17 @@ STUDY = Study(
             "(200 draws are needed). The nominal coverage is 0.95. The confidence sequence has to contain the mean at "
             "all sizes from the minimum on.",
             ("coverage",),
-            of("coverage", draw_means, "minimum", "covered", "rule"),
+            Chart(
+                "coverage",
+                "minimum",
+                {"y": "covered_mean"},
+                "rule",
+                {},
+                marks=("level", "line", "errors", "points"),
+                across={"level": _NOMINAL},
+                prepare=lambda ds: ds.isel(distribution=0, needed=0),
+                height=300,
+            ),
         ),
     ),
     quick=Scale(trials={"coverage": 2000, "skewed": 100}),
