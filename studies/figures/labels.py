@@ -27,19 +27,23 @@ def at_line_ends(plot: Plot) -> list[Label]:
     """Return labels for the lines that end at the right edge of the figure.
 
     The list is empty if there are fewer than two or more than `MAX_DIRECT` series, if one of them has no line at the
-    right edge, or if the lines end at the same point.
+    right edge, if the lines end at the same point, or if other values can be picked.
     """
     series = plot.first or plot.series
-    if not (2 <= len(series) <= MAX_DIRECT and plot.at_ends and plot.share_y) or plot.sideways or plot.x.discrete:
+    if (
+        not (2 <= len(series) <= MAX_DIRECT and plot.at_ends and plot.share_y)
+        or plot.sideways
+        or plot.x.discrete
+        or plot.picks
+    ):
         return []
     column = "y" if "y" in plot.rows else "exact"
-    shown = plot.rows if not plot.picks else plot.rows[plot.rows["pick"] == plot.picks[0]]
     low, high = plot.limits
     titles = plot.titles
     last = titles[plot.columns - 1 :: plot.columns] + (titles[-1:] if len(titles) % plot.columns else [])
     labels: list[Label] = []
     for title in last or [""]:
-        rows = shown[shown["axes"] == title] if title else shown
+        rows = plot.rows[plot.rows["axes"] == title] if title else plot.rows
         rows = rows[rows["series"].isin(series) & rows[column].between(low, high)].sort_values("x")
         ends = rows.groupby("series", sort=False)[column].last()
         places = _spread(_place(ends.to_numpy(float), plot), plot.height)

@@ -171,7 +171,7 @@ def _specify_plot(plot: Plot, name: str, hover: bool) -> Spec:
     layers += [_hover_layer(plot)] if hover else []
     axes = {"width": width, "height": plot.height, "layer": layers}
     title = plot.x.title if plot.sideways else plot.y.title
-    picked = [{"filter": "datum.pick === picked"}] if plot.picks else []
+    picked = [{"filter": "!isValid(datum.pick) || datum.pick === picked"}] if plot.picks else []
     shown = {"data": {"name": name}, "transform": picked + _texts(plot), **({} if plot.sideways else {"title": title})}
     if not plot.titles:
         return {**shown, **axes}
