@@ -68,7 +68,7 @@ def gap(
 ) -> tuple[xr.DataArray, xr.DataArray]:
     """Return the differences of two means, and `deviations` Monte Carlo standard errors of them."""
     mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
-    limit = deviations * np.hypot(error.sel({by: one}), error.sel({by: other}))
+    limit: Any = deviations * np.hypot(error.sel({by: one}), error.sel({by: other}))
     return mean.sel({by: one}) - mean.sel({by: other}), limit
 
 

@@ -13,9 +13,9 @@ import pandas as pd
 import xarray as xr
 
 from pipeline.declare.factors import format_value
-from studies.figures.plot import MAX_LINES, Axis, Plot, across, constants_of, label_of, rows_of, stack
+from studies.figures.plot import Axis, Plot, across, constants_of, label_of, rows_of, stack
 from studies.figures.shared import looks_of, with_labels
-from studies.styles import INK, ORIGINS, Look, Styles, label_method, look_up
+from studies.styles import INK, Look, Styles, label_method, look_up
 
 Summaries = Mapping[str, xr.Dataset]
 Parts = Mapping[str, xr.Dataset]
@@ -52,7 +52,8 @@ class Chart:
     n_markers : int
         Approximate number of markers on each line; all values are marked by default.
     first : tuple of str
-        Series that are shown at first if there are more than `MAX_LINES`; see `first_lines`.
+        Series that are shown at first if there are more than `MAX_LINES`; by default
+        those that `Plot.shown` chooses.
     limits : callable, optional
         Function of the rows that returns the limits of the vertical axis; by default those of `y`.
     with_constants : bool
@@ -114,7 +115,7 @@ class Chart:
             self.share_y,
             self.sideways,
             constants_of(some) if self.with_constants else "",
-            tuple(chosen) or first_lines(drawn) if self.named else (),
+            tuple(chosen) if self.named else (),
         )
         if {"from", "to"} & set(rows):  # a missing end of a region is the end of the axis
             low, high = plot.limits
@@ -138,8 +139,8 @@ class Chart:
         names = [name for ds in parts.values() for name in ds[self.lines].values.tolist()]
         if self.styles is not None:
             labelled = {title: with_labels(ds, self.lines) for title, ds in parts.items()}
-            labels = [name for ds in labelled.values() for name in ds[self.lines].values.tolist()]
-            return labelled, looks_of(self.styles, self.lines, parts.values()), dict(zip(labels, names, strict=True))
+            shown = [name for ds in labelled.values() for name in ds[self.lines].values.tolist()]
+            return labelled, looks_of(self.styles, self.lines, parts.values()), dict(zip(shown, names, strict=True))
         labels = {name: self.series.format(format_value(name)) for name in names}
         labelled = {
             title: ds.assign_coords({self.lines: [labels[name] for name in ds[self.lines].values.tolist()]})
@@ -200,21 +201,6 @@ def stacked(*charts: Chart) -> Callable[[Summaries], list[Plot]]:
     return lambda summaries: [plot for chart in charts for plot in chart(summaries)]
 
 
-def first_lines(looks: Mapping[str, Look]) -> tuple[str, ...]:
-    """Return at most `MAX_LINES` series to show at first, of all origins in turn.
-
-    Examples
-    --------
-    >>> lines = {f"ours-{i}": Look("red", origin="ours") for i in range(9)}
-    >>> first_lines({**lines, "laplace": Look("red", origin="baseline")})
-    ('ours-0', 'ours-1', 'ours-2', 'ours-3', 'ours-4', 'laplace')
-    """
-    groups = [[name for name, look in looks.items() if look.origin == origin] for origin in (*ORIGINS, "")]
-    ranked = sorted((rank, number, name) for number, group in enumerate(groups) for rank, name in enumerate(group))
-    kept = {name for _, _, name in ranked[:MAX_LINES]}
-    return tuple(name for name in looks if name in kept)
-
-
 QUANTILES = ("median", "q25", "q75", "q05", "q95")
 
 
@@ -261,9 +247,10 @@ def shares(
     def prepare(ds: xr.Dataset) -> xr.Dataset:
         share = measure(ds).transpose(..., split)
         above = share.where(share > 1 + 1e-9)
+        named = share.to_dataset(name="share")
         tops = above.max([dim for dim in above.dims if dim != split]).values
         titles = [
-            label_method(share, split, name) + ("" if np.isnan(top) else f": above 1, up to {top:.3g}")
+            label_method(named, split, name) + ("" if np.isnan(top) else f": above 1, up to {top:.3g}")
             for name, top in zip(share[split].values.tolist(), tops.tolist(), strict=True)
         ]
         return xr.Dataset({"share": share, "above": above}).assign_coords({split: titles})

@@ -29,7 +29,7 @@ def at_line_ends(plot: Plot) -> list[Label]:
     The list is empty if there are fewer than two or more than `MAX_DIRECT` series, if one of them has no line at the
     right edge, if the lines end at the same point, or if other values can be picked.
     """
-    series = plot.first or plot.series
+    series = plot.shown
     if (
         not (2 <= len(series) <= MAX_DIRECT and plot.at_ends and plot.share_y)
         or plot.sideways

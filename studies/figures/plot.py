@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from pipeline.declare.factors import format_value
-from studies.styles import INK, Look
+from studies.styles import INK, ORIGINS, Look
 
 MAX_DIRECT = 8
 """Maximum number of lines that are labelled at their ends; more lines have a legend."""
@@ -126,7 +126,7 @@ class Plot:
     note : str
         Constants, printed above the plot.
     first : tuple of str
-        At most `MAX_LINES` series that are shown at first; all of them if empty.
+        Series that are shown at first if there are more than `MAX_LINES`; by default some of each origin, see `shown`.
     """
 
     rows: pd.DataFrame = field(repr=False)
@@ -161,6 +161,13 @@ class Plot:
         return {name: look for name, look in self.looks.items() if name in stored}
 
     @cached_property
+    def shown(self) -> tuple[str, ...]:
+        """Series that are shown at first."""
+        if len(self.series) <= MAX_LINES or not self.named:
+            return tuple(self.series)
+        return tuple(name for name in self.series if name in self.first) or _first_lines(self.series)
+
+    @cached_property
     def picks(self) -> list[str]:
         """Values of the picked dimensions, of which one is shown at a time; empty if there are none."""
         return list(dict.fromkeys(self.rows["pick"])) if "pick" in self.rows else []
@@ -187,6 +194,21 @@ class Plot:
             low, high = min(low, 0.0) if 0 <= low < 0.5 * high else low - margin, high + margin
         first, last = self.y.limits
         return float(low if first is None else first), float(high if last is None else last)
+
+
+def _first_lines(looks: Mapping[str, Look]) -> tuple[str, ...]:
+    """Return `MAX_LINES` series to show at first, of all origins in turn.
+
+    Examples
+    --------
+    >>> lines = {f"ours-{i}": Look("red", origin="ours") for i in range(9)}
+    >>> _first_lines({**lines, "laplace": Look("red", origin="baseline")})
+    ('ours-0', 'ours-1', 'ours-2', 'ours-3', 'ours-4', 'laplace')
+    """
+    groups = [[name for name, look in looks.items() if look.origin == origin] for origin in (*ORIGINS, "")]
+    ranked = sorted((rank, number, name) for number, group in enumerate(groups) for rank, name in enumerate(group))
+    kept = {name for _, _, name in ranked[:MAX_LINES]}
+    return tuple(name for name in looks if name in kept)
 
 
 def rows_of(

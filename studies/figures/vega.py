@@ -80,19 +80,19 @@ def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = 
 
 def first_lines(plots: Sequence[Plot]) -> list[str]:
     """Return the names of the lines that a figure shows at first."""
-    return list(dict.fromkeys(name for plot in plots for name in (plot.first or plot.series)))
+    return list(dict.fromkeys(name for plot in plots for name in plot.shown))
 
 
 def _listed(plot: Plot, hover: bool) -> dict[str, Look]:
     """Return the lines in the legend of a figure: those that it shows, or all if others can be added."""
-    hidden = len(plot.series) > len(plot.first or plot.series)
+    hidden = len(plot.series) > len(plot.shown)
     if not plot.named or (_direct(plot) and not (hover and hidden)):
         return {}
-    return plot.series if hover else {name: plot.series[name] for name in plot.first or plot.series}
+    return plot.series if hover else {name: plot.series[name] for name in plot.shown}
 
 
 def _notes(plot: Plot, hover: bool) -> list[str]:
-    n_hidden = len(plot.series) - len(plot.first or plot.series)
+    n_hidden = len(plot.series) - len(plot.shown)
     more = [f"{n_hidden} more lines on the interactive page"] if n_hidden and plot.named and not hover else []
     return [*([plot.note] if plot.note else []), *(plot.picks[:1] if not hover else []), *more]
 

@@ -49,14 +49,14 @@ def test_default_figure_shows_the_means_of_every_method(tmp_path, several):
 def test_figure_names_all_factors_and_shows_the_nominal_value():
     """Two distributions in axes, three orders by a selector, and a line at the nominal coverage."""
     sizes, orders = (10, 20, 30), ("a", "b", "c")
-    factors = (Factor("size", sizes, "size"), Factor("order", orders, "order"), Factor("law", ("t", "exp"), "law"))
+    factors = (Factor("size", sizes, "size"), Factor("order", orders, "order"), Factor("shape", ("t", "exp"), "shape"))
     panel = replace(PANEL, factors=factors, measures=(Measure("covered", "coverage", nominal=0.95),), outputs=())
     (figure,) = default_figures(Declared("s", "S", "To test.", (panel,), seed=1))
     assert figure.caption == (
-        "Means over trials with bars of two Monte Carlo standard errors, against size, with one plot per law. order: "
+        "Means over trials with bars of two Monte Carlo standard errors, against size, with one plot per shape. order: "
         "the first values; others can be selected on the page. The horizontal line is the nominal value, 0.95."
     )
-    dims = ("size", "order", "law", "algorithm")
+    dims = ("size", "order", "shape", "algorithm")
     coords = dict(zip(dims, (list(sizes), list(orders), ["t", "exp"], ["mean", "median"]), strict=True))
     shown = {name: xr.DataArray(np.full((3, 3, 2, 2), value), coords, dims) for name, value in MEANS.items()}
     (plot,) = figure.draw({"p": xr.Dataset(shown)})
