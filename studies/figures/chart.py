@@ -52,7 +52,7 @@ class Chart:
     n_markers : int
         Approximate number of markers on each line; all values are marked by default.
     first : tuple of str
-        Series that are shown at first if there are more than `MAX_LINES`; by default
+        Series that are shown at first, after those without a style, if there are more than `MAX_LINES`; by default
         those that `Plot.shown` chooses.
     limits : callable, optional
         Function of the rows that returns the limits of the vertical axis; by default those of `y`.
@@ -101,6 +101,9 @@ class Chart:
         y = y if self.limits is None else replace(y, limits=self.limits(rows))
         drawn = {name: look for name, look in looks.items() if name in set(rows["series"].dropna())}
         chosen = [label for label in drawn if labels.get(label) in self.first]
+        if self.styles and chosen:  # mechanisms of a user and broken ones are always shown
+            new = [name for name in drawn if labels[name] not in self.styles or drawn[name].origin == "broken"]
+            chosen = [*new, *(name for name in chosen if name not in new)][: max(len(chosen), len(new))]
         plot = Plot(
             rows,
             x,

@@ -205,7 +205,7 @@ def _first_lines(looks: Mapping[str, Look]) -> tuple[str, ...]:
     >>> _first_lines({**lines, "laplace": Look("red", origin="baseline")})
     ('ours-0', 'ours-1', 'ours-2', 'ours-3', 'ours-4', 'laplace')
     """
-    groups = [[name for name, look in looks.items() if look.origin == origin] for origin in (*ORIGINS, "")]
+    groups = [[name for name, look in looks.items() if look.origin == origin] for origin in ("", *ORIGINS)]
     ranked = sorted((rank, number, name) for number, group in enumerate(groups) for rank, name in enumerate(group))
     kept = {name for _, _, name in ranked[:MAX_LINES]}
     return tuple(name for name in looks if name in kept)
