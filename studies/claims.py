@@ -1,15 +1,18 @@
 """Helpers for checks of claims: findings with three outcomes, and formatted evidence."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from pipeline import Finding, Stored, verdict
+from pipeline import Finding, Stored, claim, verdict
 from pipeline.declare.factors import format_value
 
 __all__ = ["Stored"]
+
+p0, p1, p2, p3, p4 = (partial(claim, paper=f"P{number}") for number in range(5))
 
 Summaries = Mapping[str, xr.Dataset]
 """Summaries by panel."""
@@ -35,6 +38,58 @@ def correct(printed: bool, corrected: bool, evidence: str) -> Finding:
     'corrected'
     """
     return Finding("holds" if printed else "corrected" if corrected else "does not hold", evidence)
+
+
+def together(parts: Iterable[Finding], form: str = "{}.", separator: str = "; ") -> Finding:
+    """Return the finding that all parts hold, with their joined evidence in `form`; undecided without parts.
+
+    Examples
+    --------
+    >>> together((verdict(loss < 1, f"loss {loss}") for loss in (0.5, 2.0)), "Ratios: {}.")
+    Finding(verdict='does not hold', evidence='Ratios: loss 0.5; loss 2.0.', is_settled=True)
+    """
+    found = list(parts)
+    verdicts = {one.verdict for one in found}
+    holds = False if "does not hold" in verdicts else True if verdicts == {"holds"} else None
+    return verdict(holds, form.format(separator.join(one.evidence for one in found)), all(f.is_settled for f in found))
+
+
+def at_most(limit: float, values: xr.DataArray, errors: Any, slack: Any = None) -> tuple[bool, bool]:
+    """Return True, False if all values are <= limit − errors, and False, True if one is significantly larger.
+
+    All values may be as large as limit − `slack` instead, such as 0 for a statement about estimates.
+    """
+    margin = errors if slack is None else slack
+    return bool((values + margin <= limit).all()), bool((values - errors > limit).any())
+
+
+def gap(
+    ds: xr.Dataset, measure: str, one: str, other: str, deviations: float, by: str = "mechanism"
+) -> tuple[xr.DataArray, xr.DataArray]:
+    """Return the differences of two means, and `deviations` Monte Carlo standard errors of them."""
+    mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
+    limit: Any = deviations * np.hypot(error.sel({by: one}), error.sel({by: other}))
+    return mean.sel({by: one}) - mean.sel({by: other}), limit
+
+
+def ratio(values: xr.DataArray, one: str, other: str) -> xr.DataArray:
+    """Return the ratios of the values of two mechanisms."""
+    return values.sel(mechanism=one) / values.sel(mechanism=other)
+
+
+def uniform(summary: xr.Dataset, level: float) -> Finding:
+    """Test quantiles and ranks, and joint coverage if stored, in each cell for uniformity, with Bonferroni levels.
+
+    The p-values of the cells are ``pit_p``, ``rank_p`` and ``joint_p``, NaN in cells without results.
+    """
+    tested = {"pit_p": "quantiles", "rank_p": "ranks", "joint_p": "joint coverage"}
+    stored = {what: summary[name] for name, what in tested.items() if name in summary}
+    level /= sum(int(values.count()) for values in stored.values())
+    listed = [f"{extreme(values, smallest, '.2g')} for {what}" for what, values in stored.items()]
+    return verdict(
+        all(bool(values.min() > level) for values in stored.values()),
+        f"smallest p-value {' and '.join(listed)}; values above {level:.2g} are accepted",
+    )
 
 
 def span(values: xr.DataArray, form: str = ".2f") -> str:
@@ -104,6 +159,18 @@ def place(one: xr.DataArray, dims: Iterable[Any]) -> str:
     'n = 10, epsilon = 1'
     """
     return ", ".join(f"{dim} = {format_value(one[dim].item())}" for dim in dims)
+
+
+def extreme(values: xr.DataArray, pick: Callable[[xr.DataArray], xr.DataArray], form: str) -> str:
+    """Format the `largest` or `smallest` value with its coordinates.
+
+    Examples
+    --------
+    >>> extreme(xr.DataArray([1.0, 3.0], {"n": [10, 20]}, ("n",)), largest, ".2f")
+    '3.00 (n = 20)'
+    """
+    one = pick(values)
+    return f"{format(float(one), form)} ({place(one, values.dims)})"
 
 
 def vector(summary: xr.Dataset, name: str) -> np.ndarray:

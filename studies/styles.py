@@ -163,6 +163,8 @@ def _styles(*registries: Mapping[str, Entry], **references: Style) -> dict[str, 
 def complete_styles(styles: Styles, names: Iterable[str], broken: Collection[str] = ()) -> dict[str, Look]:
     """Return the looks, with an additional one in the text colour and with an unused marker for each other name.
 
+    Without given looks, those of the others are the ones of `SERIES`.
+
     Mechanisms whose guarantee is `broken` are crimson and dotted, below their own heading.
 
     Examples
@@ -174,6 +176,7 @@ def complete_styles(styles: Styles, names: Iterable[str], broken: Collection[str
     used = {style.marker for style in styles.values()}
     unused = [_MARKERS[marker] for marker in "|_+x1348" if _MARKERS[marker] not in used]
     looks = {name: Look(INK, marker) for name, marker in zip(others, cycle(unused), strict=False)}
+    looks = looks if styles else look_up(others)
     broken = {name: replace(looks[name], color=_COLORS["crimson"], dash=(1, 4), origin="broken") for name in broken}
     return {**styles, **looks, **broken}
 

@@ -176,7 +176,7 @@ class Claim:
 
 
 def claim(
-    name: str,
+    name: str = "",
     statement: str = "",
     *,
     paper: str = "",
@@ -193,8 +193,8 @@ def claim(
 
     Parameters
     ----------
-    name : str
-        Label that is unique in the study.
+    name : str, optional
+        Label that is unique in the study; by default the name of the function, with hyphens.
     statement : str, optional
         Sentence that can be understood on its own; by default the docstring of the function.
     paper, place : str
@@ -215,22 +215,30 @@ def claim(
 
     Examples
     --------
-    >>> @claim("positive", kind="self-check")
-    ... def positive(summaries):
+    >>> @claim(kind="self-check")
+    ... def all_positive(summaries):
     ...     'Every mean is positive.'
     ...     p = summaries.need("p", n=(100,))
     ...     return verdict(bool((p["x_mean"] > 0).all()), f"The smallest mean is {float(p['x_mean'].min()):.2f}.")
-    >>> positive.statement, positive.source, positive.needs
-    ('Every mean is positive.', 'self-check', {'p': {'n': (100,)}})
+    >>> all_positive.name, all_positive.statement, all_positive.needs
+    ('all-positive', 'Every mean is positive.', {'p': {'n': (100,)}})
+
+    The paper of all claims of a module is given once:
+
+    >>> from functools import partial
+    >>> p0 = partial(claim, paper="P0")
     """
-    if kind == "conclusion" and not (paper and place):
-        raise ValueError(f"claim {name} of kind conclusion must have paper and place, got {paper!r} and {place!r}")
 
     def declare(check: Check) -> Claim:
+        label = name or check.__name__.replace("_", "-")
+        if kind == "conclusion" and not (paper and place):
+            raise ValueError(f"claim {label} of kind conclusion must have paper and place, got {paper!r} and {place!r}")
         stated = statement or " ".join((check.__doc__ or "").split())
         if not stated:
-            raise ValueError(f"claim {name} must have a statement, got none; write it as the docstring of its function")
-        return Claim(name, stated, paper, place, kind, recorded_needs(check), check, erratum, min_trials, level, leads)
+            raise ValueError(
+                f"claim {label} must have a statement, got none; write it as the docstring of its function"
+            )
+        return Claim(label, stated, paper, place, kind, recorded_needs(check), check, erratum, min_trials, level, leads)
 
     return declare
 

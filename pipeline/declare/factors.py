@@ -229,6 +229,8 @@ class Measure:
         False for a quantity per cell and setting, such as an exact expectation, which is the same in every block.
     ragged : bool
         True if NaN pads rows of unequal length. Otherwise a trial with a NaN fails.
+    nominal : float, optional
+        Value that the mean of the measure should have, such as 0.95 for the coverage of intervals; figures show it.
     """
 
     name: str
@@ -238,10 +240,15 @@ class Measure:
     dtype: str = "float64"
     per_trial: bool = True
     ragged: bool = False
+    nominal: float | None = None
 
     def __post_init__(self) -> None:
         require_name("the name of a measure", self.name)
         require_types(self, meaning=str, unit=str, dims=[str])
+        if self.nominal is not None and not (isinstance(self.nominal, int | float) and math.isfinite(self.nominal)):
+            raise BadInputError(
+                f"measure {self.name} must have a finite number as nominal value, got {self.nominal!r}; give e.g. 0.95"
+            )
         if not _is_stored(self.dtype):
             raise BadInputError(
                 f"measure {self.name} must have the name of a boolean, integer or floating dtype of at most 8 bytes, "

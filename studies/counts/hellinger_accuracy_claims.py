@@ -10,9 +10,9 @@ import numpy as np
 import xarray as xr
 
 from mechanisms.conjugate import count_candidates
-from pipeline import Erratum, Figure, Finding, claim, claims_in, critical, two_sided_level, verdict
-from studies.claims import Stored, correct, span
-from studies.figures import draw_lines, draw_quartiles, draw_ranges, of
+from pipeline import Claim, Erratum, Figure, Finding, claim, claims_in, critical, two_sided_level, verdict
+from studies.claims import Stored, correct, p0, ratio, span, together
+from studies.figures import Axis, Chart, quantiles
 from studies.styles import MECHANISM_STYLES
 
 _CATEGORIES = {"k2": 2, "k3": 3, "k4": 4, "abalone": 3}
@@ -36,77 +36,77 @@ def _panel(summaries: Stored, panel: str, *mechanisms: str, n: tuple[int, ...] =
     return summaries.need(panel, **sizes, mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,), prior=(prior,))
 
 
-def _ratio(summary: xr.Dataset, first: str, second: str) -> xr.DataArray:
-    """Return the ratio of the exact mean distances of two mechanisms."""
-    expected = summary["expected_hellinger"]
-    return expected.sel(mechanism=first) / expected.sel(mechanism=second)
+def _beats_dimension(
+    panel: str, mechanism: str, n: tuple[int, ...], model: str, erratum: Erratum | None = None
+) -> Claim:
+    """Return the claim that a mechanism has a smaller mean distance than `laplace-dimension` at each n > 400."""
 
+    @p0(f"beats-dimension-{panel}", f"{_AHEAD} ({model}).", place="Conclusion", erratum=erratum, level=0)
+    def check(summaries: Stored) -> Finding:
+        expected = _panel(summaries, panel, mechanism, "laplace-dimension", n=n)["expected_hellinger"]
+        is_ahead = ratio(expected, mechanism, "laplace-dimension") < 1
+        large = expected.sel(n=expected["n"] > 400)
+        numbers = "; ".join(
+            f"n = {n}: {large.sel(n=n, mechanism=mechanism):.4f} against "
+            f"{large.sel(n=n, mechanism='laplace-dimension'):.4f}"
+            for n in large["n"].values
+        )
+        smaller = ", ".join(map(str, expected["n"].values[is_ahead]))
+        stored = f"Smaller at stored n = {smaller}" if smaller else "Larger at every stored n"
+        holds = bool(is_ahead.sel(n=large["n"]).all())
+        return verdict(holds, f"{stored}. Exact mean distance: {numbers}.")
 
-def _beats_dimension(summaries: Stored, panel: str, mechanism: str, n: tuple[int, ...]) -> Finding:
-    """Judge the statement that a mechanism has a smaller mean distance than `laplace-dimension` at each n > 400."""
-    summary = _panel(summaries, panel, mechanism, "laplace-dimension", n=n)
-    expected, ratio = summary["expected_hellinger"], _ratio(summary, mechanism, "laplace-dimension")
-    large = ratio["n"].values[ratio["n"] > 400]
-    numbers = "; ".join(
-        f"n = {n}: {expected.sel(n=n, mechanism=mechanism):.4f} against "
-        f"{expected.sel(n=n, mechanism='laplace-dimension'):.4f}"
-        for n in large
-    )
-    smaller = ", ".join(map(str, ratio["n"].values[ratio < 1]))
-    stored = f"Smaller at stored n = {smaller}" if smaller else "Larger at every stored n"
-    return verdict(bool((ratio.sel(n=large) < 1).all()), f"{stored}. Exact mean distance: {numbers}.")
+    return check
 
 
 def _smaller_means(summaries: Stored, *pairs: tuple[str, str, str]) -> Finding:
     """Judge the statement that, for each (panel, first, second), `first` has the smaller mean distance at all n."""
     stored = [_panel(summaries, *pair, n=_SIZES.get(pair[0], ())) for pair in pairs]
-    evidence, holds = [], True
+    parts = []
     for summary, (panel, first, second) in zip(stored, pairs, strict=True):
-        ratio = _ratio(summary, first, second)
-        if "n" in ratio.dims:
-            ratio = ratio.sel(n=ratio["n"].isin(_SIZES[panel]))
-        holds &= bool((ratio < 1).all())
-        evidence.append(f"{panel}: {first} to {second} {span(ratio, '.3f')}")
-    return verdict(holds, f"Ratios of exact means: {'; '.join(evidence)}.")
+        found = ratio(summary["expected_hellinger"], first, second)
+        if "n" in found.dims:
+            found = found.sel(n=found["n"].isin(_SIZES[panel]))
+        parts.append(verdict(bool((found < 1).all()), f"{panel}: {first} to {second} {span(found, '.3f')}"))
+    return together(parts, "Ratios of exact means: {}.")
 
 
-@claim("beats-dimension-k2", f"{_AHEAD} (2 categories).", paper="P0", place="Conclusion", level=0)
-def beats_dimension_k2(summaries: Stored) -> Finding:
-    return _beats_dimension(summaries, "k2", "smooth", (500,))
+def _ratios(summaries: Stored, first: str, second: str) -> dict[str, xr.DataArray]:
+    """Return the ratios of exact mean distances by panel."""
+    stored = {panel: _panel(summaries, panel, first, second) for panel in ("k2", "k3", "k4")}
+    return {panel: ratio(summary["expected_hellinger"], first, second) for panel, summary in stored.items()}
 
 
-@claim("beats-dimension-k3", f"{_AHEAD} (3 categories, N = n + 1 as printed).", paper="P0", place="Conclusion", level=0)
-def beats_dimension_k3(summaries: Stored) -> Finding:
-    return _beats_dimension(summaries, "k3", "smooth-n", (500,))
-
-
-@claim(
-    "beats-dimension-k4",
-    f"{_AHEAD} (4 categories, N = n + 1 as printed).",
-    paper="P0",
-    place="Conclusion",
-    erratum=Erratum(
-        "The mechanism is ahead of Laplace noise scaled to the dimension for n > 400.",
-        "It is ahead with 2 and 3 categories; with 4 it is behind, at least up to n = 600.",
+_BEATS_DIMENSION = (
+    _beats_dimension("k2", "smooth", (500,), "2 categories"),
+    _beats_dimension("k3", "smooth-n", (500,), "3 categories, N = n + 1 as printed"),
+    _beats_dimension(
+        "k4",
+        "smooth-n",
+        (500, 600),
+        "4 categories, N = n + 1 as printed",
+        Erratum(
+            "The mechanism is ahead of Laplace noise scaled to the dimension for n > 400.",
+            "It is ahead with 2 and 3 categories; with 4 it is behind, at least up to n = 600.",
+        ),
     ),
-    level=0,
 )
-def beats_dimension_k4(summaries: Stored) -> Finding:
-    return _beats_dimension(summaries, "k4", "smooth-n", (500, 600))
 
 
-@claim("smooth-beats-global", paper="P0", place="Motivation 2", level=0)
+@p0(place="Motivation 2", level=0)
 def smooth_beats_global(summaries: Stored) -> Finding:
     """Smooth sensitivity gives higher accuracy than global sensitivity."""
-    stored = {panel: _panel(summaries, panel, "smooth", "global") for panel in ("k2", "k3", "k4")}
-    ahead = {panel: _ratio(summary, "smooth", "global") < 1 for panel, summary in stored.items()}
-    counts = ", ".join(f"{panel}: {int(one.sum())} of {one.size} sizes" for panel, one in ahead.items())
-    return verdict(all(bool(one.all()) for one in ahead.values()), f"Smooth has the smaller mean distance: {counts}.")
+    return together(
+        (
+            verdict(bool((found < 1).all()), f"{panel}: {int((found < 1).sum())} of {found.size} sizes")
+            for panel, found in _ratios(summaries, "smooth", "global").items()
+        ),
+        "Smooth has the smaller mean distance: {}.",
+        ", ",
+    )
 
 
-@claim(
-    "tailored-beats-histogram",
-    paper="P0",
+@p0(
     place="Motivation 1",
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves on noise scaled to the l1 norm.",
@@ -117,10 +117,9 @@ def smooth_beats_global(summaries: Stored) -> Finding:
 )
 def tailored_beats_histogram(summaries: Stored) -> Finding:
     """Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm."""
-    stored = {panel: _panel(summaries, panel, "smooth", "laplace") for panel in ("k2", "k3", "k4")}
-    ratios = {panel: _ratio(summary, "smooth", "laplace") for panel, summary in stored.items()}
-    behind = all(bool((ratio > 1).all()) for ratio in ratios.values())
-    numbers = ", ".join(f"{panel}: {span(ratio)}" for panel, ratio in ratios.items())
+    ratios = _ratios(summaries, "smooth", "laplace")
+    behind = all(bool((found > 1).all()) for found in ratios.values())
+    numbers = ", ".join(f"{panel}: {span(found)}" for panel, found in ratios.items())
     return correct(
         not behind,
         behind,
@@ -129,7 +128,7 @@ def tailored_beats_histogram(summaries: Stored) -> Finding:
     )
 
 
-@claim("exact-beats-noise", kind="addition", level=0)
+@claim(kind="addition", level=0)
 def exact_beats_noise(summaries: Stored) -> Finding:
     """The smooth mechanism, calibrated by an exact audit, is pure DP. It is more accurate than Laplace noise on the
     counts for n >= 200 with 2 categories, and than Laplace and geometric noise for n >= 100 with 3 categories.
@@ -142,7 +141,7 @@ def exact_beats_noise(summaries: Stored) -> Finding:
     )
 
 
-@claim("geometric-is-best-at-two-cells", place="Ghosh, Roughgarden & Sundararajan 2012", kind="addition", level=0)
+@claim(place="Ghosh, Roughgarden & Sundararajan 2012", kind="addition", level=0)
 def geometric_is_best_at_two_cells(summaries: Stored) -> Finding:
     """With 2 categories, geometric noise, which is universally optimal for counts, is more accurate than the calibrated
     Hellinger mechanism.
@@ -150,7 +149,7 @@ def geometric_is_best_at_two_cells(summaries: Stored) -> Finding:
     return _smaller_means(summaries, ("k2", "geometric", "smooth-exact"))
 
 
-@claim("bound-beats-published", kind="addition", level=0)
+@claim(kind="addition", level=0)
 def bound_beats_published(summaries: Stored) -> Finding:
     """The varying mechanism, calibrated by a sharper bound, is pure DP. It is more accurate than the published
     mechanism at every size with 4 categories, where no exact audit is possible, and more accurate than Laplace noise on
@@ -165,7 +164,7 @@ def bound_beats_published(summaries: Stored) -> Finding:
     )
 
 
-@claim("bound-is-behind", kind="addition", level=0)
+@claim(kind="addition", level=0)
 def bound_is_behind(summaries: Stored) -> Finding:
     """The varying mechanism calibrated by the bound is less accurate than Laplace noise with 2 categories, and less
     accurate with 4 categories than the exponential mechanism on the Hamming distance, which can be calibrated exactly
@@ -174,7 +173,7 @@ def bound_is_behind(summaries: Stored) -> Finding:
     return _smaller_means(summaries, ("k2", "laplace", "varying-bound"), ("k4", "hamming-exact", "varying-bound"))
 
 
-@claim("certified", kind="addition", level=0)
+@claim(kind="addition", level=0)
 def certified(summaries: Stored) -> Finding:
     """The audited privacy loss of every calibrated mechanism is at most epsilon."""
     stored = [summary for summary in summaries.values() if "audited_epsilon" in summary]
@@ -186,7 +185,7 @@ def certified(summaries: Stored) -> Finding:
     )
 
 
-@claim("draws-agree", kind="self-check", level=two_sided_level(5))
+@claim(kind="self-check", level=two_sided_level(5))
 def draws_agree(summaries: Stored) -> Finding:
     """The mean distance of the draws equals its exact expectation within 5 Monte Carlo standard errors."""
     deviations = {}
@@ -208,7 +207,7 @@ def draws_agree(summaries: Stored) -> Finding:
     )
 
 
-CLAIMS = claims_in(globals())
+CLAIMS = (*_BEATS_DIMENSION, *claims_in(globals()))
 
 
 def candidates(summaries: Mapping[str, Any]) -> str:
@@ -230,6 +229,28 @@ ERRATA = (
 # Figures
 
 
+def _with_mean(ds: xr.Dataset) -> xr.Dataset:
+    """Return a summary with the exact mean, or that of the draws where it is not computable."""
+    return ds.assign(mean=ds["expected_hellinger"].fillna(ds["hellinger_mean"]))
+
+
+def accuracy(panel: str) -> Chart:
+    """Describe the mean distance against n: markers are means of draws, lines connect exact means if computable."""
+    return Chart(
+        panel,
+        "n",
+        {"y": "hellinger_mean", "exact": "mean"},
+        "mechanism",
+        MECHANISM_STYLES,
+        prepare=_with_mean,
+        y=Axis("mean Hellinger distance", log=True),
+        marks=("exact", "errors", "points"),
+        height=300,
+        first=("smooth", "smooth-exact", "laplace", "laplace-dimension", "k-norm", "varying-bound"),
+        with_constants=True,
+    )
+
+
 _LINES = (
     "Mean Hellinger distance between the true and the released posterior against the number of records. Markers show "
     "means of the draws; error bars show ± 2 Monte Carlo standard errors and are often smaller than the marker. Lines "
@@ -242,7 +263,7 @@ FIGURES = (
             f"Accuracy against n, {k} categories (P0, Figure {label})",
             _LINES,
             (f"k{k}",),
-            of(f"k{k}", draw_lines, "n", "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES),
+            accuracy(f"k{k}"),
         )
         for k, label in ((2, "2a"), (3, "2b"), (4, "2c"))
     ),
@@ -252,7 +273,20 @@ FIGURES = (
         "Hellinger distance for 50 successes in 100 records under the prior Beta(a, a), for each mechanism. Lines are "
         "medians of the draws, dark bands span the quartiles, and light bands span the 5th to the 95th percentile.",
         ("prior",),
-        of("prior", draw_quartiles, "prior", "hellinger", "mechanism", MECHANISM_STYLES),
+        Chart(
+            "prior",
+            "prior",
+            quantiles("hellinger"),
+            "mechanism",
+            MECHANISM_STYLES,
+            x=Axis(discrete=True),
+            y=Axis("Hellinger distance", limits=(0.0, 1.0)),
+            marks=("tails", "band", "line"),
+            facet={"mechanism": "{}"},
+            columns=3,
+            height=120,
+            named=False,
+        ),
     ),
     Figure(
         "accuracy-abalone",
@@ -260,6 +294,19 @@ FIGURES = (
         "Hellinger distance between the true and the released posterior. Thick bars span the quartiles of the draws, "
         "thin bars the 5th to the 95th percentile; the marker is the exact mean.",
         ("abalone",),
-        of("abalone", draw_ranges, "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES),
+        Chart(
+            "abalone",
+            "mechanism",
+            {**quantiles("hellinger"), "y": "mean"},
+            "mechanism",
+            MECHANISM_STYLES,
+            x=Axis(discrete=True),
+            y=Axis("Hellinger distance", log=True),
+            marks=("whisker", "box", "points"),
+            prepare=lambda ds: _with_mean(ds).dropna("mechanism", how="all", subset=["hellinger_mean"]),
+            named=False,
+            sideways=True,
+            with_constants=True,
+        ),
     ),
 )

@@ -11,7 +11,7 @@ Distributions" (poster).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,8 +22,8 @@ from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellin
 from mechanisms.counts.candidates import require_enumerable
 from mechanisms.counts.mechanism import validate
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
-from studies.claims import Stored, Summaries, correct
-from studies.figures import draw_histograms
+from studies.claims import Stored, Summaries, correct, p0
+from studies.figures import Axis, Chart, stacked
 from studies.styles import MECHANISM_STYLES
 
 _NAMES = tuple(name for name, mechanism in MECHANISMS.items() if mechanism.evaluation == "formula")
@@ -166,10 +166,9 @@ _AHEAD = (
 )
 
 
-@claim(
+@p0(
     "ahead-of-dimension-k2",
     f"{_AHEAD} (2 categories).",
-    paper="P0",
     place="Conclusion and Figure 3b",
     erratum=Erratum(
         "The same holds for the distribution of the distance (2 categories).",
@@ -181,10 +180,9 @@ def ahead_of_dimension_k2(summaries: Stored) -> Finding:
     return _stochastically_smaller(_ask(summaries, (2,), *names, n=(500,)), *names, n_above=400)
 
 
-@claim(
+@p0(
     "ahead-of-dimension-k3",
     f"{_AHEAD} (3 categories, N = n + 1 as printed).",
-    paper="P0",
     place="Conclusion and Figure 3c",
     erratum=Erratum(
         "The same holds for the distribution of the distance (3 categories).", "It holds for the mean only."
@@ -195,15 +193,13 @@ def ahead_of_dimension_k3(summaries: Stored) -> Finding:
     return _stochastically_smaller(_ask(summaries, (3,), *names, n=(500,)), *names, n_above=400)
 
 
-@claim("smooth-ahead-of-global", paper="P0", place="Motivation 2")
+@p0(place="Motivation 2")
 def smooth_ahead_of_global(summaries: Stored) -> Finding:
     """Smooth sensitivity gives stochastically smaller distances than global sensitivity."""
     return _stochastically_smaller(_ask(summaries, (2, 3), "smooth", "global"), "smooth", "global")
 
 
-@claim(
-    "ahead-of-histogram",
-    paper="P0",
+@p0(
     place="Motivation 1",
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves the distribution of the distance.",
@@ -222,7 +218,7 @@ def ahead_of_histogram(summaries: Stored) -> Finding:
     )
 
 
-@claim("distributions-are-whole", kind="self-check")
+@claim(kind="self-check")
 def distributions_are_whole(summaries: Stored) -> Finding:
     """The probabilities of the bins sum to 1 and are consistent with the exact mean distance."""
     worst, n_distributions, n_outside = 0.0, 0, 0
@@ -243,19 +239,47 @@ def distributions_are_whole(summaries: Stored) -> Finding:
 _CLAIMS = claims_in(globals())
 
 
-def _draw(panel: str) -> Any:
-    def draw(summaries: Summaries) -> Any:
-        return draw_histograms(
-            summaries[panel], "distance_bin", "probability", "n", "mechanism", MECHANISM_STYLES, "Hellinger distance"
-        )
-
-    return draw
+def _bins(ds: xr.Dataset) -> xr.Dataset:
+    """Return the probabilities of bins at their middles, without those of empty bins."""
+    middles = (np.append(ds["distance_bin"].values[1:], 1.0) + ds["distance_bin"].values) / 2
+    return ds.assign(probability=ds["probability"].where(ds["probability"] > 0)).assign_coords(distance_bin=middles)
 
 
+def _sums(ds: xr.Dataset) -> xr.Dataset:
+    """Return the cumulative probabilities at the edges of the bins."""
+    edges = np.append(ds["distance_bin"].values, 1.0)
+    sums = ds["probability"].cumsum("distance_bin").where(ds["probability"].notnull().any("distance_bin"))
+    sums = sums.assign_coords(distance_bin=edges[1:]).reindex(distance_bin=edges, fill_value=0.0)
+    return sums.to_dataset().assign_coords({name: one for name, one in ds.coords.items() if not one.dims})
+
+
+def _figure(k: int, label: str) -> Figure:
+    bins = Chart(
+        f"k{k}",
+        "distance_bin",
+        {"y": "probability"},
+        "mechanism",
+        MECHANISM_STYLES,
+        x=Axis("Hellinger distance", limits=(0.0, 1.0)),
+        y=Axis("probability of the bin", log=True, limits=(1e-6, 1.0)),
+        facet={"n": "n = {}"},
+        prepare=_bins,
+        columns=2,
+        n_markers=8,
+        first=_FIRST,
+        at_ends=False,
+        with_constants=True,
+    )
+    sums = replace(bins, prepare=_sums, y=Axis("cumulative probability", limits=(0.0, 1.0)), with_constants=False)
+    title = f"Distribution of the distance, {k} categories (P0, Figure {label})"
+    return Figure(f"distribution-k{k}", title, _CAPTION, (f"k{k}",), stacked(bins, sums))
+
+
+_FIRST = ("smooth", "smooth-n", "smooth-exact", "laplace", "laplace-dimension", "k-norm")
 _CAPTION = (
-    "Exact distribution of the Hellinger distance between the true and the released posterior. Left: probability of "
-    "each bin that contains a candidate, on a logarithmic axis. Right: cumulative distribution function; higher curves "
-    "are more accurate."
+    "Exact distribution of the Hellinger distance between the true and the released posterior. Top: probability of "
+    "each bin that contains a candidate, on a logarithmic axis. Bottom: cumulative distribution function; higher "
+    "curves are more accurate."
 )
 
 STUDY = Study(
@@ -269,14 +293,5 @@ STUDY = Study(
     panels=_PANELS,
     seed=20_180_803,
     claims=_CLAIMS,
-    figures=tuple(
-        Figure(
-            f"distribution-k{k}",
-            f"Distribution of the distance, {k} categories (P0, Figure {label})",
-            _CAPTION,
-            (f"k{k}",),
-            _draw(f"k{k}"),
-        )
-        for k, label in ((2, "3b"), (3, "3c"))
-    ),
+    figures=(_figure(2, "3b"), _figure(3, "3c")),
 )

@@ -39,9 +39,9 @@ from pipeline import (
     claims_in,
     verdict,
 )
-from studies.claims import Stored, Summaries, correct, span
+from studies.claims import Stored, Summaries, correct, p0, span
 from studies.counts.page_tables import compare_worst_cases
-from studies.figures import draw_ratios
+from studies.figures import ratios
 from studies.styles import MECHANISM_STYLES
 
 _SIZES = {2: (5, 10, 20, 30, 50, 70, 100, 139), 3: (3, 5, 8, 10, 12, 15, 18, 20), 4: (3, 4, 5, 6, 7, 8, 9, 10)}
@@ -135,7 +135,7 @@ def _ratio(summary: xr.Dataset, measure: str = "worst_hellinger") -> xr.DataArra
     return distance / distance.sel(mechanism="optimal", drop=True)
 
 
-@claim("none-is-better", kind="self-check")
+@claim(kind="self-check")
 def none_is_better(summaries: Stored) -> Finding:
     """No private release of counts has a smaller worst-case distance than the solution of the linear program."""
     n_below, evidence = 0, []
@@ -169,11 +169,7 @@ def _list_nearest(found: list[tuple[int, str, float]]) -> str:
     return "; ".join(phrases)
 
 
-@claim(
-    "geometric-is-nearest",
-    place="Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case",
-    kind="addition",
-)
+@claim(place="Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case", kind="addition")
 def geometric_is_nearest(summaries: Stored) -> Finding:
     """With two categories, geometric noise has the smallest worst case of all mechanisms that do not solve a linear
     program; it is optimal up to post-processing of its output.
@@ -190,11 +186,7 @@ def geometric_is_nearest(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "k-norm-is-near-optimal",
-    place="Hardt & Talwar 2010 for the noise; Gupte & Sundararajan 2010 for two categories",
-    kind="addition",
-)
+@claim(place="Hardt & Talwar 2010 for the noise; Gupte & Sundararajan 2010 for two categories", kind="addition")
 def k_norm_is_near_optimal(summaries: Stored) -> Finding:
     """Post-processed K-norm noise has a worst case within 2 % of the optimum of all private releases of counts with two
     and three categories, and within 3 % with four.
@@ -215,9 +207,7 @@ def k_norm_is_near_optimal(summaries: Stored) -> Finding:
     return verdict(holds, f"Worst case relative to the optimum. {'. '.join(evidence)}.")
 
 
-@claim(
-    "tailored-is-nearer",
-    paper="P0",
+@p0(
     place="Motivation 1, judged by the worst case",
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves the distance at the worst data set.",
@@ -252,15 +242,15 @@ _CLAIMS = claims_in(globals())
 
 
 def _figure(objective: str, title: str, caption: str, ylabel: str) -> Figure:
-    def draw(summaries: Summaries) -> Any:
-        shown = {}
-        for k in (k for k in _SIZES if f"k{k}" in summaries):
-            summary = summaries[f"k{k}"]
-            ratio = _ratio(summary, f"{objective}_hellinger")
-            shown[f"{k} categories"] = summary.assign(ratio=ratio).drop_sel(mechanism="optimal")
-        return draw_ratios(shown, "n", "ratio", "mechanism", MECHANISM_STYLES, ylabel)
+    def relative(summaries: Summaries) -> dict[str, xr.Dataset]:
+        shown = {f"{k} categories": summaries[f"k{k}"] for k in _SIZES if f"k{k}" in summaries}
+        return {
+            title: ds.assign(ratio=_ratio(ds, f"{objective}_hellinger")).drop_sel(mechanism="optimal")
+            for title, ds in shown.items()
+        }
 
-    return Figure(f"limits-{objective}", title, caption, tuple(f"k{k}" for k in _SIZES), draw)
+    chart = ratios(relative, "n", MECHANISM_STYLES, ylabel)
+    return Figure(f"limits-{objective}", title, caption, tuple(f"k{k}" for k in _SIZES), chart)
 
 
 STUDY = Study(

@@ -16,16 +16,16 @@ SOSA 2025, on Gaussian noise tailored to the neighbouring relation.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from mechanisms import MECHANISMS
-from pipeline import Figure, Finding, claim, claims_in, verdict
+from pipeline import Figure, Finding, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, entries, span
-from studies.figures import draw_lines, draw_ratios, of
+from studies.claims import Stored, decide, entries, p0, ratio, smallest, span, together
+from studies.counts.hellinger_accuracy_claims import accuracy
+from studies.figures import ratios
 from studies.styles import MECHANISM_STYLES
 
 _BALANCED = ("k3", "k4", "k10", "abalone")
@@ -65,28 +65,23 @@ def _ask(summaries: Stored, panels: tuple[str, ...], *mechanisms: str) -> dict[s
 
 def _compare(summaries: Stored, panels: tuple[str, ...]) -> Finding:
     """Judge the statement that k-norm has the smallest mean distance of all private mechanisms in each cell."""
-    evidence, n_behind, n_undecided = [], 0, 0
+    parts = []
     for panel, summary in _ask(summaries, panels, *_COMPARED).items():
         mean, mcse = _mean(summary)
         rival, own = _private_rivals(mean), mean.sel(mechanism="k-norm", drop=True)
         tolerance = 3 * np.hypot(_private_rivals(mcse), mcse.sel(mechanism="k-norm", drop=True))
-        difference = rival - own
-        compared, ahead = difference.notnull(), difference > tolerance
-        n_behind += int((difference < -tolerance).sum())
-        n_undecided += int((compared & ~ahead & ~(difference < -tolerance)).sum())
-        ratio = (rival / own).where(compared, np.inf)
-        nearest = ratio.isel(ratio.argmin(...))
+        compared, ahead, behind = rival.notnull() & own.notnull(), rival - own > tolerance, own - rival > tolerance
+        nearest = smallest((rival / own).where(compared))
         place = f" at {_place(nearest)}" if _place(nearest) else ""
-        evidence.append(
+        evidence = (
             f"{panel}: ahead in {int(ahead.sum())} of {int(compared.sum())} comparisons, nearest rival "
             f"{nearest['mechanism'].item()} with {float(nearest):.3f} times its distance{place}"
         )
-    return verdict(False if n_behind else None if n_undecided else True, f"{'; '.join(evidence)}.")
+        parts.append(decide(bool((ahead | ~compared).all()), bool(behind.any()), evidence))
+    return together(parts)
 
 
-@claim(
-    "k-norm-is-closest-at-balanced-data", leads=True, paper="P0", place=f"Motivation 1; {_LITERATURE}", kind="addition"
-)
+@p0(leads=True, place=f"Motivation 1; {_LITERATURE}", kind="addition")
 def k_norm_is_closest_at_balanced_data(summaries: Stored) -> Finding:
     """With 3, 4 and 10 categories of balanced data, and on real data, noise tailored to the neighbouring relation
     (k-norm) is closer to the true posterior than every private mechanism tailored to the Hellinger distance and than
@@ -95,7 +90,7 @@ def k_norm_is_closest_at_balanced_data(summaries: Stored) -> Finding:
     return _compare(summaries, _BALANCED)
 
 
-@claim("k-norm-is-closest-at-skewed-data", paper="P0", place=f"Motivation 1; {_LITERATURE}", kind="addition")
+@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition")
 def k_norm_is_closest_at_skewed_data(summaries: Stored) -> Finding:
     """With unequal shares of 3 and 4 categories, in every stored order, k-norm is closer to the true posterior than
     every private mechanism tailored to the Hellinger distance and than all other noise on the counts.
@@ -103,50 +98,44 @@ def k_norm_is_closest_at_skewed_data(summaries: Stored) -> Finding:
     return _compare(summaries, _SKEWED)
 
 
-@claim("k-norm-is-closest-at-random-data", paper="P0", place=f"Motivation 1; {_LITERATURE}", kind="addition")
+@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition")
 def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
     """At data sets of 3 categories from Dirichlet-multinomial distributions, k-norm is on average closer to the true
     posterior than every other private mechanism with an exact mean.
     """
     summary = _ask(summaries, ("random",), *_COMPARED)["random"]
-    ratio = _private_rivals(summary["ratio_to_k_norm_mean"]).dropna("mechanism", how="all")
-    rivals = ratio["mechanism"].values.tolist()
-    excess, tolerance = ratio - 1, 3 * summary["ratio_to_k_norm_mcse"].sel(mechanism=rivals)
-    nearest = ratio.isel(ratio.argmin(...))
+    found = _private_rivals(summary["ratio_to_k_norm_mean"]).dropna("mechanism", how="all")
+    rivals = found["mechanism"].values.tolist()
+    excess, tolerance = found - 1, 3 * summary["ratio_to_k_norm_mcse"].sel(mechanism=rivals)
+    nearest = smallest(found)
     low = summary["ratio_to_k_norm_q05"].sel(mechanism=rivals).min()
-    behind, ahead = bool((excess < -tolerance).any()), bool((excess > tolerance).all())
-    return verdict(
-        False if behind else True if ahead else None,
+    return decide(
+        bool((excess > tolerance).all()),
+        bool((excess < -tolerance).any()),
         f"{int(summary['n_ok'].sel(mechanism='k-norm').sum())} data sets, {len(rivals)} rivals. Mean ratio of the "
         f"exact mean to that of k-norm at least {float(nearest):.3f} ({nearest['mechanism'].item()}, "
         f"{_place(nearest)}); its 5 % quantile over the data sets is at least {float(low):.3f} for every rival.",
     )
 
 
-@claim(
-    "tailored-noise-fails-at-skewed-data", paper="P0", place="Motivation 1, away from balanced data", kind="addition"
-)
+@p0(place="Motivation 1, away from balanced data", kind="addition")
 def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Finding:
     """If one category has more than nine tenths of the records, every private mechanism tailored to the Hellinger
     distance has more than twice the mean distance of k-norm.
     """
-    evidence, holds = [], True
+    parts = []
     for panel, summary in _ask(summaries, _SKEWED, "smooth", "varying-bound", "k-norm").items():
-        mean = _mean(summary)[0]
-        shares = mean["shares"].values.tolist()
-        skewed = [each for each in shares if max(entries(each)) > 0.9]
-        mean = mean.sel(shares=skewed)
-        names = [name for name in _TAILORED if name in mean["mechanism"].values]
-        best, own = mean.sel(mechanism=names).min("mechanism"), mean.sel(mechanism="k-norm", drop=True)
-        ratio = best / own
-        least = ratio.isel(ratio.argmin(...))
-        holds &= bool((ratio > 2).all())
-        evidence.append(
-            f"{panel}: smallest mean of the tailored mechanisms {span(best, '.3f')}, "
-            f"that of k-norm {span(own, '.3f')}, ratio at least {float(least):.2f} "
-            f"({_place(least)})"
+        shares = summary["shares"].values.tolist()
+        mean = _mean(summary)[0].sel(shares=[each for each in shares if max(entries(each)) > 0.9])
+        best = mean.sel(mechanism=[name for name in _TAILORED if name in mean["mechanism"]]).min("mechanism")
+        own = mean.sel(mechanism="k-norm", drop=True)
+        least = smallest(best / own)
+        evidence = (
+            f"{panel}: smallest mean of the tailored mechanisms {span(best, '.3f')}, that of k-norm "
+            f"{span(own, '.3f')}, ratio at least {float(least):.2f} ({_place(least)})"
         )
-    return verdict(holds, f"{'; '.join(evidence)}.")
+        parts.append(verdict(bool((best / own > 2).all()), evidence))
+    return together(parts)
 
 
 def _spread(expected: xr.DataArray, name: str) -> float:
@@ -156,56 +145,53 @@ def _spread(expected: xr.DataArray, name: str) -> float:
     return float((grouped.max() / grouped.min() - 1).max())
 
 
-@claim("order-of-categories", paper="P0", place="Preliminary Experimental Results, the baseline", kind="addition")
+@p0(place="Preliminary Experimental Results, the baseline", kind="addition")
 def order_of_categories(summaries: Stored) -> Finding:
     """The mean distance of k-norm does not depend on the order of the categories; that of noise clipped in order
     changes by more than 1 %.
     """
-    evidence, holds = [], True
+    parts = []
     for panel, summary in _ask(summaries, _SKEWED, "k-norm", *_IN_ORDER).items():
-        expected = summary["expected_hellinger"]
-        own, others = _spread(expected, "k-norm"), {name: _spread(expected, name) for name in _IN_ORDER}
-        holds &= own < 1e-9 and min(others.values()) > 0.01
-        evidence.append(f"{panel}: k-norm {own:.0e}, {', '.join(f'{name} {one:.1%}' for name, one in others.items())}")
-    return verdict(holds, f"Largest relative difference between orders: {'; '.join(evidence)}.")
+        own, *others = (_spread(summary["expected_hellinger"], name) for name in ("k-norm", *_IN_ORDER))
+        listed = ", ".join(f"{name} {other:.1%}" for name, other in zip(_IN_ORDER, others, strict=True))
+        parts.append(verdict(own < 1e-9 and min(others) > 0.01, f"{panel}: k-norm {own:.0e}, {listed}"))
+    return together(parts, "Largest relative difference between orders: {}.")
 
 
-@claim("permute-and-flip", paper="P0", place="Mechanism; McKenna & Sheldon 2020 for the first part", kind="addition")
+@p0(place="Mechanism; McKenna & Sheldon 2020 for the first part", kind="addition")
 def permute_and_flip(summaries: Stored) -> Finding:
     """Permute-and-flip is at least as accurate as the exponential mechanism on the global sensitivity, for which both
     have a proof; calibrated by exact audits, it is less accurate than smooth-exact at balanced data.
     """
-    evidence, holds = [], True
+    parts = []
     names = ("permute-and-flip", "permute-and-flip-exact", "global", "smooth-exact")
     for panel, summary in _ask(summaries, ("k2", "k3"), *names).items():
-        expected = summary["expected_hellinger"]
-        proved = (expected.sel(mechanism="permute-and-flip") / expected.sel(mechanism="global")).dropna("n")
-        exact = (expected.sel(mechanism="permute-and-flip-exact") / expected.sel(mechanism="smooth-exact")).dropna("n")
-        holds &= bool((proved <= 1 + 1e-9).all()) and bool((exact > 1).all())
-        evidence += [
-            f"{panel}: {name} {span(ratio, '.3f')}"
-            for name, ratio in (
-                ("permute-and-flip to global", proved),
-                ("permute-and-flip-exact to smooth-exact", exact),
-            )
-        ]
-    return verdict(holds, f"Ratios of exact means; {'; '.join(evidence)}.")
+        proved, exact = (
+            ratio(summary["expected_hellinger"], *pair).dropna("n") for pair in zip(names[:2], names[2:], strict=True)
+        )
+        evidence = (
+            f"{panel}: permute-and-flip to global {span(proved, '.3f')}; {panel}: permute-and-flip-exact to "
+            f"smooth-exact {span(exact, '.3f')}"
+        )
+        parts.append(verdict(bool((proved <= 1 + 1e-9).all() and (exact > 1).all()), evidence))
+    return together(parts, "Ratios of exact means; {}.")
 
 
 RIVAL_CLAIMS = claims_in(globals())
 
 
-def _draw_skewed(summaries: Mapping[str, xr.Dataset]) -> Any:
+def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
+    """Return the mean distances divided by that of k-norm, for each panel and decreasing shares."""
     parts = {}
-    for panel in _SKEWED:
+    for panel in (panel for panel in _SKEWED if panel in summaries):
         mean = _mean(summaries[panel])[0]
         for shares in mean["shares"].values.tolist():
             if list(entries(shares)) == sorted(entries(shares), reverse=True):
                 one = mean.sel(shares=shares)
-                ratio = _private_rivals(one / one.sel(mechanism="k-norm", drop=True)).dropna("mechanism", how="all")
-                names = ratio["mechanism"].values.tolist()
-                parts[f"shares {shares}"] = summaries[panel].sel(shares=shares, mechanism=names).assign(ratio=ratio)
-    return draw_ratios(parts, "n", "ratio", "mechanism", MECHANISM_STYLES, "mean distance / that of k-norm")
+                found = _private_rivals(one / one.sel(mechanism="k-norm", drop=True)).dropna("mechanism", how="all")
+                names = found["mechanism"].values.tolist()
+                parts[f"shares {shares}"] = summaries[panel].sel(shares=shares, mechanism=names).assign(ratio=found)
+    return parts
 
 
 RIVAL_FIGURES = (
@@ -214,9 +200,9 @@ RIVAL_FIGURES = (
         "Accuracy against n, 10 categories",
         "Mean Hellinger distance between the true and the released posterior against the number of records, at "
         "balanced data of ten categories. Markers show means of the draws; error bars show ± 2 Monte Carlo standard "
-        "errors. Lines connect the exact expectations, if computable.",
+        "errors. Lines connect the exact expectations, or the means of draws where these cannot be computed.",
         ("k10",),
-        of("k10", draw_lines, "n", "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES),
+        accuracy("k10"),
     ),
     Figure(
         "accuracy-skewed",
@@ -224,6 +210,6 @@ RIVAL_FIGURES = (
         "Mean Hellinger distance of each private mechanism divided by that of k-norm against the number of records, at "
         "unequal shares with the largest category first. The line at 1 is k-norm.",
         _SKEWED,
-        _draw_skewed,
+        ratios(_skewed_ratios, "n", MECHANISM_STYLES, "mean distance / that of k-norm"),
     ),
 )

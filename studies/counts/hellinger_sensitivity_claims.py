@@ -4,8 +4,8 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
-from studies.claims import Stored
-from studies.figures import draw_curves, of
+from studies.claims import Stored, p0, p1, together
+from studies.figures import Axis, Chart
 from studies.styles import MECHANISM_STYLES
 
 NAMES = ("local", "varying", "smooth", "global")
@@ -28,39 +28,37 @@ def _complete_sizes(summaries: Stored) -> dict[int, xr.Dataset]:
     return {n: line for n, line in lines.items() if line.sizes["successes"] == n + 1}
 
 
-@claim("largest-at-the-edge", paper="P0", place="Motivation 2")
+@p0(place="Motivation 2")
 def largest_at_the_edge(summaries: Stored) -> Finding:
     """The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low away from
     them.
     """
-    evidence, holds = [], True
+    parts = []
     for n, line in _complete_sizes(summaries).items():
         local = line["local_sensitivity"].values
         largest, centre = local.max(), local[n // 2]
-        holds &= local[0] == local[n] == largest and centre < largest / 2
         where = ", ".join(map(str, np.flatnonzero(local == largest)))
-        evidence.append(f"n = {n}: maximum {largest:.4f} at x = {where}, {centre:.4f} at the centre")
-    return verdict(holds, f"Local sensitivity. {'; '.join(evidence)}.")
+        evidence = f"n = {n}: maximum {largest:.4f} at x = {where}, {centre:.4f} at the centre"
+        parts.append(verdict(bool(local[0] == local[n] == largest and centre < largest / 2), evidence))
+    return together(parts, "Local sensitivity. {}.")
 
 
-@claim("smooth-below-global", paper="P0", place="Motivation 2")
+@p0(place="Motivation 2")
 def smooth_below_global(summaries: Stored) -> Finding:
     """The smooth sensitivity is smaller than the global sensitivity."""
-    evidence, holds = [], True
+    parts = []
     for n, line in _complete_sizes(summaries).items():
         smooth, largest = (line[f"{name}_sensitivity"].values for name in ("smooth", "global"))
-        holds &= smooth[n // 2] < largest[n // 2]
-        below = np.mean(smooth < largest / 2)
-        evidence.append(f"n = {n}: {smooth[n // 2]:.4f} against {largest[n // 2]:.4f}; {below:.0%} of data sets")
-    numbers = "; ".join(evidence)
-    return verdict(
-        holds,
-        f"Smooth against global sensitivity at the centre; fraction of data sets at which smooth is less than half of "
-        f"global. {numbers}.",
+        own, limit, below = smooth[n // 2], largest[n // 2], np.mean(smooth < largest / 2)
+        parts.append(verdict(bool(own < limit), f"n = {n}: {own:.4f} against {limit:.4f}; {below:.0%} of data sets"))
+    return together(
+        parts,
+        "Smooth against global sensitivity at the centre; fraction of data sets at which smooth is less than half of "
+        "global. {}.",
     )
 
 
-@claim("bounds-in-order", kind="self-check")
+@claim(kind="self-check")
 def bounds_in_order(summaries: Stored) -> Finding:
     """The smooth and the varying sensitivity are between the local and the global sensitivity at every data set."""
     beta = summaries.need("beta")
@@ -80,13 +78,14 @@ def bounds_in_order(summaries: Stored) -> Finding:
 
 def _counterexamples(found: xr.Dataset) -> str:
     """Describe the number of counterexamples, and list the values of n at which they occur, or some of them."""
-    n_checked, n_violations = int(found["n_checked"].sum()), int(found["n_violations"].sum())
-    among = f"among {n_checked:,} data sets of n = {found['n'].values.min()} to {found['n'].values.max()} records"
-    if not n_violations:
-        return f"No counterexample {among}"
+    among = (
+        f"among {int(found['n_checked'].sum()):,} data sets of n = {found['n'].values.min()} to "
+        f"{found['n'].values.max()} records"
+    )
     at = found.isel(n=np.flatnonzero(found["n_violations"]))
-    n_sizes = at.sizes["n"]
-    shown = at if n_sizes <= 5 else at.isel(n=[0, 1, 2, 3, -1])
+    if not at.sizes["n"]:
+        return f"No counterexample {among}"
+    shown = at if at.sizes["n"] <= 5 else at.isel(n=[0, 1, 2, 3, -1])
     places = []
     for n, *numbers in zip(
         shown["n"].values, shown["n_violations"], shown["first_violation"], shown["last_violation"], strict=True
@@ -94,9 +93,10 @@ def _counterexamples(found: xr.Dataset) -> str:
         count, first, last = map(int, numbers)
         where = {1: f"{first}", 2: f"{first} and {last}"}.get(count, f"{first} to {last}")
         places.append(f"n = {n} (x = {where})")
-    if n_sizes > len(places):
+    if at.sizes["n"] > len(places):
         places.insert(-1, "...")
-    return f"{n_violations:,} counterexamples {among}, at {n_sizes:,} sizes: {', '.join(places)}"
+    total = int(found["n_violations"].sum())
+    return f"{total:,} counterexamples {among}, at {at.sizes['n']:,} sizes: {', '.join(places)}"
 
 
 def _without_counterexample(printed: xr.Dataset, repaired: xr.Dataset | None = None, when: str = "") -> Finding:
@@ -115,20 +115,18 @@ def _without_counterexample(printed: xr.Dataset, repaired: xr.Dataset | None = N
     return Finding("corrected", f"{evidence} It holds {when}.")
 
 
-@claim(
+@p1(
     "statement-1",
     f"{_UP_TO} H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored inequality holds for x <= x0.",
-    paper="P1",
     place="statement I",
 )
 def statement_1(summaries: Stored) -> Finding:
     return _without_counterexample(_statements(summaries, "I")[0])
 
 
-@claim(
+@p1(
     "statement-1-below",
     f"{_UP_TO} H(x, x+1) > H(x+1, x+2) for x <= x0.",
-    paper="P1",
     place="statement I, second half as printed",
     erratum=Erratum(
         "H(x, x+1) > H(x+1, x+2) for x ≤ x₀.",
@@ -142,11 +140,10 @@ def statement_1_below(summaries: Stored) -> Finding:
     return _without_counterexample(printed, mirrored, when)
 
 
-@claim(
+@p1(
     "statement-2",
     f"{_UP_TO} LS(x) is the distance of the step towards the nearer edge: H(x, x+1) for x >= x0, H(x, x-1) for "
     "x <= x0.",
-    paper="P1",
     place="statement II",
     erratum=Erratum(
         "LS(x) is the step towards the nearer edge.",
@@ -159,10 +156,9 @@ def statement_2(summaries: Stored) -> Finding:
     return _without_counterexample(printed, inside, when)
 
 
-@claim(
+@p1(
     "statement-2-centre",
     f"{_UP_TO} H(x0, x0-1) = H(x0, x0+1).",
-    paper="P1",
     place="proof of statement II",
     erratum=Erratum("H(x₀, x₀−1) = H(x₀, x₀+1).", "This holds for even n only."),
 )
@@ -172,10 +168,9 @@ def statement_2_centre(summaries: Stored) -> Finding:
     return _without_counterexample(printed, printed.sel(n=printed["n"] % 2 == 0), when)
 
 
-@claim(
+@p1(
     "statement-3",
     f"{_UP_TO} LS(x) > LS(x0) for every x other than x0.",
-    paper="P1",
     place="statement III",
     erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."),
 )
@@ -190,8 +185,6 @@ CLAIMS = claims_in(globals())
 # Figures
 
 
-_CURVES = {name: f"{name}_sensitivity" for name in NAMES}
-
 FIGURES = (
     Figure(
         "sensitivity-beta",
@@ -200,6 +193,24 @@ FIGURES = (
         "several numbers of records. The local sensitivity is the largest change of a score when one record is "
         "replaced; the others are upper bounds on it. Where curves coincide, the tighter bound is drawn on top.",
         ("beta",),
-        of("beta", draw_curves, "successes", _CURVES, "n", MECHANISM_STYLES, "sensitivity"),
+        Chart(
+            "beta",
+            "successes",
+            {"y": "sensitivity"},
+            "sensitivity_of",
+            MECHANISM_STYLES,
+            y=Axis("sensitivity", limits=(0.0, None)),
+            facet={"n": "n = {}"},
+            prepare=lambda ds: xr.concat(
+                [ds[f"{name}_sensitivity"].rename("sensitivity") for name in NAMES],
+                xr.Variable("sensitivity_of", list(NAMES)),
+            ).to_dataset(),
+            columns=2,
+            height=160,
+            n_markers=8,
+            at_ends=False,
+            share_x=False,
+            with_constants=True,
+        ),
     ),
 )

@@ -88,7 +88,7 @@ RELATIONS_PANEL = Panel(
 )
 
 
-@claim("both-neighbouring-relations", kind="self-check")
+@claim(kind="self-check")
 def both_neighbouring_relations(summaries: Stored) -> Finding:
     """Sums with Laplace noise are epsilon-DP under replacement and under addition and removal of a record. Releases of
     counts have a finite loss under replacement, and an infinite one under addition and removal, because they reveal the

@@ -20,11 +20,10 @@ from mechanisms.conjugate import count_candidates
 from mechanisms.counts.audit import require_auditable
 from mechanisms.counts.mechanism import validate
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
-from studies.claims import Summaries
 from studies.counts.neighbouring_relations import RELATIONS_PANEL
 from studies.counts.page_tables import audited_releases
 from studies.counts.privacy_audit_claims import BINOMIAL_SIZES, CLAIMS, spent
-from studies.figures import draw_shares
+from studies.figures import shares
 
 _LARGEST_PROGRAM = 1_000  # number of (data set, output) pairs; larger linear programs would dominate the run time
 _LARGEST_SUM = 30_000  # number of vectors of noisy counts per data set
@@ -127,15 +126,6 @@ _PANELS = (
 )
 
 
-def _draw(panel: str) -> Any:
-    def draw(summaries: Summaries) -> Any:
-        share = spent(summaries[panel]).max("epsilon").assign_attrs(long_name="exact loss / ε", units="1")
-        ds = summaries[panel].assign(share=share)
-        return draw_shares(ds, "n", "share", "prior", "mechanism")
-
-    return draw
-
-
 _CAPTION = (
     "Ratio of the exact privacy loss to the stated epsilon against the number of records, for each mechanism and "
     "prior; maximum over the stored values of epsilon. If an (epsilon, delta)-DP mechanism has a larger loss, the "
@@ -155,8 +145,14 @@ STUDY = Study(
     seed=20_180_804,
     claims=CLAIMS,
     figures=tuple(
-        Figure(f"audit-{panel.name}", f"Ratio of loss to epsilon, {k} categories", _CAPTION, (panel.name,), draw)
-        for panel, k, draw in zip(_PANELS, ("two", "three"), map(_draw, ("binomial", "multinomial")), strict=True)
+        Figure(
+            f"audit-{name}",
+            f"Ratio of loss to epsilon, {k} categories",
+            _CAPTION,
+            (name,),
+            shares(name, "n", "prior", "mechanism", lambda ds: spent(ds).max("epsilon"), "exact loss / ε", "prior {}"),
+        )
+        for name, k in (("binomial", "two"), ("multinomial", "three"))
     ),
     quick=Scale(
         values={

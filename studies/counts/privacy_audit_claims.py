@@ -9,7 +9,7 @@ from mechanisms import MECHANISMS, Status
 from mechanisms.audit import exceeds
 from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, largest
+from studies.claims import Stored, Summaries, correct, largest, p0, p1, together
 from studies.counts.neighbouring_relations import RELATION_CLAIMS, stated_audits
 
 BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
@@ -97,13 +97,13 @@ def _audit_guarantees(summaries: Summaries, status: Status) -> tuple[bool | None
     )
 
 
-@claim("guarantees-hold", kind="self-check")
+@claim(kind="self-check")
 def guarantees_hold(summaries: Stored) -> Finding:
     """The exact privacy loss of every mechanism with a proved guarantee is within that guarantee."""
     return verdict(*_audit_guarantees(summaries, Status.PROVED))
 
 
-@claim("conjectured-guarantees-hold", kind="self-check")
+@claim(kind="self-check")
 def conjectured_guarantees_hold(summaries: Stored) -> Finding:
     """The exact privacy loss of the mechanisms with smooth sensitivity is within their conjectured (epsilon,
     delta)-DP.
@@ -117,9 +117,7 @@ def conjectured_guarantees_hold(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "smooth-at-the-published-setting",
-    paper="P0",
+@p0(
     place="Mechanism",
     erratum=Erratum(
         "With smooth sensitivity the exponential mechanism is (ε, δ)-DP at the published setting, and no better.",
@@ -137,7 +135,7 @@ def smooth_at_the_published_setting(summaries: Stored) -> Finding:
     return correct(loss > 1 and delta <= 1e-8, loss <= 1, evidence)
 
 
-@claim("local-is-not-private", paper="P1", place="section 1.2.2")
+@p1(place="section 1.2.2")
 def local_is_not_private(summaries: Stored) -> Finding:
     """The exponential mechanism with local sensitivity is not epsilon-DP."""
     summary = summaries.need("binomial", **_LOCAL)
@@ -150,9 +148,7 @@ def local_is_not_private(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "local-proof",
-    paper="P1",
+@p1(
     place="proof in section 1.2.2, with the prior of section 2.1",
     erratum=Erratum(
         "The proof that local sensitivity is not private uses Beta(1, 1).",
@@ -176,22 +172,23 @@ def local_proof(summaries: Stored) -> Finding:
     )
 
 
-@claim("calibrated-spend-all", kind="self-check")
+@claim(kind="self-check")
 def calibrated_spend_all(summaries: Stored) -> Finding:
     """The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it."""
     stored = stated_audits(summaries)
-    evidence, holds = [], True
+    parts = []
     for name in _names(stored, lambda name: MECHANISMS[name].calibrate is not None):
         shares = _shares(stored, name)
         low, high = min(float(share.min()) for share in shares), max(float(share.max()) for share in shares)
-        holds &= low >= _FULL_SHARE and not any(
+        holds = low >= _FULL_SHARE and not any(
             bool(_broken(summary, name).any()) for summary in stored.values() if name in summary["mechanism"].values
         )
-        evidence.append(f"{name} {low:.6f} to {high:.6f} in {sum(int(share.count()) for share in shares)} audits")
-    return verdict(holds if evidence else None, f"Ratio of loss to epsilon: {'; '.join(evidence) or 'no audits'}.")
+        n_audits = sum(int(share.count()) for share in shares)
+        parts.append(verdict(holds, f"{name} {low:.6f} to {high:.6f} in {n_audits} audits"))
+    return together(parts or [verdict(None, "no audits")], "Ratio of loss to epsilon: {}.")
 
 
-@claim("bound-leaves-slack", kind="self-check")
+@claim(kind="self-check")
 def bound_leaves_slack(summaries: Stored) -> Finding:
     """The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon."""
     stored = summaries.each(("binomial", "multinomial"), mechanism=("varying-bound", "varying"))

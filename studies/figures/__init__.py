@@ -1,51 +1,41 @@
-"""Figures: a declarative description, and static and interactive renderings of it.
+"""Figures: descriptions of their axes, and static and interactive renderings.
 
-A study declares functions that return `Plot` objects. A method has the same look in all figures of a study: a colour
-that colour-blind readers can distinguish, a marker, and a dash and fill that state its origin (see `studies.styles`).
+A study declares a `Chart`, or a function that returns `Plot` objects. A method has the same look in all figures of a
+study: a colour that colour-blind readers can distinguish, a marker, and a dash and fill that state its origin (see
+`studies.styles`).
 """
 
+from studies.figures.chart import Chart, Parts, Summaries, quantiles, ratios, shares, stacked
 from studies.figures.conversion import Converter, convert
 from studies.figures.plot import Axis, Plot, across, constants_of, label_of, of, rows_of, stack
 from studies.figures.rendering import interactive
-from studies.figures.shared import (
-    Drawing,
-    draw_curves,
-    draw_histograms,
-    draw_lines,
-    draw_means,
-    draw_quartiles,
-    draw_ranges,
-    draw_ratios,
-    draw_shares,
-    looks_of,
-    quantile_rows,
-    with_labels,
-)
+from studies.figures.shared import looks_of, with_labels
 from studies.figures.vega import specify
+
+Drawing = list[Plot]
+"""Plots of a figure, one above the other."""
 
 __all__ = [
     "Axis",
+    "Chart",
     "Converter",
     "Drawing",
+    "Parts",
     "Plot",
+    "Summaries",
     "across",
     "constants_of",
     "convert",
-    "draw_curves",
-    "draw_histograms",
-    "draw_lines",
-    "draw_means",
-    "draw_quartiles",
-    "draw_ranges",
-    "draw_ratios",
-    "draw_shares",
     "interactive",
     "label_of",
     "looks_of",
     "of",
-    "quantile_rows",
+    "quantiles",
+    "ratios",
     "rows_of",
+    "shares",
     "specify",
     "stack",
+    "stacked",
     "with_labels",
 ]

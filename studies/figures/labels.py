@@ -27,10 +27,15 @@ def at_line_ends(plot: Plot) -> list[Label]:
     """Return labels for the lines that end at the right edge of the figure.
 
     The list is empty if there are fewer than two or more than `MAX_DIRECT` series, if one of them has no line at the
-    right edge, or if the lines end at the same point.
+    right edge, if the lines end at the same point, or if other values can be picked.
     """
-    series = plot.series
-    if not (2 <= len(series) <= MAX_DIRECT and plot.at_ends and plot.share_y) or plot.sideways or plot.x.discrete:
+    series = plot.shown
+    if (
+        not (2 <= len(series) <= MAX_DIRECT and plot.at_ends and plot.share_y)
+        or plot.sideways
+        or plot.x.discrete
+        or plot.picks
+    ):
         return []
     column = "y" if "y" in plot.rows else "exact"
     low, high = plot.limits
@@ -88,8 +93,14 @@ def _spread(places: np.ndarray, height: float) -> np.ndarray:
     return spread
 
 
-def legend(series: Mapping[str, Look], note: str, width: int, fade: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Return the view of a legend and its data, with one group of rows per origin of the series."""
+def legend(
+    series: Mapping[str, Look], note: str, width: int, fades: tuple[dict[str, Any], dict[str, Any]]
+) -> tuple[dict[str, Any], list[Any]]:
+    """Return the view of a legend and its data, with one group of rows per origin of the series.
+
+    The opacities of samples and of names are `fades`.
+    """
+    fade, fade_text = fades
     entries: list[dict[str, Any]] = []
     row = 0
     if note:
@@ -151,7 +162,7 @@ def legend(series: Mapping[str, Look], note: str, width: int, fade: dict[str, An
             {
                 "transform": of_series,
                 "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": _SAMPLE, "cursor": "pointer"},
-                "encoding": {**at, "text": {"field": "series"}, "opacity": fade},
+                "encoding": {**at, "text": {"field": "series"}, "opacity": fade_text},
             },
             {
                 "transform": [{"filter": "isValid(datum.heading)"}],

@@ -14,29 +14,49 @@ import pandas as pd
 import xarray as xr
 
 from pipeline.declare.factors import format_value
-from studies.styles import Look
+from studies.styles import INK, ORIGINS, Look
 
 MAX_DIRECT = 8
 """Maximum number of lines that are labelled at their ends; more lines have a legend."""
 
-VALUES: Mapping[str, tuple[str, ...]] = {
-    "line": ("y",),
-    "points": ("y",),
-    "errors": ("y", "mcse"),
-    "exact": ("exact",),
-    "band": ("low", "high"),
-    "tails": ("low_tail", "high_tail"),
-    "box": ("low", "high"),
-    "whisker": ("low_tail", "high_tail"),
-    "middle": ("y",),
-    "region": ("from", "to"),
-    "strip": ("strip_low", "strip_high"),
-    "level": ("level",),
-    "reference": ("reference",),
-    "edge": ("edge",),
-    "cross": ("cross",),
+MAX_LINES = 6
+"""Maximum number of lines that a figure shows at first; others are added on demand."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Mark of a figure: the columns that it shows, and its definition in Vega-Lite."""
+
+    columns: tuple[str, ...]
+    drawn: Mapping[str, Any]
+    looks: tuple[str, ...] = ("color",)  # channels that depend on the series; none for marks in the text colour
+    has_x: bool = True
+    has_width: bool = False  # a part of the step of a discrete axis
+    is_clipped: bool = True  # by axes with limits
+
+
+_LINE = {"type": "line", "strokeWidth": 1.5, "invalid": "break-paths-filter-domains"}
+_AREA = {"type": "area", "line": False}
+_CROSS = {"type": "point", "shape": "M-1,-1L1,1M-1,1L1,-1", "size": 60, "strokeWidth": 1.6}
+
+MARKS: Mapping[str, Mark] = {
+    "line": Mark(("y",), _LINE, ("color", "strokeDash")),
+    "points": Mark(("y",), {"type": "point", "strokeWidth": 1.2}, ("stroke", "fill", "shape")),
+    "errors": Mark(("y", "mcse"), {"type": "rule", "strokeWidth": 1}),
+    "exact": Mark(("exact",), _LINE, ("color", "strokeDash")),
+    "band": Mark(("low", "high"), {**_AREA, "opacity": 0.3}),
+    "tails": Mark(("low_tail", "high_tail"), {**_AREA, "opacity": 0.14}),
+    "box": Mark(("low", "high"), {"type": "bar", "opacity": 0.4}, has_width=True),
+    "whisker": Mark(("low_tail", "high_tail"), {"type": "rule", "strokeWidth": 1.2}),
+    "middle": Mark(("y",), {"type": "tick", "thickness": 2}, has_width=True),
+    "region": Mark(("from", "to"), {"type": "rect", "color": INK, "opacity": 0.09}, (), False, is_clipped=False),
+    "strip": Mark(("strip_low", "strip_high"), {**_AREA, "color": INK, "opacity": 0.12}, (), is_clipped=False),
+    "level": Mark(("level",), {"type": "rule", "color": INK, "strokeWidth": 1}, (), False, is_clipped=False),
+    "reference": Mark(("reference",), {"type": "line", "color": INK, "strokeWidth": 1}, ()),
+    "edge": Mark(("edge",), {"type": "rule", "strokeDash": [1, 3], "strokeWidth": 1.2, "clip": True}),
+    "cross": Mark(("cross",), {**_CROSS, "color": INK}, (), is_clipped=False),
 }
-"""Mark -> columns that it shows.
+"""Name of a mark -> mark.
 
 line, points, exact      lines and markers at ``y``, lines at ``exact``
 errors                   bars of two Monte Carlo standard errors around ``y``
@@ -55,7 +75,7 @@ class Axis:
     Attributes
     ----------
     title : str
-        Label with the unit.
+        Label with the unit; by default that of the variable.
     log : bool
         Logarithmic scale.
     limits : tuple of float or None
@@ -64,13 +84,16 @@ class Axis:
         Positions of the ticks; chosen by Vega if empty.
     discrete : bool
         Equally spaced values in the order of the rows.
+    covers : tuple of float
+        Values that the axis contains in addition to those of the rows.
     """
 
-    title: str
+    title: str = ""
     log: bool = False
     limits: tuple[float | None, float | None] = (None, None)
     ticks: tuple[float, ...] = ()
     discrete: bool = False
+    covers: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,14 +103,14 @@ class Plot:
     Attributes
     ----------
     rows : pandas.DataFrame
-        Columns ``x`` and ``series``, the columns of the marks (`VALUES`), and optionally ``axes``, the title of the
+        Columns ``x`` and ``series``, the columns of the marks (`MARKS`), and optionally ``axes``, the title of the
         axes, ``mcse`` and ``trials``, which are displayed with a value.
     x, y : Axis
         Axes.
     looks : mapping of str to Look
         Series -> look, in the order of the legend.
     marks : tuple of str
-        Names of `VALUES`, from the lowest layer to the highest.
+        Names of `MARKS`, from the lowest layer to the highest.
     columns : int
         Number of axes per row.
     height : int
@@ -102,6 +125,8 @@ class Plot:
         Exchange the axes: the values are horizontal.
     note : str
         Constants, printed above the plot.
+    first : tuple of str
+        Series that are shown at first if there are more than `MAX_LINES`; by default some of each origin, see `shown`.
     """
 
     rows: pd.DataFrame = field(repr=False)
@@ -117,6 +142,7 @@ class Plot:
     share_y: bool = True
     sideways: bool = False
     note: str = ""
+    first: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise ValueError if a series has no look, so that no series is omitted unnoticed."""
@@ -134,13 +160,25 @@ class Plot:
         stored = set(self.rows["series"].dropna())
         return {name: look for name, look in self.looks.items() if name in stored}
 
+    @cached_property
+    def shown(self) -> tuple[str, ...]:
+        """Series that are shown at first."""
+        if len(self.series) <= MAX_LINES or not self.named:
+            return tuple(self.series)
+        return tuple(name for name in self.series if name in self.first) or _first_lines(self.series)
+
+    @cached_property
+    def picks(self) -> list[str]:
+        """Values of the picked dimensions, of which one is shown at a time; empty if there are none."""
+        return list(dict.fromkeys(self.rows["pick"])) if "pick" in self.rows else []
+
     def values(self) -> np.ndarray:
         """Return all finite values on the vertical axis."""
-        columns = {column for mark in self.marks for column in VALUES[mark]} - {"mcse", "edge"}
+        columns = {column for mark in self.marks for column in MARKS[mark].columns} - {"mcse", "edge"}
         shown = [self.rows[column].to_numpy(float) for column in sorted(columns & set(self.rows))]
         if "errors" in self.marks:
             shown += [(self.rows["y"] + sign * 2 * self.rows["mcse"]).to_numpy(float) for sign in (-1, 1)]
-        values = np.concatenate(shown)
+        values = np.concatenate([*shown, self.y.covers])
         return values[np.isfinite(values)]
 
     @cached_property
@@ -158,6 +196,21 @@ class Plot:
         return float(low if first is None else first), float(high if last is None else last)
 
 
+def _first_lines(looks: Mapping[str, Look]) -> tuple[str, ...]:
+    """Return `MAX_LINES` series to show at first, of all origins in turn.
+
+    Examples
+    --------
+    >>> lines = {f"ours-{i}": Look("red", origin="ours") for i in range(9)}
+    >>> _first_lines({**lines, "laplace": Look("red", origin="baseline")})
+    ('ours-0', 'ours-1', 'ours-2', 'ours-3', 'ours-4', 'laplace')
+    """
+    groups = [[name for name, look in looks.items() if look.origin == origin] for origin in ("", *ORIGINS)]
+    ranked = sorted((rank, number, name) for number, group in enumerate(groups) for rank, name in enumerate(group))
+    kept = {name for _, _, name in ranked[:MAX_LINES]}
+    return tuple(name for name in looks if name in kept)
+
+
 def rows_of(
     ds: xr.Dataset, x: str, by: str | None = None, axes: str = "", **columns: str | xr.DataArray
 ) -> pd.DataFrame:
@@ -172,7 +225,7 @@ def rows_of(
     axes : str, optional
         Title of the axes.
     **columns : str or DataArray
-        Column of `VALUES` -> variable, or its name; ``y="loss_mean"`` also returns ``mcse`` if it is stored.
+        Column of `MARKS` -> variable, or its name; ``y="loss_mean"`` also returns ``mcse`` if it is stored.
 
     Returns
     -------

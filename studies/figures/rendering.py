@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from studies.figures.plot import Plot
-from studies.figures.vega import Spec, other_scale, specify
+from studies.figures.vega import Spec, first_lines, other_scale, specify
 
 
 def interactive(plots: Sequence[Plot], datasets: Spec | None = None) -> str:
-    """Return the interactive figure as JSON: specifications by scale, their common data, and the names of the lines.
+    """Return the interactive figure as JSON: specifications by scale, their common data, and what a reader can choose.
 
-    The data, by default those of the plots, are tables of ``names`` and ``rows``, with null for what a row lacks.
+    These are the names of the lines, with those shown at first, and the picked values of factors. The data, by default
+    those of the plots, are tables of ``names`` and ``rows``, with null for what a row lacks.
     """
     scales = {"": specify(plots, hover=True, datasets=datasets)}
     data = scales[""]["datasets"]
@@ -20,8 +21,10 @@ def interactive(plots: Sequence[Plot], datasets: Spec | None = None) -> str:
         scales = {names[0]: scales[""], names[1]: specify(others, hover=True, datasets=data)}
     specs = {name: {key: value for key, value in spec.items() if key != "datasets"} for name, spec in scales.items()}
     lines = list(dict.fromkeys(name for plot in plots if plot.named for name in plot.series))
+    picks = list(dict.fromkeys(pick for plot in plots for pick in plot.picks))
     tables = {name: _tabulate(rows) for name, rows in data.items()}
     shown: dict[str, Any] = {"data": tables, "scales": specs, "lines": lines if len(lines) > 1 else []}
+    shown |= {"first": [name for name in first_lines(plots) if name in lines], "picks": picks}
     return json.dumps(shown, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

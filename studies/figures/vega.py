@@ -13,8 +13,8 @@ import numpy as np
 
 from pipeline.declare.factors import format_value
 from studies.figures.labels import Label, at_line_ends, legend
-from studies.figures.plot import VALUES, Axis, Plot
-from studies.styles import INK
+from studies.figures.plot import MARKS, Axis, Plot
+from studies.styles import INK, Look
 
 Spec = dict[str, Any]
 
@@ -27,8 +27,8 @@ _GAP, _NARROW_GAP = 52, 26  # pixels between axes in a row, with and without tic
 _ROW_GAP, _TITLE = 44, 28  # pixels between rows of axes, and of the title of a horizontal axis
 _STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 8), np.arange(1, 10, 0.1))
 _MIN_TICKS, _MAX_TICKS = 4, 8
-_SHOWN = "isolated === null || datum.series === isolated"
-_FAINT = 0.1
+_SHOWN = "!isValid(datum.series) || indexof(chosen, datum.series) >= 0"
+_FAINT, _READABLE = 0.25, 0.65  # opacity of what belongs to hidden lines: samples, and text of contrast >= 4.5
 _TEXT = {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal"}
 _CONFIG: Spec = {
     "aria": False,  # the page describes the figure as a whole
@@ -42,6 +42,7 @@ _CONFIG: Spec = {
         "tickOpacity": 0.5,
         "tickSize": 4,
         "labelOverlap": "greedy",
+        "labelSeparation": 6,
     },
     "header": {"labelColor": INK, "labelFontSize": 12, "labelAnchor": "start", "labelFontWeight": 600, "title": None},
     "title": {"color": INK, "fontSize": 12, "anchor": "start", "fontWeight": "normal", "frame": "bounds"},
@@ -52,26 +53,48 @@ _CONFIG: Spec = {
 def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = None) -> Spec:
     """Return the Vega-Lite specification of a figure, with its data under the key ``datasets``.
 
-    Plots stand one above the other; `hover` adds areas that display the values of a point. The data can be those of
-    another specification of the same figure.
+    Plots stand one above the other, with the lines that are shown at first. `hover` adds areas that display the values
+    of a point, and a legend of the other lines. The data can be those of another specification of the same figure.
     """
     columns = [_specify_plot(plot, f"rows{number}", hover) for number, plot in enumerate(plots)]
     datasets = dict(datasets or {f"rows{number}": records(plot) for number, plot in enumerate(plots)})
-    series = {name: look for plot in plots if plot.named and not _direct(plot) for name, look in plot.series.items()}
-    if len(series) > 1 or any(plot.note for plot in plots):
-        notes = dict.fromkeys(plot.note for plot in plots if plot.note)
-        view, datasets["legend"] = legend(series if len(series) > 1 else {}, ", ".join(notes), WIDTH, _fade(1.0))
+    series = {name: look for plot in plots for name, look in _listed(plot, hover).items()}
+    if len(series) < 2:
+        series = {}
+    notes = list(dict.fromkeys(note for plot in plots for note in _notes(plot, hover)))
+    if series or notes:
+        view, datasets["legend"] = legend(series, ", ".join(notes), WIDTH, (_fade(_FAINT), _fade(_READABLE)))
         columns = [view, *columns]
+    picks = [plot.picks[0] for plot in plots if plot.picks][:1]
     return {
         "$schema": _SCHEMA,
         "background": "transparent",
         "config": _CONFIG,
-        "params": [{"name": "isolated", "value": None}],
+        "params": [{"name": "chosen", "value": first_lines(plots)}, *({"name": "picked", "value": p} for p in picks)],
         "vconcat": columns,
         "spacing": 18,
         "resolve": {"scale": dict.fromkeys(("color", "stroke", "fill", "shape", "strokeDash"), "independent")},
         "datasets": datasets,
     }
+
+
+def first_lines(plots: Sequence[Plot]) -> list[str]:
+    """Return the names of the lines that a figure shows at first."""
+    return list(dict.fromkeys(name for plot in plots for name in plot.shown))
+
+
+def _listed(plot: Plot, hover: bool) -> dict[str, Look]:
+    """Return the lines in the legend of a figure: those that it shows, or all if others can be added."""
+    hidden = len(plot.series) > len(plot.shown)
+    if not plot.named or (_direct(plot) and not (hover and hidden)):
+        return {}
+    return plot.series if hover else {name: plot.series[name] for name in plot.shown}
+
+
+def _notes(plot: Plot, hover: bool) -> list[str]:
+    n_hidden = len(plot.series) - len(plot.shown)
+    more = [f"{n_hidden} more lines on the interactive page"] if n_hidden and plot.named and not hover else []
+    return [*([plot.note] if plot.note else []), *(plot.picks[:1] if not hover else []), *more]
 
 
 def other_scale(plots: Sequence[Plot]) -> list[Plot] | None:
@@ -136,19 +159,20 @@ def _round(number: float) -> float | int:
 
 
 def _fade(opacity: float) -> Spec:
-    """Return an opacity that is small for all series but the isolated one."""
-    return {"condition": {"test": _SHOWN, "value": opacity}, "value": opacity * _FAINT}
+    """Return an opacity of 1 for the chosen lines."""
+    return {"condition": {"test": _SHOWN, "value": 1.0}, "value": opacity}
 
 
 def _specify_plot(plot: Plot, name: str, hover: bool) -> Spec:
     n_columns = min(plot.columns, len(plot.titles)) or 1
     width = round((WIDTH - (_NARROW_GAP if plot.share_y else _GAP) * (n_columns - 1)) / n_columns)
-    layers = [layer for mark in plot.marks for layer in _layers(plot, mark)]
+    layers = [_layer(plot, mark) for mark in plot.marks]
     layers += _label_layers(plot, width) if _direct(plot) else []
     layers += [_hover_layer(plot)] if hover else []
     axes = {"width": width, "height": plot.height, "layer": layers}
     title = plot.x.title if plot.sideways else plot.y.title
-    shown = {"data": {"name": name}, "transform": _texts(plot), **({} if plot.sideways else {"title": title})}
+    picked = [{"filter": "!isValid(datum.pick) || datum.pick === picked"}] if plot.picks else []
+    shown = {"data": {"name": name}, "transform": picked + _texts(plot), **({} if plot.sideways else {"title": title})}
     if not plot.titles:
         return {**shown, **axes}
     shared = {"x": plot.share_x, "y": plot.share_y}
@@ -260,73 +284,46 @@ def _by_series(plot: Plot, *channels: str) -> Spec:
     }
 
 
-def _layers(plot: Plot, mark: str) -> list[Spec]:
-    """Return the layers of a mark."""
-    columns = VALUES[mark]
-    x, y, swap = _x(plot), _y(plot, columns[0]), plot.sideways
-    drawn = _drawn(plot, mark)
-    tests = [f"isValid(datum.{column})" for column in columns if column != "mcse"]
+def _layer(plot: Plot, name: str) -> Spec:
+    """Return the layer of a mark."""
+    mark = MARKS[name]
+    first = mark.columns[0]
+    drawn = dict(mark.drawn)
+    if name == "points":
+        drawn["size"] = 34 if plot.columns < 3 else 22
+    if mark.has_width:
+        drawn["height" if plot.sideways else "width"] = {"band": 0.6}
+    if mark.is_clipped and (plot.y.limits != (None, None) or plot.x.limits != (None, None)):
+        drawn["clip"] = True
+    tests = [_SHOWN, *(f"isValid(datum.{column})" for column in mark.columns if column != "mcse")]
     transform: list[Spec] = []
-    encoding: Spec = {"x": x, "y": y}
-    if mark in ("line", "exact"):
-        tests = ["isValid(datum.series)", f"isValid(datum.{_main(plot)}) || isValid(datum.{columns[0]})"]
-    if mark == "points" and "marked" in plot.rows:
+    encoding: Spec = {"x": _x(plot), "y": _y(plot, first)}
+    if drawn["type"] == "line" and mark.looks:  # breaks at missing values of the line, not of other marks
+        tests = [_SHOWN, "isValid(datum.series)", f"isValid(datum.{_main(plot)}) || isValid(datum.{first})"]
+    if name == "points" and "marked" in plot.rows:
         tests.append("datum.marked")
-    if mark == "errors":
+    if name == "errors":
         tests.append("datum.mcse > 0")
         transform = [
             {"calculate": f"datum.y {sign} 2 * datum.mcse", "as": end} for sign, end in (("-", "from"), ("+", "to"))
         ]
         encoding |= {"y": _y(plot, "from"), "y2": {"field": "to"}}
-    elif len(columns) == 2:
-        encoding["y2"] = {"field": columns[1]}
-    if mark in ("level", "region"):
+    elif len(mark.columns) == 2:
+        encoding["y2"] = {"field": mark.columns[1]}
+    if not mark.has_x:
         del encoding["x"]
-    if mark == "edge":
-        encoding = {"x": {**x, "field": "edge"}}
-    if mark not in _INKED:
-        channels = {
-            "line": ("color", "strokeDash"),
-            "exact": ("color", "strokeDash"),
-            "points": ("stroke", "fill", "shape"),
-        }
-        encoding |= _by_series(plot, *channels.get(mark, ("color",)))
-        encoding["opacity"] = _fade(drawn.pop("opacity", 1.0))
-    if plot.y.log and mark != "edge":
-        tests += [f"datum.{column} > 0" for column in columns[:1] if mark not in ("line", "exact")]
-    if swap:
+    if name == "edge":
+        encoding = {"x": {**_x(plot), "field": "edge"}}
+    encoding |= _by_series(plot, *mark.looks)
+    if plot.y.log and name not in ("edge", "line", "exact"):
+        tests.append(f"datum.{first} > 0")
+    if plot.sideways:
         encoding = {_SWAPPED.get(channel, channel): value for channel, value in encoding.items()}
     filters = [{"filter": " && ".join(f"({test})" for test in tests)}]
-    return [{"transform": filters + transform, "mark": drawn, "encoding": encoding}]
+    return {"transform": filters + transform, "mark": drawn, "encoding": encoding}
 
 
-_INKED = ("level", "region", "strip", "reference", "cross")
 _SWAPPED = {"x": "y", "y": "x", "y2": "x2"}
-
-
-def _drawn(plot: Plot, mark: str) -> Spec:
-    """Return the definition of a mark."""
-    clip = {"clip": True} if plot.y.limits != (None, None) or plot.x.limits != (None, None) else {}
-    if mark in ("line", "exact"):
-        return {"type": "line", "strokeWidth": 1.5, "invalid": "break-paths-filter-domains", **clip}
-    size = 34 if plot.columns < 3 else 22
-    width = {"height" if plot.sideways else "width": {"band": 0.6}}
-    marks: Mapping[str, Spec] = {
-        "points": {"type": "point", "size": size, "strokeWidth": 1.2, "opacity": 1.0, **clip},
-        "errors": {"type": "rule", "strokeWidth": 1, **clip},
-        "band": {"type": "area", "opacity": 0.3, "line": False, **clip},
-        "tails": {"type": "area", "opacity": 0.14, "line": False, **clip},
-        "box": {"type": "bar", "opacity": 0.4, **width, **clip},
-        "whisker": {"type": "rule", "strokeWidth": 1.2, **clip},
-        "middle": {"type": "tick", "thickness": 2, **width, **clip},
-        "region": {"type": "rect", "color": INK, "opacity": 0.09},
-        "strip": {"type": "area", "color": INK, "opacity": 0.12, "line": False},
-        "level": {"type": "rule", "color": INK, "strokeWidth": 1},
-        "reference": {"type": "line", "color": INK, "strokeWidth": 1, **clip},
-        "edge": {"type": "rule", "strokeDash": [1, 3], "strokeWidth": 1.2, "clip": True},
-        "cross": {"type": "point", "shape": "M-1,-1L1,1M-1,1L1,-1", "size": 60, "color": INK, "strokeWidth": 1.6},
-    }
-    return dict(marks[mark])
 
 
 def _label_layers(plot: Plot, width: int) -> list[Spec]:
@@ -334,7 +331,6 @@ def _label_layers(plot: Plot, width: int) -> list[Spec]:
     column = _scale(plot)
     filters = [{"filter": f"isValid(datum.{column})"}]
     place = _y(plot, column)
-    fade = {"opacity": _fade(1.0)}
     return [
         {
             "transform": filters,
@@ -345,13 +341,18 @@ def _label_layers(plot: Plot, width: int) -> list[Spec]:
                 "y": {**place, "field": "end"},
                 "y2": {"field": column},
                 **_by_series(plot, "color"),
-                **fade,
+                "opacity": _fade(0.0),
             },
         },
         {
             "transform": filters,
             "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 3, "cursor": "pointer"},
-            "encoding": {"x": {"value": width + 13}, "y": place, "text": {"field": "series"}, **fade},
+            "encoding": {
+                "x": {"value": width + 13},
+                "y": place,
+                "text": {"field": "series"},
+                "opacity": _fade(_READABLE),
+            },
         },
     ]
 
@@ -372,7 +373,7 @@ def _hover_layer(plot: Plot) -> Spec:
         encoding = {_SWAPPED.get(channel, channel): value for channel, value in encoding.items()}
     positive = f" && datum.{main} > 0" if plot.y.log else ""
     return {
-        "transform": [{"filter": f"isValid(datum.series) && isValid(datum.{main}){positive}"}],
+        "transform": [{"filter": f"({_SHOWN}) && isValid(datum.series) && isValid(datum.{main}){positive}"}],
         "mark": {"type": "point", "filled": True, "size": 160, "opacity": 0, "clip": True, "cursor": "pointer"},
         "encoding": encoding,
     }

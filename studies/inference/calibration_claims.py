@@ -1,23 +1,24 @@
-"""Claims and figures of the study `calibration` (P4)."""
+"""Claims of the study `calibration` (P4)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from pipeline import Claim, Erratum, Figure, Finding, claim, critical, error_level, two_sided_level, verdict
+from pipeline import Claim, Erratum, Finding, claim, critical, error_level, two_sided_level, verdict
 from pipeline.declare.claims import Kind
-from studies.claims import Stored, Summaries, largest, place, smallest, span
-from studies.inference.calibration_figures import draw_against_n, draw_ecdfs, draw_ranks
+from studies.claims import Stored, gap, largest, p4, place, span, uniform
 from studies.inference.noisy_trials import LARGEST_AUGMENTED, LARGEST_RHAT
-from studies.styles import METHOD_STYLES
 
 _LEVEL = 0.01
 _FEWEST_FOR_PUBLISHED = 500
 """Trials for verdicts on the sampler for truncated families, as printed: its errors are small, and fewer trials would
 often accept it."""
-_MODELS: dict[str, tuple[str, Kind]] = {
+MODELS: dict[str, tuple[str, Kind]] = {
     "binomial": ("gibbs", "conclusion"),
     "multinomial": ("gibbs", "conclusion"),
     "exponential": ("gibbs-published", "conclusion"),
@@ -30,123 +31,118 @@ _EXPONENTIAL = ("exponential", "exponential-wide", "exponential-paper-bounds")
 _P4: dict[str, Any] = {"paper": "P4", "place": "section 5"}
 
 
+_ADDED = (
+    (
+        "repaired",
+        "The Gibbs sampler with the joint distribution of the regions and the full conditional of the sum is "
+        "calibrated",
+        "gibbs",
+        _EXPONENTIAL,
+    ),
+    (
+        "collapsed",
+        "The Gibbs sampler with a Metropolis move between posterior modes is calibrated",
+        "gibbs-collapsed",
+        _EXPONENTIAL,
+    ),
+    (
+        "marginal",
+        "The marginal posterior is calibrated at every size and privacy loss",
+        "marginal",
+        ("binomial", *_EXPONENTIAL),
+    ),
+    (
+        "gibbs-exact",
+        "The Gibbs sampler with integer draws of the counts is calibrated",
+        "gibbs-exact",
+        ("binomial", "multinomial"),
+    ),
+)
+
+
 def _ask(summaries: Stored, panel: str, *methods: str, most: int = 100_000) -> xr.Dataset:
     """Return a panel; a claim needs the ends of the published grid, and verdicts cover all stored n and ε."""
     return summaries.need(panel, n=(10, most), epsilon=(0.01, 0.1), algorithm=methods)
 
 
-def _fewest(printed: str) -> int:
-    """Return the minimum number of trials for verdicts on the sampler as printed."""
-    return _FEWEST_FOR_PUBLISHED if printed == "gibbs-published" else 100
-
-
-def _is_calibrated(summary: xr.Dataset, method: str) -> tuple[bool, str]:
-    """Test PIT values and ranks for uniformity in each cell, with a Bonferroni correction."""
-    one = summary.sel(algorithm=method)
-    level = error_level(_LEVEL) / (2 * one["pit_p"].size)
-    least, rank = smallest(one["pit_p"]), smallest(one["rank_p"])
-    text = (
-        f"KS distance {span(one['pit_ks'], '.3f')}; smallest p-value "
-        f"{float(least):.2g} ({place(least, one['pit_p'].dims)}) for quantiles and {float(rank):.2g} "
-        f"({place(rank, one['rank_p'].dims)}) for ranks; values above {level:.2g} are accepted"
-    )
+def _calibrated(panel: str, method: str, summaries: Stored, most: int = 100_000) -> Finding:
+    """Judge the statement that a method is calibrated at all values of n ≤ `most` to which it applies."""
+    one = _ask(summaries, panel, method, most=most).sel(algorithm=method)
+    found = uniform(one, error_level(_LEVEL))
+    text = f"{method}: KS distance {span(one['pit_ks'], '.3f')}; {found.evidence}"
     if one["rhat_stuck"].notnull().any():
         text += (
             f"; split R-hat above {LARGEST_RHAT} in up to {float(one['rhat_stuck'].max()):.1%} of the trials of a "
             f"cell, smallest effective sample size {float(one['ess_least'].min()):.0f}"
         )
-    return bool(least > level and rank > level), text
+    return replace(found, evidence=f"{text}.", is_settled=found.verdict != "holds")
 
 
-# Claims on several panels and methods share each of these three checks.
-
-
-def _calibrated(name: str, statement: str, panel: str, method: str, most: int = 100_000, **origin: Any) -> Claim:
-    """Return the claim that a method is calibrated at all values of n ≤ `most` to which it applies."""
-
-    @claim(name, statement, level=_LEVEL, **origin)
-    def check(summaries: Stored) -> Finding:
-        holds, text = _is_calibrated(_ask(summaries, panel, method, most=most), method)
-        return verdict(holds, f"{method}: {text}.", is_settled=not holds)
-
-    return check
-
-
-def _calibrated_on(
-    panels: Iterable[str], label: str, statement: str, method: str, kind: Kind = "addition", most: int = 100_000
-) -> tuple[Claim, ...]:
-    """Return the claims that a method is calibrated, one per panel."""
-    return tuple(
-        _calibrated(f"{label}-{panel}", f"{statement} (panel {panel}).", panel, method, most, kind=kind)
-        for panel in panels
+def _over_confident(panel: str, method: str, summaries: Stored) -> Finding:
+    """Judge the statement that a method is over-confident at the smallest n and ε, and calibrated at the largest."""
+    one = _ask(summaries, panel, method).sel(algorithm=method)
+    small, large = one.isel(n=0, epsilon=0), one.isel(n=-1, epsilon=-1)
+    over = bool((small["pit_tails"] > 0.1 + critical(5) * np.sqrt(0.09 / small["n_ok"])).all())
+    right = bool((large["pit_p"] > error_level(_LEVEL) / large["pit_p"].size).all())
+    extreme, least = float(small["pit_tails"].max()), float(large["pit_p"].min())
+    return verdict(
+        over and right,
+        f"{method}: {extreme:.0%} of the quantiles outside [0.05, 0.95] (10% if calibrated) at the smallest n and "
+        f"epsilon; KS distance {float(large['pit_ks'].max()):.3f} (p = {least:.2g}) at the largest.",
+        is_settled=not right,
     )
 
 
-def _over_confident(name: str, statement: str, panel: str, method: str, **origin: Any) -> Claim:
-    """Return the claim that a method is over-confident at the smallest n and ε, and calibrated at the largest."""
-
-    @claim(name, statement, level=_LEVEL, **origin)
-    def check(summaries: Stored) -> Finding:
-        one = _ask(summaries, panel, method).sel(algorithm=method)
-        small, large = one.isel(n=0, epsilon=0), one.isel(n=-1, epsilon=-1)
-        over = bool((small["pit_tails"] > 0.1 + critical(5) * np.sqrt(0.09 / small["n_ok"])).all())
-        right = bool((large["pit_p"] > error_level(_LEVEL) / large["pit_p"].size).all())
-        extreme, least = float(small["pit_tails"].max()), float(large["pit_p"].min())
-        return verdict(
-            over and right,
-            f"{method}: {extreme:.0%} of the quantiles outside [0.05, 0.95] (10% if calibrated) at the smallest n and "
-            f"epsilon; KS distance {float(large['pit_ks'].max()):.3f} (p = {least:.2g}) at the largest.",
-            is_settled=not right,
-        )
-
-    return check
+def _nearer(panel: str, method: str, summaries: Stored, to: str) -> Finding:
+    """Judge the statement that the MMD of a method is not significantly larger than that of another method."""
+    less, limit = gap(_ask(summaries, panel, method, to), "mmd2", method, to, critical(3), "algorithm")
+    n_behind, worst = int((less > limit).sum()), largest(less)
+    text = f"{method} has a smaller MMD^2 than {to} in {int((less < 0).sum())} of {less.size} cells"
+    if n_behind:
+        text += f"; significantly larger in {n_behind}, by up to {float(worst):.2g} at {place(worst, less.dims)}"
+    return verdict(not n_behind, f"{text}.", is_settled=bool(n_behind) or bool((less < -limit).all()))
 
 
-def _nearer(name: str, statement: str, panel: str, gibbs: str, method: str, **origin: Any) -> Claim:
-    """Return the claim that the MMD of a Gibbs sampler is not significantly larger than that of another method."""
+def _claims(
+    judge: Callable[..., Finding],
+    label: str,
+    statement: str,
+    method: str = "",
+    panels: Iterable[str] = MODELS,
+    level: float = _LEVEL,
+    given: Mapping[str, Any] = MappingProxyType({}),
+    **origin: Any,
+) -> Iterator[Claim]:
+    """Yield the claims that a statement holds for a method, by default the sampler as printed, one per panel."""
+    for panel in panels:
+        printed, kind = MODELS[panel]
+        fewest = _FEWEST_FOR_PUBLISHED if not method and printed == "gibbs-published" else 100
+        check = partial(judge, panel, method or printed, **given)
+        options: Any = {"level": level, "kind": kind, "min_trials": fewest, **origin}
+        yield claim(f"{label}-{panel}", f"{statement} (panel {panel}).", **options)(check)
 
-    @claim(name, statement, level=two_sided_level(3), **origin)
-    def check(summaries: Stored) -> Finding:
-        ds = _ask(summaries, panel, gibbs, method)
-        gap = ds["mmd2_mean"].sel(algorithm=gibbs) - ds["mmd2_mean"].sel(algorithm=method)
-        error = np.hypot(ds["mmd2_mcse"].sel(algorithm=gibbs), ds["mmd2_mcse"].sel(algorithm=method))
-        n_behind, worst = int((gap > critical(3) * error).sum()), largest(gap)
-        is_ahead = bool((gap < -critical(3) * error).all())
-        text = f"{gibbs} has a smaller MMD^2 than {method} in {int((gap < 0).sum())} of {gap.size} cells"
-        if n_behind:
-            text += f"; significantly larger in {n_behind}, by up to {float(worst):.2g} at {place(worst, gap.dims)}"
-        return verdict(not n_behind, f"{text}.", is_settled=bool(n_behind) or is_ahead)
 
-    return check
-
-
-@claim("ops-is-over-dispersed", paper="P4", place="section 5", level=two_sided_level(5))
+@p4(place="section 5", level=two_sided_level(5))
 def ops_is_over_dispersed(summaries: Stored) -> Finding:
     """Posteriors from one-posterior sampling (OPS) are over-dispersed."""
     names = ("ops", "ops-likelihood")
     binomial = _ask(summaries, "binomial", *names)
-    tails = {name: binomial["pit_tails"].sel(algorithm=name) for name in names}
+    tails = binomial["pit_tails"]
     limit = 0.1 - critical(5) * np.sqrt(0.09 / binomial["n_ok"].sel(algorithm="ops"))
     if not bool((limit > 0).all()):
         return Finding("undecided", "Too few trials to detect over-dispersion; at least 250 are needed.")
-    n_over = int((tails["ops"] < limit).sum())
-    both = []
-    for name, each in tails.items():
-        far = binomial["pit_ks"].sel(algorithm=name)
-        both.append(
-            f"{name}: KS distance {span(far, '.3f')}, "
-            f"{float(each.min()):.1%} to {float(each.max()):.1%} of quantiles outside [0.05, 0.95] (10% if calibrated)"
-        )
-    return verdict(
-        n_over == tails["ops"].size,
-        f"Over-dispersed in {n_over} of {tails['ops'].size} cells. {'; '.join(both)}.",
-        is_settled=n_over == tails["ops"].size,
+    is_over = tails.sel(algorithm="ops") < limit
+    both = "; ".join(
+        f"{name}: KS distance {span(binomial['pit_ks'].sel(algorithm=name), '.3f')}, "
+        f"{float(tails.sel(algorithm=name).min()):.1%} to {float(tails.sel(algorithm=name).max()):.1%} of quantiles "
+        "outside [0.05, 0.95] (10% if calibrated)"
+        for name in names
     )
+    holds = bool(is_over.all())
+    return verdict(holds, f"Over-dispersed in {int(is_over.sum())} of {is_over.size} cells. {both}.", is_settled=holds)
 
 
-@claim(
-    "bounds-hide-it",
-    paper="P4",
+@p4(
     place="experiment",
     kind="addition",
     min_trials=_FEWEST_FOR_PUBLISHED,
@@ -163,212 +159,86 @@ def bounds_hide_it(summaries: Stored) -> Finding:
     names = ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal")
     panels = ("exponential-wide", "exponential-paper-bounds")
     wide, own = summaries.each(panels, n=(1_000,), epsilon=(0.1,), algorithm=names).values()
-    fails, _ = _is_calibrated(wide, "gibbs-published")
-    passes, _ = _is_calibrated(own, "gibbs-published")
+    is_accepted, passes = (
+        uniform(ds.sel(algorithm="gibbs-published"), error_level(_LEVEL)).verdict == "holds" for ds in (wide, own)
+    )
     ks, p = (wide[name].sel(n=1_000, epsilon=0.1) for name in ("pit_ks", "pit_p"))
     listed = ", ".join(
         f"{name} {float(ks.sel(algorithm=name)):.3f} (p = {float(p.sel(algorithm=name)):.1g})" for name in names
     )
     seen = float(own["pit_ks"].sel(n=1_000, epsilon=0.1).sel(algorithm="gibbs-published"))
     return verdict(
-        passes and not fails,
+        passes and not is_accepted,
         f"KS distance at n = 1,000, epsilon = 0.1 with public bounds: {listed}; with bounds from the true parameter: "
         f"gibbs-published {seen:.3f}.",
     )
 
 
 CLAIMS = (
-    *(
-        _calibrated(
-            f"gibbs-is-calibrated-{panel}",
-            f"The Gibbs sampler, as printed, is calibrated at every size and privacy loss (panel {panel}).",
-            panel,
-            printed,
-            **_P4,
-            kind=kind,
-            min_trials=_fewest(printed),
-        )
-        for panel, (printed, kind) in _MODELS.items()
+    *_claims(
+        _calibrated,
+        "gibbs-is-calibrated",
+        "The Gibbs sampler, as printed, is calibrated at every size and privacy loss",
+        **_P4,
     ),
     bounds_hide_it,
-    *(
-        _over_confident(
-            f"naive-is-over-confident-{panel}",
-            f"The naive method is over-confident at small n and epsilon and calibrated at large ones (panel {panel}).",
-            panel,
-            "naive",
-            **_P4,
-            kind=kind,
-        )
-        for panel, (_, kind) in _MODELS.items()
+    *_claims(
+        _over_confident,
+        "naive-is-over-confident",
+        "The naive method is over-confident at small n and epsilon and calibrated at large ones",
+        "naive",
+        **_P4,
     ),
     ops_is_over_dispersed,
-    *(
-        _nearer(
-            f"utility-{panel}",
-            f"Gibbs posteriors are at least as near in MMD to the non-private posterior as naive ones (panel {panel}).",
-            panel,
-            printed,
-            "naive",
-            **_P4,
-            kind=kind,
-            min_trials=_fewest(printed),
-        )
-        for panel, (printed, kind) in _MODELS.items()
+    *_claims(
+        _nearer,
+        "utility",
+        "Gibbs posteriors are at least as near in MMD to the non-private posterior as naive ones",
+        level=two_sided_level(3),
+        given={"to": "naive"},
+        **_P4,
+    ),
+    *_claims(
+        _over_confident,
+        "naive-recovers",
+        "The naive method applied to the private statistic is over-confident at small n and epsilon and calibrated at "
+        "large ones",
+        "naive-truncated",
+        _EXPONENTIAL,
+        **_P4,
+        kind="addition",
+    ),
+    *_claims(
+        _nearer,
+        "utility-of-release",
+        "Gibbs posteriors are at least as near in MMD to the non-private posterior as naive posteriors from the "
+        "private statistic",
+        "gibbs",
+        _EXPONENTIAL,
+        two_sided_level(3),
+        {"to": "naive-truncated"},
+        **_P4,
+        kind="addition",
     ),
     *(
         each
-        for panel in _EXPONENTIAL
-        for each in (
-            _over_confident(
-                f"naive-recovers-{panel}",
-                f"The naive method applied to the private statistic is over-confident at small n and epsilon and "
-                f"calibrated at large ones (panel {panel}).",
-                panel,
-                "naive-truncated",
-                **_P4,
-                kind="addition",
-            ),
-            _nearer(
-                f"utility-of-release-{panel}",
-                f"Gibbs posteriors are at least as near in MMD to the non-private posterior as naive posteriors from "
-                f"the private statistic (panel {panel}).",
-                panel,
-                "gibbs",
-                "naive-truncated",
-                **_P4,
-                kind="addition",
-            ),
-            _calibrated(
-                f"repaired-{panel}",
-                f"The Gibbs sampler with the joint distribution of the regions and the full conditional of the sum is "
-                f"calibrated (panel {panel}).",
-                panel,
-                "gibbs",
-                kind="addition",
-            ),
-            _calibrated(
-                f"collapsed-{panel}",
-                f"The Gibbs sampler with a Metropolis move between posterior modes is calibrated (panel {panel}).",
-                panel,
-                "gibbs-collapsed",
-                kind="addition",
-            ),
-        )
+        for label, statement, method, panels in _ADDED
+        for each in _claims(_calibrated, label, statement, method, panels, kind="addition")
     ),
-    *_calibrated_on(
-        ("binomial", *_EXPONENTIAL),
-        "marginal",
-        "The marginal posterior is calibrated at every size and privacy loss",
-        "marginal",
-    ),
-    *_calibrated_on(
-        ("binomial", "multinomial"),
-        "gibbs-exact",
-        "The Gibbs sampler with integer draws of the counts is calibrated",
-        "gibbs-exact",
-    ),
-    *_calibrated_on(
-        ("binomial", "multinomial", "exponential", "exponential-wide"),
+    *_claims(
+        _calibrated,
         "augmentation",
         f"Data augmentation is calibrated at up to {LARGEST_AUGMENTED} records",
         "data-augmentation",
-        most=LARGEST_AUGMENTED,
+        ("binomial", "multinomial", "exponential", "exponential-wide"),
+        given={"most": LARGEST_AUGMENTED},
+        kind="addition",
     ),
-    *_calibrated_on(
-        _MODELS,
+    *_claims(
+        _calibrated,
         "control",
         "The non-private posterior given the records is calibrated",
         "non-private",
         kind="self-check",
-    ),
-)
-
-
-# Figures
-
-
-def _parts(summaries: Summaries) -> dict[str, xr.Dataset]:
-    """Return the summaries; of the multinomial panel, only the first component."""
-    return {name: ds.isel(component=0) if "component" in ds.dims else ds for name, ds in summaries.items()}
-
-
-def _nearest(ds: xr.Dataset, n: int, epsilon: float) -> xr.Dataset:
-    """Return the stored cell nearest to the given n and ε, with the methods that apply to this cell."""
-    cell = ds.sel(n=n, epsilon=epsilon, method="nearest")
-    return cell.sel(algorithm=cell["n_ok"] > 0)
-
-
-def _draw_distances(summaries: Summaries) -> Any:
-    def limit(ds: xr.Dataset) -> float:
-        # 99 % quantile of the Kolmogorov distribution
-        return float(1.6276 / np.sqrt(ds["n_ok"].where(ds["n_ok"] > 0).min()))
-
-    ylabel = "KS distance of the quantiles to the uniform distribution"
-    return draw_against_n(_parts(summaries), "pit_ks", ylabel, METHOD_STYLES, limit=limit)
-
-
-def _draw_mmd(summaries: Summaries) -> Any:
-    private = {name: ds.drop_sel(algorithm="non-private", errors="ignore") for name, ds in _parts(summaries).items()}
-    return draw_against_n(private, "mmd2", "MMD² to the non-private posterior", METHOD_STYLES)
-
-
-def _draw_ranks(summaries: Summaries) -> Any:
-    shown = ("gibbs", "gibbs-collapsed", "gibbs-published", "marginal", "exact", "gibbs-exact", "non-private")
-    parts = {}
-    for name, ds in _parts(summaries).items():
-        kept = [method for method in ds["algorithm"].values.tolist() if method in shown]
-        parts[name] = _nearest(ds, 10_000, 0.1).sel(algorithm=kept)
-    return draw_ranks(parts, "rank_histogram", "rank_bin", METHOD_STYLES)
-
-
-def _draw_ecdfs(summaries: Summaries) -> Any:
-    parts = {name: _nearest(ds, 1_000, 0.01) for name, ds in _parts(summaries).items()}
-    return draw_ecdfs(parts, "pit_ecdf", "level", METHOD_STYLES)
-
-
-def _named(*beginnings: str) -> tuple[str, ...]:
-    return tuple(claim.name for claim in CLAIMS if claim.name.startswith(beginnings))
-
-
-FIGURES = (
-    Figure(
-        "distances",
-        "Distance of posterior quantiles to the uniform distribution",
-        "Kolmogorov-Smirnov distance of the posterior quantiles of the true parameter to the uniform distribution "
-        "against the number of records, with one row per model and one column per privacy loss; for the multinomial, "
-        "the first category. A calibrated method is within the grey band at 99 of 100 points.",
-        tuple(_MODELS),
-        _draw_distances,
-    ),
-    Figure(
-        "quantiles",
-        "Posterior quantiles at small privacy loss",
-        "Empirical distribution function of the posterior quantiles of the true parameter, at the stored values that "
-        "are nearest to 1,000 records and ε = 0.01. The grey band is a simultaneous 95 % band for a calibrated method. "
-        "Curves that are steep at the ends indicate over-confidence; curves that are steep in the middle indicate "
-        "over-dispersion.",
-        tuple(_MODELS),
-        _draw_ecdfs,
-        claims=_named("naive-is-over-confident-", "ops-is-over-dispersed"),
-    ),
-    Figure(
-        "ranks",
-        "Ranks of the true parameter",
-        "Fraction of trials with the rank of the true parameter among 99 draws in each of 20 bins, at the stored "
-        "values that are nearest to 10,000 records and ε = 0.1. The naive methods and one-posterior sampling are not "
-        "shown. A calibrated method is within the grey band in 99 of 100 bins. Draws from chains are about 100 "
-        "iterations apart and are not independent if the chains mix slowly.",
-        tuple(_MODELS),
-        _draw_ranks,
-    ),
-    Figure(
-        "utility",
-        "MMD² to the non-private posterior",
-        "Mean of the unbiased squared maximum mean discrepancy between draws of each posterior and of the non-private "
-        "one; error bars show ± 2 Monte Carlo standard errors. Values <= 0 are not shown.",
-        tuple(_MODELS),
-        _draw_mmd,
-        claims=_named("utility-", "utility-of-release-"),
     ),
 )

@@ -1,129 +1,174 @@
-"""Figures of the calibration studies: measures against n, distributions of quantiles and ranks, and traces."""
+"""Figures of the study `calibration`, and charts that `exact-inference` shares with it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
-from pipeline.declare.factors import format_value
-from studies.figures import Axis, Drawing, Plot, across, looks_of, rows_of, stack, with_labels
-from studies.styles import Styles, look_up
+from pipeline import Figure
+from studies.figures import Axis, Chart, Parts, Summaries
+from studies.inference.calibration_claims import CLAIMS, MODELS
+from studies.styles import METHOD_STYLES
 
-Parts = Mapping[str, xr.Dataset]
+_RANKED = ("gibbs", "gibbs-collapsed", "gibbs-published", "marginal", "exact", "gibbs-exact", "non-private")
 
 
-def draw_against_n(
-    parts: Parts, measure: str, ylabel: str, styles: Styles, limit: Callable[[xr.Dataset], float] | None = None
-) -> Drawing:
-    """Draw a variable against the number of records, with one row per panel and one column per privacy loss.
+def one_component(ds: xr.Dataset) -> xr.Dataset:
+    """Return the summary of the first component of a multinomial panel."""
+    return ds.isel(component=0) if "component" in ds.dims else ds
 
-    Parts are titles of rows -> summaries with the dimensions n, epsilon and method. The vertical axis is logarithmic;
-    values <= 0 are not shown. If ``{measure}_mean`` is stored, it is drawn with ± 2 Monte Carlo standard errors.
-    `limit` maps a summary to the upper end of a grey band for sampling error.
+
+def against_n(
+    variable: str,
+    ylabel: str,
+    prepare: Callable[[xr.Dataset], xr.Dataset] = one_component,
+    source: str | Callable[[Summaries], Parts] = "",
+    with_limit: bool = False,
+) -> Chart:
+    """Describe a variable against the number of records, with one row per panel and one column per privacy loss.
+
+    The vertical axis is logarithmic; values <= 0 are not shown. A grey band for sampling error, `with_limit`, ends at
+    the 99 % quantile of the Kolmogorov distribution for the smallest number of trials.
     """
-    losses = next(iter(parts.values()))["epsilon"].values.tolist()
-    rows, bands = [], []
-    for title, ds in parts.items():
-        column = f"{measure}_mean" if f"{measure}_mean" in ds else measure
-        for epsilon in losses:
-            axes = f"{title}, ε = {format_value(epsilon)}"
-            one = with_labels(ds, "algorithm").sel(epsilon=epsilon)
-            rows.append(rows_of(one, "n", "algorithm", axes, y=column))
-            bands += [(axes, limit(one))] if limit is not None else []
-    table = stack(rows)
-    floor = 0.7 * float(table["y"][table["y"] > 0].min())
-    marks = ("line", "errors", "points") if "mcse" in table else ("line", "points")
-    if bands:
-        titles, ends = zip(*bands, strict=True)
-        table, marks = stack([table, across(titles, **{"from": floor, "to": list(ends)})]), ("region", *marks)
-    return [
-        Plot(
-            table,
-            Axis("number of records", log=True),
-            Axis(ylabel, log=True, limits=(floor, None)),
-            looks_of(styles, "algorithm", parts.values()),
-            marks,
-            columns=len(losses),
-            height=150,
-        )
-    ]
+
+    def prepared(ds: xr.Dataset) -> xr.Dataset:
+        ds = one_component(prepare(ds))
+        return ds.assign(limit=1.6276 / np.sqrt(ds["n_ok"].where(ds["n_ok"] > 0).min()))
+
+    return Chart(
+        source,
+        "n",
+        {"y": variable},
+        "algorithm",
+        METHOD_STYLES,
+        x=Axis("number of records", log=True),
+        y=Axis(ylabel, log=True),
+        marks=(
+            *(("region",) if with_limit else ()),
+            "line",
+            *(("errors",) if variable.endswith("_mean") else ()),
+            "points",
+        ),
+        facet={"epsilon": "ε = {}"},
+        across={"to": "limit"} if with_limit else {},
+        prepare=prepared,
+        height=150,
+        first=("gibbs", "gibbs-published", "marginal", "naive", "ops", "exact"),
+    )
 
 
-def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Drawing:
-    """Draw empirical distribution functions of quantiles, one axes per panel, with a band for uniform quantiles.
+def ecdfs(source: Callable[[Summaries], Parts]) -> Chart:
+    """Describe empirical distribution functions of quantiles, one axes per part, with a band for uniform quantiles.
 
-    The simultaneous 95 % bands are those of Dvoretzky, Kiefer & Wolfowitz. Parts are titles of axes -> summaries with
-    dimensions method and `level` and variable ``n_ok``.
+    The simultaneous 95 % bands are those of Dvoretzky, Kiefer & Wolfowitz.
     """
-    rows = []
-    for title, ds in parts.items():
-        levels = ds[level].values
-        half = np.sqrt(np.log(2 / 0.05) / (2 * float(ds["n_ok"].min())))
-        band = {"strip_low": np.maximum(levels - half, 0), "strip_high": np.minimum(levels + half, 1)}
-        rows.append(pd.DataFrame({"axes": title, "series": None, "x": levels, **band}))
-        curves = rows_of(with_labels(ds, "algorithm"), level, "algorithm", title, y=ecdf)
-        place = curves.groupby("series").cumcount() + 4 * curves.groupby("series", sort=False).ngroup()
-        rows.append(curves.assign(marked=place % 30 == 5))
-    return [
-        Plot(
-            stack(rows),
-            Axis("posterior quantile of θ", limits=(0.0, 1.0)),
-            Axis("fraction of trials", limits=(0.0, 1.0)),
-            looks_of(styles, "algorithm", parts.values()),
-            ("strip", "line", "points"),
-            columns=3,
-            at_ends=False,
-        )
-    ]
+
+    def banded(summaries: Summaries) -> Parts:
+        parts = {}
+        for title, ds in source(summaries).items():
+            half = np.sqrt(np.log(2 / 0.05) / (2 * float(ds["n_ok"].min())))
+            parts[title] = ds.assign(low=(ds["level"] - half).clip(0), high=(ds["level"] + half).clip(max=1))
+        return parts
+
+    return Chart(
+        banded,
+        "level",
+        {"y": "pit_ecdf"},
+        "algorithm",
+        METHOD_STYLES,
+        x=Axis("posterior quantile of θ", limits=(0.0, 1.0)),
+        y=Axis("fraction of trials", limits=(0.0, 1.0)),
+        marks=("strip", "line", "points"),
+        across={"strip_low": "low", "strip_high": "high"},
+        columns=3,
+        n_markers=4,
+        first=("gibbs", "gibbs-published", "marginal", "naive", "ops", "non-private"),
+        at_ends=False,
+    )
 
 
-def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Drawing:
-    """Draw rank histograms as lines, one axes per panel, with a pointwise band for uniform ranks.
+def _near(n: int, epsilon: float) -> Callable[[Summaries], Parts]:
+    """Return a function that returns the stored cells nearest to the given n and ε, with the methods that apply."""
 
-    Parts are titles of axes -> summaries with dimensions method and `bins` and variable ``n_ok``. The values of the
-    histogram variable sum to 1.
-    """
-    rows = []
-    for title, ds in parts.items():
-        share = 1 / ds.sizes[bins]
+    def parts(summaries: Summaries) -> Parts:
+        cells = {name: one_component(ds).sel(n=n, epsilon=epsilon, method="nearest") for name, ds in summaries.items()}
+        return {name: cell.sel(algorithm=cell["n_ok"] > 0) for name, cell in cells.items()}
+
+    return parts
+
+
+def _ranked(summaries: Summaries) -> Parts:
+    """Return rank histograms of the exact methods, with a pointwise 99 % band for uniform ranks."""
+    parts = {}
+    for title, ds in _near(10_000, 0.1)(summaries).items():
+        share = 1 / ds.sizes["rank_bin"]
         half = 2.576 * np.sqrt(share * (1 - share) / float(ds["n_ok"].min()))
-        rows.append(across([title], **{"from": max(share - half, 0.0), "to": share + half}))
-        rows.append(rows_of(with_labels(ds, "algorithm"), bins, "algorithm", title, y=histogram))
-    return [
-        Plot(
-            stack(rows),
-            Axis("bin of the rank"),
-            Axis("fraction of trials"),
-            looks_of(styles, "algorithm", parts.values()),
-            ("region", "line", "points"),
-            columns=3,
-            at_ends=False,
-        )
-    ]
+        kept = ds.sel(algorithm=ds["algorithm"].isin(_RANKED))
+        parts[title] = kept.assign(low=max(share - half, 0.0), high=share + half)
+    return parts
 
 
-def draw_traces(parts: Parts, trace: str, axis: str, ylabel: str) -> Drawing:
-    """Draw the first iterations of a few chains, one axes per panel.
+_RANKS = Chart(
+    _ranked,
+    "rank_bin",
+    {"y": "rank_histogram"},
+    "algorithm",
+    METHOD_STYLES,
+    x=Axis("bin of the rank"),
+    y=Axis("fraction of trials"),
+    marks=("region", "line", "points"),
+    across={"from": "low", "to": "high"},
+    columns=3,
+    at_ends=False,
+)
 
-    Parts are titles of axes -> data sets with dimensions start and `axis`, that of iterations, and variable ``truth``.
-    """
-    names: dict[int, str] = {}
-    rows = []
-    for title, ds in parts.items():
-        names |= {start: f"start {start + 1}" for start in ds["start"].values.tolist()}
-        rows.append(across([title], level=float(ds["truth"])))
-        rows.append(rows_of(ds, axis, "start", title, y=trace))
-    table = stack(rows)
-    return [
-        Plot(
-            table.assign(series=table["series"].map(names)),
-            Axis("iteration"),
-            Axis(ylabel),
-            look_up(names.values()),
-            ("level", "line"),
-            height=160,
-            at_ends=False,
-            share_y=False,
-        )
-    ]
+
+def _named(*beginnings: str) -> tuple[str, ...]:
+    return tuple(claim.name for claim in CLAIMS if claim.name.startswith(beginnings))
+
+
+FIGURES = (
+    Figure(
+        "distances",
+        "Distance of posterior quantiles to the uniform distribution",
+        "Kolmogorov-Smirnov distance of the posterior quantiles of the true parameter to the uniform distribution "
+        "against the number of records, with one row per model and one column per privacy loss; for the multinomial, "
+        "the first category. A calibrated method is within the grey band at 99 of 100 points.",
+        tuple(MODELS),
+        against_n("pit_ks", "KS distance of the quantiles to the uniform distribution", with_limit=True),
+    ),
+    Figure(
+        "quantiles",
+        "Posterior quantiles at small privacy loss",
+        "Empirical distribution function of the posterior quantiles of the true parameter, at the stored values that "
+        "are nearest to 1,000 records and ε = 0.01. The grey band is a simultaneous 95 % band for a calibrated method. "
+        "Curves that are steep at the ends indicate over-confidence; curves that are steep in the middle indicate "
+        "over-dispersion.",
+        tuple(MODELS),
+        ecdfs(_near(1_000, 0.01)),
+        claims=_named("naive-is-over-confident-", "ops-is-over-dispersed"),
+    ),
+    Figure(
+        "ranks",
+        "Ranks of the true parameter",
+        "Fraction of trials with the rank of the true parameter among 99 draws in each of 20 bins, at the stored "
+        "values that are nearest to 10,000 records and ε = 0.1. The naive methods and one-posterior sampling are not "
+        "shown. A calibrated method is within the grey band in 99 of 100 bins. Draws from chains are about 100 "
+        "iterations apart and are not independent if the chains mix slowly.",
+        tuple(MODELS),
+        _RANKS,
+    ),
+    Figure(
+        "utility",
+        "MMD² to the non-private posterior",
+        "Mean of the unbiased squared maximum mean discrepancy between draws of each posterior and of the non-private "
+        "one; error bars show ± 2 Monte Carlo standard errors. Values <= 0 are not shown.",
+        tuple(MODELS),
+        against_n(
+            "mmd2_mean",
+            "MMD² to the non-private posterior",
+            lambda ds: ds.drop_sel(algorithm="non-private", errors="ignore"),
+        ),
+        claims=_named("utility-", "utility-of-release-"),
+    ),
+)

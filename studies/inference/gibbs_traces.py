@@ -15,9 +15,9 @@ from mechanisms.inference.noisy_statistics import laplace_scale, release_statist
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 from mechanisms.privacy_parameters import validate_size
-from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, verdict
-from studies.claims import Stored, Summaries
-from studies.inference.calibration_figures import draw_traces
+from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
+from studies.claims import Stored, p4
+from studies.figures import Axis, Chart
 
 _N_BURN_IN = 100
 _LARGEST_RHAT = 1.1
@@ -77,7 +77,7 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
     )
 
 
-@claim("forgets-its-start", paper="P4", place="appendix")
+@p4(place="appendix")
 def forgets_its_start(summaries: Stored) -> Finding:
     """The Gibbs samplers reach their stationary distribution within a few hundred iterations."""
     from arviz_stats.base import array_stats  # slow import (1 s), not needed by `dpstudies list`
@@ -93,10 +93,6 @@ def forgets_its_start(summaries: Stored) -> Finding:
         f"Split R-hat of iterations {_N_BURN_IN + 1} to 500 from three starts, "
         f"{'; '.join(f'{name}: {value:.3f}' for name, value in rhat.items())}; at most {_LARGEST_RHAT} is allowed.",
     )
-
-
-def _draw(summaries: Summaries) -> Any:
-    return draw_traces(summaries, "theta", "iteration", "θ")
 
 
 STUDY = Study(
@@ -117,7 +113,22 @@ STUDY = Study(
             "Parameter against the iteration for three chains started from draws of the prior, for the binomial and "
             "the exponential model at 1,000 records and ε = 0.1. The horizontal line is the true parameter.",
             ("binomial", "exponential"),
-            _draw,
+            Chart(
+                "",
+                "iteration",
+                {"y": "theta"},
+                "start",
+                x=Axis("iteration"),
+                y=Axis("θ"),
+                marks=("level", "line"),
+                across={"level": "truth"},
+                prepare=lambda ds: ds.assign_coords(start=ds["start"] + 1),
+                series="start {}",
+                columns=1,
+                height=160,
+                at_ends=False,
+                share_y=False,
+            ),
         ),
     ),
 )

@@ -6,8 +6,6 @@ P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Du
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -16,10 +14,9 @@ from scipy import special
 from mechanisms.audit import exceeds
 from mechanisms.regression.partition_probability import score_slope
 from pipeline import Erratum, Figure, Finding, claim, claims_in
-from studies.claims import Stored, correct, decide, listed, named
-from studies.figures import of
-from studies.regression.partition_figures import draw_errors, draw_spreads
-from studies.styles import PARTITION_STYLES
+from studies.claims import Stored, at_most, correct, decide, listed, named, p2, together
+from studies.figures import Chart
+from studies.regression.partition_figures import ERRORS, spreads
 
 _CUTOFFS = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 _AGREE = 0.02
@@ -59,7 +56,7 @@ def _means_agree(summaries: Stored, published: str, corrected: str) -> Finding:
     return decide(max(gaps[name] for name in names) <= _AGREE, False, evidence)
 
 
-@claim("means-agree-normality", paper="P2", place="section 3.1.1, Figure 3.1")
+@p2(place="section 3.1.1, Figure 3.1")
 def means_agree_normality(summaries: Stored) -> Finding:
     """The mean probabilities given all rows, by the normality method without noise, and with noise are similar at every
     cutoff.
@@ -67,7 +64,7 @@ def means_agree_normality(summaries: Stored) -> Finding:
     return _means_agree(summaries, "normality", "normality-corrected")
 
 
-@claim("means-agree-fisher", paper="P2", place="section 3.2.1, Figure 3.3")
+@p2(place="section 3.2.1, Figure 3.3")
 def means_agree_fisher(summaries: Stored) -> Finding:
     """The mean probabilities given all rows, by the -2 log p method without noise, and with noise are similar at every
     cutoff.
@@ -75,7 +72,7 @@ def means_agree_fisher(summaries: Stored) -> Finding:
     return _means_agree(summaries, "fisher", "fisher-corrected")
 
 
-@claim("normality-over-then-under", paper="P2", place="section 3.1.1, Figure 3.2")
+@p2(place="section 3.1.1, Figure 3.2")
 def normality_over_then_under(summaries: Stored) -> Finding:
     """The normality method overestimates probabilities below the true slope and underestimates them above it."""
     one = _default(summaries, "normality-noiseless").sel(algorithm="normality-noiseless")
@@ -89,7 +86,6 @@ def normality_over_then_under(summaries: Stored) -> Finding:
 
 
 @claim(
-    "corrected-does-not",
     kind="addition",
     erratum=Erratum(
         "The normal score of the mean probability times √M.",
@@ -105,22 +101,20 @@ def corrected_does_not(summaries: Stored) -> Finding:
     methods = ("normality", "normality-corrected")
     default = _default(summaries, *methods, *(f"{name}-noiseless" for name in methods))
     one, printed = (default.sel(algorithm=f"{name}-noiseless") for name in ("normality-corrected", "normality"))
-    bias, error = np.abs(one["difference_mean"]), _DECIDING * one["difference_mcse"]
     ends = default.sel(cutoff=[-3, 3])
-    rmse, spread = (
-        ends[name].sel(algorithm="normality-corrected-noiseless")
-        for name in ("difference_rmse", "difference_rmse_mcse")
-    )
+    rmse, spread = (one[name].sel(cutoff=[-3, 3]) for name in ("difference_rmse", "difference_rmse_mcse"))
     others = ends["difference_rmse"].max("cutoff")
+    small, biased = at_most(_BIAS, abs(one["difference_mean"]), _DECIDING * one["difference_mcse"], slack=0.0)
+    near, far = at_most(_RMSE, rmse, _DECIDING * spread, slack=0.0)
     return decide(
-        bool((bias <= _BIAS).all() and (rmse <= _RMSE).all()),
-        bool((bias - error > _BIAS).any() or (rmse - _DECIDING * spread > _RMSE).any()),
+        small and near,
+        biased or far,
         f"Bias at cutoffs {listed(one['cutoff'], 'g')}: {listed(one['difference_mean'], '+.4f')} (Monte Carlo standard "
         f"error up to {float(one['difference_mcse'].max()):.4f}; at most {_BIAS} is required), with the printed factor "
         f"{listed(printed['difference_mean'], '+.4f')}. RMSE at -3 and 3 sd up to {float(rmse.max()):.4f} (Monte Carlo "
         f"standard error {float(spread.max()):.4f}; at most {_RMSE} is required), with the printed factor "
         f"{float(others.sel(algorithm='normality-noiseless')):.4f}; with noise "
-        f"{named(others, ('normality', 'normality-corrected'), '.4f', 'algorithm')}.",
+        f"{named(others, methods, '.4f', 'algorithm')}.",
     )
 
 
@@ -140,41 +134,38 @@ def slopes_of_scores(summaries: Stored) -> Finding:
     }
     default = _default(summaries, *expected)
     expected["fisher-noiseless"] = score_slope(float(default["least_probability"]))
-    lines, holds, fails = [], True, False
+    parts = []
     for name, slope in expected.items():
         ends = default.sel(algorithm=name, cutoff=[-1, 1])
         score = special.ndtri(ends["probability_median"].values)
         error = ends["probability_median_mcse"].values * math.sqrt(2 * math.pi) * np.exp(score**2 / 2)
         found, spread = float(score[1] - score[0]) / 2, float(np.hypot(*error)) / 2
-        holds &= abs(found - slope) <= _SLOPE
-        fails |= abs(found - slope) > _SLOPE + _DECIDING * spread
-        lines.append(f"{name} {found:.3f} (expected {slope:.3f}, Monte Carlo standard error {spread:.3f})")
-    return decide(holds, fails, f"{'; '.join(lines)}; deviations of at most {_SLOPE} are allowed.")
+        off = abs(found - slope)
+        evidence = f"{name} {found:.3f} (expected {slope:.3f}, Monte Carlo standard error {spread:.3f})"
+        parts.append(decide(off <= _SLOPE, off > _SLOPE + _DECIDING * spread, evidence))
+    return together(parts, f"{{}}; deviations of at most {_SLOPE} are allowed.")
 
 
-@claim("largest-near-the-truth", paper="P2", place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4")
+@p2(place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4")
 def largest_near_the_truth(summaries: Stored) -> Finding:
     """The differences from the probabilities given all rows vary most at cutoffs near the true slope."""
-    lines, holds, fails = [], True, False
     names = ("normality-noiseless", "normality", "fisher-noiseless", "fisher")
     default = _default(summaries, *names)
+    parts = []
     for name in names:
         one = default.sel(algorithm=name)
         sd = one["difference_sd"]
         # standard error of the standard deviation of normal differences
         error = _DECIDING * sd / np.sqrt(2.0 * one["n_ok"])
-        near, far = sd.sel(cutoff=0), sd.sel(cutoff=[-3, -2, 2, 3])
+        excess = sd.sel(cutoff=0) - sd.sel(cutoff=[-3, -2, 2, 3])
         limit = np.hypot(error.sel(cutoff=0), error.sel(cutoff=[-3, -2, 2, 3]))
-        holds &= bool((near - far > limit).all())
-        fails |= bool((far - near > limit).any())
-        lines.append(f"{name} {listed(sd, '.3f')}")
+        evidence = f"{name} {listed(sd, '.3f')}"
+        parts.append(decide(bool((excess > limit).all()), bool((-excess > limit).any()), evidence))
     where = listed(default["cutoff"], "g")
-    return decide(holds, fails, f"Standard deviation of the differences at cutoffs {where}: {'; '.join(lines)}.")
+    return together(parts, f"Standard deviation of the differences at cutoffs {where}: {{}}.")
 
 
-@claim(
-    "fisher-has-no-pattern",
-    paper="P2",
+@p2(
     place="section 3.2.1, Figure 3.4",
     erratum=Erratum(
         "The −2 log p method has no clear pattern of under- or overestimation.",
@@ -195,9 +186,7 @@ def fisher_has_no_pattern(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "fisher-noise-is-private",
-    paper="P2",
+@p2(
     place="section 3.2",
     erratum=Erratum(
         "The sum of −2 log p has sensitivity −2 ln p*/M.", "−2 ln p*: as printed the noise is M times too small."
@@ -218,9 +207,7 @@ def fisher_noise_is_private(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "g-is-the-partitions-length",
-    paper="P2",
+@p2(
     place="sections 3.1.1 and 3.2.1",
     erratum=Erratum(
         "Zellner's g is the number of rows of a partition.",
@@ -234,7 +221,7 @@ def g_is_the_partitions_length(summaries: Stored) -> Finding:
     """
     names = ("normality-noiseless", "normality-corrected-noiseless", "fisher-noiseless")
     stored = summaries.each(("default", "zellner-partition"), cutoff=(0.0,), algorithm=("full", *names))
-    here, there = (ds["probability_mean"].sel(cutoff=0, algorithm=["full", *names]) for ds in stored.values())
+    here, there = (ds["probability_mean"].sel(cutoff=0) for ds in stored.values())
     numbers = "; ".join(
         f"{name} {float(there.sel(algorithm=name)):.4f} (g = n: {float(here.sel(algorithm=name)):.4f})"
         for name in ("full", *names)
@@ -259,23 +246,9 @@ _DIFFERENCES = tuple(
 )
 
 
-def _spreads(panel: str) -> Callable[..., Any]:
-    limits = (-0.03, 1.03)
-    return of(
-        panel, draw_spreads, "cutoff", "probability", _SPREADS, 3, PARTITION_STYLES, "posterior probability", limits
-    )
+def _spreads(panel: str) -> Chart:
+    return spreads(panel, "cutoff", "probability", _SPREADS, "posterior probability", 3, lambda rows: (-0.03, 1.03))
 
-
-_PROBABILITY_DIFFERENCES = of(
-    "default",
-    draw_spreads,
-    "cutoff",
-    "difference",
-    _DIFFERENCES,
-    2,
-    PARTITION_STYLES,
-    "probability minus that given all rows",
-)
 
 _BOXES = (
     "Median, quartiles (box) and 5 and 95 % quantiles (line) over data sets, at cutoffs in posterior standard "
@@ -296,7 +269,7 @@ FIGURES = (
         f"{_BOXES}, of the probability minus that given all rows. Left: without noise; right: with noise. Each method "
         "is above its correction.",
         ("default",),
-        _PROBABILITY_DIFFERENCES,
+        spreads("default", "cutoff", "difference", _DIFFERENCES, "probability minus that given all rows"),
         claims=(
             "normality-over-then-under",
             "corrected-does-not",
@@ -312,7 +285,7 @@ FIGURES = (
         "all rows, against the cutoff. Left: without noise; right: with noise. Without noise the corrected normality "
         "method has the smallest errors; with noise it has the smallest bias of the private methods.",
         ("default",),
-        of("default", draw_errors, "cutoff", PARTITION_STYLES),
+        ERRORS,
     ),
     Figure(
         "zellner-partition",

@@ -8,18 +8,19 @@ References
 P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 4.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from mechanisms.audit import exceeds
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, decide, listed, span, vector
-from studies.regression.partition_figures import draw_spreads
+from studies.claims import Stored, at_most, decide, listed, p2, span, together, vector
+from studies.figures import Chart
+from studies.regression.partition_figures import Limits, spreads
 from studies.regression.partition_trials import SLOPE
-from studies.styles import PARTITION_STYLES
 
 _ACCURATE = 1.0  # posterior standard deviations
 _NO_PATTERN = 0.02  # posterior standard deviations
@@ -61,41 +62,38 @@ def _gain(summaries: Stored, panel: str) -> Finding:
     )
 
 
-@claim("means-agree", paper="P2", place="section 4.1, Figure 4.1")
+@p2(place="section 4.1, Figure 4.1")
 def means_agree(summaries: Stored) -> Finding:
     """The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p."""
     default = summaries.need("default", p=_P, algorithm=("full", "quantile", "quantile-noiseless"))
     parts, noisy = (default.sel(algorithm=name) for name in ("quantile-noiseless", "quantile"))
-    gap = float(np.abs(parts["difference_mean"]).max())
-    mean, error = abs(noisy["difference_mean"]), _DECIDING * noisy["difference_mcse"]
-    worst = noisy.isel(p=int(mean.argmax("p")))
+    gap = float(abs(parts["difference_mean"]).max())
+    holds, fails = at_most(_ALIKE, abs(noisy["difference_mean"]), _DECIDING * noisy["difference_mcse"])
+    worst = noisy.isel(p=int(abs(noisy["difference_mean"]).argmax("p")))
     return decide(
-        bool((mean + error <= _ALIKE).all()),
-        gap > _ALIKE or bool((mean - error > _ALIKE).any()),
+        holds,
+        gap > _ALIKE or fails,
         f"Without noise the means differ from those given all rows by at most {gap:.3f} posterior sd; with noise by "
         f"{float(worst['difference_mean']):.2g} +- {float(worst['difference_mcse']):.2g} at p = "
         f"{format_value(worst['p'].item())}, where the mean is dominated by outliers. Medians with noise differ by at "
-        f"most {float(np.abs(noisy['difference_median']).max()):.2f} (similar: at most {_ALIKE:g}).",
+        f"most {float(abs(noisy['difference_median']).max()):.2f} (similar: at most {_ALIKE:g}).",
     )
 
 
-@claim("partitions-have-no-pattern", paper="P2", place="section 4.1, Figure 4.2")
+@p2(place="section 4.1, Figure 4.2")
 def partitions_have_no_pattern(summaries: Stored) -> Finding:
     """Differences between quantiles given all rows and quantiles from partitions have no clear pattern."""
     one = summaries.need("default", p=_P, algorithm=("quantile-noiseless",)).sel(algorithm="quantile-noiseless")
     mean, error = one["difference_mean"], one["difference_mcse"]
     return decide(
-        bool((np.abs(mean) + _DECIDING * error <= _NO_PATTERN).all()),
-        bool((np.abs(mean) - _DECIDING * error > _NO_PATTERN).any()),
+        *at_most(_NO_PATTERN, abs(mean), _DECIDING * error),
         f"Mean difference in posterior sd at p = {', '.join(map(format_value, one['p'].values.tolist()))}: "
         f"{listed(mean, '+.4f')} (Monte Carlo standard error up to {float(error.max()):.4f}; no pattern: at most "
         f"{_NO_PATTERN}); standard deviation {span(one['difference_sd'], '.3f')}.",
     )
 
 
-@claim(
-    "reasonably-accurate",
-    paper="P2",
+@p2(
     place="section 4.1, Figure 4.2",
     erratum=Erratum(
         "Private quantiles are reasonably accurate.",
@@ -108,27 +106,27 @@ def reasonably_accurate(summaries: Stored) -> Finding:
     return _accuracy(summaries, "quantile")
 
 
-@claim("no-share-helps", kind="addition")
+@claim(kind="addition")
 def no_share_helps(summaries: Stored) -> Finding:
     """With bounds around 0, quantiles are inaccurate for both values of theta: bounds that contain most quantiles are
     too wide, and bounds that contain half of them clip the others.
     """
-    lines, errors = [], []
+    parts = []
     names = ("quantile", "quantile-noiseless")
     for ds in summaries.each(("default", "half-share"), p=_P, algorithm=names).values():
         plain, noiseless = (ds.sel(algorithm=name) for name in names)
-        errors.append(float(plain["difference_absolute"].min()))
-        lines.append(
+        evidence = (
             f"theta = {float(plain['share']):g}: half widths {span(plain['half_width_q05'])} (5 % quantiles), "
             f"{span(plain['half_width_median'])} (medians), {span(plain['half_width_q95'])} (95 % quantiles), without "
             f"noise {float(noiseless['half_width_q05'].min()):g} to {float(noiseless['half_width_q95'].max()):g}; "
             f"median absolute difference {span(plain['difference_absolute'])} posterior sd, without noise "
             f"{span(noiseless['difference_absolute'], '.3f')}"
         )
-    return verdict(min(errors) > 3.0, f"{'; '.join(lines)}.")
+        parts.append(verdict(bool(plain["difference_absolute"].min() > 3.0), evidence))
+    return together(parts)
 
 
-@claim("bounds-are-private", paper="P2", place="chapter 4")
+@p2(place="chapter 4")
 def bounds_are_private(summaries: Stored) -> Finding:
     """The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most
     epsilon_1 + epsilon_2.
@@ -146,19 +144,19 @@ def bounds_are_private(summaries: Stored) -> Finding:
     )
 
 
-@claim("centre-first", paper="P2", place="chapter 5 (future work)")
+@p2(place="chapter 5 (future work)")
 def centre_first(summaries: Stored) -> Finding:
     """Spending part of the budget on a private centre of the quantiles gives tighter bounds and less noise."""
     return _gain(summaries, "default")
 
 
-@claim("centre-first-is-accurate", kind="addition")
+@claim(kind="addition")
 def centre_first_is_accurate(summaries: Stored) -> Finding:
     """Quantiles with bounds around a private centre are reasonably accurate."""
     return _accuracy(summaries, "quantile-centred")
 
 
-@claim("centre-first-abalone", kind="self-check")
+@claim(kind="self-check")
 def centre_first_abalone(summaries: Stored) -> Finding:
     """Spending part of the budget on a private centre also gives tighter bounds and less noise on real rows
     (abalone).
@@ -198,20 +196,17 @@ ERRATA = (
 # Figures
 
 
-def _draw(
-    panel: str, measure: str, methods: tuple[str, ...], ylabel: str, columns: int = 2
-) -> Callable[[Summaries], Any]:
-    def draw(summaries: Summaries) -> Any:
-        ds = summaries[panel]
-        limits: tuple[float | None, float | None] = (None, None)
-        if "quantile" in ds["algorithm"].values:  # this method has far wider tails than the others
-            one = ds.sel(algorithm="quantile")
-            low, high = float(one[f"{measure}_q25"].min()), float(one[f"{measure}_q75"].max())
-            if low < high:  # False if its trials are pending
-                limits = (low - 0.5 * (high - low), high + 0.5 * (high - low))
-        return draw_spreads(ds, "p", measure, methods, columns, PARTITION_STYLES, ylabel, limits)
+def _limits(rows: pd.DataFrame) -> Limits:
+    """Return limits for the quartiles of the method `quantile`, which has far wider tails than the others."""
+    one = rows[rows["series"] == "quantile"]
+    low, high = one["low"].min(), one["high"].max()
+    if not low < high:  # its trials are pending
+        return None, None
+    return low - 0.5 * (high - low), high + 0.5 * (high - low)
 
-    return draw
+
+def _spreads(panel: str) -> Chart:
+    return spreads(panel, "p", "difference", _METHODS, "difference (posterior sd)", limits=_limits)
 
 
 _BOXES = "Median, quartiles (box) and 5 and 95 % quantiles (line, clipped by the axes) over"
@@ -225,7 +220,15 @@ FIGURES = (
         "from partitions without noise, and released with noise. Top: bounds around 0; bottom: bounds around a private "
         "centre.",
         ("default",),
-        _draw("default", "slope_quantile", ("full", *_METHODS[:2], "full", *_METHODS[2:]), "quantile of the slope", 3),
+        spreads(
+            "default",
+            "p",
+            "slope_quantile",
+            ("full", *_METHODS[:2], "full", *_METHODS[2:]),
+            "quantile of the slope",
+            3,
+            _limits,
+        ),
     ),
     Figure(
         "quantile-differences",
@@ -234,7 +237,7 @@ FIGURES = (
         "all rows. Top: bounds around 0; bottom: bounds around a private centre. Bounds around 0 need a width of 4 to "
         "contain slopes near 2, and the resulting noise is several posterior standard deviations.",
         ("default",),
-        _draw("default", "difference", _METHODS, "difference (posterior sd)"),
+        _spreads("default"),
         claims=(
             "reasonably-accurate",
             "partitions-have-no-pattern",
@@ -249,6 +252,6 @@ FIGURES = (
         f"{_BOXES} random divisions of the same 4,177 rows of the quantile minus that given all rows. The rings are "
         "not linear in the weights, and slopes of partitions are on average larger than the slope given all rows.",
         ("abalone",),
-        _draw("abalone", "difference", _METHODS, "difference (posterior sd)"),
+        _spreads("abalone"),
     ),
 )

@@ -33,7 +33,8 @@ from studies.renyi.mcmc_trials import (
     exact_target,
     simulate_records,
 )
-from studies.renyi.private_mcmc_claims import CLAIMS, EPSILONS, FIGURES
+from studies.renyi.private_mcmc_claims import CLAIMS, EPSILONS
+from studies.renyi.private_mcmc_figures import FIGURES
 
 _split_once = lru_cache(maxsize=4)(lambda name: split(load(name)))
 

@@ -1,23 +1,18 @@
-"""Claims and figures of the study `private-mcmc`: one good draw or many noisy ones.
+"""Claims of the study `private-mcmc`: one good draw or many noisy ones.
 
 Differences between methods are judged with a margin of 0.01 nat per test record, and within four Monte Carlo standard
 errors of the margin they are undecided. Standard errors are those of draws on a fixed split.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
 
-from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.langevin import LEAST_DRAWS
-from pipeline import Figure, Finding, claim, claims_in, verdict
+from pipeline import Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, decide, largest, listed, place, smallest
-from studies.figures import Axis, Drawing, Plot, looks_of, of, rows_of, stack, with_labels
-from studies.styles import GLM_STYLES, SERIES, look_up
+from studies.claims import Stored, Summaries, at_most, decide, gap, largest, listed, place, smallest, together
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 DATA_SETS = ("abalone", "adult", "mnist")
@@ -33,99 +28,87 @@ def _stored(summaries: Stored, *mechanisms: str, epsilons: Sequence[float] = EPS
     return summaries.each(DATA_SETS, epsilon=tuple(epsilons), mechanism=mechanisms)
 
 
-def _gap(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, Any]:
-    """Return the differences of two means over ε, and four standard errors of them."""
-    mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
-    limit = _DECIDING * np.hypot(error.sel(mechanism=one), error.sel(mechanism=other))
-    return mean.sel(mechanism=one) - mean.sel(mechanism=other), limit
-
-
 def _not_worse(summaries: Summaries, one: str, others: Sequence[str], largest_epsilon: float = np.inf) -> Finding:
     """Judge the statement that the log loss of `one` exceeds that of no other method by more than the margin."""
-    holds, fails, lines = True, False, []
+    parts = []
     for panel, ds in summaries.items():
         ds = ds.sel(epsilon=ds["epsilon"] <= largest_epsilon)
-        gaps = {other: _gap(ds, "test_nll", one, other) for other in others}
-        holds &= all(bool((gap + limit <= _MARGIN).all()) for gap, limit in gaps.values())
-        fails |= any(bool((gap - limit > _MARGIN).any()) for gap, limit in gaps.values())
-        worst = largest(xr.concat([gap for gap, _ in gaps.values()], xr.Variable("other", list(gaps))))
-        lines.append(f"{panel} {float(worst):+.4f} (against {worst['other'].item()}, {place(worst, ('epsilon',))})")
-    return decide(
-        holds, fails, f"Largest difference of the mean log loss, in nats per test record: {'; '.join(lines)}."
-    )
+        pairs = [gap(ds, "test_nll", one, other, _DECIDING) for other in others]
+        gaps, limits = (xr.concat(each, xr.Variable("other", list(others))) for each in zip(*pairs, strict=True))
+        worst = largest(gaps)
+        evidence = f"{panel} {float(worst):+.4f} (against {worst['other'].item()}, {place(worst, ('epsilon',))})"
+        parts.append(decide(*at_most(_MARGIN, gaps, limits), evidence))
+    return together(parts, "Largest difference of the mean log loss, in nats per test record: {}.")
 
 
-@claim("one-draw-at-small-budgets", kind="addition", min_trials=10)
+@claim(kind="addition", min_trials=10)
 def one_draw_at_small_budgets(summaries: Stored) -> Finding:
     """At epsilon <= 1, one draw (langevin-last) predicts test records at least as well, within 0.01 nat, as several
     exact draws with a divided budget and as chains that publish all states.
     """
-    stored = _stored(summaries, _ONE, *_MANY, epsilons=EPSILONS[:3])
-    return _not_worse(stored, _ONE, _MANY, 1.0)
+    return _not_worse(_stored(summaries, _ONE, *_MANY, epsilons=EPSILONS[:3]), _ONE, _MANY, 1.0)
 
 
-@claim("many-draws-at-large-budgets", kind="addition", min_trials=10)
+@claim(kind="addition", min_trials=10)
 def many_draws_at_large_budgets(summaries: Stored) -> Finding:
     """At epsilon = 10, the iterates of a Langevin chain represent the posterior better than one exact draw of equal
     privacy: their energy distance is smaller.
     """
-    holds, fails, lines = True, False, []
+    parts = []
     for panel, ds in _stored(summaries, "langevin", _EXACT, epsilons=EPSILONS[-1:]).items():
-        gap, limit = (each.sel(epsilon=10.0) for each in _gap(ds, "energy", "langevin", _EXACT))
-        holds &= bool(gap + limit < 0)
-        fails |= bool(gap - limit > 0)
+        less, limit = (each.sel(epsilon=10.0) for each in gap(ds, "energy", "langevin", _EXACT, _DECIDING))
         best = ds["energy_mean"].sel(mechanism=[_EXACT, _ONE, *_MANY])
-        winners = [
-            f"{smallest(best.sel(epsilon=epsilon))['mechanism'].item()} at {format_value(epsilon)}"
-            for epsilon in ds["epsilon"].values.tolist()
-        ]
-        shown = ds["energy_mean"].sel(epsilon=10.0, mechanism=["langevin", _EXACT]).values
-        lines.append(f"{panel} {listed(shown, '.3f')} (smallest: {', '.join(winners)})")
-    return decide(
-        holds,
-        fails,
+        winners = (
+            f"{smallest(one)['mechanism'].item()} at {float(one['epsilon']):g}"
+            for one in best.transpose("epsilon", ...)
+        )
+        shown = listed(ds["energy_mean"].sel(epsilon=10.0, mechanism=["langevin", _EXACT]).values, ".3f")
+        evidence = f"{panel} {shown} (smallest: {', '.join(winners)})"
+        parts.append(decide(bool(less < -limit), bool(less > limit), evidence))
+    return together(
+        parts,
         "Energy distance over that of one draw from the posterior, langevin and glm-gdp at epsilon = 10, and the "
-        f"mechanism with the smallest at each epsilon: {'; '.join(lines)}.",
+        "mechanism with the smallest at each epsilon: {}.",
     )
 
 
-@claim("finite-chain-suffices", kind="addition", min_trials=10)
+@claim(kind="addition", min_trials=10)
 def finite_chain_suffices(summaries: Stored) -> Finding:
     """The last iterate of a finite Langevin chain predicts test records at least as well, within 0.01 nat, as an
     exact draw with the same guarantee (glm-gdp).
     """
-    stored = _stored(summaries, _ONE, _EXACT)
-    return _not_worse(stored, _ONE, (_EXACT,))
+    return _not_worse(_stored(summaries, _ONE, _EXACT), _ONE, (_EXACT,))
 
 
-@claim("gaussian-calibration", kind="addition", min_trials=10)
+@claim(kind="addition", min_trials=10)
 def gaussian_calibration(summaries: Stored) -> Finding:
     """At equal (epsilon, delta), a draw calibrated by Gaussian differential privacy predicts test records at least
     as well, within 0.01 nat, as draws calibrated by Rényi differential privacy at all orders (Algorithms 4 and 5).
     """
-    stored = _stored(summaries, _EXACT, "glm-diffused", "glm-concentrated")
-    return _not_worse(stored, _EXACT, ("glm-diffused", "glm-concentrated"))
+    others = ("glm-diffused", "glm-concentrated")
+    return _not_worse(_stored(summaries, _EXACT, *others), _EXACT, others)
 
 
-@claim("no-intervals", kind="addition", min_trials=0)
+@claim(kind="addition", min_trials=0)
 def no_intervals(summaries: Stored) -> Finding:
     """At epsilon <= 1, no chain that publishes all iterates has 20 effective draws in each direction, so that
     intervals are not possible.
     """
-    holds, lines = True, []
+    parts = []
     for panel, ds in _stored(summaries, "langevin", epsilons=EPSILONS[:3]).items():
-        one = ds.sel(mechanism="langevin").sel(epsilon=1.0)
-        mean = ds["mean_draws"].sel(mechanism="langevin").sel(epsilon=ds["epsilon"] <= 1.0)
-        holds &= bool((mean < LEAST_DRAWS).all())
-        lines.append(f"{panel} {float(one['total_draws']):.0f}, a mean of at most {float(one['mean_draws']):.2f}")
-    return verdict(
-        holds,
-        f"Forecast of effective draws from records at epsilon = 1, summed over directions: {'; '.join(lines)} per "
-        "direction with the prior. The forecast uses public quantities only.",
+        one = ds.sel(mechanism="langevin")
+        last = one.sel(epsilon=1.0)
+        evidence = f"{panel} {float(last['total_draws']):.0f}, a mean of at most {float(last['mean_draws']):.2f}"
+        few = one["mean_draws"].sel(epsilon=ds["epsilon"] <= 1.0) < LEAST_DRAWS
+        parts.append(verdict(bool(few.all()), evidence))
+    return together(
+        parts,
+        "Forecast of effective draws from records at epsilon = 1, summed over directions: {} per direction with the "
+        "prior. The forecast uses public quantities only.",
     )
 
 
-@claim("coverage-where-planned", kind="addition", min_trials=20)
+@claim(kind="addition", min_trials=20)
 def coverage_where_planned(summaries: Stored) -> Finding:
     """If the planner allows intervals, central 95 % intervals of the published iterates of a Langevin chain
     contain the true weights in at least 90 % of trials.
@@ -144,7 +127,7 @@ def coverage_where_planned(summaries: Stored) -> Finding:
     )
 
 
-@claim("effective-draws", kind="self-check", min_trials=5)
+@claim(kind="self-check", min_trials=5)
 def effective_draws(summaries: Stored) -> Finding:
     """Measured effective draws of Langevin chains equal the forecast for the budget within 10 % on quadratic
     potentials, and are at most the forecast for the largest curvature on logistic ones.
@@ -164,7 +147,7 @@ def effective_draws(summaries: Stored) -> Finding:
     )
 
 
-@claim("bias-grows-with-the-step", kind="self-check", min_trials=5)
+@claim(kind="self-check", min_trials=5)
 def bias_grows_with_the_step(summaries: Stored) -> Finding:
     """The standard deviation of Langevin iterates grows with the step size: on quadratics by the factor (1 -
     step·curvature/4)^(-1/2) within 2 %, on logistic potentials by at most that at the largest curvature.
@@ -189,121 +172,3 @@ def bias_grows_with_the_step(summaries: Stored) -> Finding:
 
 
 CLAIMS = claims_in(globals())
-
-
-# Figures
-
-_STYLES = {
-    **GLM_STYLES,
-    "glm-gdp-4": replace(SERIES[4], dash=(), origin="ours"),
-    "glm-gdp-16": replace(SERIES[2], dash=(), origin="ours"),
-}
-
-
-def _draw(measure: str, ylabel: str, log: bool = False) -> Callable[[Summaries], Drawing]:
-    def draw(summaries: Summaries) -> Drawing:
-        parts: dict[str, xr.Dataset] = {}
-        for panel, ds in summaries.items():
-            cells = ds["beta"].values.tolist() if "beta" in ds.dims else [None]
-            parts |= {f"{panel}, β = {beta:g}" if beta else panel: ds.sel(beta=beta) if beta else ds for beta in cells}
-        if measure == "covered":
-            parts = {title: ds.sel(mechanism=ds["mechanism"].isin(list(GLM_CHAINS)[1:])) for title, ds in parts.items()}
-        rows = [
-            rows_of(with_labels(ds, "mechanism"), "epsilon", "mechanism", title, y=f"{measure}_mean")
-            for title, ds in parts.items()
-        ]
-        return [
-            Plot(
-                stack(rows),
-                Axis("ε (nat)", log=True),
-                Axis(ylabel, log=log),
-                looks_of(_STYLES, "mechanism", parts.values()),
-                ("line", "errors", "points"),
-                columns=len(parts),
-                height=200,
-                share_y=False,
-            )
-        ]
-
-    return draw
-
-
-def _draw_bias(ds: xr.Dataset) -> Drawing:
-    ds = ds.sortby("step")
-    rows = [
-        rows_of(
-            ds,
-            "step",
-            "model",
-            f"weight {k + 1}",
-            y=ds["inflation_mean"].sel(coordinate=k),
-            exact="predicted_inflation",
-        )
-        for k in ds["coordinate"].values.tolist()
-    ]
-    return [
-        Plot(
-            stack(rows),
-            Axis("step size / largest step size"),
-            Axis("standard deviation / that of the posterior"),
-            look_up(ds["model"].values.tolist()),
-            ("exact", "points"),
-            columns=len(rows),
-            height=220,
-        )
-    ]
-
-
-_CAPTION = (
-    " against the privacy loss of everything that is published, at δ = 1e-6. Error bars show ± 2 Monte Carlo standard "
-    "errors. Grey: one draw from the posterior without privacy."
-)
-
-FIGURES = (
-    Figure(
-        "one-draw-or-many",
-        "One good draw or many noisy ones?",
-        "Energy distance of the published draws to the posterior, divided by that of one draw from it," + _CAPTION,
-        DATA_SETS,
-        _draw("energy", "energy distance / that of one draw", log=True),
-    ),
-    Figure(
-        "predictions",
-        "Predictions from published draws",
-        "Mean negative log predictive probability of a test record" + _CAPTION,
-        DATA_SETS,
-        _draw("test_nll", "log loss (nat)"),
-        claims=("one-draw-at-small-budgets", "finite-chain-suffices", "gaussian-calibration"),
-    ),
-    Figure(
-        "errors",
-        "Test error of published draws",
-        "Mean test error of the predictive probabilities" + _CAPTION,
-        DATA_SETS,
-        _draw("test_error", "test error"),
-    ),
-    Figure(
-        "simulated",
-        "Published draws where the posterior is known",
-        "Energy distance of the published draws to the exact posterior, divided by that of one draw from it,"
-        + _CAPTION,
-        ("simulated",),
-        _draw("energy", "energy distance / that of one draw", log=True),
-    ),
-    Figure(
-        "coverage",
-        "Coverage of intervals from published chains",
-        "Fraction of true weights in central 95 % intervals of the published states" + _CAPTION,
-        ("simulated",),
-        _draw("covered", "coverage"),
-        claims=("coverage-where-planned",),
-    ),
-    Figure(
-        "step-size",
-        "Bias of Langevin chains",
-        "Standard deviation of Langevin iterates divided by that of the posterior, against the step size. Lines: the "
-        "factor for a quadratic with the largest curvature, which is exact for the quadratic potential.",
-        ("step-size",),
-        of("step-size", _draw_bias),
-    ),
-)

@@ -35,7 +35,8 @@ from mechanisms.renyi.audit import audit_densities, audit_sampling, beta_distrib
 from mechanisms.renyi.sampling import renyi_sampler
 from pipeline import Factor, Measure, Method, Panel, Scale, Streams, Study
 from studies.renyi.page_tables import audited_draws
-from studies.renyi.renyi_audit_claims import CLAIMS, FIGURES
+from studies.renyi.renyi_audit_claims import CLAIMS
+from studies.renyi.renyi_audit_figures import FIGURES
 
 _CALIBRATED = ("glm-concentrated", "glm-diffused")
 _LARGEST_ENUMERATION = 20_000  # largest number of data sets that are enumerated

@@ -1,4 +1,4 @@
-"""Claims and figures of the study `renyi-audit` (P3).
+"""Claims of the study `renyi-audit` (P3).
 
 References
 ----------
@@ -6,29 +6,20 @@ P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for poste
 Fienberg & Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015.
 """
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
 
 from mechanisms import GAUSSIAN_MECHANISMS, RENYI_SAMPLERS
 from mechanisms.glm.worst_case import LARGEST_SHARE_1D
 from mechanisms.renyi.conversions import pure_renyi
-from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
+from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, largest, listed, place
-from studies.figures import draw_shares, of
-from studies.renyi.renyi_audit_figures import draw_links, draw_tightness
+from studies.claims import Stored, correct, extreme, largest, listed, p3, place, together
 
 _ROUNDING = 1e-6  # relative tolerance; quadrature is accurate to 1e-7
 _TIGHT = 0.99
-_LINKS = ("logistic", "probit", "cloglog")
+LINKS = ("logistic", "probit", "cloglog")
 _SETTLED = 0.01  # a divergence has converged if doubling the interval changes it by a smaller fraction
-
-
-def _at(values: xr.DataArray) -> str:
-    """Format the coordinates where `values` is largest."""
-    return place(largest(values), values.dims)
 
 
 def logistic_shares(ds: xr.Dataset) -> xr.DataArray:
@@ -36,7 +27,7 @@ def logistic_shares(ds: xr.Dataset) -> xr.DataArray:
     return (ds["renyi_epsilon"] / ds["stated_epsilon"]).clip(min=ds["curve_share"])
 
 
-@claim("theorems-hold", paper="P3", place="Theorems 16 and 17")
+@p3(place="Theorems 16 and 17")
 def theorems_hold(summaries: Stored) -> Finding:
     """A posterior draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 are
     (λ, epsilon)-RDP; the bounds are linear in λ.
@@ -45,20 +36,17 @@ def theorems_hold(summaries: Stored) -> Finding:
     ds = summaries.need("logistic", dimension=(1, 2), mechanism=names)
     shares = logistic_shares(ds)
     broken = int((shares > 1 + _ROUNDING).sum())
-    largest = [
-        f"{name} {float(shares.sel(mechanism=name).max()):.4f} ({_at(shares.sel(mechanism=name))})"
-        for name in ds["mechanism"].values.tolist()
-    ]
+    parts = (
+        f"{name} {extreme(shares.sel(mechanism=name), largest, '.4f')}" for name in ds["mechanism"].values.tolist()
+    )
     return verdict(
         not broken,
         f"{broken} of {int(shares.count())} audits exceed the bound. Largest ratio of divergence to bound, at the "
-        f"order or along the linear curve: {'; '.join(largest)}.",
+        f"order or along the linear curve: {'; '.join(parts)}.",
     )
 
 
-@claim(
-    "bound-is-tight",
-    paper="P3",
+@p3(
     place="section 4.2",
     erratum=Erratum(
         "Theorem 16's bound is tight for logistic regression.",
@@ -80,9 +68,7 @@ def bound_is_tight(summaries: Stored) -> Finding:
     )
 
 
-@claim(
-    "links-satisfy-the-theorems",
-    paper="P3",
+@p3(
     place="section 4.1, example",
     erratum=Erratum(
         "Theorem 16 covers probit and complementary log-log regression.",
@@ -94,20 +80,19 @@ def links_satisfy_the_theorems(summaries: Stored) -> Finding:
     """Theorem 16 holds with B = 1 for probit and complementary log-log regression, as it does for logistic
     regression.
     """
-    ds = summaries.need("links", order=(1.0,), n=(1,), link=_LINKS)
+    ds = summaries.need("links", order=(1.0,), n=(1,), link=LINKS)
     excess = ds["renyi_epsilon"] / ds["bound"]
     evidence, broken = [], []
     for link in ("probit", "cloglog"):
-        one = excess.sel(link=link)
-        limit = float(ds["critical_order"].sel(link=link).min())
+        one, kl = excess.sel(link=link), excess.sel(link=link, order=1.0)
         finite = one.where(np.isfinite(one))
+        limit = float(ds["critical_order"].sel(link=link).min())
         broken.append(bool((one > 1 + _ROUNDING).any()))
         divergence = ds["renyi_epsilon"].sel(link=link).isel(finite.fillna(-np.inf).argmax(...))
-        kl = one.sel(order=1.0)
-        where = "at orders > 1" if limit == 1 else f"at orders >= {limit:g}"
         evidence.append(
-            f"{link}: infinite {where}; largest finite divergence {float(divergence):.5g}, "
-            f"{float(finite.max()):.5g} times the bound ({_at(finite)}); Kullback-Leibler "
+            f"{link}: infinite {'at orders > 1' if limit == 1 else f'at orders >= {limit:g}'}; largest finite "
+            f"divergence {float(divergence):.5g}, {float(finite.max()):.5g} times the bound "
+            f"({place(largest(finite), finite.dims)}); Kullback-Leibler "
             f"{', '.join(f'{float(kl.sel(n=n)):.4g} (n = {n})' for n in ds['n'].values.tolist())} times the bound"
         )
     logistic = float(excess.sel(link="logistic").max())
@@ -119,13 +104,13 @@ def links_satisfy_the_theorems(summaries: Stored) -> Finding:
     )
 
 
-@claim("orders-that-diverge", kind="self-check")
+@claim(kind="self-check")
 def orders_that_diverge(summaries: Stored) -> Finding:
     """Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the complementary
     log-log link, and finite with the logistic link.
     """
     reach, orders = (10.0, 80.0), (1.5, 2.0, 5.0)
-    ds = summaries.need("links", n=(1,), order=orders, reach=reach, link=_LINKS, precision=(1.0,))
+    ds = summaries.need("links", n=(1,), order=orders, reach=reach, link=LINKS, precision=(1.0,))
     ds = ds.sel(n=1)  # for larger n the posterior mass is outside intervals of this size
     boxed = ds["divergence_on_box"].sortby("reach")
     finite = np.isfinite(ds["renyi_epsilon"])
@@ -144,14 +129,12 @@ def orders_that_diverge(summaries: Stored) -> Finding:
     )
 
 
-def _published_loss(ds: xr.Dataset) -> xr.DataArray:
+def published_loss(ds: xr.Dataset) -> xr.DataArray:
     """Return the privacy loss 4c²ρ/β stated by Wang et al., for records of norm at most c = 1."""
     return 4 * ds["power"] / ds["beta"]
 
 
-@claim(
-    "ops-loss",
-    paper="P3",
+@p3(
     place="section 5.2, after Wang, Fienberg & Smola 2015",
     kind="addition",
     erratum=Erratum(
@@ -163,23 +146,22 @@ def _published_loss(ds: xr.Dataset) -> xr.DataArray:
 def ops_loss(summaries: Stored) -> Finding:
     """The privacy loss of one posterior sample (OPS) on the ball of radius c/beta is up to 4c²ρ/beta."""
     ops = summaries.need("ops", mechanism=("ops",), n=(1, 1_000), beta=(0.001, 10.0)).sel(mechanism="ops")
-    shares = ops["pure_loss"] / _published_loss(ops)
+    shares = ops["pure_loss"] / published_loss(ops)
     top = float(shares.max())
     curve = float((ops["renyi_epsilon"] / ops["stated_epsilon"]).max())
     within = max(top, curve) <= 1 + _ROUNDING
     return correct(
         within and top > 0.5,
         within,
-        f"The largest loss is {top:.4f} times the published bound ({_at(shares)}) and {2 * top:.4f} times 2c²ρ/beta. "
+        f"The largest loss is {top:.4f} times the published bound ({place(largest(shares), shares.dims)}) and "
+        f"{2 * top:.4f} times 2c²ρ/beta. "
         "The latter holds because the log-likelihood of a record has range c²/beta on the ball. Rényi divergences are "
         f"at most {curve:.4f} times the minimum of the Rényi curve of that loss and the linear bound for log-concave "
         "distributions, which also holds on a ball.",
     )
 
 
-@claim(
-    "better-than-ops",
-    paper="P3",
+@p3(
     place="section 5.2",
     erratum=Erratum(
         "GLM sampling has the better Rényi guarantee than OPS for λ ≤ 2n/ρ.",
@@ -190,7 +172,7 @@ def better_than_ops(summaries: Stored) -> Finding:
     """Posterior sampling on the whole space has a better Rényi guarantee than OPS at all orders λ <= 2n/ρ."""
     ds = summaries.need("ops", mechanism=("ops", "glm-diffused"), n=(1, 1_000), beta=(0.001, 10.0))
     ops, glm = (ds.sel(mechanism=name) for name in ("ops", "glm-diffused"))
-    linear, loss = glm["stated_epsilon"], _published_loss(ds)
+    linear, loss = glm["stated_epsilon"], published_loss(ds)
     claimed = (ds["order"] <= 2 * ds["n"] / ds["power"]) & linear.notnull()
     published = bool(((linear <= loss * (1 + 1e-12)) == claimed).all())
     curve = xr.apply_ufunc(np.vectorize(lambda half, order: pure_renyi(half, order)), loss / 2, ds["order"])
@@ -208,34 +190,30 @@ def better_than_ops(summaries: Stored) -> Finding:
     )
 
 
-@claim("suprema-are-exact", kind="self-check")
+@claim(kind="self-check")
 def suprema_are_exact(summaries: Stored) -> Finding:
     """The stated divergence of the samplers for exponential families is the exact maximum over all neighbours."""
     ds = summaries.need("dirichlet", mechanism=tuple(RENYI_SAMPLERS))
-    evidence, exact = [], True
+    parts = []
     for name in (name for name in RENYI_SAMPLERS if name in ds["mechanism"].values):
         one = ds.sel(mechanism=name)
-        same_infinities = np.isinf(one["enumerated_epsilon"]) == np.isinf(one["stated_epsilon"])
-        errors = {
-            what: (abs(one[f"{what}_epsilon"] / one["stated_epsilon"] - 1)).where(np.isfinite(one["stated_epsilon"]))
-            for what in ("enumerated", "quadrature")
-        }
-        worst = {what: float(error.max()) for what, error in errors.items()}
-        exact &= bool(same_infinities.all()) and max(worst.values()) <= _ROUNDING
-        evidence.append(
-            f"{name} {worst['enumerated']:.1e} by enumeration in {int(errors['enumerated'].count())} cases, "
-            f"{worst['quadrature']:.1e} by quadrature in {int(errors['quadrature'].count())}"
+        stated = one["stated_epsilon"]
+        same_infinities = bool((np.isinf(one["enumerated_epsilon"]) == np.isinf(stated)).all())
+        enumerated, quadrature = (
+            abs(one[f"{what}_epsilon"] / stated - 1).where(np.isfinite(stated)) for what in ("enumerated", "quadrature")
         )
-    return verdict(
-        exact,
-        f"Relative difference between the stated and the largest divergence over all neighbours: "
-        f"{'; '.join(evidence)}.",
-    )
+        worst = max(float(enumerated.max()), float(quadrature.max()))
+        parts.append(
+            verdict(
+                same_infinities and worst <= _ROUNDING,
+                f"{name} {float(enumerated.max()):.1e} by enumeration in {int(enumerated.count())} cases, "
+                f"{float(quadrature.max()):.1e} by quadrature in {int(quadrature.count())}",
+            )
+        )
+    return together(parts, "Relative difference between the stated and the largest divergence over all neighbours: {}.")
 
 
-@claim(
-    "gaussian-variance",
-    paper="P3",
+@p3(
     place="section 5.1",
     erratum=Erratum("Gaussian noise of variance λΔ²/ε spends ε at order λ.", "Variance λΔ²/(2ε) is sufficient."),
 )
@@ -254,83 +232,3 @@ def gaussian_variance(summaries: Stored) -> Finding:
 
 
 CLAIMS = claims_in(globals())
-
-
-# Figures
-
-
-def _draw_logistic(summaries: Summaries) -> Any:
-    ds = summaries["logistic"]
-    share = (ds["renyi_epsilon"] / ds["stated_epsilon"]).max(("n", "epsilon")).stack(at=("dimension", "beta"))
-    labels = [f"d = {d}, β = {format_value(beta)}" for d, beta in share["at"].values.tolist()]
-    share = share.drop_vars(("at", "dimension", "beta")).assign_coords(at=labels)
-    share.attrs.update(long_name="divergence / bound", units="1")
-    return draw_shares(share.to_dataset(name="share"), "order", "share", "at", "mechanism")
-
-
-def _draw_ops(summaries: Summaries) -> Any:
-    ds = summaries["ops"]
-    loss = ds["pure_loss"].sel(mechanism="ops", drop=True)
-    bounds = {"4c²ρ/β (published)": _published_loss(ds), "2c²ρ/β": _published_loss(ds) / 2}
-    share = xr.concat([(loss / bound).max("power") for bound in bounds.values()], xr.Variable("bound", list(bounds)))
-    share.attrs.update(long_name="largest loss / bound", units="1")
-    return draw_shares(ds.drop_dims("mechanism").assign(share=share), "beta", "share", "n", "bound")
-
-
-def _draw_dirichlet(summaries: Summaries) -> Any:
-    fixed = [name for name, method in RENYI_SAMPLERS.items() if not method.is_tunable]
-    ds = summaries["dirichlet"].drop_sel(mechanism=fixed, errors="ignore")
-    found = ds["enumerated_epsilon"].fillna(ds["quadrature_epsilon"])
-    share = (found / ds["epsilon"]).max(("n", "epsilon"))
-    share.attrs.update(long_name="divergence / ε", units="1")
-    return draw_shares(ds.assign(share=share), "order", "share", "prior", "mechanism")
-
-
-FIGURES = (
-    Figure(
-        "audit-logistic",
-        "Divergence of samplers for logistic regression relative to their guarantee",
-        "Ratio of the largest divergence over replacements of one record to the stated bound, against the order, with "
-        "one line per dimension of the records and beta; maximum over the stored n and epsilon. The true posterior is "
-        "compared with the bound of Theorem 16. The line at 1 is the bound.",
-        ("logistic",),
-        _draw_logistic,
-    ),
-    Figure(
-        "audit-tightness",
-        "Tightness of the bound of Theorem 16",
-        "Ratio of the divergence to its bound for worst-case data, against beta on a logarithmic axis, with one plot "
-        "per dimension of the records and precision of the prior and one line per order. The thin line is the limit "
-        "for large n and n·beta. As beta decreases, it increases to 1 in two dimensions and to 0.2765 in one "
-        "dimension.",
-        ("tightness",),
-        of("tightness", draw_tightness),
-    ),
-    Figure(
-        "audit-links",
-        "Divergences with non-canonical links",
-        "Top: largest divergence against the order, for three links and three numbers of records; the thin line is "
-        "the bound that P3 states for all of them, and the infinity symbol marks an infinite divergence. Bottom: "
-        "divergence at the largest order for weights in an interval, against its half width. It converges for the "
-        "logistic link and grows without bound for the two others. The vertical axes are logarithmic.",
-        ("links",),
-        of("links", draw_links),
-    ),
-    Figure(
-        "audit-ops",
-        "Privacy loss of one posterior sample on a ball",
-        "Ratio of the largest pure privacy loss in one dimension to the published bound and to half of it, against "
-        "beta, with one line per number of records; maximum over the stored powers. The line at 1 is the bound.",
-        ("ops",),
-        _draw_ops,
-    ),
-    Figure(
-        "audit-dirichlet",
-        "Divergence of samplers for exponential families relative to their target",
-        "Ratio of the largest divergence over all neighbours to the target epsilon, against the order, with one line "
-        "per prior; maximum over the stored n and epsilon. Divergences are computed by enumeration for posterior "
-        "sampling and by quadrature for Gaussian noise. The line at 1 is the target.",
-        ("dirichlet",),
-        _draw_dirichlet,
-    ),
-)

@@ -30,11 +30,10 @@ from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, largest, span, vector
-from studies.figures import of
+from studies.claims import Stored, Summaries, correct, largest, p3, span, vector
 from studies.renyi.formula_errata import ERRATA
 from studies.renyi.ranges import require_coefficient, require_order
-from studies.renyi.renyi_figures import draw_dirichlet_bounds, draw_renyi_curves
+from studies.renyi.renyi_figures import CURVES, DIRICHLET_BOUNDS
 
 _COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _ORDERS = (1.0, *(round(1 + 0.05 * step, 2) for step in range(1, 381)))
@@ -177,7 +176,7 @@ def _curves(summaries: Stored) -> Summaries:
     return summaries.each(_NAMES, coefficient=_COEFFICIENTS, order=orders, prior=("6:12",), n=(100,))
 
 
-@claim("vertical-asymptotes", paper="P3", place="section 5.1 and Corollary 1")
+@p3(place="section 5.1 and Corollary 1")
 def vertical_asymptotes(summaries: Stored) -> Finding:
     """The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior)."""
     evidence, holds = [], True
@@ -200,7 +199,7 @@ def vertical_asymptotes(summaries: Stored) -> Finding:
     )
 
 
-@claim("smaller-is-more-private", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def smaller_is_more_private(summaries: Stored) -> Finding:
     """As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders."""
     evidence, holds = [], True
@@ -218,9 +217,7 @@ def smaller_is_more_private(summaries: Stored) -> Finding:
     return verdict(holds, f"From the smallest to the largest coefficient: {'; '.join(evidence)}.")
 
 
-@claim(
-    "corners-are-the-supremum",
-    paper="P3",
+@p3(
     place="Corollary 2",
     erratum=Erratum(
         "The supremum over neighbours is the largest divergence to the corners η ± (r, 0) of the parameters.",
@@ -254,7 +251,7 @@ def corners_are_the_supremum(summaries: Stored) -> Finding:
     )
 
 
-@claim("dirichlet-bounds", kind="addition")
+@claim(kind="addition")
 def dirichlet_bounds(summaries: Stored) -> Finding:
     """Published bounds for the Dirichlet mechanism hold. For the posterior itself, that of Ponnoprat is more than twice
     the exact divergence at order 2, and that of Gohari et al. over three times the exact epsilon at delta = 1e-6.
@@ -295,7 +292,7 @@ STUDY = Study(
             "coefficients of the diffused (left) and the concentrated posterior (right). Dotted lines mark the order "
             "at which a curve becomes infinite; for small coefficients it is outside the plotted range.",
             _NAMES,
-            draw_renyi_curves,
+            CURVES,
         ),
         Figure(
             "dirichlet-bounds",
@@ -303,7 +300,7 @@ STUDY = Study(
             "Ponnoprat's bound on the Rényi divergence of one draw of the diffused posterior, divided by its exact "
             "value, against the order, for several coefficients.",
             ("dirichlet-bounds",),
-            of("dirichlet-bounds", draw_dirichlet_bounds),
+            DIRICHLET_BOUNDS,
         ),
     ),
 )

@@ -26,7 +26,8 @@ from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Streams, 
 from studies.data import Classification, Table, load, read_csv, split
 from studies.renyi.logistic_trials import N_GROUPED, Group, evaluate_draws, group_trials, make_mechanism
 from studies.renyi.page_tables import compare_errors
-from studies.renyi.renyi_logistic_claims import CLAIMS, FIGURES
+from studies.renyi.renyi_logistic_claims import CLAIMS
+from studies.renyi.renyi_logistic_figures import FIGURES
 
 _EPSILONS = tuple(math.exp(k) for k in range(-5, 4))
 _ORDERS = (1.0, 10.0, 100.0)

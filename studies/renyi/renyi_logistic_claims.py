@@ -1,4 +1,4 @@
-"""Claims and figures of the study `renyi-logistic` (P3).
+"""Claims of the study `renyi-logistic` (P3).
 
 Differences of means within four Monte Carlo standard errors are undecided, because one claim compares about a hundred
 means. Standard errors are those of draws on a fixed split; the panel `abalone-splits` has random splits.
@@ -9,19 +9,16 @@ P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for poste
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from mechanisms.glm.mechanisms import glm_mechanism
-from pipeline import Figure, Finding, claim, claims_in, verdict
-from studies.claims import Stored, Summaries, decide
+from pipeline import Finding, claim, claims_in, verdict
+from studies.claims import Stored, Summaries, decide, gap, p3, together
 from studies.renyi.logistic_trials import LARGEST_RHAT, LEAST_ESS
-from studies.renyi.renyi_logistic_figures import draw_orders
-from studies.styles import GLM_STYLES
 
 DATA_SETS = ("abalone", "adult", "mnist")
 _SAMPLERS = ("glm-concentrated", "glm-diffused")
@@ -37,39 +34,28 @@ def _ask(summaries: Stored, *mechanisms: str, panels: Sequence[str] = DATA_SETS)
 
 def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
     """Return masks of the settings in which `one` has a significantly smaller, or a larger, mean than `other`."""
-    mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
-    gap = mean.sel(mechanism=one) - mean.sel(mechanism=other)
-    limit = _DECIDING * np.hypot(error.sel(mechanism=one), error.sel(mechanism=other))
-    return gap < -limit, gap > limit
+    more, limit = gap(ds, measure, one, other, _DECIDING)
+    return more < -limit, more > limit
 
 
 def _same_distribution(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
     """Return a mask of settings in which both mechanisms draw from one distribution, such as the true posterior."""
     n, beta = int(ds["n_train"].max()), float(ds["beta"])
 
-    def distribution(name: str, order: float, epsilon: float) -> tuple[float, float, float]:
-        release = glm_mechanism(name, n, beta, order, epsilon)
-        return release.precision, release.power, release.radius
+    def is_same(order: float, epsilon: float) -> bool:
+        first, second = (glm_mechanism(name, n, beta, order, epsilon) for name in (one, other))
+        return (first.precision, first.power, first.radius) == (second.precision, second.power, second.radius)
 
-    grid = [
-        [
-            distribution(one, order, epsilon) == distribution(other, order, epsilon)
-            for epsilon in ds["epsilon"].values.tolist()
-        ]
-        for order in ds["order"].values.tolist()
-    ]
-    return xr.DataArray(grid, dims=("order", "epsilon"), coords={"order": ds["order"], "epsilon": ds["epsilon"]})
+    return xr.apply_ufunc(np.vectorize(is_same, otypes=[bool]), ds["order"], ds["epsilon"])
 
 
 def _where(marked: xr.DataArray) -> str:
     """Format the range of ε in the marked settings, for each order."""
     parts = []
     for order in marked["order"].values.tolist():
-        levels = marked["epsilon"].values[marked.sel(order=order).values]
-        if levels.size:
-            low, high = (round(math.log(value)) for value in (levels.min(), levels.max()))
-            span = f"e^{low}" if low == high else f"e^{low} to e^{high}"
-            parts.append(f"order {order:g}, epsilon {span}")
+        powers = [f"e^{math.log(value):.0f}" for value in marked["epsilon"].values[marked.sel(order=order).values]]
+        if powers:
+            parts.append(f"order {order:g}, epsilon {' to '.join(dict.fromkeys((powers[0], powers[-1])))}")
     return "; ".join(parts)
 
 
@@ -80,28 +66,24 @@ def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Seque
     """
     names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
     stored = {**_ask(summaries, *names), **summaries.each(also, mechanism=names)}
-    lines, worst, complete = [], 0, True
+    lines = []
     for one, other in pairs:
         parts = []
         for panel, ds in stored.items():
-            ahead, behind = _compare(ds, measure, one, other)
             differ = ~_same_distribution(ds, one, other)
-            n_ahead, n_behind = int((ahead & differ).sum()), int((behind & differ).sum())
-            worst += n_behind
-            complete &= n_ahead == int(differ.sum())
-            part = f"{panel} {n_ahead} of {int(differ.sum())}"
+            ahead, behind = (mask & differ for mask in _compare(ds, measure, one, other))
+            n_behind, is_open = int(behind.sum()), ~ahead & ~behind & differ
+            part = f"{panel} {int(ahead.sum())} of {int(differ.sum())}"
             if n_behind:
-                part += f" (larger in {n_behind}: {_where(behind & differ)})"
-            open_levels = ~ahead & ~behind & differ
-            if open_levels.any():
-                part += f" (undecided in {int(open_levels.sum())}: {_where(open_levels)})"
-            parts.append(part)
-        lines.append(f"{one} smaller than {other} in {', '.join(parts)}")
-    return decide(
-        complete,
-        worst > 0,
+                part += f" (larger in {n_behind}: {_where(behind)})"
+            if is_open.any():
+                part += f" (undecided in {int(is_open.sum())}: {_where(is_open)})"
+            parts.append(decide(bool((ahead == differ).all()), n_behind > 0, part))
+        lines.append(together(parts, f"{one} smaller than {other} in {{}}", ", "))
+    return together(
+        lines,
         "Numbers of settings (order, epsilon) with means at least four standard errors apart, among those at which "
-        f"the two distributions differ: {'; '.join(lines)}.",
+        "the two distributions differ: {}.",
     )
 
 
@@ -113,17 +95,17 @@ def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Seque
     min_trials=0,
 )
 def converged(summaries: Stored) -> Finding:
-    lines, holds = [], True
     summaries.each((*DATA_SETS, "abalone-splits", "abalone-strong"))
+    parts = []
     for panel, ds in summaries.items():
         rhat, ess = float(ds["rhat_largest"].max()), float(ds["ess_smallest"].min())
         n_failed = int(ds["n_failed"].sum())  # chains that did not converge are failed trials
-        holds &= n_failed == 0 and rhat < LARGEST_RHAT and ess >= LEAST_ESS
-        lines.append(f"{panel}: split R-hat <= {rhat:.4f}, ESS >= {ess:.0f}, {n_failed} failed trials")
-    return verdict(holds, f"{'; '.join(lines)}.")
+        evidence = f"{panel}: split R-hat <= {rhat:.4f}, ESS >= {ess:.0f}, {n_failed} failed trials"
+        parts.append(verdict(n_failed == 0 and rhat < LARGEST_RHAT and ess >= LEAST_ESS, evidence))
+    return together(parts)
 
 
-@claim("beats-ops", paper="P3", place="section 5.2, Figure 3", min_trials=_REPEATS)
+@p3(place="section 5.2, Figure 3", min_trials=_REPEATS)
 def beats_ops(summaries: Stored) -> Finding:
     """Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all data
     sets.
@@ -131,7 +113,7 @@ def beats_ops(summaries: Stored) -> Finding:
     return _beats(summaries, "test_error", *product(_SAMPLERS, ["ops"]))
 
 
-@claim("beats-better-ops", kind="self-check", min_trials=_REPEATS)
+@claim(kind="self-check", min_trials=_REPEATS)
 def beats_better_ops(summaries: Stored) -> Finding:
     """Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS
     calibrated to the same Rényi guarantee through its pure one (ops-renyi).
@@ -139,25 +121,25 @@ def beats_better_ops(summaries: Stored) -> Finding:
     return _beats(summaries, "test_error", *product(_SAMPLERS, ["ops-tight", "ops-renyi"]))
 
 
-@claim("beats-ops-in-likelihood", paper="P3", place="section 5.2 and appendix", min_trials=_REPEATS)
+@p3(place="section 5.2 and appendix", min_trials=_REPEATS)
 def beats_ops_in_likelihood(summaries: Stored) -> Finding:
     """Algorithms 4 and 5 have a higher test likelihood than all variants of OPS."""
     return _beats(summaries, "test_nll", *product(_SAMPLERS, _OPS))
 
 
-@claim("diffused-beats-concentrated", paper="P3", place="section 5.2, Figure 3", min_trials=_REPEATS)
+@p3(place="section 5.2, Figure 3", min_trials=_REPEATS)
 def diffused_beats_concentrated(summaries: Stored) -> Finding:
     """Algorithm 5 always has a lower test error than Algorithm 4."""
     return _beats(summaries, "test_error", ("glm-diffused", "glm-concentrated"), also=("abalone-strong",))
 
 
-@claim("diffused-beats-concentrated-in-likelihood", paper="P3", place="appendix", min_trials=_REPEATS)
+@p3(place="appendix", min_trials=_REPEATS)
 def diffused_beats_concentrated_in_likelihood(summaries: Stored) -> Finding:
     """Algorithm 5 has a higher test likelihood than Algorithm 4."""
     return _beats(summaries, "test_nll", ("glm-diffused", "glm-concentrated"))
 
 
-@claim("one-split-is-enough", kind="self-check", min_trials=_REPEATS)
+@claim(kind="self-check", min_trials=_REPEATS)
 def one_split_is_enough(summaries: Stored) -> Finding:
     """The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits."""
     stored = _ask(summaries, *_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits"))
@@ -179,54 +161,3 @@ def one_split_is_enough(summaries: Stored) -> Finding:
 
 
 CLAIMS = claims_in(globals())
-
-
-# Figures
-
-
-def _draw(measure: str, ylabel: str) -> Callable[[Summaries], Any]:
-    def draw(summaries: Summaries) -> Any:
-        return draw_orders(summaries, measure, ylabel, GLM_STYLES)
-
-    return draw
-
-
-_CAPTION = (
-    " against the privacy loss, with one row per order of the Rényi guarantee{}. Error bars show ± 2 Monte Carlo "
-    "standard errors. Grey: the posterior without privacy. Blue: Algorithm 5. Red: Algorithm 4. Green: OPS as "
-    "published, with twice the likelihood power, and calibrated to the same Rényi guarantee through its pure one."
-)
-_BY_DATA_SET = _CAPTION.format(" and one column per data set")
-
-FIGURES = (
-    Figure(
-        "test-error",
-        "Test error (P3, Figure 3)",
-        "Mean test error" + _BY_DATA_SET,
-        DATA_SETS,
-        _draw("test_error", "test error"),
-    ),
-    Figure(
-        "test-nll",
-        "Test likelihood (P3, appendix)",
-        "Mean negative log-likelihood of a test record" + _BY_DATA_SET,
-        DATA_SETS,
-        _draw("test_nll", "−log-likelihood of a test record (nat)"),
-        claims=("beats-ops-in-likelihood", "diffused-beats-concentrated-in-likelihood"),
-    ),
-    Figure(
-        "splits",
-        "Test error over random splits",
-        "Mean test error over random splits, with one draw per split," + _CAPTION.format(""),
-        ("abalone-splits",),
-        _draw("test_error", "test error"),
-        claims=("one-split-is-enough",),
-    ),
-    Figure(
-        "csv-test-error",
-        "Test error on the user's data",
-        "Mean test error" + _CAPTION.format(""),
-        ("csv",),
-        _draw("test_error", "test error"),
-    ),
-)

@@ -27,12 +27,10 @@ from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
 from mechanisms.sums import weighted_sum
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
-from studies.claims import Summaries
 from studies.renyi.page_tables import compare_utility
 from studies.renyi.ranges import require_epsilon, require_order
-from studies.renyi.renyi_figures import draw_divergences, draw_losses
+from studies.renyi.renyi_figures import DIVERGENCES, LOSSES
 from studies.renyi.renyi_utility_claims import CLAIMS
-from studies.styles import RENYI_STYLES
 
 Array = NDArray[np.float64]
 
@@ -250,17 +248,6 @@ _LOGLIK = Panel(
     version=2,  # sums have a fixed order
 )
 
-# Figures
-
-
-def _draw_kl(summaries: Summaries) -> Any:
-    return draw_divergences(summaries["kl"], RENYI_STYLES)
-
-
-def _draw_loss(summaries: Summaries) -> Any:
-    return draw_losses(summaries["loglik"], RENYI_STYLES)
-
-
 _FIGURES = (
     Figure(
         "utility-kl",
@@ -270,7 +257,7 @@ _FIGURES = (
         "logarithmic scale, without divergences of 0. The dotted line is the smallest epsilon at which direct sampling "
         "satisfies the guarantee; there is none at order 15.",
         ("kl",),
-        _draw_kl,
+        DIVERGENCES,
     ),
     Figure(
         "utility-loglik",
@@ -279,7 +266,7 @@ _FIGURES = (
         "against epsilon; the bottom row is enlarged. Lines are exact expectations and markers are means of the "
         "simulated trials. Bands show ± 1 standard deviation of the trials for the mechanisms of P3.",
         ("loglik",),
-        _draw_loss,
+        LOSSES,
     ),
 )
 

@@ -15,7 +15,7 @@ import xarray as xr
 from mechanisms.renyi.divergence import dirichlet_renyi
 from pipeline import Claim, Erratum, Finding, claim, verdict
 from pipeline.declare.claims import Kind
-from studies.claims import Stored, correct, named, span, vector
+from studies.claims import Stored, correct, listed, named, p3, ratio, span, together, vector
 
 _PROPOSED = ("diffused", "concentrated")
 _GAUSSIAN = ("gaussian", "gaussian-tight")
@@ -34,6 +34,11 @@ def _counts(summary: xr.Dataset) -> np.ndarray:
 
 def _power(epsilon: float) -> str:
     return f"e^{np.log(epsilon):.3g}"
+
+
+def _by_order(values: xr.DataArray, form: str) -> str:
+    """Format values with their orders, such as "0.5 at order 2, 0.6 at order 15"."""
+    return ", ".join(f"{format(float(one), form)} at order {float(one['order']):g}" for one in values)
 
 
 def _of(summary: xr.Dataset, measure: str, mechanism: str, **place: Any) -> xr.DataArray:
@@ -59,7 +64,7 @@ def _loglik(summaries: Stored, *mechanisms: str) -> xr.Dataset:
 # Panel kl
 
 
-@claim("direct-is-reached", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def direct_is_reached(summaries: Stored) -> Finding:
     """At order 2 the diffused and the concentrated posterior have zero divergence where direct sampling satisfies the
     guarantee; the Gaussian mechanism always has a positive divergence.
@@ -78,7 +83,7 @@ def direct_is_reached(summaries: Stored) -> Finding:
     )
 
 
-@claim("bounded-away", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def bounded_away(summaries: Stored) -> Finding:
     """At order 15 the divergences of the diffused and the concentrated posterior are bounded away from 0, while that of
     the Gaussian mechanism approaches 0.
@@ -103,7 +108,7 @@ def bounded_away(summaries: Stored) -> Finding:
     )
 
 
-@claim("diffused-degrades-to-the-prior", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def diffused_degrades_to_the_prior(summaries: Stored) -> Finding:
     """As epsilon tends to 0, the diffused posterior tends to the prior, with a moderate divergence."""
     summary = _kl(summaries, "diffused")
@@ -113,15 +118,15 @@ def diffused_degrades_to_the_prior(summaries: Stored) -> Finding:
     share = divergences.isel(epsilon=0) / limit
     falls = bool((divergences.diff("epsilon") <= 0).all())
     holds = falls and bool((divergences < limit).all() and (share > 0.9).all())
-    numbers = ", ".join(f"{float(share.sel(order=order)):.1%} at order {order:g}" for order in share["order"].values)
     return verdict(
         holds,
         f"The divergence of the posterior from the prior is {limit:.4f}. The divergence from the diffused posterior "
-        f"at epsilon = {_power(float(divergences['epsilon'][0]))} is {numbers} of it, and never exceeds it.",
+        f"at epsilon = {_power(float(divergences['epsilon'][0]))} is {_by_order(share, '.1%')} of it, and never "
+        "exceeds it.",
     )
 
 
-@claim("concentrated-degrades-to-a-point", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def concentrated_degrades_to_a_point(summaries: Stored) -> Finding:
     """As epsilon tends to 0, the concentrated posterior tends to a point mass, with an unbounded divergence."""
     divergences = _of(_kl(summaries, "concentrated"), "kl", "concentrated")
@@ -136,27 +141,26 @@ def concentrated_degrades_to_a_point(summaries: Stored) -> Finding:
     return verdict(holds, f"Divergence at epsilon = {_power(float(two['epsilon'][0]))}: {numbers}. It is unbounded.")
 
 
-@claim("gaussian-is-bimodal", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def gaussian_is_bimodal(summaries: Stored) -> Finding:
     """As epsilon tends to 0, the distribution of the Gaussian mechanism becomes bimodal because it clips the counts."""
     summary = _kl(summaries, *_GAUSSIAN)
-    holds, evidence = True, []
-    for name in _GAUSSIAN:
-        ends = [_of(summary, measure, name) for measure in ("mass_at_zero", "mass_at_n")]
-        holds &= all(bool((each.diff("epsilon") <= 0).all()) and bool((each < 0.5).all()) for each in ends)
-        holds &= all(bool((each.isel(epsilon=0) > 0.25).all()) for each in ends)
-        for order in ends[0]["order"].values:
-            low, high = (float(each.isel(epsilon=0).sel(order=order)) for each in ends)
-            evidence.append(f"{name}, order {order:g}: {low:.3f} and {high:.3f}")
-    smallest = _power(float(ends[0]["epsilon"][0]))
+    masses = summary[["mass_at_zero", "mass_at_n"]].to_array("end").sel(mechanism=list(_GAUSSIAN)).sortby("epsilon")
+    first = masses.isel(epsilon=0)
+    holds = bool((masses.diff("epsilon") <= 0).all() and (masses < 0.5).all() and (first > 0.25).all())
+    evidence = "; ".join(
+        f"{name}, order {order:g}: {' and '.join(listed(first.sel(mechanism=name, order=order), '.3f').split(', '))}"
+        for name in _GAUSSIAN
+        for order in first["order"].values
+    )
     return verdict(
         holds,
         "The probabilities that the noisy count is clipped to 0 and to n increase towards 1/2 as epsilon decreases. At "
-        f"epsilon = {smallest}: {'; '.join(evidence)}.",
+        f"epsilon = {_power(float(first['epsilon']))}: {evidence}.",
     )
 
 
-@claim("spent-epsilon", kind="self-check", place="P3 uses twice the variance that (order, epsilon)-RDP needs")
+@claim(kind="self-check", place="P3 uses twice the variance that (order, epsilon)-RDP needs")
 def spent_epsilon(summaries: Stored) -> Finding:
     """The Rényi divergence of the calibrated mechanisms is epsilon and never more; with the published variance, the
     divergence of the Gaussian mechanism is half of epsilon.
@@ -168,9 +172,9 @@ def spent_epsilon(summaries: Stored) -> Finding:
     tuned = share.where(~at_asymptote & (coefficient != 1))
     evidence = []
     for name, expected in (("diffused", 1.0), ("concentrated", 1.0), ("gaussian-tight", 1.0), ("gaussian", 0.5)):
-        low, high = (float(each) for each in (tuned.sel(mechanism=name).min(), tuned.sel(mechanism=name).max()))
-        holds &= abs(low - expected) < 1e-6 and abs(high - expected) < 1e-6
-        evidence.append(f"{name} {low:.6f} to {high:.6f}")
+        one = tuned.sel(mechanism=name)
+        holds &= float(abs(one - expected).max()) < 1e-6
+        evidence.append(f"{name} {float(one.min()):.6f} to {float(one.max()):.6f}")
     return verdict(
         holds,
         f"Ratio of divergence to epsilon: {', '.join(evidence)}; maximum {float(share.max()):.12f}. Excluded from the "
@@ -190,50 +194,52 @@ def _winners(values: xr.DataArray, names: tuple[str, ...], order: float) -> list
     return list(zip(np.sort(values["epsilon"].values).tolist(), best, strict=True))
 
 
-def _ahead_of(name: str, what: str, ask: Ask, measure: str, rival: str, kind: Kind) -> Claim:
+def _ahead_of(label: str, rival: str) -> Claim:
     """Return the claim that, at each order, a proposed mechanism has a smaller measure than a rival for some ε."""
+    ask, measure, what = _MEASURES[label]
+    added, kind = _RIVALS[rival]
+    statement = f"The proposed mechanisms outperform the Gaussian mechanism in specific situations: {what}{added}."
 
-    @claim(
-        name,
-        f"The proposed mechanisms outperform the Gaussian mechanism in specific situations: {what}.",
-        paper="P3",
-        place="section 6",
-        kind=kind,
-    )
+    @p3(f"{label}-ahead-of-{rival}", statement, place="section 6", kind=kind)
     def check(summaries: Stored) -> Finding:
-        values, evidence, holds = ask(summaries, *_PROPOSED, rival)[measure], [], True
+        values, parts = ask(summaries, *_PROPOSED, rival)[measure], []
         for order in values["order"].values.tolist():
             winners = _winners(values, (*_PROPOSED, rival), order)
             n_ahead = sum(rival not in best for _, best in winners)
-            holds &= n_ahead > 0
             runs = []
             for best, run in groupby(winners, key=lambda winner: winner[1]):
-                epsilons = [epsilon for epsilon, _ in run]
-                ends = (epsilons[0], epsilons[-1]) if len(epsilons) > 1 else (epsilons[0],)
-                runs.append(f"{' = '.join(best)} at {' to '.join(map(_power, ends))}")
-            evidence.append(f"Order {order:g}, better at {n_ahead} of {len(winners)} epsilon; best: {', '.join(runs)}.")
-        return verdict(holds, " ".join(evidence))
+                epsilons = [_power(epsilon) for epsilon, _ in run]
+                runs.append(f"{' = '.join(best)} at {' to '.join(dict.fromkeys((epsilons[0], epsilons[-1])))}")
+            evidence = f"Order {order:g}, better at {n_ahead} of {len(winners)} epsilon; best: {', '.join(runs)}."
+            parts.append(verdict(n_ahead > 0, evidence))
+        return together(parts, "{}", " ")
 
     return check
 
 
+_MEASURES: dict[str, tuple[Ask, str, str]] = {
+    "kl": (_kl, "kl", "divergence of the posterior"),
+    "nll": (_loglik, "expected_nll", "expected loss on held-out records"),
+}
+
+
 def _tight_is_ahead(values: xr.DataArray) -> Finding:
     """Judge the statement that the tight variance has smaller values than the published one in all settings."""
-    ratio = values.sel(mechanism="gaussian") / values.sel(mechanism="gaussian-tight")
-    n_behind = int((ratio <= 1).sum())
+    found = ratio(values, "gaussian", "gaussian-tight")
+    n_behind = int((found <= 1).sum())
     return verdict(
         not n_behind,
-        f"Ratio of published to tight: {span(ratio, '.4g')} at {ratio.size} settings; at most 1 in {n_behind}.",
+        f"Ratio of published to tight: {span(found, '.4g')} at {found.size} settings; at most 1 in {n_behind}.",
     )
 
 
-@claim("kl-tight-ahead-of-published", kind="addition")
+@claim(kind="addition")
 def kl_tight_ahead_of_published(summaries: Stored) -> Finding:
     """The tight variance outperforms the published one at every order and epsilon: divergence of the posterior."""
     return _tight_is_ahead(_kl(summaries, *_GAUSSIAN)["kl"])
 
 
-@claim("nll-tight-ahead-of-published", kind="addition")
+@claim(kind="addition")
 def nll_tight_ahead_of_published(summaries: Stored) -> Finding:
     """The tight variance outperforms the published one at every order and epsilon: expected loss on held-out
     records.
@@ -250,9 +256,7 @@ def _loss_at(summary: xr.Dataset, theta: float) -> float:
     return -float(summary["n_heldout"]) * (q * np.log(theta) + (1 - q) * np.log1p(-theta))
 
 
-@claim(
-    "limit-of-concentrated",
-    paper="P3",
+@p3(
     place="section 5.1",
     erratum=Erratum(
         "As ε vanishes the concentrated posterior's loss tends to that at the mode of the prior.",
@@ -267,17 +271,16 @@ def limit_of_concentrated(summaries: Stored) -> Finding:
     at_mean, at_mode = _loss_at(summary, mean), _loss_at(summary, mode)
     losses = _of(summary, "expected_nll", "concentrated").isel(epsilon=0)
     near_mean, near_mode = (bool((abs(losses - limit) < 0.01).all()) for limit in (at_mean, at_mode))
-    numbers = ", ".join(f"{float(losses.sel(order=order)):.4f} at order {order:g}" for order in losses["order"].values)
     return correct(
         near_mode,
         near_mean,
-        f"Expected loss at epsilon = {_power(float(losses['epsilon']))}: {numbers}. It is {at_mean:.4f} at the mean of "
-        f"the prior, {mean:.4f}, and {at_mode:.4f} at its mode, {mode:.4f}. As its weight increases, the prior "
-        "concentrates at its mean.",
+        f"Expected loss at epsilon = {_power(float(losses['epsilon']))}: {_by_order(losses, '.4f')}. It is "
+        f"{at_mean:.4f} at the mean of the prior, {mean:.4f}, and {at_mode:.4f} at its mode, {mode:.4f}. As its "
+        "weight increases, the prior concentrates at its mean.",
     )
 
 
-@claim("favours-concentrated", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def favours_concentrated(summaries: Stored) -> Finding:
     """As epsilon tends to 0, the concentrated posterior has the smallest expected loss on held-out records."""
     losses = _loglik(summaries, *_PROPOSED, *_GAUSSIAN)["expected_nll"].sortby("epsilon").isel(epsilon=0)
@@ -291,7 +294,7 @@ def favours_concentrated(summaries: Stored) -> Finding:
     return verdict(bool((gaps > 0).all()), f"Expected loss at epsilon = {smallest}; {numbers}.")
 
 
-@claim("same-limits", paper="P3", place="section 5.1")
+@p3(place="section 5.1")
 def same_limits(summaries: Stored) -> Finding:
     """The losses on held-out records have the same limits in epsilon as the divergence."""
     kl, summary = _kl(summaries, "direct"), _loglik(summaries, *_PROPOSED, "gaussian", "true-posterior")
@@ -316,7 +319,7 @@ def same_limits(summaries: Stored) -> Finding:
     )
 
 
-@claim("draws-agree", kind="self-check")
+@claim(kind="self-check")
 def draws_agree(summaries: Stored) -> Finding:
     """The mean loss of the draws equals its exact expectation within 5 Monte Carlo standard errors."""
     summary = summaries.need("loglik")
@@ -335,15 +338,7 @@ CLAIMS = (
     concentrated_degrades_to_a_point,
     gaussian_is_bimodal,
     spent_epsilon,
-    # The following four claims share one check.
-    *(
-        _ahead_of(f"{label}-ahead-of-{rival}", what + added, ask, measure, rival, kind)
-        for rival, (added, kind) in _RIVALS.items()
-        for label, ask, measure, what in (
-            ("kl", _kl, "kl", "divergence of the posterior"),
-            ("nll", _loglik, "expected_nll", "expected loss on held-out records"),
-        )
-    ),
+    *(_ahead_of(label, rival) for rival in _RIVALS for label in _MEASURES),
     kl_tight_ahead_of_published,
     nll_tight_ahead_of_published,
     same_limits,

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -138,6 +137,8 @@ def pair_claims(figures: Sequence[Figure], judged: Sequence[Judged]) -> tuple[di
 
 def drawable(study: Study, summaries: Summaries) -> list[Figure]:
     """Return the figures with results of at least one panel; a study that declares no figures has default ones."""
+    from studies.figures.defaults import default_figures  # slow import
+
     return [figure for figure in study.figures or default_figures(study) if _of_figure(figure, summaries)]
 
 
@@ -145,29 +146,6 @@ def _of_figure(figure: Figure, summaries: Summaries) -> dict[str, xr.Dataset]:
     """Return the summaries of a figure's panels, without those panels whose evaluations are all pending or failed."""
     stored = {panel: summaries[panel] for panel in figure.panels if panel in summaries}
     return {panel: summary for panel, summary in stored.items() if summary["n_ok"].any()}
-
-
-def default_figures(study: Study) -> list[Figure]:
-    """Return one figure for each panel and measure: the mean against the first factor, with one line per method."""
-    return [
-        Figure(
-            f"{panel.name}-{measure.name}",
-            f"{panel.name}: {measure.meaning}",
-            "Means over trials with bars of two Monte Carlo standard errors, at the first value of every other factor.",
-            (panel.name,),
-            partial(_draw_means, panel.name, axis.name, measure.name, panel.method_dim),
-        )
-        for panel in study.panels
-        for axis in (*panel.factors, *panel.method_factors)[:1]
-        for measure in panel.measures
-        if measure.per_trial
-    ]
-
-
-def _draw_means(panel: str, x: str, measure: str, by: str | None, summaries: Summaries) -> Any:
-    from studies.figures import draw_means
-
-    return draw_means(summaries[panel], x, measure, by)
 
 
 def render_figures(

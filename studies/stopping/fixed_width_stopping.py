@@ -23,7 +23,7 @@ from pipeline.declare.claims import two_sided_level
 from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials
 from pipeline.precision.targets import estimate_mean
 from studies.claims import Stored, decide, place, smallest, span
-from studies.figures import draw_means, of
+from studies.figures import Chart
 
 Array = np.ndarray
 _NOMINAL = 0.95
@@ -237,7 +237,7 @@ def minimum_keeps_coverage(summaries: Stored) -> Finding:
     )
 
 
-@claim("two-draws-lose-coverage", kind="self-check", level=two_sided_level(5))
+@claim(kind="self-check", level=two_sided_level(5))
 def two_draws_lose_coverage(summaries: Stored) -> Finding:
     """Without a minimum, that is with two draws, fixed-width stopping loses coverage at every distribution."""
     return _find_loss(_coverage(summaries, "fixed-width", 2), "Loss")
@@ -328,7 +328,7 @@ def skewness_keeps_coverage(summaries: Stored) -> Finding:
     )
 
 
-@claim("error-alone-loses-coverage", kind="self-check", level=two_sided_level(5))
+@claim(kind="self-check", level=two_sided_level(5))
 def error_alone_loses_coverage(summaries: Stored) -> Finding:
     """For events with a probability of at most 3/100, stopping by the error alone loses coverage, and the final mean is
     too small by more than a tenth of its standard error.
@@ -344,7 +344,7 @@ def error_alone_loses_coverage(summaries: Stored) -> Finding:
     )
 
 
-@claim("heavy-tails-lose-coverage", kind="self-check", level=two_sided_level(3))
+@claim(kind="self-check", level=two_sided_level(3))
 def heavy_tails_lose_coverage(summaries: Stored) -> Finding:
     """For lognormal draws, whose skewness of 6 is underestimated by few draws, the rule of the pipeline has less than
     the nominal coverage.
@@ -371,7 +371,17 @@ STUDY = Study(
             "(200 draws are needed). The nominal coverage is 0.95. The confidence sequence has to contain the mean at "
             "all sizes from the minimum on.",
             ("coverage",),
-            of("coverage", draw_means, "minimum", "covered", "rule"),
+            Chart(
+                "coverage",
+                "minimum",
+                {"y": "covered_mean"},
+                "rule",
+                {},
+                marks=("level", "line", "errors", "points"),
+                across={"level": _NOMINAL},
+                prepare=lambda ds: ds.isel(distribution=0, needed=0),
+                height=300,
+            ),
         ),
     ),
     quick=Scale(trials={"coverage": 2000, "skewed": 100}),

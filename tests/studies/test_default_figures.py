@@ -1,5 +1,6 @@
 """Tests of the figures of studies that declare none."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,12 +8,16 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import Factor, Method, open_results, run, summarise
+from pipeline import BadInputError, Factor, Measure, Method, open_results, run, summarise
 from studies import STUDIES
-from studies.report.page import default_figures, drawable
+from studies.figures import interactive, specify
+from studies.figures.defaults import default_figures
+from studies.report.page import drawable
 from tests.studies.test_cli import STUDY_FILE
 from tests.studies.test_summaries import PANEL, plain
 from tests.studies.test_summaries import Study as Declared
+
+MEANS = {"covered_mean": 0.9, "covered_mcse": 0.01, "n_ok": 100}
 
 
 @pytest.mark.parametrize("several", [True, False])
@@ -28,14 +33,43 @@ def test_default_figure_shows_the_means_of_every_method(tmp_path, several):
     assert [figure.name for figure in figures] == ["p-x", "p-x_squared", "p-path"]
     for figure in figures:
         (plot,) = figure.draw({"p": summary})
-        drawn = [rows for _, rows in plot.rows.groupby("series", sort=False)]
-        means = summary[f"{figure.name.removeprefix('p-')}_mean"].isel(t=0)
-        means = means.isel(step=0) if "step" in means.dims else means
-        assert len(drawn) == len(methods)
-        for rows, method in zip(drawn, methods, strict=True):
-            expected = means.sel(algorithm=method.name) if several else means
+        means = summary[f"{figure.name.removeprefix('p-')}_mean"]
+        assert plot.titles == ["t = 0.5", "t = 1.5"]
+        assert plot.picks == (["step = 1", "step = 2"] if "step" in means.dims else [])
+        for (axes, pick, name), rows in plot.rows.assign(pick=plot.rows.get("pick", "")).groupby(
+            ["axes", "pick", "series"], sort=False
+        ):
+            at = {"t": float(axes.removeprefix("t = "))} | ({"step": int(pick.removeprefix("step = "))} if pick else {})
+            expected = means.sel(at | ({"algorithm": name} if several else {}))
             assert rows["x"].tolist() == [1, 2, 10]
             np.testing.assert_array_equal(rows["y"], expected.values)
+        assert plot.rows["y"].size == means.size
+
+
+def test_figure_names_all_factors_and_shows_the_nominal_value():
+    """Two distributions in axes, three orders by a selector, and a line at the nominal coverage."""
+    sizes, orders = (10, 20, 30), ("a", "b", "c")
+    factors = (Factor("size", sizes, "size"), Factor("order", orders, "order"), Factor("shape", ("t", "exp"), "shape"))
+    panel = replace(PANEL, factors=factors, measures=(Measure("covered", "coverage", nominal=0.95),), outputs=())
+    (figure,) = default_figures(Declared("s", "S", "To test.", (panel,), seed=1))
+    assert figure.caption == (
+        "Means over trials with bars of two Monte Carlo standard errors, against size, with one plot per shape. order: "
+        "the first values; others can be selected on the page. The horizontal line is the nominal value, 0.95."
+    )
+    dims = ("size", "order", "shape", "algorithm")
+    coords = dict(zip(dims, (list(sizes), list(orders), ["t", "exp"], ["mean", "median"]), strict=True))
+    shown = {name: xr.DataArray(np.full((3, 3, 2, 2), value), coords, dims) for name, value in MEANS.items()}
+    (plot,) = figure.draw({"p": xr.Dataset(shown)})
+    assert plot.rows["level"].dropna().unique().tolist() == [0.95]
+    assert json.loads(interactive([plot]))["picks"] == ["order = a", "order = b", "order = c"]
+    spec = specify([plot])
+    assert {"name": "picked", "value": "order = a"} in spec["params"]
+    assert spec["datasets"]["legend"][0]["heading"] == "order = a"
+
+
+def test_nominal_value_must_be_a_finite_number():
+    with pytest.raises(BadInputError, match=r"must have a finite number as nominal value, got nan; give e.g. 0.95"):
+        Measure("covered", "coverage", nominal=float("nan"))
 
 
 @pytest.mark.slow

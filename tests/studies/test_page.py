@@ -321,9 +321,8 @@ POINT = """(() => { const [e] = [...document.querySelectorAll('.chart svg path[a
   const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()"""
 NAME = """(() => { const e = [...document.querySelectorAll('.chart svg text')].find((e) => e.textContent === 'smooth');
   const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()"""
-SELECTED = "document.querySelector('figure select').value"
-FAINT = """[...document.querySelectorAll('figure:has(.chart) .chart svg path')].filter((e) =>
-  e.getAttribute('opacity') === '0.1').length"""
+CHOSEN = "[...document.querySelectorAll('figure details input:checked')].map((e) => e.value)"
+MARKS = "document.querySelectorAll('figure:has(.chart) .chart svg .mark-symbol path').length"
 
 
 async def move(tab, place, *kinds):
@@ -342,18 +341,34 @@ def test_hover_shows_value_error_and_number_of_trials(address, pages):
     assert "trials" in text
 
 
-def test_click_on_a_name_isolates_its_line(address, pages):
+def test_click_on_a_name_hides_its_line_and_shows_it_again(address, pages):
     async def act(tab):
         place, found = await tab.evaluate(NAME), []
-        for _ in range(2):
-            found.append([await tab.evaluate(FAINT), await tab.evaluate(SELECTED)])
+        for _ in range(3):
+            found.append([await tab.evaluate(MARKS), set(await tab.evaluate(CHOSEN))])
             await move(tab, place, "mousePressed", "mouseReleased")
-        return [*found, [await tab.evaluate(FAINT), await tab.evaluate(SELECTED)]]
+        return found
 
-    before, isolated, after = visit(address, pages["laboratory"], act)
-    assert before == after == [0, ""]
-    assert isolated[0] > 0
-    assert isolated[1] == "smooth"
+    before, hidden, after = visit(address, pages["laboratory"], act)
+    assert before == after
+    assert hidden[0] < before[0]
+    assert hidden[1] == before[1] - {"smooth"}
+
+
+def test_several_lines_are_chosen_by_boxes(address, pages):
+    async def act(tab):
+        found = []
+        for button in ("all", "as at first"):
+            found.append(set(await tab.evaluate(CHOSEN)))
+            buttons = "[...document.querySelectorAll('figure details button')]"
+            await tab.evaluate(f"{buttons}.find((e) => e.textContent === '{button}').click()")
+            await asyncio.sleep(0.3)
+        return [*found, set(await tab.evaluate(CHOSEN))], tab.complaints
+
+    (first, everything, again), complaints = visit(address, pages["laboratory"], act)
+    assert first == again
+    assert first <= everything
+    assert complaints == []
 
 
 def test_switch_of_the_scale_draws_the_figure_again(address, pages):
@@ -361,7 +376,7 @@ def test_switch_of_the_scale_draws_the_figure_again(address, pages):
         texts = "[...document.querySelectorAll('.chart svg text')].map((e) => e.textContent).join(' ')"
         before = await tab.evaluate(texts)
         await tab.evaluate(
-            "(() => { const e = document.querySelectorAll('figure select')[1]; e.value = 'linear'; "
+            "(() => { const e = document.querySelector('figure select'); e.value = 'linear'; "
             "e.dispatchEvent(new Event('change')); })()"
         )
         await asyncio.sleep(0.5)

@@ -19,14 +19,18 @@
     place.setAttribute("aria-label", `${image.alt} Arrow keys read the values.`);
     const value = element("output", { className: "value" });
     const controls = element("div", { className: "controls" });
-    let view, isolated = null, read = -1;
+    let view, chosen = new Set(shown.first), picked = shown.picks[0], read = -1;
 
-    const isolate = (line) => {
-      isolated = line;
-      lines.value = line ?? "";
+    const update = () => {
       read = -1;
-      return view.signal("isolated", line).runAsync();
+      boxes.forEach((box) => { box.checked = chosen.has(box.value); });
+      count.textContent = `Lines (${chosen.size} of ${shown.lines.length})`;
+      if (shown.lines.length) view.signal("chosen", [...chosen]);
+      if (shown.picks.length) view.signal("picked", picked);
+      return view.runAsync();
     };
+    const choose = (names) => { chosen = new Set(names); return update(); };
+    const toggle = (name) => { if (!chosen.delete(name)) chosen.add(name); return update(); };
 
     async function draw(scale) {
       const spec = { ...shown.scales[scale], description: image.alt, datasets: structuredClone(data) };
@@ -35,16 +39,25 @@
       view = made.view;
       place.querySelector("svg").setAttribute("aria-label", image.alt);
       view.addEventListener("click", (event, item) => {
-        const line = item?.datum?.series ?? null;
-        isolate(shown.lines.includes(line) && line !== isolated ? line : null);
+        const line = item?.datum?.series;
+        if (shown.lines.includes(line)) toggle(line);
       });
-      await isolate(isolated);
+      await update();
     }
 
-    const lines = element("select", { onchange: () => isolate(lines.value || null) },
-      element("option", { value: "", textContent: "all lines" }),
-      ...shown.lines.map((name) => element("option", { value: name, textContent: name })));
-    if (shown.lines.length) controls.append(element("label", {}, "Show ", lines));
+    const count = element("summary", {});
+    const boxes = shown.lines.map((name) => element("input",
+      { type: "checkbox", value: name, onchange: () => toggle(name) }));
+    if (shown.lines.length) controls.append(element("details", { className: "lines" }, count,
+      ...boxes.map((box) => element("label", {}, box, ` ${box.value} `)),
+      element("button", { type: "button", textContent: "all", onclick: () => choose(shown.lines) }),
+      element("button", { type: "button", textContent: "as at first", onclick: () => choose(shown.first) })));
+
+    if (shown.picks.length) {
+      const picks = element("select", { onchange: () => { picked = picks.value; update(); } },
+        ...shown.picks.map((name) => element("option", { value: name, textContent: name })));
+      controls.append(element("label", {}, "At ", picks));
+    }
 
     const scales = Object.keys(shown.scales);
     if (scales.length > 1) {
@@ -53,14 +66,15 @@
       controls.append(element("label", {}, "Vertical scale ", scale));
     }
 
-    // reads the points of the isolated line, or of all lines
+    // reads the points of the chosen lines
     place.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (event.key === "Escape") isolate(null);
+      if (event.key === "Escape") choose(shown.first);
       if (!step) return;
       event.preventDefault();
       const rows = Object.values(data).flat().filter((row) =>
-        row.series && (row.y ?? row.exact) !== undefined && (isolated === null || row.series === isolated));
+        row.series !== undefined && (row.y ?? row.exact) !== undefined && (!row.pick || row.pick === picked)
+        && (!shown.lines.includes(row.series) || chosen.has(row.series)));
       read = (read + step + rows.length) % rows.length;
       const row = rows[read], error = row.mcse === undefined ? "" : ` ± ${row.mcse}`;
       value.textContent = [row.axes, row.series, `at ${row.x}: ${row.y ?? row.exact}${error}`,

@@ -1,0 +1,276 @@
+"""Descriptions of figures: which variables of a summary stand on which axes.
+
+A figure is a `Chart`, or several that are `stacked`. Calling a chart with summaries returns its plots.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from pipeline.declare.factors import format_value
+from studies.figures.plot import Axis, Plot, across, constants_of, label_of, rows_of, stack
+from studies.figures.shared import looks_of, with_labels
+from studies.styles import INK, Look, Styles, label_method, look_up
+
+Summaries = Mapping[str, xr.Dataset]
+Parts = Mapping[str, xr.Dataset]
+"""Title of axes -> summary."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Description of the axes of a figure.
+
+    Attributes
+    ----------
+    source : str or callable
+        Panel; empty for all panels, each on axes of its own; or function of summaries that returns `Parts`.
+    over : str
+        Dimension on the horizontal axis.
+    show : mapping of str to str
+        Column of `MARKS` -> variable; ``{"y": "loss_mean"}`` also shows its Monte Carlo standard errors.
+    lines : str or None
+        Dimension of the series; None for a single series.
+    styles : Styles or None
+        Looks by method; None if the series are values of a factor.
+    facet, pick : mapping of str to str
+        Dimension -> format of its values in titles of axes. Facets are next to each other, the last one in a row;
+        one value of the picked dimensions is shown at a time, at first the first one.
+    across : mapping
+        Column of `MARKS` -> number or variable that does not depend on the series.
+    prepare : callable
+        Function that maps the summary of a panel to one with the variables of the chart.
+    panels_in_row : bool
+        Place the panels in a row, instead of one below the other.
+    columns, height : int
+        See `Plot`; by default the number of values of the last facet, and 22 pixels per value of a discrete axis.
+    n_markers : int
+        Approximate number of markers on each line; all values are marked by default.
+    first : tuple of str
+        Series that are shown at first, after those without a style, if there are more than `MAX_LINES`; by default
+        those that `Plot.shown` chooses.
+    limits : callable, optional
+        Function of the rows that returns the limits of the vertical axis; by default those of `y`.
+    with_constants : bool
+        Print ε and δ above the plot.
+    """
+
+    source: str | Callable[[Summaries], Parts]
+    over: str
+    show: Mapping[str, str]
+    lines: str | None = None
+    styles: Styles | None = None
+    x: Axis = field(default_factory=Axis)
+    y: Axis = field(default_factory=Axis)
+    marks: tuple[str, ...] = ("line", "points")
+    facet: Mapping[str, str] = field(default_factory=dict)
+    pick: Mapping[str, str] = field(default_factory=dict)
+    across: Mapping[str, float | str] = field(default_factory=dict)
+    prepare: Callable[[xr.Dataset], xr.Dataset] = lambda ds: ds
+    series: str = "{}"
+    panels_in_row: bool = False
+    columns: int = 0
+    height: int = 0
+    n_markers: int = 0
+    first: tuple[str, ...] = ()
+    named: bool = True
+    at_ends: bool = True
+    share_x: bool = True
+    share_y: bool = True
+    sideways: bool = False
+    limits: Callable[[pd.DataFrame], tuple[float | None, float | None]] | None = None
+    with_constants: bool = False
+
+    def __call__(self, summaries: Summaries) -> list[Plot]:
+        """Return the plot of summaries."""
+        parts, looks, labels = self._name(self._parts(summaries))
+        axes = list(self._axes(parts))
+        rows = stack([one for title, picked, ds in axes for one in self._rows(title, picked, ds)])
+        if self.n_markers:
+            groups = rows.groupby([name for name in ("axes", "series") if name in rows], sort=False)
+            every = (groups["x"].transform("size") // self.n_markers).clip(lower=1)
+            rows["marked"] = (groups.cumcount() + groups.ngroup() * (every // 4)) % every == every // 2
+        some = axes[0][2]
+        x = replace(self.x, title=self.x.title or (label_of(some[self.over]) if not self.sideways else ""))
+        y = replace(self.y, title=self.y.title or label_of(some[next(iter(self.show.values()))]))
+        y = y if self.limits is None else replace(y, limits=self.limits(rows))
+        drawn = {name: look for name, look in looks.items() if name in set(rows["series"].dropna())}
+        chosen = [label for label in drawn if labels.get(label) in self.first]
+        if self.styles and chosen:  # mechanisms of a user and broken ones are always shown
+            new = [name for name in drawn if labels[name] not in self.styles or drawn[name].origin == "broken"]
+            chosen = [*new, *(name for name in chosen if name not in new)][: max(len(chosen), len(new))]
+        plot = Plot(
+            rows,
+            x,
+            y,
+            drawn,
+            self.marks,
+            self.columns or self._n_columns(parts),
+            self.height or (22 * rows["x"].nunique() if self.sideways else 170),
+            self.named and (len(drawn) > 1 or "" not in drawn),
+            self.at_ends,
+            self.share_x,
+            self.share_y,
+            self.sideways,
+            constants_of(some) if self.with_constants else "",
+            tuple(chosen) if self.named else (),
+        )
+        if {"from", "to"} & set(rows):  # a missing end of a region is the end of the axis
+            low, high = plot.limits
+            is_region = rows[[name for name in ("from", "to") if name in rows]].notna().any(axis=1)
+            for column, end in (("from", low), ("to", high)):
+                filled = rows[column] if column in rows else pd.Series(np.nan, rows.index)
+                rows[column] = filled.where(filled.notna() | ~is_region, end)
+            plot = replace(plot, rows=rows, y=replace(y, limits=(low, high)))
+        return [plot]
+
+    def _parts(self, summaries: Summaries) -> dict[str, xr.Dataset]:
+        if callable(self.source):
+            return dict(self.source(summaries))
+        parts = {"": summaries[self.source]} if self.source else summaries
+        return {title: self.prepare(ds) for title, ds in parts.items()}
+
+    def _name(self, parts: Parts) -> tuple[Parts, Mapping[str, Look], Mapping[str, Any]]:
+        """Return the parts with labels of the series, their looks, and label -> name."""
+        if self.lines is None:
+            return parts, {"": Look(INK)}, {}
+        names = [name for ds in parts.values() for name in ds[self.lines].values.tolist()]
+        if self.styles is not None:
+            labelled = {title: with_labels(ds, self.lines) for title, ds in parts.items()}
+            shown = [name for ds in labelled.values() for name in ds[self.lines].values.tolist()]
+            return labelled, looks_of(self.styles, self.lines, parts.values()), dict(zip(shown, names, strict=True))
+        labels = {name: self.series.format(format_value(name)) for name in names}
+        labelled = {
+            title: ds.assign_coords({self.lines: [labels[name] for name in ds[self.lines].values.tolist()]})
+            for title, ds in parts.items()
+        }
+        return labelled, look_up(dict.fromkeys(labels.values())), {label: name for name, label in labels.items()}
+
+    def _axes(self, parts: Parts) -> Iterator[tuple[str, str, xr.Dataset]]:
+        """Yield the title, the picked values and the summary of each axes."""
+        some = next(iter(parts.values()))
+        formats = {**self.facet, **self.pick}
+        cells = list(product(*(some[dim].values.tolist() for dim in formats)))
+        pairs = [(cell, part) for cell in cells for part in parts.items()]
+        if not self.panels_in_row:
+            pairs = [(cell, part) for part in parts.items() for cell in cells]
+        for cell, (title, ds) in pairs:
+            at = dict(zip(formats, cell, strict=True))
+            texts = {dim: formats[dim].format(format_value(value)) for dim, value in at.items()}
+            shown = ", ".join(filter(None, [title, *(texts[dim] for dim in self.facet)]))
+            one = ds.sel({dim: value for dim, value in at.items() if dim in ds.dims})
+            yield shown, ", ".join(texts[dim] for dim in self.pick), one
+
+    def _n_columns(self, parts: Parts) -> int:
+        if self.facet and not self.panels_in_row:
+            return int(next(iter(parts.values())).sizes[list(self.facet)[-1]])
+        return len(parts)
+
+    def _rows(self, title: str, picked: str, ds: xr.Dataset) -> Iterator[pd.DataFrame]:
+        by = self.lines if self.lines in ds.dims and self.lines != self.over else None
+        main = rows_of(ds, self.over, by, title, **self.show)
+        if self.lines == self.over:
+            main["series"] = main["x"]
+        elif by is None and self.lines is not None:  # the axes have one series
+            main["series"] = str(ds[self.lines].item())
+        numbers = {column: value for column, value in self.across.items() if not isinstance(value, str)}
+        for column, value in self.across.items():
+            if isinstance(value, str) and not ds[value].dims:
+                numbers[column] = float(ds[value])
+        others = {name: str(value) for name, value in self.across.items() if name not in numbers}
+        curves = {name: value for name, value in others.items() if self.over in ds[value].dims}
+        added = []
+        if numbers:
+            added.append(across([title], **numbers))
+        if curves:
+            added.append(rows_of(ds, self.over, None, title, **curves).assign(series=None))
+        for column, value in others.items():
+            if column not in curves:
+                ends = ds[value].to_series().rename(column).rename_axis("series").reset_index().dropna()
+                added.append(ends.assign(axes=title))
+        for rows in (main, *added):
+            if not title and "axes" in rows:
+                rows = rows.drop(columns="axes")
+            yield rows.assign(pick=picked) if self.pick else rows
+
+
+def stacked(*charts: Chart) -> Callable[[Summaries], list[Plot]]:
+    """Return the description of a figure with charts one above the other."""
+    return lambda summaries: [plot for chart in charts for plot in chart(summaries)]
+
+
+QUANTILES = ("median", "q25", "q75", "q05", "q95")
+
+
+def quantiles(measure: str) -> dict[str, str]:
+    """Return the columns of a box with whiskers, or of bands, for a measure."""
+    return {
+        column: f"{measure}_{quantile}"
+        for column, quantile in zip(("y", "low", "high", "low_tail", "high_tail"), QUANTILES, strict=True)
+    }
+
+
+def ratios(source: Callable[[Summaries], Parts] | str, over: str, styles: Styles, ylabel: str) -> Chart:
+    """Describe ratios of mechanisms to a limit, the variable ``ratio``, with a line at 1."""
+    return Chart(
+        source,
+        over,
+        {"y": "ratio"},
+        "mechanism",
+        styles,
+        y=Axis(ylabel, log=True),
+        marks=("level", "line", "points"),
+        across={"level": 1.0},
+        columns=3,
+        height=260,
+        share_x=False,
+        with_constants=True,
+    )
+
+
+def shares(
+    source: str,
+    over: str,
+    lines: str,
+    split: str,
+    measure: Callable[[xr.Dataset], xr.DataArray],
+    ylabel: str,
+    series: str = "{}",
+) -> Chart:
+    """Describe ratios to a limit against a factor, one axes per value of `split`, with crosses at violations.
+
+    The function `measure` returns the ratios, NaN where a method does not apply; those above 1 exceed the limit.
+    """
+
+    def prepare(ds: xr.Dataset) -> xr.Dataset:
+        share = measure(ds).transpose(..., split)
+        above = share.where(share > 1 + 1e-9)
+        named = share.to_dataset(name="share")
+        tops = above.max([dim for dim in above.dims if dim != split]).values
+        titles = [
+            label_method(named, split, name) + ("" if np.isnan(top) else f": above 1, up to {top:.3g}")
+            for name, top in zip(share[split].values.tolist(), tops.tolist(), strict=True)
+        ]
+        return xr.Dataset({"share": share, "above": above}).assign_coords({split: titles})
+
+    return Chart(
+        source,
+        over,
+        {"y": "share", "cross": "above"},
+        lines,
+        x=Axis(log=True),
+        y=Axis(ylabel, limits=(0.0, None), covers=(1.2,)),
+        marks=("region", "level", "line", "points", "cross"),
+        facet={split: "{}"},
+        across={"level": 1.0, "from": 1.0},
+        prepare=prepare,
+        series=series,
+        columns=3,
+        height=90,
+        at_ends=False,
+    )
