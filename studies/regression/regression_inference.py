@@ -145,7 +145,11 @@ def _bootstrap(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Str
     found = []
     for gram, rng in zip(grams, streams.generators(), strict=True):
         found.append(method.bootstrap(rng, method.release(rng, gram), _CHAINS * _DRAWS))
-    return _score(np.array(found).reshape(len(grams), _CHAINS, _DRAWS, -1), np.array(data["truth"]))
+    draws = np.array(found).reshape(len(grams), _CHAINS, _DRAWS, -1)
+    scores = _score(draws, np.array(data["truth"]))
+    constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
+    scores["rhat"][constant], scores["ess"][constant] = 1.0, _CHAINS * _DRAWS
+    return scores
 
 
 def _partition(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:

@@ -1,0 +1,15 @@
+"""Trials of `regression-inference` at which a method has an unusual result."""
+
+import pytest
+
+from pipeline import open_results, run
+from studies import STUDIES
+
+
+def test_a_bootstrap_without_spread_of_a_component_is_a_result(tmp_path):
+    study = STUDIES["regression-inference"]
+    values = {"n": [10], "epsilon": [1.0], "records": ["inside"], "track": ["approximate"], "algorithm": ["adassp"]}
+    run(study, tmp_path / "store.zarr", trials=1, panels=["one-feature"], values=values)
+    results = open_results(tmp_path / "store.zarr")["one-feature"].compute()
+    assert results["status"].item() == 1
+    assert results["rhat"].max().item() == pytest.approx(1.0, abs=0.01)
