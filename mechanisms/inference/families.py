@@ -31,6 +31,7 @@ import math
 import numpy as np
 from scipy import special
 
+from mechanisms.arguments import Floats
 from mechanisms.inference.family import (
     BINOMIAL,
     EXPONENTIAL,
@@ -42,7 +43,6 @@ from mechanisms.inference.family import (
     Moments,
     Regions,
 )
-from mechanisms.inference.records import Floats
 from mechanisms.jit import kernel
 
 # 1/t − 1/(eᵗ − 1) = ½ − Σ_{k≥1} B₂ₖ·t^(2k−1)/(2k)!, Bernoulli numbers B₂ₖ; at t ≤ 1 the tenth term is below 1e-16.

@@ -27,16 +27,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from mechanisms.arguments import real_array, validate_positive
+from mechanisms.arguments import Floats, real_array, validate_positive
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import Family
-from mechanisms.inference.records import Bounds, Floats
+from mechanisms.inference.family import Bounds, Family
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.privacy_parameters import validate_size
 
-_RECORDS_AT_ONCE = 1 << 20
+_RECORDS_AT_ONCE = 1 << 16
 _WIDEST, _BEYOND = 1e4, 40.0  # largest σ in half-widths of the bounds; standard normal values without mass beyond
 _SURPRISE = 1e-6
 _LEAST_PROBABILITY = 1e-3  # smallest prior probability of a parameter range
@@ -92,40 +91,35 @@ class ReleaseModel:
     variance: float = 1.0
 
     def __post_init__(self) -> None:
-        name = self.family.name if isinstance(self.family, Family) else self.family
-        object.__setattr__(self, "family", name)
-        family = find_entry(MODELS, str(name), "family")
-        validate_size(self.n)
-        family.validate_bounds(self.bounds)
+        family = find_entry(MODELS, self.family, "family")
+        name, bounds = family.name, family.validate_bounds(self.bounds)
         if self.outside not in ("drop", "clamp"):
             raise ValueError(f"outside must be drop or clamp, got {self.outside!r}; choose one of them")
         if not isinstance(self.noise, Noise):
             raise ValueError(f"noise must be a Noise, got {self.noise!r}; pass Noise(name, scale)")
         if self.noise.is_integer and not family.integer_records:
             raise ValueError(
-                f"noise must be laplace or gaussian for the {self.family} family, got {self.noise.name}; choose "
-                "one of them"
+                f"noise must be laplace or gaussian for the {name} family, got {self.noise.name}; choose one of them"
             )
         if self.noise.sums_to_zero and not family.is_vector:
-            raise ValueError(f"family must be multinomial for k-norm noise, got {self.family}; use geometric noise")
-        if validate_positive("variance", self.variance, "pass the variance of a record") != 1.0 and name != "normal":
+            raise ValueError(f"family must be multinomial for k-norm noise, got {name}; use geometric noise")
+        variance = validate_positive("variance", self.variance, "pass the variance of a record")
+        if variance != 1.0 and name != "normal":
             raise ValueError(f"variance must be 1 for the {name} family, got {self.variance}; use the normal family")
-        self._validate_units(family)
+        checked = {"family": name, "n": validate_size(self.n), "bounds": bounds, "variance": variance}
+        for field, value in checked.items():
+            object.__setattr__(self, field, value)
+        if bounds is not None and variance != 1.0:
+            a, b = (bound / math.sqrt(variance) for bound in bounds)
+            try:
+                family.validate_bounds((a, b))
+            except ValueError:
+                raise ValueError(
+                    f"variance must be that of a record, in the squared unit of the bounds {bounds}, got "
+                    f"{variance:g}, in units of which they are ({a:g}, {b:g}); check the units"
+                ) from None
         if self.parameter_range is not None:
             self._validate_range()
-
-    def _validate_units(self, family: Family) -> None:
-        """Raise ValueError if the bounds are too wide or too narrow in units of the standard deviation."""
-        if self.bounds is None:
-            return
-        a, b = (float(bound) / math.sqrt(self.variance) for bound in self.bounds)
-        try:
-            family.validate_bounds((a, b))
-        except ValueError:
-            raise ValueError(
-                f"variance must be that of a record, in the squared unit of the bounds {self.bounds}, got "
-                f"{self.variance:g}, in units of which they are ({a:g}, {b:g}); check the units"
-            ) from None
 
     def _validate_range(self) -> None:
         if self.bounds is None:
@@ -326,23 +320,34 @@ class ReleaseModel:
         low, high = stats.norm.cdf((np.array([[lower[0]], [upper[0]]]) - mean) / np.sqrt(variance / strength))
         return float(np.mean((high - low) * ((variance >= lower[1]) & (variance <= upper[1]))))
 
+    def draw_sums(self, rng: np.random.Generator, theta: ArrayLike) -> tuple[Floats, Floats]:
+        """Draw one data set per row of θ, shape (trials, p); return the sum of all records and the exact statistic s.
+
+        The sum of all records has shape (trials, 1), or that of s for counts; s has shape (trials, d). Records are
+        drawn in batches of at most 2¹⁶.
+        """
+        values, std = self.entry.validate_parameters(theta), math.sqrt(self.variance)
+        if values.ndim != 2:
+            raise ValueError(f"theta must have shape (trials, p), got {values.shape}; add the missing axis")
+        if self.bounds is None:
+            counts = np.asarray(self.entry.draw(rng, values, self.n), dtype=np.float64)
+            return counts, counts
+        totals, sums = np.zeros((len(values), 1)), np.zeros((len(values), 1 + self.entry.has_square))
+        at_once = max(1, _RECORDS_AT_ONCE // self.n)
+        for start in range(0, len(values), at_once):
+            rows = slice(start, start + at_once)
+            for done in range(0, self.n, _RECORDS_AT_ONCE):
+                records = std * self.entry.draw(rng, values[rows] / std, min(self.n - done, _RECORDS_AT_ONCE))
+                c = self.contributions(records)
+                totals[rows, 0] += records.sum(axis=1)
+                sums[rows, 0] += c.sum(axis=1)
+                if self.entry.has_square:
+                    sums[rows, 1] += (c**2).sum(axis=1)
+        return totals, sums
+
     def draw_statistics(self, rng: np.random.Generator, theta: ArrayLike) -> Floats:
         """Draw one data set per row of θ, shape (trials, p), and return its exact statistic s, shape (trials, d)."""
-        values = self.entry.validate_parameters(theta)
-        if self.bounds is None:
-            return self.entry.draw_statistics(rng, values, self.n)[0]
-        std = math.sqrt(self.variance)
-        sums = np.zeros((len(values), 1 + self.entry.has_square))
-        rows = max(1, _RECORDS_AT_ONCE // self.n)
-        for start in range(0, len(values), rows):
-            some = slice(start, start + rows)
-            for done in range(0, self.n, _RECORDS_AT_ONCE):
-                records = std * self.entry.draw(rng, values[some] / std, min(self.n - done, _RECORDS_AT_ONCE))
-                c = self.contributions(records)
-                sums[some, 0] += c.sum(axis=1)
-                if self.entry.has_square:
-                    sums[some, 1] += (c**2).sum(axis=1)
-        return sums
+        return self.draw_sums(rng, theta)[1]
 
     def draw_release(self, rng: np.random.Generator, theta: ArrayLike) -> Floats:
         """Draw one data set per row of θ and return its noisy statistic y, shape (trials, d)."""
@@ -355,7 +360,7 @@ class ReleaseModel:
         The release must be finite, of any size and sign; integers if the noise is integer, with sum n for K-norm noise.
         """
         hyperparameters = np.array(self.validate_prior(prior))
-        y = np.atleast_1d(np.array(noisy_statistics, dtype=np.float64))
+        y = np.atleast_1d(np.array(real_array("noisy_statistics", noisy_statistics)))
         d = self.n_components(hyperparameters)
         if y.shape != (d,) or not np.all(np.isfinite(y)):
             raise ValueError(f"noisy_statistics must be finite, of shape ({d},), got {y.tolist()}; pass one release")
@@ -412,3 +417,14 @@ class ReleaseModel:
         s = np.append(np.linspace(low, high, 1_001), np.clip(y[0], low, high))
         nearest = np.clip(y[1], np.maximum(low_2, s**2 / self.n), high_2)
         return float((np.abs(y[0] - s) + np.abs(y[1] - nearest)).min())
+
+
+def validate_statistics(name: str, statistics: ArrayLike, d: int | None = None) -> Floats:
+    """Return the finite statistics of many trials, given as (trials, d), or as (trials,) or () if d = 1."""
+    values = real_array(name, statistics)
+    values = values.reshape(-1, 1) if values.ndim < 2 else values
+    if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)) or d not in (None, values.shape[1]):
+        raise ValueError(
+            f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; pass a row per trial"
+        )
+    return values

@@ -37,8 +37,8 @@ import math
 import numpy as np
 from scipy import special
 
+from mechanisms.arguments import Floats
 from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON
-from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 
