@@ -50,7 +50,7 @@ from scipy import special, stats
 
 from mechanisms.arguments import Floats
 from mechanisms.inference.drawn_posterior import sampler
-from mechanisms.inference.families import MODELS
+from mechanisms.inference.families import MODELS, normal_contribution_moments
 from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON, UNKNOWN_VARIANCE, Bounds
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
@@ -176,7 +176,7 @@ def contribution_moments(family: str, theta: Floats, bounds: Bounds, clamps: boo
     """
     a, b = bounds
     if MODELS[family].has_square:
-        return _normal_contribution_moments(theta, a, b, clamps)
+        return normal_contribution_moments(theta[:, 0], np.sqrt(theta[:, 1]), a, b, clamps)
     regions = MODELS[family].regions
     assert regions is not None
     least, most = regions.parameter(np.array(regions.interval(a, b)))  # beyond, all records lie in one region
@@ -187,28 +187,6 @@ def contribution_moments(family: str, theta: Floats, bounds: Bounds, clamps: boo
     average = (q * value).sum(axis=1)
     spread = q[:, 1] * variance[:, 1] + (q * (value - average[:, None]) ** 2).sum(axis=1)
     return average[:, None], spread[:, None, None]
-
-
-def _normal_contribution_moments(theta: Floats, a: float, b: float, clamps: bool) -> tuple[Floats, Floats]:
-    """Return the moments of (c, c²) for x ~ N(μ, σ²), from E[zʲ; a ≤ x ≤ b] of z = (x − μ)/σ for j ≤ 4.
-
-    With the standard normal density f, these moments satisfy Mⱼ = (j − 1)·Mⱼ₋₂ + αʲ⁻¹f(α) − βʲ⁻¹f(β), where α and β
-    are the values of z at a and b.
-    """
-    mu, sigma = theta[:, 0], np.sqrt(theta[:, 1])
-    alpha, beta = (a - mu) / sigma, (b - mu) / sigma
-    f_alpha, f_beta = stats.norm.pdf(alpha), stats.norm.pdf(beta)
-    central = [special.ndtr(beta) - special.ndtr(alpha), f_alpha - f_beta]
-    for j in (2, 3, 4):
-        central.append((j - 1) * central[j - 2] + alpha ** (j - 1) * f_alpha - beta ** (j - 1) * f_beta)
-    raw = [
-        sum(special.comb(k, j) * mu ** (k - j) * sigma**j * central[j] for j in range(k + 1))
-        + clamps * (a**k * special.ndtr(alpha) + b**k * special.ndtr(-beta))
-        for k in (1, 2, 3, 4)
-    ]
-    mean = np.column_stack(raw[:2])
-    second = np.stack([np.column_stack(raw[1:3]), np.column_stack(raw[2:4])], axis=1)
-    return mean, second - mean[:, :, None] * mean[:, None, :]
 
 
 @kernel

@@ -32,7 +32,7 @@ from mechanisms.inference.count_table import CountTable, count_table
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import NORMAL, Bounds, Family
-from mechanisms.inference.publish import publish_sums, validate_data
+from mechanisms.inference.publish import release_sums, validate_data
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, require_generator
 from mechanisms.metadata import find_entry
@@ -291,9 +291,9 @@ def private_posterior(
     entry = find_entry(MODELS, family, "family")
     seed = None if rehearsal_seed is None else validate_integer("rehearsal_seed", rehearsal_seed, 0)
     data, size = validate_data(records, entry, n)
-    epsilon = validate_epsilon(epsilon)  # type: ignore[arg-type]  # raises an error for None
     unscaled = _unscaled(entry, size, bounds, outside, parameter_range, variance)
-    model = replace(unscaled, noise=calibrated_noise("laplace", unscaled.sensitivity(), epsilon))
+    loss = validate_epsilon(epsilon)  # type: ignore[arg-type]  # raises an error for None
+    model = replace(unscaled, noise=calibrated_noise("laplace", unscaled.sensitivity(), loss))
     prior = _prior(entry, prior, model)
     if entry.is_vector and data.shape[1] != np.size(prior):
         raise ValueError(
@@ -304,16 +304,7 @@ def private_posterior(
     # Raises an error before the budget is spent.
     n_draws = rehearse(model, prior, choice) if choice.entry.is_sampler else 0
     rng = np.random.default_rng(None if seed is None else [seed, 1])
-    released = publish_sums(
-        entry,
-        records,
-        epsilon,
-        bounds,
-        rehearsal_seed=rehearsal_seed,
-        outside=outside,
-        n=n,
-        before_release=before_release,
-    )
+    released = release_sums(model, data, loss, rehearsal_seed=seed, before_release=before_release)
     model = replace(model, noise=Noise("laplace", released.noise_scale))
     return _infer(model, prior, released.noisy, choice, released.guarantee, rng, n_draws)
 
@@ -444,11 +435,11 @@ def _infer(
     n_draws: int = 5_000,
 ) -> ReleasePosterior:
     """Return the posterior given a release; that of records that are clamped, if their variance is unknown."""
-    hyperparameters, release = model.validate_release(prior, y)
-    release.flags.writeable = False
     if choice.entry.is_sampler:
         require_generator(rng, f"the sampler {choice.method}")
-    distribution = fit_release(rng, model, hyperparameters, release, choice, n_draws=n_draws)
+    release = np.array(y, dtype=np.float64, ndmin=1)
+    release.flags.writeable = False
+    distribution = fit_release(rng, model, prior, release, choice, n_draws=n_draws)
     if isinstance(distribution, DrawnPosterior) and model.entry.has_square and model.outside == "clamp":
         distribution = DrawnPosterior(model.released_moments(distribution.draws))
     table = distribution.table if isinstance(distribution, Theta) else None

@@ -118,6 +118,18 @@ def publish_sums(
     # If the number of records is private, an error for empty data would reveal it.
     records, n = validate_data(data, family, n, int(validate_relation(relation) is Neighbouring.REPLACE_ONE))
     model = ReleaseModel(family.name, max(n, 1), Noise("laplace", 1.0), bounds, outside)
+    return release_sums(model, records, epsilon, relation, rehearsal_seed, before_release)
+
+
+def release_sums(
+    model: ReleaseModel,
+    records: Floats,
+    epsilon: float,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE,
+    rehearsal_seed: int | None = None,
+    before_release: Callable[[], object] | None = None,
+) -> PublishedSums:
+    """Release the sums of records that `validate_data` has checked; see `publish_sums`."""
     sensitivity = model.sensitivity(relation)
     noise = calibrated_noise("laplace", sensitivity, epsilon)
     if rehearsal_seed is not None:
@@ -125,7 +137,7 @@ def publish_sums(
         return PublishedSums(s + noise.sample(rng, s.shape), noise.scale, 0.0, guarantee=None, rehearsal=True)
     require_opendp()
     unit = math.ldexp(1.0, math.frexp(min(noise.scale, sensitivity))[1] - 1 - _BITS)
-    unit = min(unit, 1.0) if family.integer_records else unit
+    unit = min(unit, 1.0) if model.entry.integer_records else unit
     totals, integer_sensitivity = _integer_sums(model, records, relation, unit)
     drawn = laplace_scale_for(integer_sensitivity, epsilon)
     if before_release is not None:

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from mechanisms.arguments import Floats, real_array, validate_positive
-from mechanisms.inference.families import MODELS
+from mechanisms.inference.families import MODELS, normal_contribution_moments
 from mechanisms.inference.family import Bounds, Family
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
@@ -118,27 +118,7 @@ class ReleaseModel:
                     f"variance must be that of a record, in the squared unit of the bounds {bounds}, got "
                     f"{variance:g}, in units of which they are ({a:g}, {b:g}); check the units"
                 ) from None
-        if self.parameter_range is not None:
-            self._validate_range()
-
-    def _validate_range(self) -> None:
-        if self.bounds is None:
-            raise ValueError(
-                f"parameter_range must be None for the {self.family} family, got {self.parameter_range}; pass None"
-            )
-        assert self.parameter_range is not None
-        p = 1 + self.entry.has_square
-        try:
-            limits = real_array("parameter_range", self.parameter_range).reshape(2, p)
-        except (TypeError, ValueError):
-            one = "a number" if p == 1 else "a pair (mean, variance)"
-            raise ValueError(
-                f"parameter_range must be (lower, upper), each {one}, got {self.parameter_range!r}; pass public limits"
-            ) from None
-        if not np.all(limits[0] < limits[1]):  # also NaN
-            raise ValueError(
-                f"parameter_range must have lower < upper, got {self.parameter_range}; choose public limits"
-            )
+        self.parameter_limits()
 
     @property
     def entry(self) -> Family:
@@ -211,13 +191,6 @@ class ReleaseModel:
 
         The parameter of the model is θ' = (θ − location)/scale, or (μ', σ²/scale²). A standardised model is returned
         unchanged.
-
-        Examples
-        --------
-        >>> model = ReleaseModel("normal", 10, Noise("laplace", 6.0), bounds=(0, 8), variance=4.0)
-        >>> unit, prior, y = model.standardised((2, 9), [44.0])
-        >>> unit.bounds, unit.noise.scale, unit.variance, prior, y
-        ((0.0, 4.0), 3.0, 1.0, array([1.  , 2.25]), array([22.]))
         """
         hyperparameters, y = np.array(prior, dtype=np.float64), np.asarray(noisy_statistics, dtype=np.float64)
         location, scale = self.units()
@@ -240,47 +213,37 @@ class ReleaseModel:
         return model, hyperparameters, y / scale
 
     def parameter_limits(self) -> tuple[Floats, Floats]:
-        """Return the lower and the upper limits of the components of θ, shape (p,), infinite without `parameter_range`.
-
-        Examples
-        --------
-        >>> model = ReleaseModel("normal", 10, Noise("laplace", 1.0), bounds=(0, 5), parameter_range=(0, 5))
-        >>> model.parameter_limits()
-        (array([0.]), array([5.]))
-        """
+        """Return the lower and upper limits of the components of θ, shape (p,), infinite without `parameter_range`."""
         p = 1 + self.entry.has_square
         if self.parameter_range is None:
             return np.full(p, -np.inf), np.full(p, np.inf)
-        lower, upper = np.array(self.parameter_range, dtype=np.float64).reshape(2, p)
+        if self.bounds is None:
+            raise ValueError(
+                f"parameter_range must be None for the {self.family} family, got {self.parameter_range}; pass None"
+            )
+        try:
+            lower, upper = real_array("parameter_range", self.parameter_range).reshape(2, p)
+        except (TypeError, ValueError):
+            one = "a number" if p == 1 else "a pair (mean, variance)"
+            raise ValueError(
+                f"parameter_range must be (lower, upper), each {one}, got {self.parameter_range!r}; pass public limits"
+            ) from None
+        if not np.all(lower < upper):  # also NaN
+            raise ValueError(
+                f"parameter_range must have lower < upper, got {self.parameter_range}; choose public limits"
+            )
         return lower, upper
 
     def released_moments(self, theta: ArrayLike) -> Floats:
-        """Return mean and variance of a clamped record given θ, shape (..., 2), in the units of the records.
-
-        The model has an unknown variance and clamps records. Of z in [−1, 1], E[z] = Φ(−β) − Φ(α) + μ·P + σ·(φ(α) −
-        φ(β)) and E[z²] = Φ(−β) + Φ(α) + (μ² + σ²)·P + 2μσ·(φ(α) − φ(β)) + σ²·(αφ(α) − βφ(β)), where z = ±1 at β and α
-        in units of σ, and P = Φ(β) − Φ(α).
-
-        Examples
-        --------
-        >>> model = ReleaseModel("normal-unknown-variance", 10, Noise("laplace", 1.0), (0, 10), "clamp")
-        >>> model.released_moments([[5.0, 1e-2], [0.0, 4.0]]).round(3)
-        array([[5.   , 0.01 ],
-               [0.798, 1.363]])
-        """
+        """Return mean and variance of a clamped record of unknown variance, shape (..., 2), in the units of records."""
         (location, scale), values = self.units(), np.asarray(theta, dtype=np.float64)
-        mu, sigma = (values[..., 0] - location) / scale, np.sqrt(values[..., 1]) / scale
+        mu, sigma = (values[..., 0].ravel() - location) / scale, np.sqrt(values[..., 1].ravel()) / scale
         shrink = np.maximum(sigma / _WIDEST, 1.0)  # beyond, nearly all records are clamped, and their shares are kept
         sigma = np.maximum(sigma / shrink, np.finfo(np.float64).tiny)
         mu = np.clip(mu / shrink, -1.0 - _BEYOND * sigma, 1.0 + _BEYOND * sigma)
-        alpha, beta = (((end - mu) / sigma).clip(-_BEYOND, _BEYOND) for end in (-1.0, 1.0))
-        below, above, inside = special.ndtr(alpha), special.ndtr(-beta), special.ndtr(beta) - special.ndtr(alpha)
-        f_alpha, f_beta = (np.exp(-0.5 * end * end) / math.sqrt(2.0 * math.pi) for end in (alpha, beta))
-        mean = above - below + mu * inside + sigma * (f_alpha - f_beta)
-        second = above + below + (mu**2 + sigma**2) * inside + 2.0 * mu * sigma * (f_alpha - f_beta)
-        second += sigma**2 * (alpha * f_alpha - beta * f_beta)
-        variance = np.maximum(second - mean**2, 0.0)
-        return np.stack([location + scale * mean.clip(-1.0, 1.0), scale**2 * variance], axis=-1)
+        mean, covariance = normal_contribution_moments(mu, sigma, -1.0, 1.0, clamps=True)
+        moments = location + scale * mean[:, 0].clip(-1.0, 1.0), scale**2 * np.maximum(covariance[:, 0, 0], 0.0)
+        return np.stack(moments, axis=-1).reshape(values.shape)
 
     def draw_parameters(self, rng: np.random.Generator, prior: ArrayLike, size: int) -> Floats:
         """Draw θ, shape (size, p), from the prior restricted by rejection to `parameter_range`."""

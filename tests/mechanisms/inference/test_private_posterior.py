@@ -85,7 +85,7 @@ def test_a_sum_gives_the_posterior_of_its_records(name, statistic):
     ],
 )
 def test_wrong_sums_are_refused_before_any_noise_is_drawn(name, statistic, n, message, monkeypatch):
-    monkeypatch.setattr("mechanisms.inference.private_posterior.publish_sums", None)
+    monkeypatch.setattr("mechanisms.inference.private_posterior.release_sums", None)
     with pytest.raises(ValueError, match=message):
         private_posterior(statistic, name, PRIORS[name], 0.8, n=n, bounds=BOUNDS.get(name))
 
