@@ -21,17 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from mechanisms.arguments import Floats
-from mechanisms.inference.adaptive_grid import (
-    ROOT_PANELS,
-    integrate_panels,
-    interpolate,
-    invert,
-    panel_nodes,
-    refine,
-    tabulate,
-)
+from mechanisms.inference import adaptive_grid
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.release_model import ReleaseModel, validate_statistics
+from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
 from mechanisms.metadata import find_entry
 from mechanisms.protocols import Posterior, validate_probabilities
 
@@ -127,9 +119,13 @@ class MarginalPosterior(Posterior):
     means: Floats = field(repr=False)  # posterior means E[θ | y], shape (trials,)
 
     @property
+    def _coordinate(self) -> _Coordinate:
+        return _COORDINATES[FAMILIES[self.family].marginal]
+
+    @property
     def grid(self) -> Floats:
         """Values of θ at the tabulated points, shape (trials, g)."""
-        return _COORDINATES[FAMILIES[self.family].marginal].to_theta(self.points)
+        return self._coordinate.to_theta(self.points)
 
     def mean(self) -> Floats:
         """Return the posterior mean E[θ | y], shape (trials,)."""
@@ -138,18 +134,17 @@ class MarginalPosterior(Posterior):
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return Pr[θ' ≤ θ | y], the PIT value if θ generated the trial, for θ of shape (trials,) or (trials, m)."""
         values = FAMILIES[self.family].validate_parameters(theta)
-        values = values[None] if values.ndim == 0 else values
-        self._require_trials("theta", values)
+        values = per_trial("theta", values, len(self.means))
         with np.errstate(divide="ignore"):  # φ is infinite at the ends of the parameter space
-            phi = _COORDINATES[FAMILIES[self.family].marginal].from_theta(values)
+            phi = self._coordinate.from_theta(values)
         found = np.empty((len(values), values.size // len(values)))
-        interpolate(self.points, self.cdf_values, self.density, phi.reshape(found.shape), found)
+        adaptive_grid.interpolate(self.points, self.cdf_values, self.density, phi.reshape(found.shape), found)
         return found.reshape(values.shape)
 
     def std(self) -> Floats:
         """Return the standard deviation of θ given y, shape (trials,)."""
         apart = self.grid - self.means[:, None]
-        return np.sqrt(integrate_panels(self.points, self.density * apart**2))
+        return np.sqrt(adaptive_grid.integrate_panels(self.points, self.density * apart**2))
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of θ in each trial, shape (trials, m), or (trials,) for a single probability in (0, 1)."""
@@ -162,20 +157,12 @@ class MarginalPosterior(Posterior):
 
     def from_uniforms(self, uniforms: ArrayLike) -> Floats:
         """Draw θ by inverting the distribution function, one draw per uniform, shape (trials,) or (trials, m)."""
-        u = np.asarray(uniforms, dtype=np.float64)
-        self._require_trials("uniforms", u)
+        u = per_trial("uniforms", np.asarray(uniforms, dtype=np.float64), len(self.means))
         if not np.all((u >= 0) & (u < 1)):
             raise ValueError("uniforms must be in [0, 1), got a value outside; draw them with rng.random")
         phi = np.empty((len(u), u.size // len(u)))
-        invert(self.points, self.cdf_values, self.density, u.reshape(phi.shape), phi)
-        return _COORDINATES[FAMILIES[self.family].marginal].to_theta(phi.reshape(u.shape))
-
-    def _require_trials(self, name: str, values: Floats) -> None:
-        if values.ndim not in (1, 2) or len(values) != len(self.means):
-            raise ValueError(
-                f"{name} must have shape ({len(self.means)},) or ({len(self.means)}, m), got {values.shape}; "
-                "pass one row per trial"
-            )
+        adaptive_grid.invert(self.points, self.cdf_values, self.density, u.reshape(phi.shape), phi)
+        return self._coordinate.to_theta(phi.reshape(u.shape))
 
 
 def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
@@ -203,12 +190,12 @@ def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: 
     coordinate, scale = _COORDINATES[model.entry.marginal], model.noise.scale
     y = validate_statistics("noisy_statistics", noisy_statistics, 1)[:, 0]
     low, high = coordinate.interval(hyperparameters)
-    root_width = (high - low) / ROOT_PANELS
+    root_width = (high - low) / adaptive_grid.ROOT_PANELS
 
     def evaluate(trial: NDArray[np.int64], panel: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Return the log integrand at the nodes of each panel, and an upper bound on it over the panel."""
         distinct, which = np.unique(panel, return_inverse=True)
-        phi = panel_nodes(distinct, low, root_width)
+        phi = adaptive_grid.panel_nodes(distinct, low, root_width)
         log_prior = coordinate.log_prior(phi, hyperparameters)
         mean, variance = _statistic_moments(model, coordinate.to_theta(phi), phi)
         margin = np.abs(np.diff(mean, axis=1)).max(axis=1)
@@ -219,9 +206,11 @@ def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: 
         bound = log_prior.max(axis=1)[which] + log_normal_laplace(gap[:, None], widest, scale).max(axis=1)
         return log_integrand, np.maximum(bound, log_integrand.max(axis=1))
 
-    trial, panel, log_integrand = refine(y.size, root_width, evaluate)
-    phi = panel_nodes(panel, low, root_width)
-    return MarginalPosterior(model.family, *tabulate(y.size, trial, phi, log_integrand, coordinate.to_theta))
+    trial, panel, log_integrand = adaptive_grid.refine(y.size, root_width, evaluate)
+    phi = adaptive_grid.panel_nodes(panel, low, root_width)
+    return MarginalPosterior(
+        model.family, *adaptive_grid.tabulate(y.size, trial, phi, log_integrand, coordinate.to_theta)
+    )
 
 
 def _statistic_moments(model: ReleaseModel, theta: Floats, phi: Floats) -> tuple[Floats, Floats]:

@@ -31,7 +31,7 @@ from scipy import special
 from mechanisms.arguments import Floats, validate_integer
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
-from mechanisms.inference.release_model import ReleaseModel, validate_statistics
+from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
 
@@ -91,18 +91,9 @@ class ConjugatePosterior(Posterior):
         `theta` has shape (trials,) or (trials, m). For the multinomial it has a last axis of categories, and the values
         are those of the Beta marginals. The axis of trials may be omitted for one trial.
         """
-        values = self._model.validate_parameters(theta)
-        cells = self.parameters.shape[1:] if self._model.is_vector else ()
-        trials = len(self.parameters)
-        if values.ndim == len(cells) and trials == 1:
-            values = values[None]
+        trials, cells = len(self.parameters), self.parameters.shape[1:] if self._model.is_vector else ()
+        values = per_trial("theta", self._model.validate_parameters(theta), trials, cells)
         plain_axes = values.ndim - len(cells)
-        if plain_axes not in (1, 2) or len(values) != trials or values.shape[plain_axes:] != cells:
-            shape = ", ".join(str(length) for length in (trials, *cells))
-            raise ValueError(
-                f"theta must have shape ({shape}), or this with one more axis after the first, got {values.shape}; "
-                "pass one row per trial"
-            )
         first, second = (marginal.reshape(trials, *(1,) * (plain_axes - 1), *cells) for marginal in self._marginals())
         if self._is_beta:
             return special.betainc(first, second, values)

@@ -161,32 +161,38 @@ def posterior_from_release(
     used = {"n=None": n is None, "seen": seen is not None, "more": len(more) > 0, "exposure": exposure is not None}
     several = [name for name, value in used.items() if value]
     several += ["noise per count"] if not isinstance(noise, str | Noise) else []
-    if not several:
+    if several:
+        _refuse_sums(entry, several, n, exposure, proportion, (bounds, parameter_range, variance))
+        unscaled, prior = None, _prior(entry, prior)
+        sensitivity = 1.0 if relation is Neighbouring.ADD_OR_REMOVE_ONE or release.size == 1 else 2.0
+    else:
         unscaled = _unscaled(entry, n, bounds, outside, parameter_range, variance)  # type: ignore[arg-type]
-        found = _with_scale(noise, epsilon, unscaled.sensitivity(relation), relation, n if proportion else None)
-        model = replace(unscaled, noise=found)
-        release = _counts(entry, release, model.n, proportion, model.noise.is_integer)
-        _warn_of_percentages(model, release, proportion)
-        prior = _prior(entry, prior, model)
-        return _infer(model, prior, release, choose_method(model, prior), model.guarantee(relation), rng)
-    _refuse_sums(entry, several, n, exposure, proportion, (bounds, parameter_range, variance))
-    prior = _prior(entry, prior)
-    k = release.size if exposure is not None else 2 if entry.name == "binomial" else np.size(prior)
-    change = 1.0 if relation is Neighbouring.ADD_OR_REMOVE_ONE or release.size == 1 else 2.0
-    found = _with_scale(noise, epsilon, change, relation, n if proportion else None)
+        prior, sensitivity = _prior(entry, prior, unscaled), unscaled.sensitivity(relation)
+    found = _with_scale(noise, epsilon, sensitivity, relation, n if proportion else None)
     if n is not None and seen is None:
         release = _counts(entry, release, n, proportion, isinstance(found, Noise) and found.is_integer)
-    counts = count_table(entry, release, k, n, found, seen, exposure, more, relation)
-    _warn_of_percentages(counts, release, proportion)
+    if unscaled is not None:
+        model: ReleaseModel | CountTable = replace(unscaled, noise=found)
+    else:
+        k = release.size if exposure is not None else 2 if entry.name == "binomial" else np.size(prior)
+        model = count_table(entry, release, k, n, found, seen, exposure, more, relation)
+    if proportion and model.is_surprising(release):
+        warn(
+            f"the noise hardly explains proportions so far from those of {n:,} records; check n, epsilon, and that "
+            "they are not percentages",
+            stacklevel=2,
+        )
+    if isinstance(model, ReleaseModel):
+        return _infer(model, prior, release, choose_method(model, prior), model.guarantee(relation), rng)
     reason = "counts on a tree have a posterior by convolutions"
     if n is None and exposure is None:
         rng, reason = (
             require_generator(rng, "shares of an unknown n"),
             f"{reason}, and shares are drawn given the counts",
         )
-    distribution, table = counts.posterior(prior, rng)
+    distribution, table = model.posterior(prior, rng)
     choice = Choice("exact", reason)
-    return ReleasePosterior(counts, np.atleast_1d(release), counts.guarantee, choice, distribution, table)
+    return ReleasePosterior(model, np.atleast_1d(release), model.guarantee, choice, distribution, table)
 
 
 def private_posterior(
@@ -383,15 +389,6 @@ def _refuse_sums(
         )
     if n is not None:
         validate_size(n)
-
-
-def _warn_of_percentages(model: ReleaseModel | CountTable, release: Floats, proportion: bool) -> None:
-    if proportion and model.is_surprising(release):
-        warn(
-            f"the noise hardly explains proportions so far from those of {model.n:,} records; check n, epsilon, and "
-            "that they are not percentages",
-            stacklevel=3,
-        )
 
 
 def _prior(family: Family, prior: ArrayLike | None, model: ReleaseModel | None = None) -> ArrayLike:

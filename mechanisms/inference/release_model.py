@@ -391,3 +391,16 @@ def validate_statistics(name: str, statistics: ArrayLike, d: int | None = None) 
             f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; pass a row per trial"
         )
     return values
+
+
+def per_trial(name: str, values: Floats, trials: int, cells: tuple[int, ...] = ()) -> Floats:
+    """Return values with shape (trials, *cells) or (trials, m, *cells); the first axis may be omitted for one trial."""
+    values = values[None] if values.ndim == len(cells) and trials == 1 else values
+    axes = values.ndim - len(cells)
+    if axes not in (1, 2) or len(values) != trials or values.shape[axes:] != cells:
+        shape = ", ".join(str(length) for length in (trials, *cells))
+        raise ValueError(
+            f"{name} must have shape ({shape}), or this with one more axis after the first, got {values.shape}; "
+            "pass one row per trial"
+        )
+    return values
