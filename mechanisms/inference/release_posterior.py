@@ -244,15 +244,12 @@ class ReleasePosterior(Posterior):
             drawn = self.sample(generator, _CHAINS * _DRAWS)
             draws = drawn.reshape(_CHAINS, _DRAWS, *drawn.shape[1:])
         dims = ("chain", "draw", "category")[: draws.ndim]
-        if self.model.entry.has_square:
+        has_square = self.model.entry.has_square
+        if has_square:
             variables = {name: (dims[:2], draws[..., j]) for j, name in enumerate(("mean", "variance"))}
         else:
             variables = {"theta": (dims, draws)}
-        coords = (
-            {"category": list(self.labels)}
-            if self.labels and draws.ndim == 3 and not self.model.entry.has_square
-            else {}
-        )
+        coords = {"category": list(self.labels)} if self.labels and draws.ndim == 3 and not has_square else {}
         attributes = {
             "family": self.model.family,
             "n": "unknown" if self.model.n is None else self.model.n,

@@ -426,6 +426,14 @@ def test_one_release_may_be_a_number():
     np.testing.assert_array_equal(*draws)
 
 
+@pytest.mark.parametrize("name", ["conjugate_posterior", "infer", "marginal_posterior", "sample_gibbs"])
+def test_functions_that_left_the_package_have_successors(name):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; use (INFERENCE_METHODS|posterior_from_release)"):
+        getattr(mechanisms, name)
+    with pytest.raises(AttributeError, match=r"no attribute .unknown.$"):
+        mechanisms.unknown  # noqa: B018
+
+
 SECRET = 4321.5
 REFUSED = {
     "counts": lambda: MECHANISMS["geometric"].build((1, 1), (SECRET, 1), 1.0),

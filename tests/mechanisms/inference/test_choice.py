@@ -40,6 +40,14 @@ def test_exact_method_is_chosen(model, prior, method):
     assert choice.method in INFERENCE_METHODS
 
 
+def test_normal_approximations_support_the_unit_variance_only():
+    for variance in (1.0, 4.0):
+        model = ReleaseModel("normal", 10, LAPLACE, (0, 1), variance=variance)
+        for name in ("gibbs", "gibbs-collapsed", "gibbs-published", "marginal"):
+            assert INFERENCE_METHODS[name].supports(model) is (variance == 1.0)
+        assert INFERENCE_METHODS["exact"].supports(model)
+
+
 def test_no_normal_approximation_is_chosen():
     model = ReleaseModel("normal-unknown-variance", 10**6, LAPLACE, (0, 1))
     with pytest.raises(ValueError, match=r"n must be at most 100,000 for draws of records"):
