@@ -6,8 +6,7 @@ The names that this package exports, by task; ``help(mechanisms.NAME)`` describe
   `noise_mechanism`, `balanced_counts`, `enumerate_candidates`, `posterior`, `hellinger`; `publish_counts` for real
   data.
 * Inference from noisy sums: `posterior_from_release`, and `private_posterior` for real records, with `ReleaseModel` and
-  `ReleasePosterior`; `FAMILIES`, `INFERENCE_METHODS`, `choose_method`, `infer`, `conjugate_posterior`, `sample_gibbs`,
-  `marginal_posterior`, `release_statistics`, `private_bounds`; `publish_sums` for real data.
+  `ReleasePosterior`; `FAMILIES`, `INFERENCE_METHODS`, `choose_method`, `private_bounds`; `publish_sums` for real data.
 * Noise: `Noise`, `calibrated_noise`.
 * One draw of a posterior: `RENYI_SAMPLERS`, `GAUSSIAN_MECHANISMS`, `gaussian_mechanism`, `calibrate_renyi`; for binary
   regression `GLM_MECHANISMS`, `glm_mechanism`, `GLM_CHAINS`, `private_chain`, `LINKS`; `private_logistic` for real
@@ -49,13 +48,9 @@ from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism
 from mechanisms.glm.private_logistic import private_logistic
 from mechanisms.hellinger import hellinger
 from mechanisms.inference.audit import audit_sums
-from mechanisms.inference.choice import choose_method, infer
+from mechanisms.inference.choice import choose_method
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.gibbs import sample_gibbs
-from mechanisms.inference.marginal import marginal_posterior
 from mechanisms.inference.methods import INFERENCE_METHODS
-from mechanisms.inference.naive import conjugate_posterior
-from mechanisms.inference.noisy_statistics import release_statistics
 from mechanisms.inference.private_posterior import posterior_from_release, private_posterior
 from mechanisms.inference.private_quantile import private_bounds
 from mechanisms.inference.publish import publish_sums
@@ -117,16 +112,13 @@ __all__ = [
     "calibrate_renyi",
     "calibrated_noise",
     "choose_method",
-    "conjugate_posterior",
     "count_sampler",
     "enumerate_candidates",
     "gaussian_mechanism",
     "geometric_counts",
     "glm_mechanism",
     "hellinger",
-    "infer",
     "laplace_counts",
-    "marginal_posterior",
     "noise_mechanism",
     "partition_probability",
     "partition_quantile",
@@ -139,17 +131,23 @@ __all__ = [
     "private_posterior",
     "publish_counts",
     "publish_sums",
-    "release_statistics",
-    "sample_gibbs",
     "sampled_bound",
     "statistics_sampler",
 ]
 
 if not TYPE_CHECKING:  # names outside of dir(): help(mechanisms) is a page, not the documentation of all names
     _EXPORTED = {name: globals().pop(name) for name in __all__}
+    _SUCCESSORS = {
+        "conjugate_posterior": 'INFERENCE_METHODS["naive"].fit',
+        "infer": "posterior_from_release",
+        "marginal_posterior": 'INFERENCE_METHODS["marginal"].fit',
+        "release_statistics": "Noise.sample",
+        "sample_gibbs": 'INFERENCE_METHODS["gibbs"].fit',
+    }
 
     def __getattr__(name: str) -> Any:
         try:
             return _EXPORTED[name]
         except KeyError:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+            successor = f"; use {_SUCCESSORS[name]}" if name in _SUCCESSORS else ""
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{successor}") from None

@@ -80,9 +80,9 @@ def accounting_event(source: Source, *, allow_conjectured: bool = False) -> Any:
 
     Notes
     -----
-    `release_statistics` adds Laplace noise of scale Δ/ε to sums; the event is
-    ``dp_accounting.LaplaceDpEvent(1 / epsilon)``. Rényi guarantees are composed by adding the divergences at each
-    order; `mechanisms.approximate_epsilon` converts the sums to (ε, δ), as ``dp_accounting.rdp.compute_epsilon`` does.
+    The event of a sum with Laplace noise of scale Δ/ε is ``dp_accounting.LaplaceDpEvent(1 / epsilon)``. Rényi
+    guarantees are composed by adding the divergences at each order; `mechanisms.approximate_epsilon` converts the sums
+    to (ε, δ), as ``dp_accounting.rdp.compute_epsilon`` does.
 
     Examples
     --------

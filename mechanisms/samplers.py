@@ -22,10 +22,11 @@ from mechanisms.conjugate import validate_prior
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import Family
-from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
-from mechanisms.inference.records import Bounds
+from mechanisms.inference.family import Bounds, Family
+from mechanisms.inference.publish import validate_data
+from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry
+from mechanisms.noise import calibrated_noise
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 
 Sampler = Callable[[ArrayLike, int], NDArray[Any]]
@@ -99,11 +100,13 @@ def statistics_sampler(
     -------
     callable
         Maps ``(dataset, num_samples)`` to noisy statistics, float64 of shape ``(num_samples, d)``, for a data set
-        accepted by `Family.statistics`. An invalid argument raises ValueError.
+        accepted by `publish_sums`. An invalid argument raises ValueError.
 
     Privacy
     -------
-    Each row is ε-DP, as for `release_statistics`; `num_samples` rows together are (num_samples·ε)-DP.
+    Each row is ε-DP in real arithmetic; `num_samples` rows together are (num_samples·ε)-DP. The rounding of doubles
+    leaks information (Mironov, "On significance of the least significant bits for differential privacy", CCS 2012):
+    use `publish_sums` for real data.
 
     Raises
     ------
@@ -117,13 +120,12 @@ def statistics_sampler(
     array([[ 8.22], [28.81]])
     """
     model = find_entry(FAMILIES, family, "family")
-    sensitivity = model.sensitivity(bounds)
-    laplace_scale(sensitivity, epsilon)
+    noise = calibrated_noise("laplace", model.sensitivity(bounds), epsilon)
 
     def sample(dataset: ArrayLike, num_samples: int) -> Floats:
-        _, truncated = model.statistics(dataset, bounds)
-        rows = np.broadcast_to(truncated, (_size(num_samples), truncated.size))
-        return release_statistics(rng, rows, sensitivity, epsilon)
+        records, n = validate_data(dataset, model)
+        s = ReleaseModel(model.name, n, noise, bounds).statistic(records)
+        return s + noise.sample(rng, (_size(num_samples), s.size))
 
     return sample
 

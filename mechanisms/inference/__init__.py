@@ -1,12 +1,10 @@
 """Bayesian inference from a noisy sum of records of an exponential family (P4).
 
-`families` declares the models, and `family` and `records` implement them.
-`noisy_statistics` releases noisy sums of the records, within bounds that `private_quantile` can choose. `naive`,
-`gibbs`, `truncated_gibbs`, `marginal` (on an `adaptive_grid`) and `one_posterior_sample` infer the parameter, and `mmd`
-compares posteriors.
-
-The exact methods take a `ReleaseModel` with any noise: `exact_posterior`, `gibbs_exact` and
-`data_augmentation`. `choice` chooses among them, and `count_table` states several noisy values of the same counts.
+`families` declares the models, and `family` implements them. A `ReleaseModel` states the release, within bounds that
+`private_quantile` can choose, and `publish` draws it. `naive`, `gibbs`, `marginal` (on an `adaptive_grid`) and
+`one_posterior_sample` infer the parameter as in P4; `exact_posterior`, `gibbs_exact` and `data_augmentation` are exact
+for any noise. `methods` lists them, `choice` chooses among the exact ones, and `mmd` compares posteriors.
+`count_table` states several noisy values of the same counts.
 
 References
 ----------

@@ -20,11 +20,10 @@ from typing import Any, Literal
 import numpy as np
 from scipy import integrate
 
+from mechanisms.arguments import validate_positive
 from mechanisms.audit import Audit, Witness
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import Family
-from mechanisms.inference.noisy_statistics import validate_noise_scale
-from mechanisms.inference.records import Bounds
+from mechanisms.inference.family import Bounds, Family
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
@@ -81,7 +80,8 @@ def audit_sums(
     1.0 0.0 [] against [[0.0, 0.0, 1.0]], output [0.0, 0.0, 0.0]
     """
     family = find_entry(MODELS, family, "family")
-    scales = [validate_noise_scale(scale) for scale in np.atleast_1d(np.asarray(noise_scale, dtype=object))]
+    given = np.atleast_1d(np.asarray(noise_scale, dtype=object))
+    scales = [validate_positive("noise_scale", scale, "pass sensitivity / epsilon") for scale in given]
     if len(scales) not in (1, 1 + family.has_square):
         raise ValueError(f"noise_scale must be one number, got {len(scales)}; pass one scale")
     for epsilon in epsilons:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import QuadraturePosterior
-from mechanisms.inference.gibbs import validate_run
 from mechanisms.inference.methods import INFERENCE_METHODS, InferenceMethod
-from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.protocols import Posterior
 
@@ -37,15 +36,6 @@ class Choice:
     def entry(self) -> InferenceMethod:
         """Entry of the method in `INFERENCE_METHODS`."""
         return INFERENCE_METHODS[self.method]
-
-
-@dataclass(frozen=True, eq=False)
-class Inference:
-    """Posterior draws for a release; if it is surprising, the stated number of records or noise may be wrong."""
-
-    choice: Choice
-    draws: Floats = field(repr=False)  # shape (n_chains, n_draws) or (n_chains, n_draws, p), independent if "exact"
-    is_surprising: bool  # see `ReleaseModel.is_surprising`
 
 
 def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
@@ -103,61 +93,6 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
     raise ValueError(
         f"n must be at most {_MAX_RECORDS:,} for draws of records, got {n:,}; use narrower bounds or a known variance"
     )
-
-
-def infer(
-    rng: np.random.Generator,
-    model: ReleaseModel,
-    prior: ArrayLike,
-    noisy_statistics: ArrayLike,
-    *,
-    n_chains: int = 4,
-    n_draws: int = 5000,
-) -> Inference:
-    """Draw the parameter θ from the exact posterior given one release, by the method that `choose_method` returns.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    model : ReleaseModel
-    prior : array_like, shape (h,)
-        Hyperparameters: Beta(alpha, beta) for the binomial, Dir(alpha₁, …, alphaₖ) for the multinomial, Gamma(shape,
-        rate) for exponential and Poisson, N(mean, variance) for normal, and mean, strength, shape, scale for
-        normal-unknown-variance.
-    noisy_statistics : array_like, shape (d,)
-        Release y; see `ReleaseModel.validate_release`.
-    n_chains, n_draws : int
-        Number of chains and of draws per chain; samplers first discard 2,000 warm-up iterations.
-
-    Returns
-    -------
-    Inference
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or no exact method is affordable.
-
-    Examples
-    --------
-    A noisy count of −30 is surprising, as the noise has scale 1:
-
-    >>> from mechanisms.noise import Noise
-    >>> model = ReleaseModel("binomial", 100, Noise("laplace", 1.0))
-    >>> found = infer(np.random.default_rng(1), model, (1, 1), [-30.0])
-    >>> found.choice.method, found.draws.shape, found.is_surprising
-    ('exact', (4, 5000), True)
-    """
-    n_chains, _, n_draws = validate_run(rng, n_chains, 0, n_draws)
-    _, y = model.validate_release(prior, noisy_statistics)
-    choice = choose_method(model, prior)
-    posterior = fit_release(rng, model, prior, y, choice, n_chains, n_draws)
-    if isinstance(posterior, DrawnPosterior):
-        draws = posterior.draws
-    else:
-        drawn = posterior.sample(rng, n_chains * n_draws)
-        draws = drawn.reshape(n_chains, n_draws, *drawn.shape[1:])
-    return Inference(choice, draws, model.is_surprising(y))
 
 
 def fit_release(

@@ -24,11 +24,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special, stats
 
-from mechanisms.arguments import describe, real_array
+from mechanisms.arguments import Floats, describe, real_array
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import Family
-from mechanisms.inference.records import Floats
 from mechanisms.noise import Exact, Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.protocols import Posterior, validate_probabilities

@@ -46,13 +46,12 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON, UNKNOWN_VARIANCE
-from mechanisms.inference.gibbs import validate_run
-from mechanisms.inference.records import Bounds, Floats
+from mechanisms.arguments import Floats
+from mechanisms.inference.drawn_posterior import sampler
+from mechanisms.inference.families import MODELS, normal_contribution_moments
+from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON, UNKNOWN_VARIANCE, Bounds
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 
@@ -67,50 +66,35 @@ _LARGEST_TABULATED, _TABLE, _NEGLIGIBLE = 20.0, 100, 1e-18  # largest Poisson me
 _GUIDE = 64  # number of uniform variates for which the draw is tabulated
 
 
+@sampler
 def sample_data_augmentation(
-    rng: np.random.Generator,
-    model: ReleaseModel,
-    prior: ArrayLike,
-    noisy_statistics: ArrayLike,
-    *,
-    n_chains: int = 4,
-    n_burn_in: int = 2000,
-    n_draws: int = 5000,
-) -> Floats:
-    """Draw θ from the exact posterior, shape (n_chains, n_draws) or (n_chains, n_draws, p), by data augmentation.
+    rng: np.random.Generator, model: ReleaseModel, prior: Floats, y: Floats, n_burn_in: int, draws: Floats
+) -> int:
+    """Draw θ from the exact posterior by data augmentation.
 
     The time per iteration is proportional to n. For bounded records, the autocorrelation of successive θ is at least
     that of the conjugate updates, n/(n + alpha + beta) for a Beta prior, if the release carries no information. The
-    model may have any family, noise and treatment of records outside the bounds. Each chain starts from a draw of the
-    prior.
+    model may have any family, noise and treatment of records outside the bounds.
     """
-    hyperparameters, y = model.validate_release(prior, noisy_statistics)
-    validate_run(rng, n_chains, n_burn_in, n_draws)
     location, scale = model.units()
-    model, hyperparameters, y = model.standardised(hyperparameters, y)
-    starts = model.draw_parameters(rng, hyperparameters, n_chains)
+    model, prior, y = model.standardised(prior, y)
+    starts, n = model.draw_parameters(rng, prior, len(draws)), model.n
     noise = (model.noise.power, 1.0 / model.noise.scale)
     if model.entry.is_vector:
-        draws = np.empty((n_chains, n_draws, hyperparameters.size))
-        augment_categories(rng, starts, hyperparameters, model.n, y, *noise, n_burn_in, draws)
-        return draws
-    if model.bounds is None:
-        draws = np.empty((n_chains, n_draws))
-        ratios = np.diff(model.noise.log_weight(y[0] - np.arange(model.n + 1)))
+        augment_categories(rng, starts, prior, n, y, *noise, n_burn_in, draws)
+    elif model.bounds is None:
+        ratios = np.diff(model.noise.log_weight(y[0] - np.arange(n + 1)))
         to_one = np.append(np.exp(np.minimum(ratios, 0.0)), 0.0)
         to_zero = np.append(0.0, np.exp(np.minimum(-ratios, 0.0)))
-        augment_binary_records(rng, starts[:, 0], *hyperparameters, model.n, to_one, to_zero, n_burn_in, draws)
-        return draws
-    low, high = map(float, model.bounds)  # the kernel is compiled for floats only
-    bounds = (low, high, model.outside == "clamp")
-    proposal = joint_proposal(model, hyperparameters, y)
-    limits = model.parameter_limits()
-    draws = np.empty((n_chains, n_draws, starts.shape[1]))
-    code, n = model.entry.code, model.n
-    augment_records(rng, code, starts, hyperparameters, n, y, *noise, bounds, limits, proposal, n_burn_in, draws)
-    draws[..., 0] = location + scale * draws[..., 0]
-    draws[..., 1:] *= scale**2
-    return draws if model.entry.has_square else draws[..., 0]
+        augment_binary_records(rng, starts[:, 0], *prior, n, to_one, to_zero, n_burn_in, draws)
+    else:
+        bounds, limits = (*model.bounds, model.outside == "clamp"), model.parameter_limits()
+        proposal = joint_proposal(model, prior, y)
+        theta = draws.reshape(*draws.shape[:2], -1)
+        augment_records(rng, model.entry.code, starts, prior, n, y, *noise, bounds, limits, proposal, n_burn_in, theta)
+        theta[..., 0] = location + scale * theta[..., 0]
+        theta[..., 1:] *= scale**2
+    return -1
 
 
 def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats) -> Proposal:
@@ -120,11 +104,12 @@ def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats)
     and (k + 1,), ascending; the sums of the probabilities of the m·k cells, in which z varies fastest; and the log
     density of the proposal in the cells, with respect to φ and z.
     """
-    limits = tuple(float(limit[-1]) for limit in model.parameter_limits())
+    lower, upper = model.parameter_limits()
+    limits = float(lower[-1]), float(upper[-1])
     assert model.bounds is not None
     clamps = model.outside == "clamp"
     edges, z_edges, probability, mean, covariance = _cells(
-        str(model.family), tuple(map(float, prior)), limits, tuple(map(float, model.bounds)), clamps
+        model.family, tuple(prior.tolist()), limits, model.bounds, clamps
     )
     total = model.n * covariance + model.noise.density_variance * np.eye(len(noisy_statistics))
     apart = noisy_statistics - model.n * mean
@@ -191,7 +176,7 @@ def contribution_moments(family: str, theta: Floats, bounds: Bounds, clamps: boo
     """
     a, b = bounds
     if MODELS[family].has_square:
-        return _normal_contribution_moments(theta, a, b, clamps)
+        return normal_contribution_moments(theta[:, 0], np.sqrt(theta[:, 1]), a, b, clamps)
     regions = MODELS[family].regions
     assert regions is not None
     least, most = regions.parameter(np.array(regions.interval(a, b)))  # beyond, all records lie in one region
@@ -202,28 +187,6 @@ def contribution_moments(family: str, theta: Floats, bounds: Bounds, clamps: boo
     average = (q * value).sum(axis=1)
     spread = q[:, 1] * variance[:, 1] + (q * (value - average[:, None]) ** 2).sum(axis=1)
     return average[:, None], spread[:, None, None]
-
-
-def _normal_contribution_moments(theta: Floats, a: float, b: float, clamps: bool) -> tuple[Floats, Floats]:
-    """Return the moments of (c, c²) for x ~ N(μ, σ²), from E[zʲ; a ≤ x ≤ b] of z = (x − μ)/σ for j ≤ 4.
-
-    With the standard normal density f, these moments satisfy Mⱼ = (j − 1)·Mⱼ₋₂ + αʲ⁻¹f(α) − βʲ⁻¹f(β), where α and β
-    are the values of z at a and b.
-    """
-    mu, sigma = theta[:, 0], np.sqrt(theta[:, 1])
-    alpha, beta = (a - mu) / sigma, (b - mu) / sigma
-    f_alpha, f_beta = stats.norm.pdf(alpha), stats.norm.pdf(beta)
-    central = [special.ndtr(beta) - special.ndtr(alpha), f_alpha - f_beta]
-    for j in (2, 3, 4):
-        central.append((j - 1) * central[j - 2] + alpha ** (j - 1) * f_alpha - beta ** (j - 1) * f_beta)
-    raw = [
-        sum(special.comb(k, j) * mu ** (k - j) * sigma**j * central[j] for j in range(k + 1))
-        + clamps * (a**k * special.ndtr(alpha) + b**k * special.ndtr(-beta))
-        for k in (1, 2, 3, 4)
-    ]
-    mean = np.column_stack(raw[:2])
-    second = np.stack([np.column_stack(raw[1:3]), np.column_stack(raw[2:4])], axis=1)
-    return mean, second - mean[:, :, None] * mean[:, None, :]
 
 
 @kernel

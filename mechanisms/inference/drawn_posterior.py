@@ -1,16 +1,58 @@
-"""Posterior represented by the draws of a sampler, with the Monte Carlo error of its mean."""
+"""Samplers of a posterior, and the posterior represented by their draws, with the Monte Carlo error of its mean."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.inference.records import Floats
+from mechanisms.arguments import Floats, validate_integer
+from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.protocols import Posterior, validate_probabilities
 
 LARGEST_RHAT, LEAST_DRAWS = 1.01, 400  # limits of R-hat and of effective sample sizes of chains that have converged
+
+
+def sampler(fill: Callable[..., int]) -> Callable[..., Floats]:
+    """Return the function that checks the arguments of a sampler and draws chains.
+
+    ``fill(rng, model, prior, y, n_burn_in, draws, **options)`` fills `draws`, shape (n_chains, n_draws), or (n_chains,
+    n_draws, p) for p > 1 parameters, and returns the index of the first iteration without an accepted draw, or −1. The
+    returned function takes (rng, model, prior, y, *, n_chains=4, n_burn_in=2000, n_draws=5000, **options), where y is
+    one release, and returns the draws. Each chain starts from a draw of the prior.
+    """
+
+    @wraps(fill)
+    def sample(
+        rng: np.random.Generator,
+        model: ReleaseModel,
+        prior: ArrayLike,
+        noisy_statistics: ArrayLike,
+        *,
+        n_chains: int = 4,
+        n_burn_in: int = 2000,
+        n_draws: int = 5000,
+        **options: Any,
+    ) -> Floats:
+        hyperparameters, y = model.validate_release(prior, noisy_statistics)
+        if not isinstance(rng, np.random.Generator):
+            raise ValueError(f"rng must be a numpy.random.Generator, got {rng!r}; pass the generator of the trial")
+        shape = (validate_integer("n_chains", n_chains), validate_integer("n_draws", n_draws))
+        draws = np.empty(shape if y.size == 1 else (*shape, y.size))
+        n_burn_in = validate_integer("n_burn_in", n_burn_in, least=0)
+        failed = fill(rng, model, hyperparameters, y, n_burn_in, draws, **options)
+        if failed >= 0:
+            raise ValueError(
+                f"no draw was accepted within the maximum number of attempts at iteration {failed} with {model}, "
+                f"prior={hyperparameters.tolist()}, noisy_statistics={y.tolist()}; check for values that overflow"
+            )
+        return draws
+
+    return sample
 
 
 @dataclass(frozen=True, eq=False)

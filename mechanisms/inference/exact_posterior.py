@@ -20,7 +20,7 @@ The statistic is not approximated by a normal distribution. These posteriors are
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -28,12 +28,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
+from mechanisms.arguments import Floats
 from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
 from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, interpolate, invert, tabulate
 from mechanisms.inference.count_table import Measurement, solve_counts
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import EXPONENTIAL, NORMAL
-from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_likelihood
 from mechanisms.noise import Noise
@@ -118,19 +118,11 @@ def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: Arr
         y = np.clip(y, least - _FAR * model.noise.scale, most + _FAR * model.noise.scale)
     if model.entry.has_square:
         raise ValueError(f"family must have one parameter, got {model.family}; use sample_data_augmentation")
-    if model.variance != 1.0:
-        _, scale = model.units()
-        found = exact_posterior(*model.standardised(hyperparameters, y))
-        assert isinstance(found, QuadraturePosterior)
-        mean, std = found.moments
-        return replace(
-            found, points=scale * found.points, density=found.density / scale, moments=(scale * mean, scale * std)
-        )
     if model.bounds is None:
         if model.entry.is_vector:
             return _shares(model, hyperparameters, y)
         return count_mixture(hyperparameters, model.noise.log_weight(y[0] - np.arange(model.n + 1)))
-    return _integrate(model, hyperparameters, float(y[0]))
+    return _integrate(*model.standardised(hyperparameters, y), unit=model.units()[1])
 
 
 def _shares(model: ReleaseModel, prior: Floats, y: Floats) -> Theta:
@@ -167,8 +159,9 @@ def _log_beta_binomial(n: int, alpha: float, beta: float) -> Floats:
     return log_pmf
 
 
-def _integrate(model: ReleaseModel, prior: Floats, y: float) -> QuadraturePosterior:
-    """Return the posterior by adaptive quadrature over φ."""
+def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float) -> QuadraturePosterior:
+    """Return the posterior by adaptive quadrature over φ, for a standardised model; `unit` is 1 if φ = ln θ."""
+    y = float(release[0])
     is_log = model.entry.code != NORMAL
 
     def evaluate(panels: Floats) -> tuple[Floats, Floats, Floats]:
@@ -203,10 +196,10 @@ def _integrate(model: ReleaseModel, prior: Floats, y: float) -> QuadraturePoster
     shares = weights * ((1.0 - below) / total)
     overall = float(mean * (1.0 - below))
     variance = float((shares * (theta - overall) ** 2).sum() + below * overall**2)
+    moments, total_error = (unit * overall, unit * math.sqrt(variance)), gap + float((shares * error).sum())
     return QuadraturePosterior(
-        points[0], cdf[0], density[0], (overall, math.sqrt(variance)), below, float(prior[0]), is_log,
-        gap + float((shares * error).sum()),
-    )  # fmt: skip
+        unit * points[0], cdf[0], density[0] / unit, moments, below, float(prior[0]), is_log, total_error
+    )
 
 
 _FRACTIONS = (1.0 + NODES) / 2.0

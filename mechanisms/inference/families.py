@@ -31,6 +31,7 @@ import math
 import numpy as np
 from scipy import special
 
+from mechanisms.arguments import Floats
 from mechanisms.inference.family import (
     BINOMIAL,
     EXPONENTIAL,
@@ -42,7 +43,6 @@ from mechanisms.inference.family import (
     Moments,
     Regions,
 )
-from mechanisms.inference.records import Floats
 from mechanisms.jit import kernel
 
 # 1/t − 1/(eᵗ − 1) = ½ − Σ_{k≥1} B₂ₖ·t^(2k−1)/(2k)!, Bernoulli numbers B₂ₖ; at t ≤ 1 the tenth term is below 1e-16.
@@ -73,6 +73,7 @@ def exponential_regions(theta: Floats, a: float, b: float) -> Moments:
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 _NEGLIGIBLE_EXPONENT = 40.0
+_BEYOND = 40.0  # standard normal value without mass beyond
 
 
 def _normal_interval(theta: Floats, low: float, high: float) -> Moments:
@@ -100,6 +101,27 @@ def normal_regions(theta: Floats, a: float, b: float) -> Moments:
     parts = [_normal_interval(theta, low, high) for low, high in ((-np.inf, a), (a, b), (b, np.inf))]
     q, mean, variance = (np.stack(moment, axis=-1) for moment in zip(*parts, strict=True))
     return q, mean, variance
+
+
+def normal_contribution_moments(mu: Floats, sigma: Floats, a: float, b: float, clamps: bool) -> tuple[Floats, Floats]:
+    """Return mean, shape (m, 2), and covariance, (m, 2, 2), of (c, c²) for the contribution c of x ~ N(μ, σ²).
+
+    With the standard normal density f, the moments Mⱼ = E[zʲ; a ≤ x ≤ b] of z = (x − μ)/σ satisfy Mⱼ = (j − 1)·Mⱼ₋₂ +
+    αʲ⁻¹f(α) − βʲ⁻¹f(β), where α and β are the values of z at a and b. Records outside are clamped or dropped.
+    """
+    alpha, beta = (((end - mu) / sigma).clip(-_BEYOND, _BEYOND) for end in (a, b))
+    f_alpha, f_beta = (np.exp(-(end**2) / 2.0) / math.sqrt(2.0 * math.pi) for end in (alpha, beta))
+    central = [special.ndtr(beta) - special.ndtr(alpha), f_alpha - f_beta]
+    for j in (2, 3, 4):
+        central.append((j - 1) * central[j - 2] + alpha ** (j - 1) * f_alpha - beta ** (j - 1) * f_beta)
+    raw = [
+        sum(special.comb(k, j) * mu ** (k - j) * sigma**j * central[j] for j in range(k + 1))
+        + clamps * (a**k * special.ndtr(alpha) + b**k * special.ndtr(-beta))
+        for k in (1, 2, 3, 4)
+    ]
+    mean = np.column_stack(raw[:2])
+    second = np.stack([np.column_stack(raw[1:3]), np.column_stack(raw[2:4])], axis=1)
+    return mean, second - mean[:, :, None] * mean[:, None, :]
 
 
 def poisson_regions(theta: Floats, a: float, b: float) -> Moments:

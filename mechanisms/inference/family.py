@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from mechanisms.arguments import real_array
-from mechanisms.inference.records import Bounds, Floats, draw_sums, sum_records
+from mechanisms.arguments import Floats, real_array
 from mechanisms.privacy import Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_size
 
@@ -25,7 +24,7 @@ BINOMIAL, MULTINOMIAL, EXPONENTIAL, POISSON, NORMAL, UNKNOWN_VARIANCE = range(6)
 _LARGEST_BOUND, _LARGEST_INTEGER = 1e50, 1e15  # variances of squares remain finite, and integers exact
 _LEAST_WIDTH = 1e-50  # noise scales, and units of a release, are normal doubles
 
-
+Bounds = tuple[float, float]
 Moments = tuple[Floats, Floats, Floats]
 """Probability of each region x < a, a ≤ x ≤ b, x > b, and mean and variance of a record in it, shape θ.shape + (3,)."""
 
@@ -144,7 +143,7 @@ class Family:
         return a, b
 
     def validate_parameters(self, theta: ArrayLike) -> Floats:
-        """Return θ as a float64 array in the parameter space; probabilities of k categories must sum to one."""
+        """Return θ as an array in the parameter space; probabilities of k categories must sum to one."""
         values = real_array("theta", theta)
         low, high = self.parameter_range
         inside = np.isfinite(values) & (values >= low) & (values <= high)
@@ -163,38 +162,6 @@ class Family:
         """Draw `size` values of θ, shape (size, p), from a prior or conjugate posterior with these hyperparameters."""
         draws = self._draw_parameters(rng, np.array(self.validate_prior(prior)), size)
         return draws.reshape(size, -1)
-
-    def draw_statistics(
-        self, rng: np.random.Generator, theta: ArrayLike, n: int, bounds: Bounds | None = None
-    ) -> tuple[Floats, Floats]:
-        """Draw one data set per trial; return the sum s of all records and the sum ŝ of the records within bounds.
-
-        Sums of bounded records are drawn directly. Unbounded records are drawn in batches of at most 2¹⁶. Both sums
-        have shape (trials, d), and are equal for families without bounds.
-        """
-        values = self.validate_parameters(theta)
-        if values.ndim != 2:
-            raise ValueError(f"theta must have shape (trials, p), got {values.shape}; add the missing axis")
-        n, checked = validate_size(n), self.validate_bounds(bounds)
-        if checked is None:
-            s = np.asarray(self.draw(rng, values, n), dtype=np.float64)
-            return s, s.copy()
-        return draw_sums(rng, self.draw, values, n, checked)
-
-    def statistics(self, data: ArrayLike, bounds: Bounds | None = None) -> tuple[Floats, Floats]:
-        """Return the sum s of all records of one data set and the sum ŝ of the records within bounds.
-
-        `data` has one record per row, one-hot rows for the multinomial. Both sums have shape (d,), and are equal for
-        families without bounds.
-        """
-        records, checked = as_records(data), self.validate_bounds(bounds)
-        require_records(records, self)
-        if self.is_vector:
-            s = records.sum(axis=0)
-            return s, s.copy()
-        if checked is None:
-            return np.array([records.sum()]), np.array([records.sum()])
-        return sum_records(records[None, :], checked)
 
     def posterior(self, prior: ArrayLike, s: ArrayLike, n: int) -> Floats:
         """Return the hyperparameters of the conjugate posterior, given the statistic of all `n` records.
@@ -263,56 +230,3 @@ class Family:
         values, checked = self.validate_parameters(theta), self.validate_bounds(bounds)
         assert checked is not None
         return self.regions.moments(values, *checked)
-
-
-def as_records(data: ArrayLike) -> Floats:
-    """Return private records as an array of float64, in which Booleans are 0 and 1."""
-    if np.ma.is_masked(data):
-        return real_array("data", data)  # raises an error
-    try:
-        values = np.asarray(data)
-    except (TypeError, ValueError):  # the rows have unequal lengths
-        return real_array("data", data)
-    return real_array("data", values.astype(np.float64) if values.dtype.kind == "b" else values)
-
-
-def require_records(records: Floats, family: Family, least: int = 1) -> None:
-    """Check that the records of a data set are in the support of a family, and at least `least`."""
-    n_axes = 2 if family.is_vector else 1
-    if records.ndim != n_axes or 0 in records.shape[1:] or len(records) < least:
-        shape = "(n, k)" if n_axes == 2 else "(n,)"
-        raise ValueError(f"data must have shape {shape}, n >= {least}, got {records.shape}; pass one record per row")
-    low, high = family.record_range
-    allowed = np.isfinite(records) & (records >= low) & (records <= high)
-    if family.integer_records:
-        allowed &= records == np.floor(records)
-    if not np.all(allowed):
-        kind = "integers" if family.integer_records else "finite numbers"
-        limits = f" between {low:g} and {high:g}" if high < np.inf else f" >= {low:g}" if low > -np.inf else ""
-        raise ValueError(
-            f"data must be {kind}{limits} for the {family.name} family, "
-            f"got an invalid value in row {np.argwhere(~allowed)[0, 0]}; remove or correct such records"
-        )
-    if n_axes == 2 and not np.all(records.sum(axis=1) == 1):
-        raise ValueError("data must have one-hot rows, got a row whose sum is not 1; encode one category per record")
-
-
-def as_statistic(data: ArrayLike, family: Family, n: int, least: int = 1) -> Floats:
-    """Return the number of ones, or one count per category, of n binomial or multinomial records as one row."""
-    is_vector = family.is_vector
-    if family.is_truncated:
-        raise ValueError(
-            f"n is for sums of binomial and multinomial records, got n={n} for the {family.name} family; "
-            f"pass the records, as the bounds apply to each of them"
-        )
-    n, statistic = validate_size(n, least), as_records(data)
-    if statistic.ndim != int(is_vector) or 0 in statistic.shape:
-        allowed = "one count per category" if is_vector else "one number"
-        raise ValueError(
-            f"data must be {allowed} if n is given, got shape {statistic.shape}; pass the sum of n records"
-        )
-    consistent = statistic.sum() == n if is_vector else statistic <= n
-    if not (np.all(statistic >= 0) and np.all(statistic == np.floor(statistic)) and consistent):
-        allowed = f"integers >= 0 with sum n={n}" if is_vector else f"an integer between 0 and n={n}"
-        raise ValueError(f"data must be {allowed}, got another sum; correct the sum or n")
-    return statistic[None]

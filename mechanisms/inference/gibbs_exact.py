@@ -30,11 +30,10 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.inference.gibbs import validate_run
-from mechanisms.inference.records import Floats
+from mechanisms.arguments import Floats
+from mechanisms.inference.drawn_posterior import sampler
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 
@@ -45,45 +44,24 @@ _TABLE = 1 << 16  # size of the table of log factorials, beyond which Stirling's
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
+@sampler
 def sample_gibbs_exact(
-    rng: np.random.Generator,
-    model: ReleaseModel,
-    prior: ArrayLike,
-    noisy_statistics: ArrayLike,
-    *,
-    n_chains: int = 4,
-    n_burn_in: int = 2000,
-    n_draws: int = 5000,
-) -> Floats:
-    """Draw θ from the exact posterior given noisy counts, shape (n_chains, n_draws), or (n_chains, n_draws, k).
+    rng: np.random.Generator, model: ReleaseModel, prior: Floats, y: Floats, n_burn_in: int, draws: Floats
+) -> int:
+    """Draw θ from the exact posterior given noisy counts of the binomial or multinomial family.
 
-    The family is binomial or multinomial. Each chain starts from a draw of the prior. If y carries no information on
-    the counts, successive θ have autocorrelation n/(n + Σα), where α are the parameters of the prior: chains mix slowly
-    if the variance of the noise is much larger than n. An iteration pairs each category with the one that has the
-    largest θ, which constrains the others least. All vectors of counts can be reached. The choice depends on θ only, so
-    an iteration leaves the conditional distribution of the counts invariant.
+    If y carries no information on the counts, successive θ have autocorrelation n/(n + Σα), where α are the parameters
+    of the prior: chains mix slowly if the variance of the noise is much larger than n. An iteration pairs each category
+    with the one that has the largest θ, which constrains the others least. All vectors of counts can be reached. The
+    choice depends on θ only, so an iteration leaves the conditional distribution of the counts invariant.
     """
     if model.entry.is_truncated:
         raise ValueError(f"family must be binomial or multinomial, got {model.family!r}; use sample_data_augmentation")
-    alpha, y = model.validate_release(prior, noisy_statistics)
-    validate_run(rng, n_chains, n_burn_in, n_draws)
-    starts = model.entry.draw_parameters(rng, alpha, n_chains)
-    power, rate = model.noise.power, 1.0 / model.noise.scale
-    table = _log_factorials(min(model.n + 1, _TABLE))
-    if not model.entry.is_vector:
-        draws = np.empty((n_chains, n_draws))
-        failed = _run_binomial(
-            rng, starts[:, 0], alpha[0], alpha[1], model.n, y[0], power, rate, table, n_burn_in, draws
-        )
-    else:
-        draws = np.empty((n_chains, n_draws, alpha.size))
-        failed = _run_multinomial(rng, starts, alpha, model.n, y, power, rate, table, n_burn_in, draws)
-    if failed >= 0:
-        raise ValueError(
-            f"no count was accepted within the maximum number of attempts at iteration {failed} with {model}, "
-            f"prior={alpha.tolist()}, noisy_statistics={y.tolist()}; check for values that overflow"
-        )
-    return draws
+    starts, n = model.draw_parameters(rng, prior, len(draws)), model.n
+    known = model.noise.power, 1.0 / model.noise.scale, _log_factorials(min(n + 1, _TABLE))
+    if model.entry.is_vector:
+        return _run_multinomial(rng, starts, prior, n, y, *known, n_burn_in, draws)
+    return _run_binomial(rng, starts[:, 0], prior[0], prior[1], n, y[0], *known, n_burn_in, draws)
 
 
 @lru_cache(maxsize=8)

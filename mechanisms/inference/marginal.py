@@ -20,21 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.inference.adaptive_grid import (
-    ROOT_PANELS,
-    integrate_panels,
-    interpolate,
-    invert,
-    panel_nodes,
-    refine,
-    tabulate,
-)
+from mechanisms.arguments import Floats
+from mechanisms.inference import adaptive_grid
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import Family
-from mechanisms.inference.noisy_statistics import validate_noise_scale
-from mechanisms.inference.records import Floats
+from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
 from mechanisms.metadata import find_entry
-from mechanisms.privacy_parameters import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
 
 _PRIOR_REACH = 700.0  # number of nats by which the prior density at the ends of the range is below its maximum
@@ -129,9 +119,13 @@ class MarginalPosterior(Posterior):
     means: Floats = field(repr=False)  # posterior means E[θ | y], shape (trials,)
 
     @property
+    def _coordinate(self) -> _Coordinate:
+        return _COORDINATES[FAMILIES[self.family].marginal]
+
+    @property
     def grid(self) -> Floats:
         """Values of θ at the tabulated points, shape (trials, g)."""
-        return _COORDINATES[FAMILIES[self.family].marginal].to_theta(self.points)
+        return self._coordinate.to_theta(self.points)
 
     def mean(self) -> Floats:
         """Return the posterior mean E[θ | y], shape (trials,)."""
@@ -140,18 +134,17 @@ class MarginalPosterior(Posterior):
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return Pr[θ' ≤ θ | y], the PIT value if θ generated the trial, for θ of shape (trials,) or (trials, m)."""
         values = FAMILIES[self.family].validate_parameters(theta)
-        values = values[None] if values.ndim == 0 else values
-        self._require_trials("theta", values)
+        values = per_trial("theta", values, len(self.means))
         with np.errstate(divide="ignore"):  # φ is infinite at the ends of the parameter space
-            phi = _COORDINATES[FAMILIES[self.family].marginal].from_theta(values)
+            phi = self._coordinate.from_theta(values)
         found = np.empty((len(values), values.size // len(values)))
-        interpolate(self.points, self.cdf_values, self.density, phi.reshape(found.shape), found)
+        adaptive_grid.interpolate(self.points, self.cdf_values, self.density, phi.reshape(found.shape), found)
         return found.reshape(values.shape)
 
     def std(self) -> Floats:
         """Return the standard deviation of θ given y, shape (trials,)."""
         apart = self.grid - self.means[:, None]
-        return np.sqrt(integrate_panels(self.points, self.density * apart**2))
+        return np.sqrt(adaptive_grid.integrate_panels(self.points, self.density * apart**2))
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of θ in each trial, shape (trials, m), or (trials,) for a single probability in (0, 1)."""
@@ -164,28 +157,18 @@ class MarginalPosterior(Posterior):
 
     def from_uniforms(self, uniforms: ArrayLike) -> Floats:
         """Draw θ by inverting the distribution function, one draw per uniform, shape (trials,) or (trials, m)."""
-        u = np.asarray(uniforms, dtype=np.float64)
-        self._require_trials("uniforms", u)
+        u = per_trial("uniforms", np.asarray(uniforms, dtype=np.float64), len(self.means))
         if not np.all((u >= 0) & (u < 1)):
             raise ValueError("uniforms must be in [0, 1), got a value outside; draw them with rng.random")
         phi = np.empty((len(u), u.size // len(u)))
-        invert(self.points, self.cdf_values, self.density, u.reshape(phi.shape), phi)
-        return _COORDINATES[FAMILIES[self.family].marginal].to_theta(phi.reshape(u.shape))
-
-    def _require_trials(self, name: str, values: Floats) -> None:
-        if values.ndim not in (1, 2) or len(values) != len(self.means):
-            raise ValueError(
-                f"{name} must have shape ({len(self.means)},) or ({len(self.means)}, m), got {values.shape}; "
-                "pass one row per trial"
-            )
+        adaptive_grid.invert(self.points, self.cdf_values, self.density, u.reshape(phi.shape), phi)
+        return self._coordinate.to_theta(phi.reshape(u.shape))
 
 
-def validate_marginal_prior(family: Family | str, prior: ArrayLike) -> tuple[float, ...]:
+def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     """Return the hyperparameters as floats and check that `marginal_posterior` supports them."""
     scalar = {name: one for name, one in FAMILIES.items() if not one.is_vector}
-    model = find_entry(
-        scalar, family if isinstance(family, str) else family.name, "family", "use sample_gibbs for others"
-    )
+    model = find_entry(scalar, family, "family", "use sample_gibbs for others")
     hyperparameters = model.validate_prior(prior)
     n_shapes = {"beta": 2, "gamma": 1, "normal": 0}[model.marginal]
     if any(shape < _MIN_SHAPE for shape in hyperparameters[:n_shapes]):
@@ -195,72 +178,26 @@ def validate_marginal_prior(family: Family | str, prior: ArrayLike) -> tuple[flo
     return hyperparameters
 
 
-def marginal_posterior(
-    family: Family | str,
-    prior: ArrayLike,
-    n: int,
-    noisy_statistics: ArrayLike,
-    noise_scale: float,
-    bounds: tuple[float, float] | None = None,
-) -> MarginalPosterior:
-    """Return the posterior of θ given a noisy sum y = ŝ + Lap(noise_scale), with ŝ approximately normal given θ.
+def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike) -> MarginalPosterior:
+    """Return the posterior of θ given a noisy sum y = ŝ + Lap(b), with ŝ approximately normal given θ, in each trial.
 
     The mean m(θ) and the variance V(θ) of ŝ are those of the exact (truncated) statistic of n records. The absolute
-    error of the distribution function under this approximation is below 1e-6 (the largest measured error is 3e-7).
-
-    Parameters
-    ----------
-    family : Family or str
-        "binomial", "exponential", "poisson" or "normal", or the entry of `FAMILIES` with this name.
-    prior : array_like, shape (h,)
-        Hyperparameters: Beta(alpha, beta) for the binomial, Gamma(shape, rate) for exponential and Poisson, N(mean,
-        variance) for normal. Beta parameters and the shape of a Gamma prior must be ≥ 0.1.
-    n : int
-        Number of records, ≥ 1, public.
-    noisy_statistics : array_like, shape (trials,), (trials, 1) or ()
-        Release y of each trial, finite. A trial uses about 30 kB of memory.
-    noise_scale : float
-        Scale b = Δ/ε > 0 of the noise, in units of the statistic.
-    bounds : tuple of float, optional
-        Public bounds of a truncated family, see `Family.validate_bounds`.
-
-    Returns
-    -------
-    MarginalPosterior
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> posterior = marginal_posterior("exponential", (8, 2), 1000, [200.0, 80.0], 10.0, bounds=(0.00633, 0.9222))
-    >>> posterior.mean().round(3), posterior.cdf([4.0, 13.0]).round(3)
-    (array([4.556, 9.173]), array([0.099, 0.992]))
+    error of the distribution function under this approximation is below 1e-6 (the largest measured error is 3e-7). Beta
+    parameters and the shape of a Gamma prior must be ≥ 0.1. Releases have shape (trials,), (trials, 1) or (); a trial
+    uses about 30 kB of memory.
     """
-    hyperparameters = validate_marginal_prior(family, prior)
-    family = family if isinstance(family, str) else family.name
-    coordinate = _COORDINATES[FAMILIES[family].marginal]
-    n, scale = validate_size(n), validate_noise_scale(noise_scale)
-    checked_bounds = FAMILIES[family].validate_bounds(bounds)
-    y = np.asarray(noisy_statistics, dtype=np.float64)
-    if y.ndim == 0 or (y.ndim == 2 and y.shape[1] == 1):
-        y = y.ravel()
-    if y.ndim != 1 or y.size == 0 or not np.all(np.isfinite(y)):
-        raise ValueError(
-            f"noisy_statistics must be finite, of shape (trials,) or (trials, 1), got shape {y.shape}; "
-            "pass one number per trial"
-        )
+    hyperparameters = validate_marginal_prior(model.family, prior)
+    coordinate, scale = _COORDINATES[model.entry.marginal], model.noise.scale
+    y = validate_statistics("noisy_statistics", noisy_statistics, 1)[:, 0]
     low, high = coordinate.interval(hyperparameters)
-    root_width = (high - low) / ROOT_PANELS
+    root_width = (high - low) / adaptive_grid.ROOT_PANELS
 
     def evaluate(trial: NDArray[np.int64], panel: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Return the log integrand at the nodes of each panel, and an upper bound on it over the panel."""
         distinct, which = np.unique(panel, return_inverse=True)
-        phi = panel_nodes(distinct, low, root_width)
+        phi = adaptive_grid.panel_nodes(distinct, low, root_width)
         log_prior = coordinate.log_prior(phi, hyperparameters)
-        mean, variance = _statistic_moments(family, coordinate.to_theta(phi), phi, n, checked_bounds)
+        mean, variance = _statistic_moments(model, coordinate.to_theta(phi), phi)
         margin = np.abs(np.diff(mean, axis=1)).max(axis=1)
         least, most = mean.min(axis=1) - margin, mean.max(axis=1) + margin
         log_integrand = log_prior[which] + log_normal_laplace(y[trial, None] - mean[which], variance[which], scale)
@@ -269,16 +206,17 @@ def marginal_posterior(
         bound = log_prior.max(axis=1)[which] + log_normal_laplace(gap[:, None], widest, scale).max(axis=1)
         return log_integrand, np.maximum(bound, log_integrand.max(axis=1))
 
-    trial, panel, log_integrand = refine(y.size, root_width, evaluate)
-    phi = panel_nodes(panel, low, root_width)
-    return MarginalPosterior(family, *tabulate(y.size, trial, phi, log_integrand, coordinate.to_theta))
+    trial, panel, log_integrand = adaptive_grid.refine(y.size, root_width, evaluate)
+    phi = adaptive_grid.panel_nodes(panel, low, root_width)
+    return MarginalPosterior(
+        model.family, *adaptive_grid.tabulate(y.size, trial, phi, log_integrand, coordinate.to_theta)
+    )
 
 
-def _statistic_moments(
-    family: str, theta: Floats, phi: Floats, n: int, bounds: tuple[float, float] | None
-) -> tuple[Floats, Floats]:
-    if bounds is None:
+def _statistic_moments(model: ReleaseModel, theta: Floats, phi: Floats) -> tuple[Floats, Floats]:
+    n = model.n
+    if model.bounds is None:
         return n * theta, n * theta * special.expit(-phi)
-    q, mean, variance = FAMILIES[family].region_moments(theta, bounds)
+    q, mean, variance = model.entry.region_moments(theta, model.bounds)
     inside, outside = q[..., 1], q[..., 0] + q[..., 2]
     return n * inside * mean[..., 1], n * inside * (variance[..., 1] + outside * mean[..., 1] ** 2)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import exact_posterior
@@ -17,10 +18,8 @@ from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.gibbs_exact import sample_gibbs_exact
 from mechanisms.inference.marginal import marginal_posterior, validate_marginal_prior
 from mechanisms.inference.naive import conjugate_posterior, naive_statistics
-from mechanisms.inference.one_posterior_sample import one_posterior_sampling
-from mechanisms.inference.records import Floats
+from mechanisms.inference.one_posterior_sample import N_DRAWS, OnePosteriorSampling
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.inference.truncated_gibbs import RegionTable, region_table, sample_truncated_gibbs
 from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.protocols import Posterior
 
@@ -52,52 +51,23 @@ class InferenceMethod(Entry):
     )  # (name of a family, prior) -> hyperparameters; raises ValueError for an unsupported prior
 
     def supports(self, model: ReleaseModel) -> bool:
-        """Return True if the method supports the noise, the treatment of outside records and the range of θ."""
+        """Return True if the method supports the noise, the outside records, the range of θ and the variance."""
         plain = model.noise.name == "laplace" and model.outside == "drop" and model.parameter_range is None
-        return plain or not self.is_approximate
+        return (plain and model.variance == 1.0) or not self.is_approximate
 
 
-def _sampler(sample: Callable[..., Floats]) -> Callable[..., Posterior]:
-    return lambda rng, model, prior, y, **run: DrawnPosterior(sample(rng, model, prior, y, **run))
-
-
-def _gibbs(method: str) -> Callable[..., Posterior]:
-    """Return the fit of a Gibbs sampler of P4; the `table` of `tabulate_regions` may be given."""
-
-    def sample(
-        rng: np.random.Generator,
-        model: ReleaseModel,
-        prior: ArrayLike,
-        y: ArrayLike,
-        table: RegionTable | None = None,
-        **run: Any,
-    ) -> Floats:
-        known = prior, model.n, y, model.noise.scale
-        if model.bounds is None:
-            return sample_gibbs(rng, model.family, *known, **run)
-        return sample_truncated_gibbs(
-            rng, table or region_table(model.family, model.bounds), *known, method=method, **run
-        )
-
-    return _sampler(sample)
-
-
-def _marginal(rng: Any, model: ReleaseModel, prior: ArrayLike, y: ArrayLike, **run: Any) -> Posterior:
-    return marginal_posterior(model.family, prior, model.n, y, model.noise.scale, model.bounds)
+def _sampler(sample: Callable[..., Floats], **options: Any) -> Callable[..., Posterior]:
+    return lambda rng, model, prior, y, **run: DrawnPosterior(sample(rng, model, prior, y, **options, **run))
 
 
 def _naive(within: bool) -> Callable[..., Posterior]:
-    def fit(rng: Any, model: ReleaseModel, prior: ArrayLike, y: ArrayLike, **run: Any) -> Posterior:
-        statistics = naive_statistics(model.family, y, model.n, model.bounds if within else None)
-        return conjugate_posterior(model.family, prior, model.n, statistics)
-
-    return fit
+    return lambda rng, model, prior, y, **run: conjugate_posterior(model, prior, naive_statistics(model, y, within))
 
 
-def _one_posterior_sample(name: Literal["ops", "ops-likelihood"]) -> Callable[..., Posterior]:
+def _one_posterior_sample(tempers_prior: bool) -> Callable[..., Posterior]:
     def fit(rng: np.random.Generator, model: ReleaseModel, prior: ArrayLike, y: ArrayLike, **run: Any) -> Posterior:
-        mechanism = one_posterior_sampling(name, prior, model.n, model.sensitivity() / model.noise.scale)
-        return DrawnPosterior(mechanism.at(int(np.ravel(y)[0])).sample(rng, 1))
+        mechanism = OnePosteriorSampling(prior, model.n, model.sensitivity() / model.noise.scale, tempers_prior)
+        return DrawnPosterior(mechanism.from_uniforms(rng.random((1, N_DRAWS)), np.ravel(y)[:1]))
 
     return fit
 
@@ -108,7 +78,7 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "gibbs",
             "Gibbs sampler of P4 with joint draws of the regions and the full conditional of the sum.",
-            fit=_gibbs("gibbs"),
+            fit=_sampler(sample_gibbs),
             is_sampler=True,
             origin="paper",
             paper="P4",
@@ -119,7 +89,7 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "gibbs-collapsed",
             "Gibbs sampler with a Metropolis move between modes.",
-            fit=_gibbs("gibbs-collapsed"),
+            fit=_sampler(sample_gibbs, jumps=True),
             is_sampler=True,
             is_approximate=True,
             style=Style("blue", "h"),
@@ -127,7 +97,7 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "gibbs-published",
             "Algorithm 2 of P4 as printed.",
-            fit=_gibbs("gibbs-published"),
+            fit=_sampler(sample_gibbs, as_printed=True),
             is_sampler=True,
             is_approximate=True,
             origin="paper",
@@ -137,7 +107,7 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "marginal",
             "Posterior with the statistic integrated out, by a normal approximation of its distribution.",
-            fit=_marginal,
+            fit=lambda rng, model, prior, y, **run: marginal_posterior(model, prior, y),
             is_approximate=True,
             validate_prior=validate_marginal_prior,
             style=Style("purple", "D"),
@@ -182,7 +152,7 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "ops",
             "Draws of a tempered, truncated posterior, with a tempered prior (Foulds et al. 2016).",
-            fit=_one_posterior_sample("ops"),
+            fit=_one_posterior_sample(tempers_prior=True),
             origin="baseline",
             paper="P4",
             style=Style("orange", "^"),
@@ -190,13 +160,13 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "ops-likelihood",
             "Draws of a truncated posterior with a tempered likelihood only.",
-            fit=_one_posterior_sample("ops-likelihood"),
+            fit=_one_posterior_sample(tempers_prior=False),
             style=Style("orange", ">"),
         ),
         InferenceMethod(
             "non-private",
             "Not private: the posterior given the records.",
-            fit=lambda rng, model, prior, y, **run: conjugate_posterior(model.family, prior, model.n, y),
+            fit=lambda rng, model, prior, y, **run: conjugate_posterior(model, prior, y),
             origin="reference",
             is_private=False,
             style=Style("grey", "X"),

@@ -28,33 +28,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import real_array, validate_integer
+from mechanisms.arguments import Floats, validate_integer
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
-from mechanisms.inference.records import Floats
-from mechanisms.metadata import find_entry
-from mechanisms.privacy_parameters import validate_size
+from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
 
 
-def naive_statistics(
-    family: Family | str, noisy_statistics: ArrayLike, n: int, bounds: tuple[float, float] | None = None
-) -> Floats:
-    """Clip every component of noisy statistics to the range of the sum of n records.
+def naive_statistics(model: ReleaseModel, noisy_statistics: ArrayLike, within: bool = True) -> Floats:
+    """Clip every component of noisy statistics, shape (trials, d), to the range of the sum of n records.
 
-    Without bounds, the range is [n·low, n·high] for records in [low, high]; with public bounds, y is a noisy sum of the
-    records within them, and the range is [n·min(a, 0), n·max(b, 0)]. P4 does not specify its naive method for y outside
-    the support of s, where the conjugate update may be improper. Statistics are not rounded, and the components of a
-    multinomial are clipped separately, so that their sum may differ from n.
+    The range is [n·low, n·high] for records in [low, high]. If y is a noisy sum of the records `within` public bounds,
+    it is [n·min(a, 0), n·max(b, 0)]. P4 does not specify its naive method for y outside the support of s, where the
+    conjugate update may be improper. Statistics are not rounded, and the components of a multinomial are clipped
+    separately, so that their sum may differ from n.
     """
-    distribution, n = find_entry(FAMILIES, family, "family"), validate_size(n)
-    y = _as_statistics("noisy_statistics", noisy_statistics)
-    low, high = distribution.record_range
-    checked = distribution.validate_bounds(bounds) if bounds is not None else None
-    if checked is not None:  # a record outside the bounds contributes zero
-        low, high = min(checked[0], 0.0), max(checked[1], 0.0)
-    return np.clip(y, n * low, n * high)
+    low, high = model.contribution_range() if within else model.entry.record_range
+    return np.clip(validate_statistics("noisy_statistics", noisy_statistics), model.n * low, model.n * high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,18 +91,9 @@ class ConjugatePosterior(Posterior):
         `theta` has shape (trials,) or (trials, m). For the multinomial it has a last axis of categories, and the values
         are those of the Beta marginals. The axis of trials may be omitted for one trial.
         """
-        values = FAMILIES[self.family].validate_parameters(theta)
-        cells = self.parameters.shape[1:] if self._model.is_vector else ()
-        trials = len(self.parameters)
-        if values.ndim == len(cells) and trials == 1:
-            values = values[None]
+        trials, cells = len(self.parameters), self.parameters.shape[1:] if self._model.is_vector else ()
+        values = per_trial("theta", self._model.validate_parameters(theta), trials, cells)
         plain_axes = values.ndim - len(cells)
-        if plain_axes not in (1, 2) or len(values) != trials or values.shape[plain_axes:] != cells:
-            shape = ", ".join(str(length) for length in (trials, *cells))
-            raise ValueError(
-                f"theta must have shape ({shape}), or this with one more axis after the first, got {values.shape}; "
-                "pass one row per trial"
-            )
         first, second = (marginal.reshape(trials, *(1,) * (plain_axes - 1), *cells) for marginal in self._marginals())
         if self._is_beta:
             return special.betainc(first, second, values)
@@ -122,8 +104,7 @@ class ConjugatePosterior(Posterior):
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return independent draws of θ, shape (trials, size), or (trials, size, k) for the multinomial."""
         size = validate_integer("size", size, advice="pass the number of draws per trial")
-        distribution = FAMILIES[self.family]
-        draws = np.stack([distribution.draw_parameters(rng, row, size) for row in self.parameters])
+        draws = np.stack([self._model.draw_parameters(rng, row, size) for row in self.parameters])
         return draws if self._model.is_vector else draws[..., 0]
 
     @property
@@ -143,60 +124,16 @@ class ConjugatePosterior(Posterior):
         return self.parameters[:, 0], self.parameters[:, 1]
 
 
-def conjugate_posterior(family: Family | str, prior: ArrayLike, n: int, statistics: ArrayLike) -> ConjugatePosterior:
-    """Return the conjugate posterior of θ in each trial, given `statistics` as the exact sums of all `n` records.
+def conjugate_posterior(model: ReleaseModel, prior: ArrayLike, statistics: ArrayLike) -> ConjugatePosterior:
+    """Return the conjugate posterior of θ in each trial, given `statistics` as the exact sums of all n records.
 
-    Parameters
-    ----------
-    family : Family or str
-        An entry of `FAMILIES` or its key.
-    prior : array_like, shape (h,)
-        Hyperparameters: Beta(alpha, beta) for the binomial, Dir(alpha₁, …, alphaₖ) for the multinomial, Gamma(shape,
-        rate) for exponential and Poisson, N(mean, variance) for normal.
-    n : int
-        Number of records, ≥ 1.
-    statistics : array_like, shape (trials, d), or (trials,) or () if d = 1
-        Exact sums s, or noisy sums that `naive_statistics` has clipped.
-
-    Returns
-    -------
-    ConjugatePosterior
-
-    Privacy
-    -------
-    The posterior has the guarantee of the release `statistics`, because it is post-processing; see the module
-    docstring.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or a posterior is improper because noisy statistics were not clipped.
-
-    Examples
-    --------
-    >>> posterior = conjugate_posterior("exponential", (8, 2), n=100, statistics=[25.0, 50.0])
-    >>> posterior.mean().round(3), posterior.cdf([4.0, 2.0]).round(3)
-    (array([4.   , 2.077]), array([0.513, 0.36 ]))
-    >>> posterior.sample(np.random.default_rng(1), size=3).shape
-    (2, 3)
+    The statistics, shape (trials, d), or (trials,) or () if d = 1, are exact sums s, or noisy sums that
+    `naive_statistics` has clipped. The posterior is post-processing of them, and has the same guarantee.
     """
-    distribution = find_entry(FAMILIES, family, "family")
-    parameters = distribution.posterior(prior, _as_statistics("statistics", statistics), n)
-    if not np.all(parameters[:, distribution.any_sign :] > 0):
+    parameters = model.entry.posterior(prior, validate_statistics("statistics", statistics), model.n)
+    if not np.all(parameters[:, model.entry.any_sign :] > 0):
         raise ValueError(
-            f"statistics must be possible sums of {n} records, got a posterior with a parameter "
+            f"statistics must be possible sums of {model.n} records, got a posterior with a parameter "
             "<= 0; clip noisy statistics with naive_statistics"
         )
-    return ConjugatePosterior(distribution.name, parameters)
-
-
-def _as_statistics(name: str, statistics: ArrayLike) -> Floats:
-    values = real_array(name, statistics)
-    if values.ndim < 2:
-        values = values.reshape(-1, 1)
-    if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)):
-        raise ValueError(
-            f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; "
-            "pass one row per trial"
-        )
-    return values
+    return ConjugatePosterior(model.family, parameters)

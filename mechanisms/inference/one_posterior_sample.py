@@ -31,20 +31,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import real_array
+from mechanisms.arguments import Floats, real_array
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.records import Floats
 from mechanisms.jit import kernel
-from mechanisms.metadata import Entry, find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_size
-from mechanisms.protocols import OutputDistribution
 
 N_DRAWS = 100
 """Number of released draws, each with a hundredth of the privacy loss."""
@@ -53,7 +49,6 @@ EDGE = 0.1
 """Constant a₀: θ is restricted to [a₀, 1 − a₀]."""
 
 _LOG_ODDS = math.log((1 - EDGE) / EDGE)
-_TEMPERS_PRIOR = {"ops": True, "ops-likelihood": False}
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _N_CELLS = 16
 _NEGLIGIBLE_EXPONENT = 40.0
@@ -63,12 +58,29 @@ _TOLERANCE = 1e-14
 
 @dataclass(frozen=True)
 class OnePosteriorSampling:
-    """OPS mechanism for data sets of n records; build it with `one_posterior_sampling`."""
+    """OPS mechanism for data sets of n records, which releases `N_DRAWS` draws.
 
-    prior: tuple[float, float]  # Beta parameters (alpha, beta)
+    It tempers prior and likelihood, or the likelihood alone. All draws together are ε-DP under replace-one with n
+    public; see the module docstring for the proof. For ε ≥ 200·ln 9 = 439 the posterior is not tempered.
+
+    The first form is that of P4: as the power ρ → 0, its draws become uniform on [a₀, 1 − a₀], which the paper calls
+    "over-dispersed". The draws of the second form tend to the prior, truncated to this interval.
+    """
+
+    prior: ArrayLike  # Beta parameters (alpha, beta)
     n: int
-    power: float  # ρ in (0, 1]
+    epsilon: float
     tempers_prior: bool  # True if the prior is also raised to the power ρ
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prior", FAMILIES["binomial"].validate_prior(self.prior))
+        object.__setattr__(self, "n", validate_size(self.n))
+        object.__setattr__(self, "epsilon", validate_epsilon(self.epsilon))
+
+    @property
+    def power(self) -> float:
+        """Power ρ in (0, 1] of the likelihood."""
+        return min(1.0, self.epsilon / N_DRAWS / (2 * _LOG_ODDS))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -95,11 +107,6 @@ class OnePosteriorSampling:
         start = np.ones(2) if self.tempers_prior else np.array(self.prior)
         return start + self.power * (shapes - start)
 
-    def at(self, count: int) -> TemperedDraws:
-        """Return the output distribution for a data set with `count` ones; raise ValueError if `count` is invalid."""
-        a, b = self.beta_parameters(count)[0]
-        return TemperedDraws(self, count, float(a), float(b))
-
     def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
         """Draw the released values of θ, shape (trials, N_DRAWS), by inverting the distribution function.
 
@@ -120,81 +127,6 @@ class OnePosteriorSampling:
         solved = _invert(u, a, b, _LOG_ODDS, _NODES, _WEIGHTS, phi)
         assert solved, f"no root within {_MAX_STEPS} steps: {self}"
         return np.clip(special.expit(phi), EDGE, 1 - EDGE)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TemperedDraws(OutputDistribution):
-    """Joint distribution of the `N_DRAWS` draws for one data set; build it with `OnePosteriorSampling.at`.
-
-    `count`, and the parameters `a` and `b` of the truncated Beta distribution, are private.
-    """
-
-    mechanism: OnePosteriorSampling
-    count: int
-    a: float
-    b: float
-
-    def __repr__(self) -> str:
-        return f"TemperedDraws({self.mechanism!r})"
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Joint guarantee of the draws in one row of `sample`."""
-        return self.mechanism.guarantee
-
-    def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        """Return `size` independent releases, shape (size, N_DRAWS)."""
-        return self.mechanism.from_uniforms(rng.random((size, N_DRAWS)), np.full(size, self.count))
-
-    def log_prob(self, values: ArrayLike) -> Floats:
-        """Return the log density, shape (...), of releases with shape (..., N_DRAWS)."""
-        theta = np.asarray(values, dtype=np.float64)
-        log_z = np.empty(1)
-        _fill_log_integrals(np.array([self.a]), np.array([self.b]), _LOG_ODDS, _NODES, _WEIGHTS, log_z)
-        inside = (theta >= EDGE) & (theta <= 1 - EDGE)
-        at = np.where(inside, theta, 0.5)
-        each = (self.a - 1) * np.log(at) + (self.b - 1) * np.log1p(-at) - log_z[0]
-        return np.where(inside, each, -np.inf).sum(axis=-1)
-
-
-def one_posterior_sampling(
-    method: Entry | Literal["ops", "ops-likelihood"], prior: ArrayLike, n: int, epsilon: float
-) -> OnePosteriorSampling:
-    """Return the mechanism that releases `N_DRAWS` posterior draws with a total privacy loss of at most `epsilon`.
-
-    ``ops`` tempers prior and likelihood, ``ops-likelihood`` the likelihood alone. `epsilon` is the privacy loss of all
-    draws in nats; for ε ≥ 200·ln 9 = 439 the posterior is not tempered.
-
-    Privacy
-    -------
-    Pure ε-DP under replace-one with n public; see the module docstring for the proof.
-
-    Notes
-    -----
-    `ops` is the form of P4. It tempers the prior as well as the likelihood: as the power ρ → 0, its draws become
-    uniform on [a₀, 1 − a₀], which the paper calls "over-dispersed". The draws of `ops-likelihood` tend to the prior,
-    truncated to this interval.
-    """
-    tempers_prior = find_entry(_TEMPERS_PRIOR, method if isinstance(method, str) else method.name, "method")
-    alpha, beta = FAMILIES["binomial"].validate_prior(prior)
-    power = min(1.0, validate_epsilon(epsilon) / N_DRAWS / (2 * _LOG_ODDS))
-    return OnePosteriorSampling((alpha, beta), validate_size(n), power, tempers_prior)
-
-
-def quantile_among(draws: ArrayLike, theta: ArrayLike) -> Floats:
-    """Return the empirical PIT value of each trial: the fraction of its draws that are below θ.
-
-    Draws have shape (trials, m, ...). The values are multiples of 1/m in [0, 1]; for a calibrated method they are
-    uniform over these m + 1 values. This discrete distribution has a Kolmogorov–Smirnov distance of 1/(m + 1) to the
-    continuous uniform distribution.
-    """
-    values, cuts = np.asarray(draws, dtype=np.float64), np.asarray(theta, dtype=np.float64)
-    if values.ndim < 2 or values.shape[1] < 1 or (values.shape[0], *values.shape[2:]) != cuts.shape:
-        raise ValueError(
-            f"draws must have the shape of theta with an axis of draws after the first, got {values.shape} "
-            f"and {cuts.shape}; pass one theta per trial"
-        )
-    return np.mean(values < cuts[:, None], axis=1)
 
 
 @kernel

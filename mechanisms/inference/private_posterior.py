@@ -26,14 +26,13 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import describe, real_array, validate_integer
+from mechanisms.arguments import Floats, describe, real_array, validate_integer
 from mechanisms.inference.choice import Choice, choose_method, fit_release, rehearse
 from mechanisms.inference.count_table import CountTable, count_table
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import NORMAL, Family
-from mechanisms.inference.publish import publish_sums, validate_data
-from mechanisms.inference.records import Bounds, Floats
+from mechanisms.inference.family import NORMAL, Bounds, Family
+from mechanisms.inference.publish import release_sums, validate_data
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, require_generator
 from mechanisms.metadata import find_entry
@@ -162,32 +161,38 @@ def posterior_from_release(
     used = {"n=None": n is None, "seen": seen is not None, "more": len(more) > 0, "exposure": exposure is not None}
     several = [name for name, value in used.items() if value]
     several += ["noise per count"] if not isinstance(noise, str | Noise) else []
-    if not several:
+    if several:
+        _refuse_sums(entry, several, n, exposure, proportion, (bounds, parameter_range, variance))
+        unscaled, prior = None, _prior(entry, prior)
+        sensitivity = 1.0 if relation is Neighbouring.ADD_OR_REMOVE_ONE or release.size == 1 else 2.0
+    else:
         unscaled = _unscaled(entry, n, bounds, outside, parameter_range, variance)  # type: ignore[arg-type]
-        found = _with_scale(noise, epsilon, unscaled.sensitivity(relation), relation, n if proportion else None)
-        model = replace(unscaled, noise=found)
-        release = _counts(entry, release, model.n, proportion, model.noise.is_integer)
-        _warn_of_percentages(model, release, proportion)
-        prior = _prior(entry, prior, model)
-        return _infer(model, prior, release, choose_method(model, prior), model.guarantee(relation), rng)
-    _refuse_sums(entry, several, n, exposure, proportion, (bounds, parameter_range, variance))
-    prior = _prior(entry, prior)
-    k = release.size if exposure is not None else 2 if entry.name == "binomial" else np.size(prior)
-    change = 1.0 if relation is Neighbouring.ADD_OR_REMOVE_ONE or release.size == 1 else 2.0
-    found = _with_scale(noise, epsilon, change, relation, n if proportion else None)
+        prior, sensitivity = _prior(entry, prior, unscaled), unscaled.sensitivity(relation)
+    found = _with_scale(noise, epsilon, sensitivity, relation, n if proportion else None)
     if n is not None and seen is None:
         release = _counts(entry, release, n, proportion, isinstance(found, Noise) and found.is_integer)
-    counts = count_table(entry, release, k, n, found, seen, exposure, more, relation)
-    _warn_of_percentages(counts, release, proportion)
+    if unscaled is not None:
+        model: ReleaseModel | CountTable = replace(unscaled, noise=found)
+    else:
+        k = release.size if exposure is not None else 2 if entry.name == "binomial" else np.size(prior)
+        model = count_table(entry, release, k, n, found, seen, exposure, more, relation)
+    if proportion and model.is_surprising(release):
+        warn(
+            f"the noise hardly explains proportions so far from those of {n:,} records; check n, epsilon, and that "
+            "they are not percentages",
+            stacklevel=2,
+        )
+    if isinstance(model, ReleaseModel):
+        return _infer(model, prior, release, choose_method(model, prior), model.guarantee(relation), rng)
     reason = "counts on a tree have a posterior by convolutions"
     if n is None and exposure is None:
         rng, reason = (
             require_generator(rng, "shares of an unknown n"),
             f"{reason}, and shares are drawn given the counts",
         )
-    distribution, table = counts.posterior(prior, rng)
+    distribution, table = model.posterior(prior, rng)
     choice = Choice("exact", reason)
-    return ReleasePosterior(counts, np.atleast_1d(release), counts.guarantee, choice, distribution, table)
+    return ReleasePosterior(model, np.atleast_1d(release), model.guarantee, choice, distribution, table)
 
 
 def private_posterior(
@@ -292,9 +297,9 @@ def private_posterior(
     entry = find_entry(MODELS, family, "family")
     seed = None if rehearsal_seed is None else validate_integer("rehearsal_seed", rehearsal_seed, 0)
     data, size = validate_data(records, entry, n)
-    epsilon = validate_epsilon(epsilon)  # type: ignore[arg-type]  # raises an error for None
     unscaled = _unscaled(entry, size, bounds, outside, parameter_range, variance)
-    model = replace(unscaled, noise=calibrated_noise("laplace", unscaled.sensitivity(), epsilon))
+    loss = validate_epsilon(epsilon)  # type: ignore[arg-type]  # raises an error for None
+    model = replace(unscaled, noise=calibrated_noise("laplace", unscaled.sensitivity(), loss))
     prior = _prior(entry, prior, model)
     if entry.is_vector and data.shape[1] != np.size(prior):
         raise ValueError(
@@ -305,16 +310,7 @@ def private_posterior(
     # Raises an error before the budget is spent.
     n_draws = rehearse(model, prior, choice) if choice.entry.is_sampler else 0
     rng = np.random.default_rng(None if seed is None else [seed, 1])
-    released = publish_sums(
-        entry,
-        records,
-        epsilon,
-        bounds,
-        rehearsal_seed=rehearsal_seed,
-        outside=outside,
-        n=n,
-        before_release=before_release,
-    )
+    released = release_sums(model, data, loss, rehearsal_seed=seed, before_release=before_release)
     model = replace(model, noise=Noise("laplace", released.noise_scale))
     return _infer(model, prior, released.noisy, choice, released.guarantee, rng, n_draws)
 
@@ -395,15 +391,6 @@ def _refuse_sums(
         validate_size(n)
 
 
-def _warn_of_percentages(model: ReleaseModel | CountTable, release: Floats, proportion: bool) -> None:
-    if proportion and model.is_surprising(release):
-        warn(
-            f"the noise hardly explains proportions so far from those of {model.n:,} records; check n, epsilon, and "
-            "that they are not percentages",
-            stacklevel=3,
-        )
-
-
 def _prior(family: Family, prior: ArrayLike | None, model: ReleaseModel | None = None) -> ArrayLike:
     """Return the prior, or the default prior of the model if it is None."""
     if prior is not None:
@@ -445,11 +432,11 @@ def _infer(
     n_draws: int = 5_000,
 ) -> ReleasePosterior:
     """Return the posterior given a release; that of records that are clamped, if their variance is unknown."""
-    hyperparameters, release = model.validate_release(prior, y)
-    release.flags.writeable = False
     if choice.entry.is_sampler:
         require_generator(rng, f"the sampler {choice.method}")
-    distribution = fit_release(rng, model, hyperparameters, release, choice, n_draws=n_draws)
+    release = np.array(y, dtype=np.float64, ndmin=1)
+    release.flags.writeable = False
+    distribution = fit_release(rng, model, prior, release, choice, n_draws=n_draws)
     if isinstance(distribution, DrawnPosterior) and model.entry.has_square and model.outside == "clamp":
         distribution = DrawnPosterior(model.released_moments(distribution.draws))
     table = distribution.table if isinstance(distribution, Theta) else None

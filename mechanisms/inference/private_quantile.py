@@ -159,13 +159,11 @@ def private_bounds(
 
     Release a sum with a total budget of ε = 1, of which a fifth is spent on the bounds:
 
-    >>> from mechanisms.inference.families import FAMILIES
-    >>> from mechanisms.inference.noisy_statistics import release_statistics
-    >>> family, records = FAMILIES["exponential"], rng.exponential(size=10_000)
+    >>> from mechanisms import private_posterior
+    >>> records = rng.exponential(size=10_000)
     >>> bounds = private_bounds(rng, records, (0.0, 0.99), epsilon=0.2, data_range=(0.0, 100.0))
-    >>> _, truncated = family.statistics(records, bounds)
-    >>> release_statistics(rng, truncated, family.sensitivity(bounds), epsilon=0.8).shape
-    (1,)
+    >>> print(private_posterior(records, "exponential", (1, 1), epsilon=0.8, bounds=bounds).guarantee)
+    0.8-DP
 
     Notes
     -----

@@ -24,18 +24,17 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import Floats, real_array, validate_integer
 from mechanisms.exact_noise import integer_laplace, laplace_scale_for, require_opendp
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import Family, as_records, as_statistic, require_records
-from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
-from mechanisms.inference.records import Bounds, Floats
+from mechanisms.inference.family import Bounds, Family
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry
-from mechanisms.noise import Noise
+from mechanisms.noise import Noise, calibrated_noise
 from mechanisms.privacy import Guarantee, Neighbouring, validate_relation
+from mechanisms.privacy_parameters import validate_size
 
 _BITS = 32
 
@@ -44,7 +43,7 @@ _BITS = 32
 class PublishedSums:
     """Released sums with Laplace noise; all attributes are public."""
 
-    noisy: NDArray[np.float64]  # release y, shape (d,)
+    noisy: Floats  # release y, shape (d,)
     noise_scale: float  # scale b of the noise, an argument of the inference methods
     unit: float  # unit g, of which y is a multiple; 0 for a rehearsal
     guarantee: Guarantee | None = field(kw_only=True)  # None for a rehearsal
@@ -71,7 +70,7 @@ def publish_sums(
         records z and of their squares are released, where z is the distance of a record from the midpoint of the bounds
         in units of half of their width; see `ReleaseModel`.
     data : array_like, shape (n,), or (n, k) for the multinomial
-        Private records, one per row; see `Family.statistics`. With `n`, their sum, a scalar or of shape (k,). Error
+        Private records, one per row, one-hot for the multinomial. With `n`, their sum, a scalar or of shape (k,). Error
         messages contain neither.
     epsilon : float
         Privacy loss in nats, finite and > 0.
@@ -119,15 +118,26 @@ def publish_sums(
     # If the number of records is private, an error for empty data would reveal it.
     records, n = validate_data(data, family, n, int(validate_relation(relation) is Neighbouring.REPLACE_ONE))
     model = ReleaseModel(family.name, max(n, 1), Noise("laplace", 1.0), bounds, outside)
+    return release_sums(model, records, epsilon, relation, rehearsal_seed, before_release)
+
+
+def release_sums(
+    model: ReleaseModel,
+    records: Floats,
+    epsilon: float,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE,
+    rehearsal_seed: int | None = None,
+    before_release: Callable[[], object] | None = None,
+) -> PublishedSums:
+    """Release the sums of records that `validate_data` has checked; see `publish_sums`."""
     sensitivity = model.sensitivity(relation)
-    scale = laplace_scale(sensitivity, epsilon)
+    noise = calibrated_noise("laplace", sensitivity, epsilon)
     if rehearsal_seed is not None:
-        rng = np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0))
-        noisy = release_statistics(rng, model.statistic(records), sensitivity, epsilon)
-        return PublishedSums(noisy, scale, 0.0, guarantee=None, rehearsal=True)
+        rng, s = np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0)), model.statistic(records)
+        return PublishedSums(s + noise.sample(rng, s.shape), noise.scale, 0.0, guarantee=None, rehearsal=True)
     require_opendp()
-    unit = math.ldexp(1.0, math.frexp(min(scale, sensitivity))[1] - 1 - _BITS)
-    unit = min(unit, 1.0) if family.integer_records else unit
+    unit = math.ldexp(1.0, math.frexp(min(noise.scale, sensitivity))[1] - 1 - _BITS)
+    unit = min(unit, 1.0) if model.entry.integer_records else unit
     totals, integer_sensitivity = _integer_sums(model, records, relation, unit)
     drawn = laplace_scale_for(integer_sensitivity, epsilon)
     if before_release is not None:
@@ -137,13 +147,57 @@ def publish_sums(
     return PublishedSums(np.array(values), unit * drawn, unit, guarantee=stated, rehearsal=False)
 
 
-def validate_data(data: ArrayLike, family: Family, n: int | None, least: int = 1) -> tuple[Floats, int]:
-    """Return the records, or one row with their sum if `n` is given, and the number of records, at least `least`."""
-    if n is not None:
-        return as_statistic(data, family, n, least), int(n)
-    records = as_records(data)
-    require_records(records, family, least)
+def validate_data(data: ArrayLike, family: Family, n: int | None = None, least: int = 1) -> tuple[Floats, int]:
+    """Return the records, or one row with their sum if `n` is given, and the number of records, at least `least`.
+
+    Booleans are 0 and 1. Records must be in the support of the family. Messages contain no records.
+    """
+    if n is not None and family.is_truncated:
+        raise ValueError(
+            f"n is for sums of binomial and multinomial records, got n={n} for the {family.name} family; "
+            f"pass the records, as the bounds apply to each of them"
+        )
+    size = None if n is None else validate_size(n, least)
+    try:
+        values = data if np.ma.is_masked(data) else np.asarray(data)
+    except (TypeError, ValueError):  # the rows have unequal lengths
+        values = data
+    is_boolean = isinstance(values, np.ndarray) and values.dtype.kind == "b"
+    records = real_array("data", np.asarray(values, dtype=np.float64) if is_boolean else values)
+    if size is not None:
+        return _validate_sum(records, family, size), size
+    n_axes = 2 if family.is_vector else 1
+    if records.ndim != n_axes or 0 in records.shape[1:] or len(records) < least:
+        shape = "(n, k)" if n_axes == 2 else "(n,)"
+        raise ValueError(f"data must have shape {shape}, n >= {least}, got {records.shape}; pass one record per row")
+    low, high = family.record_range
+    allowed = np.isfinite(records) & (records >= low) & (records <= high)
+    if family.integer_records:
+        allowed &= records == np.floor(records)
+    if not np.all(allowed):
+        kind = "integers" if family.integer_records else "finite numbers"
+        limits = f" between {low:g} and {high:g}" if high < np.inf else f" >= {low:g}" if low > -np.inf else ""
+        raise ValueError(
+            f"data must be {kind}{limits} for the {family.name} family, "
+            f"got an invalid value in row {np.argwhere(~allowed)[0, 0]}; remove or correct such records"
+        )
+    if n_axes == 2 and not np.all(records.sum(axis=1) == 1):
+        raise ValueError("data must have one-hot rows, got a row whose sum is not 1; encode one category per record")
     return records, len(records)
+
+
+def _validate_sum(statistic: Floats, family: Family, n: int) -> Floats:
+    """Return the number of ones, or one count per category, of n binomial or multinomial records as one row."""
+    if statistic.ndim != int(family.is_vector) or 0 in statistic.shape:
+        allowed = "one count per category" if family.is_vector else "one number"
+        raise ValueError(
+            f"data must be {allowed} if n is given, got shape {statistic.shape}; pass the sum of n records"
+        )
+    consistent = statistic.sum() == n if family.is_vector else statistic <= n
+    if not (np.all(statistic >= 0) and np.all(statistic == np.floor(statistic)) and consistent):
+        allowed = f"integers >= 0 with sum n={n}" if family.is_vector else f"an integer between 0 and n={n}"
+        raise ValueError(f"data must be {allowed}, got another sum; correct the sum or n")
+    return statistic[None]
 
 
 def _integer_sums(model: ReleaseModel, records: Floats, relation: Neighbouring, unit: float) -> tuple[list[int], int]:

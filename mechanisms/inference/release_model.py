@@ -27,16 +27,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from mechanisms.arguments import real_array, validate_positive
-from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import Family
-from mechanisms.inference.records import Bounds, Floats
+from mechanisms.arguments import Floats, real_array, validate_positive
+from mechanisms.inference.families import MODELS, normal_contribution_moments
+from mechanisms.inference.family import Bounds, Family
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.privacy_parameters import validate_size
 
-_RECORDS_AT_ONCE = 1 << 20
+_RECORDS_AT_ONCE = 1 << 16
 _WIDEST, _BEYOND = 1e4, 40.0  # largest σ in half-widths of the bounds; standard normal values without mass beyond
 _SURPRISE = 1e-6
 _LEAST_PROBABILITY = 1e-3  # smallest prior probability of a parameter range
@@ -92,59 +91,34 @@ class ReleaseModel:
     variance: float = 1.0
 
     def __post_init__(self) -> None:
-        name = self.family.name if isinstance(self.family, Family) else self.family
-        object.__setattr__(self, "family", name)
-        family = find_entry(MODELS, str(name), "family")
-        validate_size(self.n)
-        family.validate_bounds(self.bounds)
+        family = find_entry(MODELS, self.family, "family")
+        name, bounds = family.name, family.validate_bounds(self.bounds)
         if self.outside not in ("drop", "clamp"):
             raise ValueError(f"outside must be drop or clamp, got {self.outside!r}; choose one of them")
         if not isinstance(self.noise, Noise):
             raise ValueError(f"noise must be a Noise, got {self.noise!r}; pass Noise(name, scale)")
         if self.noise.is_integer and not family.integer_records:
             raise ValueError(
-                f"noise must be laplace or gaussian for the {self.family} family, got {self.noise.name}; choose "
-                "one of them"
+                f"noise must be laplace or gaussian for the {name} family, got {self.noise.name}; choose one of them"
             )
         if self.noise.sums_to_zero and not family.is_vector:
-            raise ValueError(f"family must be multinomial for k-norm noise, got {self.family}; use geometric noise")
-        if validate_positive("variance", self.variance, "pass the variance of a record") != 1.0 and name != "normal":
+            raise ValueError(f"family must be multinomial for k-norm noise, got {name}; use geometric noise")
+        variance = validate_positive("variance", self.variance, "pass the variance of a record")
+        if variance != 1.0 and name != "normal":
             raise ValueError(f"variance must be 1 for the {name} family, got {self.variance}; use the normal family")
-        self._validate_units(family)
-        if self.parameter_range is not None:
-            self._validate_range()
-
-    def _validate_units(self, family: Family) -> None:
-        """Raise ValueError if the bounds are too wide or too narrow in units of the standard deviation."""
-        if self.bounds is None:
-            return
-        a, b = (float(bound) / math.sqrt(self.variance) for bound in self.bounds)
-        try:
-            family.validate_bounds((a, b))
-        except ValueError:
-            raise ValueError(
-                f"variance must be that of a record, in the squared unit of the bounds {self.bounds}, got "
-                f"{self.variance:g}, in units of which they are ({a:g}, {b:g}); check the units"
-            ) from None
-
-    def _validate_range(self) -> None:
-        if self.bounds is None:
-            raise ValueError(
-                f"parameter_range must be None for the {self.family} family, got {self.parameter_range}; pass None"
-            )
-        assert self.parameter_range is not None
-        p = 1 + self.entry.has_square
-        try:
-            limits = real_array("parameter_range", self.parameter_range).reshape(2, p)
-        except (TypeError, ValueError):
-            one = "a number" if p == 1 else "a pair (mean, variance)"
-            raise ValueError(
-                f"parameter_range must be (lower, upper), each {one}, got {self.parameter_range!r}; pass public limits"
-            ) from None
-        if not np.all(limits[0] < limits[1]):  # also NaN
-            raise ValueError(
-                f"parameter_range must have lower < upper, got {self.parameter_range}; choose public limits"
-            )
+        checked = {"family": name, "n": validate_size(self.n), "bounds": bounds, "variance": variance}
+        for field, value in checked.items():
+            object.__setattr__(self, field, value)
+        if bounds is not None and variance != 1.0:
+            a, b = (bound / math.sqrt(variance) for bound in bounds)
+            try:
+                family.validate_bounds((a, b))
+            except ValueError:
+                raise ValueError(
+                    f"variance must be that of a record, in the squared unit of the bounds {bounds}, got "
+                    f"{variance:g}, in units of which they are ({a:g}, {b:g}); check the units"
+                ) from None
+        self.parameter_limits()
 
     @property
     def entry(self) -> Family:
@@ -217,13 +191,6 @@ class ReleaseModel:
 
         The parameter of the model is θ' = (θ − location)/scale, or (μ', σ²/scale²). A standardised model is returned
         unchanged.
-
-        Examples
-        --------
-        >>> model = ReleaseModel("normal", 10, Noise("laplace", 6.0), bounds=(0, 8), variance=4.0)
-        >>> unit, prior, y = model.standardised((2, 9), [44.0])
-        >>> unit.bounds, unit.noise.scale, unit.variance, prior, y
-        ((0.0, 4.0), 3.0, 1.0, array([1.  , 2.25]), array([22.]))
         """
         hyperparameters, y = np.array(prior, dtype=np.float64), np.asarray(noisy_statistics, dtype=np.float64)
         location, scale = self.units()
@@ -246,47 +213,37 @@ class ReleaseModel:
         return model, hyperparameters, y / scale
 
     def parameter_limits(self) -> tuple[Floats, Floats]:
-        """Return the lower and the upper limits of the components of θ, shape (p,), infinite without `parameter_range`.
-
-        Examples
-        --------
-        >>> model = ReleaseModel("normal", 10, Noise("laplace", 1.0), bounds=(0, 5), parameter_range=(0, 5))
-        >>> model.parameter_limits()
-        (array([0.]), array([5.]))
-        """
+        """Return the lower and upper limits of the components of θ, shape (p,), infinite without `parameter_range`."""
         p = 1 + self.entry.has_square
         if self.parameter_range is None:
             return np.full(p, -np.inf), np.full(p, np.inf)
-        lower, upper = np.array(self.parameter_range, dtype=np.float64).reshape(2, p)
+        if self.bounds is None:
+            raise ValueError(
+                f"parameter_range must be None for the {self.family} family, got {self.parameter_range}; pass None"
+            )
+        try:
+            lower, upper = real_array("parameter_range", self.parameter_range).reshape(2, p)
+        except (TypeError, ValueError):
+            one = "a number" if p == 1 else "a pair (mean, variance)"
+            raise ValueError(
+                f"parameter_range must be (lower, upper), each {one}, got {self.parameter_range!r}; pass public limits"
+            ) from None
+        if not np.all(lower < upper):  # also NaN
+            raise ValueError(
+                f"parameter_range must have lower < upper, got {self.parameter_range}; choose public limits"
+            )
         return lower, upper
 
     def released_moments(self, theta: ArrayLike) -> Floats:
-        """Return mean and variance of a clamped record given θ, shape (..., 2), in the units of the records.
-
-        The model has an unknown variance and clamps records. Of z in [−1, 1], E[z] = Φ(−β) − Φ(α) + μ·P + σ·(φ(α) −
-        φ(β)) and E[z²] = Φ(−β) + Φ(α) + (μ² + σ²)·P + 2μσ·(φ(α) − φ(β)) + σ²·(αφ(α) − βφ(β)), where z = ±1 at β and α
-        in units of σ, and P = Φ(β) − Φ(α).
-
-        Examples
-        --------
-        >>> model = ReleaseModel("normal-unknown-variance", 10, Noise("laplace", 1.0), (0, 10), "clamp")
-        >>> model.released_moments([[5.0, 1e-2], [0.0, 4.0]]).round(3)
-        array([[5.   , 0.01 ],
-               [0.798, 1.363]])
-        """
+        """Return mean and variance of a clamped record of unknown variance, shape (..., 2), in the units of records."""
         (location, scale), values = self.units(), np.asarray(theta, dtype=np.float64)
-        mu, sigma = (values[..., 0] - location) / scale, np.sqrt(values[..., 1]) / scale
+        mu, sigma = (values[..., 0].ravel() - location) / scale, np.sqrt(values[..., 1].ravel()) / scale
         shrink = np.maximum(sigma / _WIDEST, 1.0)  # beyond, nearly all records are clamped, and their shares are kept
         sigma = np.maximum(sigma / shrink, np.finfo(np.float64).tiny)
         mu = np.clip(mu / shrink, -1.0 - _BEYOND * sigma, 1.0 + _BEYOND * sigma)
-        alpha, beta = (((end - mu) / sigma).clip(-_BEYOND, _BEYOND) for end in (-1.0, 1.0))
-        below, above, inside = special.ndtr(alpha), special.ndtr(-beta), special.ndtr(beta) - special.ndtr(alpha)
-        f_alpha, f_beta = (np.exp(-0.5 * end * end) / math.sqrt(2.0 * math.pi) for end in (alpha, beta))
-        mean = above - below + mu * inside + sigma * (f_alpha - f_beta)
-        second = above + below + (mu**2 + sigma**2) * inside + 2.0 * mu * sigma * (f_alpha - f_beta)
-        second += sigma**2 * (alpha * f_alpha - beta * f_beta)
-        variance = np.maximum(second - mean**2, 0.0)
-        return np.stack([location + scale * mean.clip(-1.0, 1.0), scale**2 * variance], axis=-1)
+        mean, covariance = normal_contribution_moments(mu, sigma, -1.0, 1.0, clamps=True)
+        moments = location + scale * mean[:, 0].clip(-1.0, 1.0), scale**2 * np.maximum(covariance[:, 0, 0], 0.0)
+        return np.stack(moments, axis=-1).reshape(values.shape)
 
     def draw_parameters(self, rng: np.random.Generator, prior: ArrayLike, size: int) -> Floats:
         """Draw θ, shape (size, p), from the prior restricted by rejection to `parameter_range`."""
@@ -326,23 +283,34 @@ class ReleaseModel:
         low, high = stats.norm.cdf((np.array([[lower[0]], [upper[0]]]) - mean) / np.sqrt(variance / strength))
         return float(np.mean((high - low) * ((variance >= lower[1]) & (variance <= upper[1]))))
 
+    def draw_sums(self, rng: np.random.Generator, theta: ArrayLike) -> tuple[Floats, Floats]:
+        """Draw one data set per row of θ, shape (trials, p); return the sum of all records and the exact statistic s.
+
+        The sum of all records has shape (trials, 1), or that of s for counts; s has shape (trials, d). Records are
+        drawn in batches of at most 2¹⁶.
+        """
+        values, std = self.entry.validate_parameters(theta), math.sqrt(self.variance)
+        if values.ndim != 2:
+            raise ValueError(f"theta must have shape (trials, p), got {values.shape}; add the missing axis")
+        if self.bounds is None:
+            counts = np.asarray(self.entry.draw(rng, values, self.n), dtype=np.float64)
+            return counts, counts
+        totals, sums = np.zeros((len(values), 1)), np.zeros((len(values), 1 + self.entry.has_square))
+        at_once = max(1, _RECORDS_AT_ONCE // self.n)
+        for start in range(0, len(values), at_once):
+            rows = slice(start, start + at_once)
+            for done in range(0, self.n, _RECORDS_AT_ONCE):
+                records = std * self.entry.draw(rng, values[rows] / std, min(self.n - done, _RECORDS_AT_ONCE))
+                c = self.contributions(records)
+                totals[rows, 0] += records.sum(axis=1)
+                sums[rows, 0] += c.sum(axis=1)
+                if self.entry.has_square:
+                    sums[rows, 1] += (c**2).sum(axis=1)
+        return totals, sums
+
     def draw_statistics(self, rng: np.random.Generator, theta: ArrayLike) -> Floats:
         """Draw one data set per row of θ, shape (trials, p), and return its exact statistic s, shape (trials, d)."""
-        values = self.entry.validate_parameters(theta)
-        if self.bounds is None:
-            return self.entry.draw_statistics(rng, values, self.n)[0]
-        std = math.sqrt(self.variance)
-        sums = np.zeros((len(values), 1 + self.entry.has_square))
-        rows = max(1, _RECORDS_AT_ONCE // self.n)
-        for start in range(0, len(values), rows):
-            some = slice(start, start + rows)
-            for done in range(0, self.n, _RECORDS_AT_ONCE):
-                records = std * self.entry.draw(rng, values[some] / std, min(self.n - done, _RECORDS_AT_ONCE))
-                c = self.contributions(records)
-                sums[some, 0] += c.sum(axis=1)
-                if self.entry.has_square:
-                    sums[some, 1] += (c**2).sum(axis=1)
-        return sums
+        return self.draw_sums(rng, theta)[1]
 
     def draw_release(self, rng: np.random.Generator, theta: ArrayLike) -> Floats:
         """Draw one data set per row of θ and return its noisy statistic y, shape (trials, d)."""
@@ -355,7 +323,7 @@ class ReleaseModel:
         The release must be finite, of any size and sign; integers if the noise is integer, with sum n for K-norm noise.
         """
         hyperparameters = np.array(self.validate_prior(prior))
-        y = np.atleast_1d(np.array(noisy_statistics, dtype=np.float64))
+        y = np.atleast_1d(np.array(real_array("noisy_statistics", noisy_statistics)))
         d = self.n_components(hyperparameters)
         if y.shape != (d,) or not np.all(np.isfinite(y)):
             raise ValueError(f"noisy_statistics must be finite, of shape ({d},), got {y.tolist()}; pass one release")
@@ -412,3 +380,27 @@ class ReleaseModel:
         s = np.append(np.linspace(low, high, 1_001), np.clip(y[0], low, high))
         nearest = np.clip(y[1], np.maximum(low_2, s**2 / self.n), high_2)
         return float((np.abs(y[0] - s) + np.abs(y[1] - nearest)).min())
+
+
+def validate_statistics(name: str, statistics: ArrayLike, d: int | None = None) -> Floats:
+    """Return the finite statistics of many trials, given as (trials, d), or as (trials,) or () if d = 1."""
+    values = real_array(name, statistics)
+    values = values.reshape(-1, 1) if values.ndim < 2 else values
+    if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)) or d not in (None, values.shape[1]):
+        raise ValueError(
+            f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; pass a row per trial"
+        )
+    return values
+
+
+def per_trial(name: str, values: Floats, trials: int, cells: tuple[int, ...] = ()) -> Floats:
+    """Return values with shape (trials, *cells) or (trials, m, *cells); the first axis may be omitted for one trial."""
+    values = values[None] if values.ndim == len(cells) and trials == 1 else values
+    axes = values.ndim - len(cells)
+    if axes not in (1, 2) or len(values) != trials or values.shape[axes:] != cells:
+        shape = ", ".join(str(length) for length in (trials, *cells))
+        raise ValueError(
+            f"{name} must have shape ({shape}), or this with one more axis after the first, got {values.shape}; "
+            "pass one row per trial"
+        )
+    return values

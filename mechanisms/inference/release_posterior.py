@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats
 from mechanisms.inference.choice import Choice
 from mechanisms.inference.count_table import CountTable
 from mechanisms.inference.drawn_posterior import DrawnPosterior
-from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee
@@ -244,15 +244,12 @@ class ReleasePosterior(Posterior):
             drawn = self.sample(generator, _CHAINS * _DRAWS)
             draws = drawn.reshape(_CHAINS, _DRAWS, *drawn.shape[1:])
         dims = ("chain", "draw", "category")[: draws.ndim]
-        if self.model.entry.has_square:
+        has_square = self.model.entry.has_square
+        if has_square:
             variables = {name: (dims[:2], draws[..., j]) for j, name in enumerate(("mean", "variance"))}
         else:
             variables = {"theta": (dims, draws)}
-        coords = (
-            {"category": list(self.labels)}
-            if self.labels and draws.ndim == 3 and not self.model.entry.has_square
-            else {}
-        )
+        coords = {"category": list(self.labels)} if self.labels and draws.ndim == 3 and not has_square else {}
         attributes = {
             "family": self.model.family,
             "n": "unknown" if self.model.n is None else self.model.n,

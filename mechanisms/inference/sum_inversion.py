@@ -37,8 +37,8 @@ import math
 import numpy as np
 from scipy import special
 
+from mechanisms.arguments import Floats
 from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON
-from mechanisms.inference.records import Floats
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 
@@ -350,7 +350,7 @@ def _log_likelihood(record, n, y, power, scale, x, weight):
     origin = m / n
     log_residue = -math.inf
     if power == 2:
-        slope = _gaussian_saddle(record, n, origin, y - m, gaussian, x, weight)
+        slope, _ = _saddle(record, n, origin, y - m, gaussian, -math.inf, math.inf, 0.5, 0.0, x, weight)
         size, now, _, variance, p_first, p_second = _tilt(record, slope, origin, x, weight)
         sd = math.sqrt(n * variance + gaussian)
         gap = math.inf
@@ -406,23 +406,26 @@ def _at_least_two(n, share, inside):
 
 
 @kernel
-def _gaussian_saddle(record, n, origin, rest, variance, x, weight):
-    """Return λ where the mean of the tilted sum and noise is y, to within half a standard deviation."""
-    slope, low, high = 0.0, -math.inf, math.inf
+def _saddle(record, n, origin, rest, gaussian, low, high, tolerance, least_sd, x, weight):
+    """Return λ in (low, high) where the mean of the tilted sum, plus normal noise, is near `rest`, and their sd.
+
+    The mean is within `tolerance` standard deviations of `rest`. `gaussian` is the variance of normal noise.
+    """
+    slope, sd = 0.0, least_sd
     for k in range(200):
         _, _, mean, spread, _, _ = _tilt(record, slope, origin, x, weight)
-        apart, total = n * mean + variance * slope - rest, n * spread + variance
-        if abs(apart) <= 0.5 * math.sqrt(total):
-            return slope
+        apart, total = n * mean + gaussian * slope - rest, n * spread + gaussian
+        sd = max(math.sqrt(total), least_sd)
+        if abs(apart) <= tolerance * sd:
+            break
         if apart > 0.0:
             high = slope
         else:
             low = slope
-        new = slope - apart / total
-        if math.isfinite(low) and math.isfinite(high) and (k % 4 == 3 or not low < new < high):
-            new = 0.5 * (low + high)
-        slope = new
-    return slope
+        slope -= apart / max(total, 1e-300)
+        if math.isfinite(low) and math.isfinite(high) and (k % 4 == 3 or not low < slope < high):
+            slope = 0.5 * (low + high)
+    return slope, sd
 
 
 @kernel
@@ -444,20 +447,7 @@ def _laplace_line(record, n, y, m, rate, low, high, is_integer, x, weight):
     if min(excess[0], excess[1]) <= 0.0:
         side = 1.0 if excess[1] <= 0.0 else -1.0
     else:
-        left, right = -rate, rate
-        for k in range(200):
-            _, _, mean, variance, _, _ = _tilt(record, slope, origin, x, weight)
-            sd = max(math.sqrt(n * variance), least_sd)
-            apart = n * mean - rest
-            if abs(apart) <= 0.25 * sd:
-                break
-            if apart > 0.0:
-                right = slope
-            else:
-                left = slope
-            slope -= apart / max(n * variance, 1e-300)
-            if k % 4 == 3 or not left < slope < right:
-                slope = 0.5 * (left + right)
+        slope, sd = _saddle(record, n, origin, rest, 0.0, -rate, rate, 0.25, least_sd, x, weight)
         end = 1 if slope > 0.0 else 0
         if (
             rate - abs(slope) < 1.0 / sd and excess[end] < 1.5 * spreads[end]

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms import FAMILIES, MECHANISMS, Mechanism, audit_counts, audit_sums
+from mechanisms import FAMILIES, MECHANISMS, Mechanism, audit_counts, audit_sums, calibrated_noise
 from mechanisms.audit import exceeds
 from mechanisms.counts.audit import require_auditable
-from mechanisms.inference.family import Family
-from mechanisms.inference.noisy_statistics import laplace_scale
-from mechanisms.inference.records import Bounds
+from mechanisms.inference.family import Bounds, Family
 from mechanisms.privacy import RELATIONS
 from pipeline import Factor, Finding, Measure, Method, Panel, Streams, claim, claims_in, verdict
 from pipeline.errors import unknown
@@ -34,7 +32,8 @@ def _cell(cell: Mapping[str, Any], streams: Streams) -> Mapping[str, Any]:
 def _noise(family: Family, cell: Mapping[str, Any]) -> tuple[float, Bounds | None]:
     """Return the noise scale of a sum for the neighbouring relation of the cell, and the public bounds."""
     bounds = cell["bounds"] if family.is_truncated else None
-    return laplace_scale(family.sensitivity(bounds, RELATIONS[cell["relation"]]), cell["epsilon"]), bounds
+    sensitivity = family.sensitivity(bounds, RELATIONS[cell["relation"]])
+    return calibrated_noise("laplace", sensitivity, cell["epsilon"]).scale, bounds
 
 
 def _sums(family: Family) -> Method:

@@ -26,7 +26,7 @@ import numpy as np
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.methods import INFERENCE_METHODS
-from mechanisms.inference.noisy_statistics import laplace_scale
+from mechanisms.noise import calibrated_noise
 from mechanisms.privacy_parameters import validate_size
 from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Study
 from studies.inference.calibration_claims import CLAIMS
@@ -89,7 +89,7 @@ def _panel(
             )
         limits = None if bounds is None else model.validate_bounds(cell["bounds"])
         validate_size(cell["n"])
-        laplace_scale(model.sensitivity(limits), cell["epsilon"])
+        calibrated_noise("laplace", model.sensitivity(limits), cell["epsilon"])
         return not method.draws_records or cell["n"] <= LARGEST_AUGMENTED
 
     constants = [Factor("prior", (prior,), "hyperparameters of the prior", "vector")]

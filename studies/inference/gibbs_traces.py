@@ -11,10 +11,8 @@ from typing import Any
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.methods import INFERENCE_METHODS
-from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
-from mechanisms.privacy_parameters import validate_size
+from mechanisms.noise import calibrated_noise
 from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
 from studies.claims import Stored, p4
 from studies.figures import Axis, Chart
@@ -24,31 +22,30 @@ _LARGEST_RHAT = 1.1
 
 
 def _simulate(cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    model, bounds = FAMILIES[cell["family"]], cell.get("bounds")
+    model = _model(cell["family"], cell)
     (rng,) = streams.generators()
     theta = model.draw_parameters(rng, cell["prior"], 1)
-    _, truncated = model.draw_statistics(rng, theta, cell["n"], bounds)
-    sensitivity, epsilon = model.sensitivity(bounds), cell["epsilon"]
-    noisy = release_statistics(rng, truncated[0], sensitivity, epsilon)
-    return {"cell": cell, "theta": theta[0, 0], "noisy": noisy, "scale": laplace_scale(sensitivity, epsilon)}
+    return {"cell": cell, "model": model, "theta": theta[0, 0], "noisy": model.draw_release(rng, theta)[0]}
+
+
+def _model(family: str, cell: Mapping[str, Any]) -> ReleaseModel:
+    bounds = cell.get("bounds")
+    noise = calibrated_noise("laplace", FAMILIES[family].sensitivity(bounds), cell["epsilon"])
+    return ReleaseModel(family, cell["n"], noise, bounds)
 
 
 def _trace(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     cell = data["cell"]
     (rng,) = streams.generators()
     n_chains, n_draws = len(cell["start"]), len(cell["iteration"])
-    model = ReleaseModel(cell["family"], cell["n"], Noise("laplace", data["scale"]), cell.get("bounds"))
     run = {"n_chains": n_chains, "n_burn_in": 0, "n_draws": n_draws}
-    theta = INFERENCE_METHODS["gibbs"].fit(rng, model, cell["prior"], data["noisy"], **run).draws
+    theta = INFERENCE_METHODS["gibbs"].fit(rng, data["model"], cell["prior"], data["noisy"], **run).draws
     return {"theta": theta, "truth": data["theta"]}
 
 
 def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] | None = None) -> Panel:
     def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-        model = FAMILIES[family]
-        model.validate_prior(cell["prior"])
-        validate_size(cell["n"])
-        laplace_scale(model.sensitivity(model.validate_bounds(cell.get("bounds"))), cell["epsilon"])
+        _model(family, cell).validate_prior(cell["prior"])
         return True
 
     public = () if bounds is None else (Factor("bounds", (bounds,), "public bounds of a record", "vector"),)

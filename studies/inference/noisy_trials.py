@@ -6,21 +6,20 @@ posterior quantile of the true parameter. The methods are documented in `mechani
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.gibbs import RegionTable, tabulate_regions
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.mmd import mmd2
 from mechanisms.inference.naive import ConjugatePosterior
-from mechanisms.inference.noisy_statistics import laplace_scale
 from mechanisms.inference.one_posterior_sample import N_DRAWS as OPS_DRAWS
-from mechanisms.inference.one_posterior_sample import one_posterior_sampling, quantile_among
+from mechanisms.inference.one_posterior_sample import OnePosteriorSampling
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.inference.truncated_gibbs import RegionTable, region_table
-from mechanisms.noise import Noise
+from mechanisms.noise import Noise, calibrated_noise
 from pipeline import Method, Streams
 
 Array = NDArray[np.float64]
@@ -84,9 +83,11 @@ def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[
         for rng in streams.generators():
             theta = model.draw_parameters(rng, prior, 1)
             bounds = None if public is None else tuple(np.divide(public, theta[0, 0] if own_bounds else 1.0).tolist())
-            s, truncated = model.draw_statistics(rng, theta, n, bounds)
-            scale = laplace_scale(model.sensitivity(bounds), cell["epsilon"])
-            noise = rng.laplace(scale=scale, size=s.shape[1])
+            released = ReleaseModel(
+                family, n, calibrated_noise("laplace", model.sensitivity(bounds), cell["epsilon"]), bounds
+            )
+            s, truncated = released.draw_sums(rng, theta)
+            scale, noise = released.noise.scale, released.noise.sample(rng, s.shape[1:])
             reference = _draw_conjugate(family, model.posterior(prior, s[0], n), rng)
             for name, value in zip(
                 columns, (theta[0], s[0], truncated[0] + noise, s[0] + noise, scale, bounds, reference), strict=True
@@ -177,8 +178,8 @@ def _own_table(trials: Trials, i: int) -> RegionTable:
     assert trials.bounds is not None
     low, high = trials.bounds[i].tolist()
     theta = trials.theta[i, 0]
-    unit = region_table("exponential", (round(low * theta, 12), round(high * theta, 12)))
-    return replace(unit, bounds=(low, high), origin=unit.origin + float(np.log(theta)))
+    unit = tabulate_regions("exponential", (round(low * theta, 12), round(high * theta, 12)))
+    return unit._replace(origin=unit.origin + float(np.log(theta)))
 
 
 def _sampled(name: str, version: int = 1, n_burn_in: int = N_BURN_IN, n_draws: int = N_DRAWS) -> Method:
@@ -219,11 +220,11 @@ def _marginal() -> Method:
     return Method(method.name, evaluate, note=method.note)
 
 
-def _ops(name: Literal["ops", "ops-likelihood"]) -> Method:
+def _ops(name: str, tempers_prior: bool) -> Method:
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        mechanism = one_posterior_sampling(name, trials.prior, trials.n, trials.epsilon)
+        mechanism = OnePosteriorSampling(trials.prior, trials.n, trials.epsilon, tempers_prior)
         draws = mechanism.from_uniforms(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
-        return summarise_draws(trials, draws[:, None, :, None], quantile_among(draws, trials.theta[:, 0])[:, None])
+        return summarise_draws(trials, draws[:, None, :, None], np.mean(draws < trials.theta, axis=1)[:, None])
 
     return Method(name, evaluate, note=INFERENCE_METHODS[name].note)
 
@@ -250,8 +251,8 @@ _AUGMENTATION = _sampled("data-augmentation", 2, N_AUGMENTED_BURN_IN, N_AUGMENTE
 BINOMIAL_METHODS = (
     NON_PRIVATE,
     _NAIVE,
-    _ops("ops"),
-    _ops("ops-likelihood"),
+    _ops("ops", tempers_prior=True),
+    _ops("ops-likelihood", tempers_prior=False),
     _sampled("gibbs"),
     _marginal(),
     _exact(),

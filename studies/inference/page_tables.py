@@ -1,7 +1,6 @@
 """Tables of the studies of inference: comparisons of methods and of chains, and audited privacy losses."""
 
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 import xarray as xr
@@ -9,8 +8,7 @@ from scipy import stats
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.methods import INFERENCE_METHODS
-from mechanisms.inference.noisy_statistics import laplace_scale
-from mechanisms.inference.one_posterior_sample import one_posterior_sampling
+from mechanisms.inference.one_posterior_sample import OnePosteriorSampling
 from studies.claims import Summaries, vector
 from studies.inference.exact_trials import N_CHAINS, N_DRAWS
 from studies.tables import AuditedLoss, Table, compare_methods, largest_loss
@@ -64,7 +62,7 @@ def audited_statistics(summaries: Summaries) -> Iterator[AuditedLoss]:
     for family in FAMILIES.values():
         sensitivity = family.sensitivity((0.0, 1.0) if family.bounded_sensitivity is None else None)
         for epsilon in epsilons:
-            scale = laplace_scale(sensitivity, epsilon)
+            scale = sensitivity / epsilon
             y = np.linspace(-20, 20, 4_001) * scale
             ratio = stats.laplace.logpdf(y, 0, scale) - stats.laplace.logpdf(y, sensitivity, scale)
             losses.append((float(np.abs(ratio).max()) / epsilon, float(np.abs(ratio).max())))
@@ -73,11 +71,10 @@ def audited_statistics(summaries: Summaries) -> Iterator[AuditedLoss]:
     if "binomial" in summaries:
         ds = summaries["binomial"]
         prior = tuple(vector(ds, "prior").tolist())
-        methods: tuple[Literal["ops", "ops-likelihood"], ...] = ("ops", "ops-likelihood")
-        for name in methods:
+        for name, tempers_prior in (("ops", True), ("ops-likelihood", False)):
             spent = xr.DataArray(
                 [
-                    [one_posterior_sampling(name, prior, n, epsilon).loss() for epsilon in epsilons]
+                    [OnePosteriorSampling(prior, n, epsilon, tempers_prior).loss() for epsilon in epsilons]
                     for n in ds["n"].values.tolist()
                 ],
                 {"n": ds["n"].values, "epsilon": epsilons},

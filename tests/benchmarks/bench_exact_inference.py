@@ -24,10 +24,10 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from mechanisms.inference.data_augmentation import sample_data_augmentation
-from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.gibbs_exact import sample_gibbs_exact
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
+from tests.mechanisms.inference.laplace import sample_gibbs
 
 SMALLEST = "--smallest" in sys.argv[1:]
 ITERATIONS, TURNS = (200, 1) if SMALLEST else (5_000, 60)

@@ -22,8 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numba
 import numpy as np
 
-from mechanisms.inference.gibbs import sample_gibbs
-from mechanisms.inference.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
+from tests.mechanisms.inference.laplace import sample_gibbs
 
 SMALLEST = "--smallest" in sys.argv[1:]
 ITERATIONS, TURNS, TRIALS = (200, 1, 2) if SMALLEST else (50_000, 30, 60)
@@ -101,24 +100,22 @@ def main() -> None:
     }
     report("multinomial", lambda: bare_binomial(rng, 500.0, out), multinomial)
 
-    tables = {
-        "exponential": (tabulate_regions("exponential", (0.00633, 0.9222)), (8, 2), 235.0, 9.222),
-        "poisson": (tabulate_regions("poisson", (1, 9)), (8, 2), 3900.0, 90.0),
-        "normal": (tabulate_regions("normal", (-2.0, 2.0)), (0, 1), 300.0, 40.0),
+    cases = {
+        "exponential": ((0.00633, 0.9222), (8, 2), 235.0, 9.222),
+        "poisson": ((1, 9), (8, 2), 3900.0, 90.0),
+        "normal": ((-2.0, 2.0), (0, 1), 300.0, 40.0),
     }
-    for family, (table, prior, y, scale) in tables.items():
+    for family, (bounds, prior, y, scale) in cases.items():
         methods = {
-            method: lambda table=table, prior=prior, y=y, scale=scale, method=method: sample_truncated_gibbs(
-                rng, table, prior, 1000, [y], scale, method=method, **length
-            )
+            method: lambda known=(family, prior, 1000, [y], scale, bounds, method): sample_gibbs(rng, *known, **length)
             for method in ("gibbs", "gibbs-collapsed", "gibbs-published")
         }
         report(f"{family} (at most 500 ns)", lambda: bare_truncated(rng, 1000.0, out), methods)
 
-    table, prior, y, scale = tables["exponential"]
+    bounds, prior, y, scale = cases["exponential"]
     trials = {
         "binomial": lambda i: sample_gibbs(np.random.default_rng(i), "binomial", (10, 10), 1000, [400.0], 10.0),
-        "exponential": lambda i: sample_truncated_gibbs(np.random.default_rng(i), table, prior, 1000, [y], scale),
+        "exponential": lambda i: sample_gibbs(np.random.default_rng(i), "exponential", prior, 1000, [y], scale, bounds),
     }
     for name, trial in trials.items():
         gain = thread_gain(trial, TRIALS)

@@ -26,12 +26,9 @@ from mechanisms.counts.sensitivity import Rule
 from mechanisms.glm.mechanisms import glm_mechanism
 from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from mechanisms.glm.worst_case import candidate_records, shared_records
-from mechanisms.inference.gibbs import sample_gibbs
-from mechanisms.inference.marginal import marginal_posterior
-from mechanisms.inference.naive import conjugate_posterior, naive_statistics
-from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
-from mechanisms.inference.one_posterior_sample import one_posterior_sampling
-from mechanisms.noise import Noise
+from mechanisms.inference.one_posterior_sample import OnePosteriorSampling
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.noise import Noise, calibrated_noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.regression.keyed_partition import keyed_partition
@@ -42,6 +39,7 @@ from mechanisms.renyi.gaussian_counts import gaussian_mechanism
 from mechanisms.renyi.sampling import calibrate_renyi, renyi_sampler
 from mechanisms.samplers import count_sampler
 from tests.mechanisms.inference.enumeration import binomial_mixture
+from tests.mechanisms.inference.laplace import conjugate_posterior, sample_gibbs
 
 RNG = np.random.default_rng(1)
 ROWS = partition_statistics([[0.0], [1.0], [3.0]], [0.0, 1.0, 2.0], [0, 0, 0])
@@ -84,12 +82,10 @@ TAKE_AN_INTEGER = {
     "shared_records": lambda n: shared_records(GLM, n, 1)["separable"],
     "binomial_mixture": lambda n: binomial_mixture((1, 1), n, 1.0, 1.0).n,
     "BinomialMixture.sample": lambda n: binomial_mixture((1, 1), 5, 1.0, 1.0).sample(RNG, n).shape,
-    "marginal_posterior": lambda n: marginal_posterior("binomial", (1, 1), n, [1.0], 1.0).mean(),
     "sample_gibbs": lambda n: sample_gibbs(RNG, "binomial", (1, 1), n, [1.0], 1.0, n_draws=5).shape,
     "conjugate_posterior": lambda n: conjugate_posterior("binomial", (1, 1), n, [1.0]).mean(),
     "ConjugatePosterior.sample": lambda n: conjugate_posterior("binomial", (1, 1), 3, [1.0]).sample(RNG, n).shape,
-    "naive_statistics": lambda n: naive_statistics("binomial", [9.0], n),
-    "one_posterior_sampling": lambda n: one_posterior_sampling("ops", (1, 1), n, 1.0).power,
+    "OnePosteriorSampling": lambda n: OnePosteriorSampling((1, 1), n, 1.0, True).power,
     "CountRelease.sample": lambda n: geometric_counts([1, 1], [1, 2], 1.0).sample(RNG, n).shape,
     "count_sampler": lambda n: count_sampler(RNG, MECHANISMS["geometric"], [1, 1], 1.0)([0, 1], n).shape,
     "keyed_partition, rows": lambda n: keyed_partition(RNG, n, 1).n_rows,
@@ -139,8 +135,8 @@ def test_other_values_than_integers_raise(name):
         lambda e: RenyiGuarantee(2, e),
         lambda e: RenyiGuarantee(e, 1.0),
         lambda e: Guarantee(1.0, e),
-        lambda e: laplace_scale(1.0, e),
-        lambda e: laplace_scale(e, 1.0),
+        lambda e: calibrated_noise("laplace", 1.0, e),
+        lambda e: calibrated_noise("laplace", e, 1.0),
         lambda e: laplace_counts([1, 1], [1, 1], e),
         lambda e: renyi_sampler("diffused", [1, 1], 3, e),
         lambda e: glm_mechanism("ops", 3, e, 2, 1.0),
@@ -175,8 +171,8 @@ def test_guarantees_store_floats():
         lambda values: renyi_sampler("direct", [1, 1], 3, 1).posterior(values),
         lambda values: renyi_sampler("direct", [1, 1], 3, 1, values),
         lambda values: gaussian_mechanism("gaussian", [1, 1], 3, 2, 1.0).from_uniforms([0.5, 0.5], values),
-        lambda values: release_statistics(RNG, values, 1.0, 1.0),
-        lambda values: one_posterior_sampling("ops", (1, 1), 3, 1.0).beta_parameters(values),
+        lambda values: ReleaseModel("multinomial", 3, Noise("laplace", 1.0)).validate_release((1, 1), values),
+        lambda values: OnePosteriorSampling((1, 1), 3, 1.0, True).beta_parameters(values),
         lambda values: conjugate_posterior("binomial", (1, 1), 3, values),
         lambda values: geometric_counts([1, 1], values, 1.0),
     ],

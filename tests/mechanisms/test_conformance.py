@@ -21,11 +21,8 @@ from mechanisms.inference.audit import audit_sums
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.gibbs import sample_gibbs
-from mechanisms.inference.marginal import marginal_posterior
 from mechanisms.inference.methods import INFERENCE_METHODS
-from mechanisms.inference.naive import conjugate_posterior, naive_statistics
-from mechanisms.inference.one_posterior_sample import N_DRAWS, one_posterior_sampling
+from mechanisms.inference.one_posterior_sample import N_DRAWS, OnePosteriorSampling
 from mechanisms.inference.private_posterior import posterior_from_release
 from mechanisms.inference.publish import publish_sums
 from mechanisms.inference.release_model import ReleaseModel
@@ -42,6 +39,13 @@ from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
 from mechanisms.samplers import count_sampler
 from studies.report.papers import PAPERS
 from tests.mechanisms.inference.enumeration import binomial_mixture
+from tests.mechanisms.inference.laplace import (
+    conjugate_posterior,
+    marginal_posterior,
+    naive_statistics,
+    sample_gibbs,
+    statistic,
+)
 
 REGISTRIES = {
     "counts": MECHANISMS,
@@ -234,21 +238,6 @@ def assert_follows_density(distribution: OutputDistribution, draws: np.ndarray) 
     assert stats.kstest(draws, lambda x: np.interp(x, edges, cdf)).pvalue > 2 * stats.norm.sf(LARGE)
 
 
-@pytest.mark.parametrize("method", ["ops", "ops-likelihood"])
-def test_tempered_draws_follow_their_density(method):
-    distribution = one_posterior_sampling(method, (2, 3), 50, 100.0).at(37)
-    assert isinstance(distribution, OutputDistribution)
-    draws = distribution.sample(np.random.default_rng(3), 400)
-    assert draws.shape == (400, N_DRAWS)
-    edges = np.linspace(0.1, 0.9, 4001)
-    middles = (edges[1:] + edges[:-1]) / 2
-    density = np.exp(distribution.log_prob(np.repeat(middles[:, None], N_DRAWS, axis=1)) / N_DRAWS)
-    assert density.mean() * 0.8 == pytest.approx(1.0, abs=1e-6)
-    cdf = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
-    assert stats.kstest(draws.ravel(), lambda x: np.interp(x, edges, cdf)).pvalue > 2 * stats.norm.sf(LARGE)
-    assert distribution.log_prob(np.full((1, N_DRAWS), 0.95)) == -np.inf
-
-
 @pytest.mark.parametrize("unit", [math.inf, 0.3])
 def test_draws_of_a_window_follow_their_density(unit):
     distribution = window_distribution([0.2, 0.3, 0.9], 0.25, 2.0, (-1.0, 2.0), unit)
@@ -335,7 +324,6 @@ DISTRIBUTIONS = {
     **{name: partial(one.build, PRIOR, COUNTS, 1.0, DELTA) for name, one in MECHANISMS.items()},
     "diffused": lambda: renyi_sampler("diffused", (1, 1, 1), 7, 0.5).at(COUNTS),
     "gaussian": lambda: gaussian_mechanism("gaussian", (1, 1, 1), 7, 2, 0.5).at(COUNTS),
-    "tempered": lambda: one_posterior_sampling("ops", (2, 3), 50, 100.0).at(37),
     **{name: partial(build_posterior, name) for name in POSTERIORS},
 }
 
@@ -406,10 +394,6 @@ CALLS_BY_NAME = {
         {name: MECHANISMS[name] for name in PUBLISHABLE},
         lambda one: publish_counts(one, COUNTS, 1.0, rehearsal_seed=1).counts,
     ),
-    "tempered": (
-        {name: INFERENCE_METHODS[name] for name in ("ops", "ops-likelihood")},
-        lambda one: one_posterior_sampling(one, (2, 3), 30, 1.0).loss(),
-    ),
     "sampler": (MECHANISMS, lambda one: count_sampler(np.random.default_rng(1), one, (1, 2), 1.0)([0, 1, 1], 3)),
 }
 
@@ -442,17 +426,25 @@ def test_one_release_may_be_a_number():
     np.testing.assert_array_equal(*draws)
 
 
+@pytest.mark.parametrize("name", ["conjugate_posterior", "infer", "marginal_posterior", "sample_gibbs"])
+def test_functions_that_left_the_package_have_successors(name):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; use (INFERENCE_METHODS|posterior_from_release)"):
+        getattr(mechanisms, name)
+    with pytest.raises(AttributeError, match=r"no attribute .unknown.$"):
+        mechanisms.unknown  # noqa: B018
+
+
 SECRET = 4321.5
 REFUSED = {
     "counts": lambda: MECHANISMS["geometric"].build((1, 1), (SECRET, 1), 1.0),
     "counts-text": lambda: validate_counts(f"{SECRET}"),
     "posterior": lambda: posterior((1, 1), (-SECRET, 1)),
-    "tempered": lambda: one_posterior_sampling("ops", (1, 1), 10, 1.0).at(SECRET),
+    "tempered": lambda: OnePosteriorSampling((1, 1), 10, 1.0, True).from_uniforms(np.zeros((1, N_DRAWS)), [SECRET]),
     "renyi": lambda: renyi_sampler("diffused", (1, 1), 10, 0.5).at((SECRET, 1)),
     "renyi-sum": lambda: renyi_sampler("diffused", (1, 1), 10, 0.5).at((4321, 1)),
     "gaussian": lambda: gaussian_mechanism("gaussian", (1, 1), 10, 2, 0.5).at((SECRET, 1)),
     "gaussian-count": lambda: gaussian_mechanism("gaussian", (1, 1), 10, 2, 0.5).successes_distribution(SECRET),
-    "records": lambda: FAMILIES["poisson"].statistics([1.0, SECRET], (0.0, 9.0)),
+    "records": lambda: statistic("poisson", [1.0, SECRET], (0.0, 9.0)),
     "labels": lambda: validate_design([[0.5]], [SECRET]),
     "rows": lambda: validate_design([[SECRET]], [1]),
     "probabilities": lambda: partition_probability("normality", 2, 1.0).aggregate([[0.5], [SECRET]]),

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from mechanisms.inference.marginal import marginal_posterior
 from tests.mechanisms.inference.enumeration import binomial_mixture
+from tests.mechanisms.inference.laplace import marginal_posterior
 from tests.statistical import assert_mean_within
 
 

@@ -7,11 +7,11 @@ import pytest
 from scipy import special, stats
 
 from mechanisms.inference.exact_posterior import exact_posterior
-from mechanisms.inference.marginal import marginal_posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_likelihood
 from mechanisms.noise import Noise, calibrated_noise
 from tests.mechanisms.inference.exact_abc import sample_abc
+from tests.mechanisms.inference.laplace import marginal_posterior
 from tests.statistical import assert_mean_within
 
 MODELS = {

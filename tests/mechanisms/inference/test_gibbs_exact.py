@@ -6,10 +6,10 @@ import pytest
 from scipy import special, stats
 
 from mechanisms.inference.exact_posterior import count_mixture, exact_posterior
-from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.gibbs_exact import draw_split, sample_gibbs_exact
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
+from tests.mechanisms.inference.laplace import sample_gibbs
 from tests.statistical import assert_frequencies, assert_mean_within
 
 LAPLACE, GAUSSIAN = 1, 2

@@ -8,8 +8,8 @@ import pytest
 from scipy import special, stats
 
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.marginal import log_normal_laplace, marginal_posterior
-from mechanisms.inference.noisy_statistics import release_statistics
+from mechanisms.inference.marginal import log_normal_laplace
+from tests.mechanisms.inference.laplace import draw_sums, marginal_posterior
 
 CASES = {
     "binomial": ((10.0, 10.0), None, 0.45),
@@ -97,7 +97,7 @@ def test_posterior_equals_brute_force(family, n, epsilon):
     """Posteriors agree with quadrature for typical and unlikely statistics, unless the noise scale is 5 % wrong."""
     prior, bounds, theta = CASES[family]
     sensitivity = FAMILIES[family].sensitivity(bounds)
-    _, s = FAMILIES[family].draw_statistics(np.random.default_rng(1), [[theta]], n, bounds)
+    _, s = draw_sums(family, np.random.default_rng(1), [[theta]], n, bounds)
     y = np.array([s[0, 0], s[0, 0] + 2 * sensitivity / epsilon, -3 * sensitivity / epsilon])
     posterior = marginal_posterior(family, prior, n, y, sensitivity / epsilon, bounds)
     other = marginal_posterior(family, prior, n, y, 1.05 * sensitivity / epsilon, bounds)
@@ -193,8 +193,8 @@ def pit_values(noise_scale_factor):
     prior, bounds, _ = CASES["exponential"]
     family, rng = FAMILIES["exponential"], np.random.default_rng(20)
     theta = family.draw_parameters(rng, prior, size=1000)
-    _, s = family.draw_statistics(rng, theta, 1000, bounds)
-    y = release_statistics(rng, s, family.sensitivity(bounds), 0.1)
+    _, s = draw_sums(family, rng, theta, 1000, bounds)
+    y = s + rng.laplace(scale=family.sensitivity(bounds) / 0.1, size=s.shape)
     scale = noise_scale_factor * family.sensitivity(bounds) / 0.1
     return marginal_posterior("exponential", prior, 1000, y, scale, bounds).cdf(theta[:, 0])
 
@@ -215,7 +215,7 @@ def test_posterior_is_calibrated_with_public_bounds():
         (("binomial", (1, 1), 10, [], 1.0), "noisy_statistics must be finite"),
         (("binomial", (1, 1), 10, [math.inf], 1.0), "noisy_statistics must be finite"),
         (("binomial", (1, 1), 10, [[3.0, 4.0]], 1.0), "noisy_statistics must be finite"),
-        (("binomial", (1, 1), 10, [3.0], -1.0), "noise_scale must be a finite number > 0"),
+        (("binomial", (1, 1), 10, [3.0], -1.0), "scale must be a finite number > 0"),
         (("binomial", (1, 1), 10, [3.0], 1.0, (0, 1)), "bounds must be None"),
         (("exponential", (1, 1), 10, [3.0], 1.0), "bounds must be two numbers"),
         (("exponential", (1, 1), 10, [3.0], 1.0, (2, 1)), "lower < upper"),

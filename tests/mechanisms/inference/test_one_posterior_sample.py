@@ -7,17 +7,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.inference.one_posterior_sample import (
-    EDGE,
-    N_DRAWS,
-    OnePosteriorSampling,
-    one_posterior_sampling,
-    quantile_among,
-)
+from mechanisms.inference.one_posterior_sample import EDGE, N_DRAWS, OnePosteriorSampling
 from tests.statistical import assert_mean_within
 
 METHODS = ["ops", "ops-likelihood"]
 LOG_ODDS = math.log(9)
+
+
+def one_posterior_sampling(method, prior, n, epsilon):
+    return OnePosteriorSampling(prior, n, epsilon, method == "ops")
 
 
 def log_densities(mechanism, theta):
@@ -47,7 +45,7 @@ def test_loss_equals_largest_density_ratio(method, prior, n, epsilon):
 
 
 def test_five_percent_more_power_exceeds_guarantee():
-    valid, invalid = (OnePosteriorSampling((10.0, 10.0), 100_000, power / N_DRAWS, True) for power in (0.5, 0.525))
+    valid, invalid = (one_posterior_sampling("ops", (10, 10), 100_000, 2 * LOG_ODDS * power) for power in (0.5, 0.525))
     stated = valid.guarantee.epsilon
     assert 0.99 * stated < valid.loss() <= stated < 1.04 * stated < invalid.loss()
 
@@ -150,23 +148,14 @@ def test_only_published_form_is_over_dispersed():
     counts, uniforms = rng.binomial(1000, theta), rng.random((1000, N_DRAWS))
     for method in METHODS:
         draws = one_posterior_sampling(method, (10, 10), 1000, 0.01).from_uniforms(uniforms, counts)
-        distances[method] = stats.kstest(quantile_among(draws, theta), "uniform").statistic
+        distances[method] = stats.kstest(np.mean(draws < theta[:, None], axis=1), "uniform").statistic
     assert 0.15 < distances["ops"] < 0.3
     assert distances["ops-likelihood"] < 0.06
-
-
-def test_quantile_among_draws():
-    draws = np.array([[[0.1, 0.9], [0.3, 0.7], [0.5, 0.5]], [[0.2, 0.8], [0.2, 0.8], [0.2, 0.8]]])
-    theta = np.array([[0.3, 0.7], [0.25, 0.75]])
-    np.testing.assert_allclose(quantile_among(draws, theta), [[1 / 3, 1 / 3], [1, 0]])
-    with pytest.raises(ValueError, match="draws must have the shape of theta"):
-        quantile_among(draws, theta[:, 0])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("gibbs", (1, 1), 10, 1.0), "method must be one of ops, ops-likelihood, got 'gibbs'"),
         (("ops", (1, 0), 10, 1.0), "prior .* must be finite and > 0"),
         (("ops", (1, 1), 0, 1.0), "n must be an integer >= 1, got 0"),
         (("ops", (1, 1), 10, 0.0), "epsilon must be a finite number > 0, got 0"),

@@ -85,7 +85,7 @@ def test_a_sum_gives_the_posterior_of_its_records(name, statistic):
     ],
 )
 def test_wrong_sums_are_refused_before_any_noise_is_drawn(name, statistic, n, message, monkeypatch):
-    monkeypatch.setattr("mechanisms.inference.private_posterior.publish_sums", None)
+    monkeypatch.setattr("mechanisms.inference.private_posterior.release_sums", None)
     with pytest.raises(ValueError, match=message):
         private_posterior(statistic, name, PRIORS[name], 0.8, n=n, bounds=BOUNDS.get(name))
 
@@ -541,7 +541,7 @@ def test_invalid_arguments_are_refused_before_any_draw_without_data(message, cha
         raise AssertionError("noise was drawn")
 
     monkeypatch.setattr("mechanisms.inference.publish.integer_laplace", spent)
-    monkeypatch.setattr("mechanisms.inference.publish.release_statistics", spent)
+    monkeypatch.setattr("mechanisms.noise.Noise.sample", spent)
     arguments = {"records": [1, 0], "family": "binomial", "prior": (1, 1), "epsilon": 1.0, **changes}
     for seed in (None, 1):
         with pytest.raises(ValueError, match=message) as caught:

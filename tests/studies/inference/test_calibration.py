@@ -6,7 +6,7 @@ import xarray as xr
 from scipy import stats
 
 import pipeline
-from mechanisms.inference import methods
+from mechanisms.inference.methods import INFERENCE_METHODS
 from studies.inference.calibration import STUDY
 
 N_TRIALS = 40
@@ -88,14 +88,15 @@ def test_statistics_of_the_quantiles(stores, summaries):
 
 @pytest.mark.slow
 def test_failure_of_one_trial_does_not_affect_others(tmp_path, monkeypatch):
-    draw = methods.sample_gibbs
+    method = INFERENCE_METHODS["gibbs"]
+    fit = method.fit
 
-    def fail_sometimes(rng, family, prior, n, noisy, *rest, **more):
-        if noisy[0] > n / 2:
+    def fail_sometimes(rng, model, prior, noisy, **run):
+        if noisy[0] > model.n / 2:
             raise ValueError(f"no draw at {noisy}")
-        return draw(rng, family, prior, n, noisy, *rest, **more)
+        return fit(rng, model, prior, noisy, **run)
 
-    monkeypatch.setattr(methods, "sample_gibbs", fail_sometimes)
+    monkeypatch.setitem(vars(method), "fit", fail_sometimes)
     values = {"n": [1_000], "epsilon": [0.1], "algorithm": ["gibbs", "exact"]}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["binomial"], trials=20, values=values)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="binomial").load().isel(n=0, epsilon=0)

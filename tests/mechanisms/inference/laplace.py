@@ -1,0 +1,45 @@
+"""Sums of records, and the methods of P4, for Laplace noise; families and bounds are arguments."""
+
+from mechanisms.inference import gibbs, marginal, naive
+from mechanisms.inference.families import MODELS
+from mechanisms.inference.publish import validate_data
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.metadata import find_entry
+from mechanisms.noise import Noise
+
+OPTIONS = {"gibbs": {}, "gibbs-collapsed": {"jumps": True}, "gibbs-published": {"as_printed": True}}
+
+
+def laplace_model(family, n, scale=1.0, bounds=None):
+    return ReleaseModel(family, n, Noise("laplace", scale), bounds)
+
+
+def statistic(family, records, bounds=None):
+    """Return the sum of the records within the bounds."""
+    data, n = validate_data(records, find_entry(MODELS, family))
+    return laplace_model(family, n, bounds=bounds).statistic(data)
+
+
+def draw_sums(family, rng, theta, n, bounds=None):
+    """Return the sums of all records, and of those within the bounds."""
+    return laplace_model(family, n, bounds=bounds).draw_sums(rng, theta)
+
+
+def sample_gibbs(rng, family, prior, n, noisy_statistics, noise_scale, bounds=None, method="gibbs", **run):
+    model = laplace_model(family, n, noise_scale, bounds)
+    return gibbs.sample_gibbs(rng, model, prior, noisy_statistics, **OPTIONS[method], **run)
+
+
+def marginal_posterior(family, prior, n, noisy_statistics, noise_scale, bounds=None):
+    return marginal.marginal_posterior(laplace_model(family, n, noise_scale, bounds), prior, noisy_statistics)
+
+
+def conjugate_posterior(family, prior, n, statistics):
+    bounds = (0, 1) if find_entry(MODELS, family).is_truncated else None
+    return naive.conjugate_posterior(laplace_model(family, n, bounds=bounds), prior, statistics)
+
+
+def naive_statistics(family, noisy_statistics, n, bounds=None):
+    """Clip to the range of the sum of the records within the bounds, or of all records without bounds."""
+    needed = (0, 1) if bounds is None and find_entry(MODELS, family).is_truncated else bounds
+    return naive.naive_statistics(laplace_model(family, n, bounds=needed), noisy_statistics, bounds is not None)
