@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 Origin = Literal["paper", "baseline", "reference", "ours"]
 
 
-N = TypeVar("N")
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,11 @@ class Entry:
         owner = f"{self.paper}'s baseline" if self.origin == "baseline" and self.paper else self.origin
         text = self.paper if self.origin == "paper" else owner
         return f"{text}, {self.variant}" if self.variant else text
+
+
+def register(*entries: N) -> dict[str, N]:
+    """Return a registry of entries by name."""
+    return {entry.name: entry for entry in entries}
 
 
 def find_entry(registry: Mapping[str, N], entry: N | str, what: str = "name", advice: str = "choose one of them") -> N:

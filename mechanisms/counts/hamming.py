@@ -38,9 +38,10 @@ from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.calibrate import bisect, first_private
-from mechanisms.conjugate import count_candidates, validate_counts, validate_prior, validate_problem
+from mechanisms.conjugate import count_candidates, require_at_most, validate_counts, validate_prior, validate_problem
 from mechanisms.counts.calibration import Calibration
 from mechanisms.counts.candidates import (
+    FEWER,
     MAX_TABLE,
     category_deficits,
     enumerate_rows,
@@ -158,12 +159,7 @@ def require_inverse_temperature(inverse_temperature: float) -> None:
 def require_hamming_tables(n: int, k: int) -> None:
     """Raise ValueError if the tables, which have 2·k²·(n + 1) entries, do not fit in memory."""
     n, k = validate_problem(n, k)
-    n_entries = 2 * k * k * (n + 1)
-    if n_entries > MAX_TABLE:
-        raise ValueError(
-            f"tables must have at most {MAX_TABLE:,} entries to fit in memory, got {n_entries:,} "
-            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
-        )
+    require_at_most(MAX_TABLE, "entries of tables in memory", 2 * k * k * (n + 1), n, k, FEWER)
 
 
 @kernel
@@ -319,11 +315,7 @@ def require_hamming(n: int, k: int) -> None:
     n_sorted = count_candidates(n, k) // math.factorial(k)
     if n_sorted <= limit:  # a lower bound, as a data set has at most k! permutations
         n_sorted = int(_count_sorted(n, k)[k, n])
-    if n_sorted > limit:
-        raise ValueError(
-            f"data sets up to permutations must number at most {limit:,}, got at least {n_sorted:,} "
-            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
-        )
+    require_at_most(limit, "data sets up to permutations", n_sorted, n, k, FEWER)
 
 
 def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:

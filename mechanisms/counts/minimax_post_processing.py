@@ -36,7 +36,13 @@ from scipy.optimize import linprog
 from scipy.special import gammaln
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates, enumerate_candidates, rank_candidates, validate_prior
+from mechanisms.conjugate import (
+    count_candidates,
+    enumerate_candidates,
+    rank_candidates,
+    require_at_most,
+    validate_prior,
+)
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.k_norm import k_norm_counts
 from mechanisms.counts.lattice_classes import LatticeClasses, count_classes, lattice_classes
@@ -84,19 +90,13 @@ def require_post_processable(n: int, k: int) -> None:
     n = validate_size(n)
     n_pairs = count_classes(n, k) * count_candidates(n, k)
     _require_columns(n_pairs // math.factorial(k), n, k)
-    if n_pairs > MAX_PAIRS:
-        raise ValueError(
-            f"there must be at most {MAX_PAIRS:,} pairs of a class and an output, got {n_pairs:,} (n = {n}, k = {k}); "
-            "use fewer records or categories, or k-norm"
-        )
+    advice = "use fewer records or categories, or k-norm"
+    require_at_most(MAX_PAIRS, "pairs of a class and an output", n_pairs, n, k, advice)
 
 
 def _require_columns(n_columns: int, n: int, k: int) -> None:
-    if n_columns > MAX_COLUMNS:
-        raise ValueError(
-            f"the linear program must have at most {MAX_COLUMNS:,} columns, got {n_columns:,} (n = {n}, k = {k}); "
-            "use fewer records, equal prior entries, or k-norm"
-        )
+    advice = "use fewer records, equal prior entries, or k-norm"
+    require_at_most(MAX_COLUMNS, "columns of the linear program", n_columns, n, k, advice)
 
 
 def minimax_post_processing(prior: ArrayLike, n: int, epsilon: float, slack: float = SLACK) -> PostProcessing:

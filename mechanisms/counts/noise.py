@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import gamma
 
 from mechanisms.arguments import Floats, Integers, validate_positive
-from mechanisms.conjugate import validate_counts, validate_prior
+from mechanisms.conjugate import require_at_most, validate_counts, validate_prior
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.clipping import category_pmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
 from mechanisms.counts.lattice_classes import MAX_CLASSES
@@ -133,11 +133,8 @@ class IndependentNoise:
         return vectors, log_weights
 
     def _require_enumerable(self, n_vectors: int, n: int, k: int) -> None:
-        if n_vectors > MAX_CLASSES:
-            raise ValueError(
-                f"there must be at most {MAX_CLASSES:,} noisy vectors to enumerate, got {n_vectors:,} "
-                f"(n = {n}, k = {k}, noise_scale = {self.noise.scale:g}); use fewer records, or simulation"
-            )
+        advice = f"use fewer records, a noise scale below {self.noise.scale:g}, or simulation"
+        require_at_most(MAX_CLASSES, "noisy vectors to enumerate", n_vectors, n, k, advice)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats, Integers
+from mechanisms.conjugate import require_at_most
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.clipping import CategoryPmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
 from mechanisms.counts.mechanism import Mechanism
@@ -146,5 +147,4 @@ def _tabulate(log_pmf: Callable[[Integers, float], ArrayLike], epsilon: float) -
 
 
 def _require(n: int, k: int) -> None:
-    if n > REACH:
-        raise ValueError(f"n must be at most {REACH:,} for tabulated noise, got {n:,}; use fewer records")
+    require_at_most(REACH, "records for tabulated noise", n, n, k)

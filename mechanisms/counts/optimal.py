@@ -47,6 +47,7 @@ from mechanisms.conjugate import (
     count_candidates,
     enumerate_candidates,
     rank_candidates,
+    require_at_most,
     validate_counts,
     validate_prior,
     validate_problem,
@@ -102,11 +103,8 @@ def require_solvable(n: int, k: int) -> None:
     n, k = validate_problem(n, k)
     n_pairs = count_candidates(n, k) ** 2
     _require_variables(n_pairs // math.factorial(k), n, k)
-    if n_pairs > MAX_PAIRS:
-        raise ValueError(
-            f"pairs of a data set and an output must number at most {MAX_PAIRS:,}, got {n_pairs:,} (n = {n}, k = {k}); "
-            "use fewer records or categories, or a mechanism in closed form"
-        )
+    advice = "use fewer records or categories, or a mechanism in closed form"
+    require_at_most(MAX_PAIRS, "pairs of a data set and an output", n_pairs, n, k, advice)
 
 
 def optimal_distribution(
@@ -142,11 +140,8 @@ def optimal_distribution(
 
 
 def _require_variables(n_variables: int, n: int, k: int) -> None:
-    if n_variables > MAX_VARIABLES:
-        raise ValueError(
-            f"the linear program must have at most {MAX_VARIABLES:,} variables, got at least {n_variables:,} "
-            f"(n = {n}, k = {k}); use fewer records, equal prior entries, or a mechanism in closed form"
-        )
+    advice = "use fewer records, equal prior entries, or a mechanism in closed form"
+    require_at_most(MAX_VARIABLES, "variables of the linear program", n_variables, n, k, advice)
 
 
 @lru_cache(maxsize=64)

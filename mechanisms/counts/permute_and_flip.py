@@ -36,7 +36,13 @@ from numpy.typing import ArrayLike
 from mechanisms.arguments import Floats, Integers
 from mechanisms.audit import audit_distributions
 from mechanisms.calibrate import largest_below
-from mechanisms.conjugate import count_candidates, enumerate_candidates, validate_counts, validate_prior
+from mechanisms.conjugate import (
+    count_candidates,
+    enumerate_candidates,
+    require_at_most,
+    validate_counts,
+    validate_prior,
+)
 from mechanisms.counts.calibration import Calibration, calibrate
 from mechanisms.counts.candidates import candidate_distances, compute_inverse_temperature, enumerate_rows
 from mechanisms.counts.mechanism import Mechanism
@@ -59,12 +65,8 @@ _ROUNDS = 60
 
 def require_flippable(n: int, k: int) -> None:
     """Raise ValueError if there are too many candidates, the counts of n records, to store their distribution."""
-    n_candidates = count_candidates(n, k)
-    if n_candidates > MAX_FLIPPED:
-        raise ValueError(
-            f"there must be at most {MAX_FLIPPED:,} candidates for permute-and-flip, got {n_candidates:,} "
-            f"(n = {n}, k = {k}); use fewer records, or k-norm"
-        )
+    advice = "use fewer records, or k-norm"
+    require_at_most(MAX_FLIPPED, "candidates for permute-and-flip", count_candidates(n, k), n, k, advice)
 
 
 def permute_and_flip(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PermuteAndFlip:
@@ -140,12 +142,8 @@ PERMUTE_AND_FLIP = Mechanism(
 
 def require_flip_calibratable(n: int, k: int) -> None:
     """Raise ValueError if there are too many data sets to audit permute-and-flip."""
-    n_candidates = count_candidates(n, k)
-    if n_candidates > MAX_FLIP_CALIBRATED:
-        raise ValueError(
-            f"there must be at most {MAX_FLIP_CALIBRATED:,} candidates for an exact calibration of permute-and-flip, "
-            f"got {n_candidates:,} (n = {n}, k = {k}); use fewer records, or k-norm"
-        )
+    what, advice = "candidates for an exact calibration of permute-and-flip", "use fewer records, or k-norm"
+    require_at_most(MAX_FLIP_CALIBRATED, what, count_candidates(n, k), n, k, advice)
 
 
 def calibrate_flip(prior: ArrayLike, n: int, epsilon: float) -> Calibration:

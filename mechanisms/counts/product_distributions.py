@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates
-from mechanisms.counts.candidates import MAX_TABLE
+from mechanisms.conjugate import count_candidates, require_at_most
+from mechanisms.counts.candidates import FEWER, MAX_TABLE
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
@@ -52,19 +52,17 @@ MAX_LOG_CANDIDATES = 650.0  # largest ln |R| for which sums over candidates do n
 
 def require_product_distributions(n: int, k: int, prior_total: float = 0.0) -> None:
     """Raise ValueError if tables may be too large for some counts of n records; the check uses no private argument."""
-    if k * (n + 1) > MAX_TABLE:
-        raise _too_large("tables must have at most", MAX_TABLE, "entries", k * (n + 1), n, k)
+    advice = "use fewer records, merge categories, lower the prior, or choose a mechanism that only adds noise"
+    require_at_most(MAX_TABLE, "entries of tables", k * (n + 1), n, k, advice)
     log_candidates = math.log(count_candidates(n, k))
     if log_candidates > MAX_LOG_CANDIDATES:
         raise ValueError(
-            f"candidates must number at most exp({MAX_LOG_CANDIDATES:g}), got exp({log_candidates:.0f}) "
-            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
+            f"there must be at most exp({MAX_LOG_CANDIDATES:g}) candidates, got exp({log_candidates:.0f}) "
+            f"(n = {n}, k = {k}); {FEWER}"
         )
     work, size = bound_tables(n, k, prior_total)
-    if work > MAX_WORK:
-        raise _too_large("convolutions must take at most", MAX_WORK, "multiplications", work, n, k)
-    if size > MAX_ENTRIES:
-        raise _too_large("tables must have at most", MAX_ENTRIES, "entries", size, n, k)
+    require_at_most(MAX_WORK, "multiplications for convolutions", work, n, k, advice)
+    require_at_most(MAX_ENTRIES, "entries of tables", size, n, k, advice)
 
 
 def bound_tables(n: int, k: int, prior_total: float) -> tuple[int, int]:
@@ -84,13 +82,6 @@ def bound_tables(n: int, k: int, prior_total: float) -> tuple[int, int]:
 def log_reach(n: int, k: int) -> float:
     """Return ln(2⁵³·|R|) for n records in k categories; log weights further below the largest are negligible."""
     return math.log(count_candidates(n, k)) + 53 * math.log(2)
-
-
-def _too_large(requirement: str, limit: int, unit: str, got: int, n: int, k: int) -> ValueError:
-    return ValueError(
-        f"{requirement} {limit:,} {unit}, got {got:,} (n = {n}, k = {k}); "
-        "use fewer records, merge categories, lower the prior, or choose a mechanism that only adds noise"
-    )
 
 
 class Tables(NamedTuple):

@@ -188,7 +188,7 @@ def test_too_large_problems_raise():
     for n, k in ((15_000, 3), (1_300, 4), (2_000_000, 2), (8, 16)):
         require_hamming(n, k)
     for n, k in ((16_000, 3), (1_500, 4), (500, 8)):
-        with pytest.raises(ValueError, match="data sets up to permutations must number at most"):
+        with pytest.raises(ValueError, match="data sets up to permutations"):
             require_hamming(n, k)
     with pytest.raises(ValueError, match="at most 16 categories for the exact loss, got 17"):
         hamming_loss(2, 17, 1.0)
@@ -197,5 +197,5 @@ def test_too_large_problems_raise():
     with pytest.raises(ValueError, match="epsilon must be"):
         calibrate_hamming(3, 2, 0.0)
     release = hamming_mechanism([1] * 3, [10**5, 0, 0], 1.0)
-    with pytest.raises(ValueError, match="to be streamed"):
+    with pytest.raises(ValueError, match="candidates to stream"):
         release.expected_hellinger()

@@ -293,13 +293,19 @@ def test_draw_depends_on_its_own_uniforms_only(prior, counts, inverse_temperatur
         ({"rate": 0.0}, "rate must be"),
         ({"sensitivity": 0.0}, "sensitivity must be a finite number > 0, got an invalid value"),
         ({"sensitivity": float("nan")}, "sensitivity must be a finite number > 0"),
-        ({"counts": [10**7, 0, 0]}, r"tables must have at most 25,000,000 entries, got 30,000,003 .*; use fewer"),
+        (
+            {"counts": [10**7, 0, 0]},
+            r"there must be at most 25,000,000 entries of tables, got 30,000,003 .*; use fewer",
+        ),
         (
             {"counts": [10**5] * 3, "prior": [1e9] * 3},
-            r"at most 100,000,000,000 multiplications, got .* lower the prior",
+            r"at most 100,000,000,000 multiplications for convolutions, got .* lower the prior",
         ),
-        ({"counts": [1] * 200, "prior": [1.0] * 200}, r"at most 100,000,000 entries, got .* \(n = 200, k = 200\)"),
-        ({"counts": [2] * 500, "prior": [1.0] * 500}, r"candidates must number at most exp\(650\), got exp\("),
+        (
+            {"counts": [1] * 200, "prior": [1.0] * 200},
+            r"at most 100,000,000 entries of tables, got .* \(n = 200, k = 200\)",
+        ),
+        ({"counts": [2] * 500, "prior": [1.0] * 500}, r"there must be at most exp\(650\) candidates, got exp\("),
     ],
 )
 def test_invalid_input_raises(arguments, message):
@@ -317,7 +323,7 @@ def test_invalid_uniforms_and_counts_raise():
     for released in ([3, 2, 2], [2.5, 2.5, 1]):
         with pytest.raises(ValueError, match="released must be integers with sum 6"):
             mechanism.log_prob(released)
-    with pytest.raises(ValueError, match="at most 50,000,000 to list their probabilities"):
+    with pytest.raises(ValueError, match="at most 50,000,000 candidates to list their probabilities"):
         build(UNIT4, (200,) * 4, 10.0).log_pmf()
 
 
