@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers, is_real, real_array
+from mechanisms.arguments import Floats, Integers, real_array
 from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, require_at_most, tabulate_candidates
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
@@ -121,7 +121,7 @@ def compute_inverse_temperature(rate: float, sensitivity: float) -> float:
     """Return the inverse temperature rate/S of the weights exp(−rate·H/S), for a rate in [1e-101, 1e101]."""
     if not _RATES[0] <= rate <= _RATES[1]:
         raise ValueError(f"rate must be in [1e-101, 1e101], got {rate}; pass a rate in nats, such as epsilon / 2")
-    if not (is_real(sensitivity) and math.isfinite(sensitivity) and sensitivity > 0):
+    if not 0 < sensitivity < math.inf:
         raise ValueError(
             "sensitivity must be a finite number > 0, got an invalid value; use a weaker prior if it is rounded to 0"
         )

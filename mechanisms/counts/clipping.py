@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates
+from mechanisms.conjugate import tabulate_candidates
 from mechanisms.counts.candidates import (
     category_deficits,
     enumerate_rows,
@@ -42,7 +42,7 @@ def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -
     return float(
         _stream_mean(
             rows[:, -1],
-            np.exp(_row_log_probabilities(n, rows, log_interior, log_upper)),
+            np.exp(_log_probabilities(n, rows[:, :-1], log_interior, log_upper)),
             row_deficits(deficits, rows),
             deficits[-2],
             deficits[-1],
@@ -56,12 +56,7 @@ def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:
     """Return the log-pmf of c̃ in the order of `mechanisms.conjugate.enumerate_candidates`."""
     n, k = int(counts.sum()), counts.size
     require_enumerable(n, k)
-    rows = enumerate_rows(n, k)
-    log_interior, log_upper = pmfs
-    log_pmf = np.empty(count_candidates(n, k))
-    rest = _row_log_probabilities(n, rows, log_interior, log_upper)
-    _fill_log_pmf(rows[:, -1], rest, log_interior[-1], log_upper[-1], log_pmf)
-    return log_pmf
+    return _log_probabilities(n, tabulate_candidates(n, k)[:, :-1], *pmfs)
 
 
 def category_pmfs(counts: Integers, noise: Noise) -> CategoryPmfs:
@@ -72,12 +67,11 @@ def category_pmfs(counts: Integers, noise: Noise) -> CategoryPmfs:
     return log_interior, noise.rounded.log_at_least(offset, noise.scale)
 
 
-def _row_log_probabilities(n: int, rows: Integers, log_interior: Floats, log_upper: Floats) -> Floats:
-    """Return, for each row of `enumerate_rows`, the log probability of its first released counts."""
-    total = np.zeros(len(rows))
-    remaining = np.full(len(rows), n)
-    for category in range(log_interior.shape[0] - 1):
-        x = rows[:, category]
+def _log_probabilities(n: int, released: Integers, log_interior: Floats, log_upper: Floats) -> Floats:
+    """Return the log probabilities of rows of released counts of the first categories."""
+    total = np.zeros(len(released))
+    remaining = np.full(len(released), n)
+    for category, x in enumerate(released.T):
         at_top = np.where(remaining == 0, 0.0, log_upper[category, remaining])  # no record is left: the count is 0
         total += np.where(x == remaining, at_top, log_interior[category, x])
         remaining -= x
@@ -117,14 +111,3 @@ def _stream_mean(remaining, probability, prefix, first, second, interior, upper)
             row_mean += interior[x] * distances[x]
         mean += probability[row] * (row_mean + upper[top] * distances[top])
     return mean
-
-
-@kernel
-def _fill_log_pmf(remaining, row_log_probability, log_interior, log_upper, log_pmf):
-    start = 0
-    for row in range(remaining.size):
-        top = remaining[row]
-        for x in range(top):
-            log_pmf[start + x] = row_log_probability[row] + log_interior[x]
-        log_pmf[start + top] = row_log_probability[row] + (log_upper[top] if top > 0 else 0.0)
-        start += top + 1

@@ -30,7 +30,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.optimize import linprog
 from scipy.special import gammaln
@@ -41,10 +40,9 @@ from mechanisms.conjugate import (
     enumerate_candidates,
     rank_candidates,
     require_at_most,
-    validate_prior,
 )
 from mechanisms.counts.candidates import require_uniforms
-from mechanisms.counts.k_norm import k_norm_counts
+from mechanisms.counts.k_norm import KNormNoise
 from mechanisms.counts.lattice_classes import LatticeClasses, count_classes, lattice_classes
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import NoisyCounts
@@ -53,7 +51,7 @@ from mechanisms.hellinger import hellinger
 from mechanisms.metadata import Style
 from mechanisms.neighbours import canonical_pairs
 from mechanisms.privacy import pure_guarantee
-from mechanisms.privacy_parameters import validate_epsilon, validate_size
+from mechanisms.privacy_parameters import validate_size
 from mechanisms.sums import weighted_sum
 
 # largest number of (class, output) pairs up to permutations of categories, which take a few seconds
@@ -99,25 +97,14 @@ def _require_columns(n_columns: int, n: int, k: int) -> None:
     require_at_most(MAX_COLUMNS, "columns of the linear program", n_columns, n, k, advice)
 
 
-def minimax_post_processing(prior: ArrayLike, n: int, epsilon: float, slack: float = SLACK) -> PostProcessing:
+def minimax_post_processing(prior: Floats, n: int, epsilon: float, slack: float = SLACK) -> PostProcessing:
     """Return, and cache, a post-processing of the K-norm release whose worst-case mean distance is nearly the smallest.
 
-    `slack`, the allowed relative excess over the smallest worst case, is in [1e-7, 1]: with 1e-7 the table is minimax
-    up to rounding; with the default, the average of E_c over data sets is smaller. ε is at most `MAX_EPSILON`. Raises
-    ValueError if the program is too large, or the lower bound does not verify its solution.
+    With a `slack` of 1e-7, the allowed relative excess over the smallest worst case, the table is minimax up to
+    rounding; with the default, the average of E_c over data sets is smaller. Raises ValueError if the program is too
+    large, or the lower bound does not verify its solution.
     """
-    alpha = validate_prior(prior)
-    epsilon = validate_epsilon(epsilon)
-    if epsilon > MAX_EPSILON:
-        raise ValueError(
-            f"epsilon must be <= {MAX_EPSILON:g} for the linear program, got {epsilon:g}; choose k-norm, which has no "
-            "limit"
-        )
-    if not 1e-7 <= slack <= 1.0:
-        raise ValueError(f"slack must be in [1e-7, 1], got {slack}; choose e.g. {SLACK}")
-    n = validate_size(n)
-    require_post_processable(n, alpha.size)
-    found = _solve(tuple(alpha.tolist()), n, epsilon, float(slack))
+    found = _solve(tuple(prior.tolist()), n, epsilon, slack)
     largest = found.smallest_worst_case * (1.0 + slack) * (1.0 + _EXCESS)
     if not found.worst_case <= largest:
         raise ValueError(
@@ -127,15 +114,9 @@ def minimax_post_processing(prior: ArrayLike, n: int, epsilon: float, slack: flo
     return found
 
 
-def minimax_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> MinimaxCounts:
-    """Return the K-norm release of `counts` with minimax post-processing: ε-DP (proved), as the table is public."""
-    noise = k_norm_counts(prior, counts, epsilon)
-    return MinimaxCounts(noise.prior, noise.counts, noise, minimax_post_processing(prior, noise.n, epsilon))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class MinimaxCounts(CountRelease):
-    """Distribution of the K-norm release with minimax post-processing, created by `minimax_counts`."""
+    """Distribution of the K-norm release with minimax post-processing: ε-DP (proved), as the table is public."""
 
     prior: Floats
     counts: Integers
@@ -300,7 +281,12 @@ def _tabulate(program: _Program, shares: Floats, lower: float) -> PostProcessing
 K_NORM_MINIMAX = Mechanism(
     name="k-norm-minimax",
     note="K-norm noise for small n, post-processed by a linear program for nearly the smallest worst case.",
-    release=lambda prior, counts, epsilon, delta: minimax_counts(prior, counts, epsilon),
+    release=lambda prior, counts, epsilon, delta: MinimaxCounts(
+        prior,
+        counts,
+        NoisyCounts(prior, counts, KNormNoise(epsilon)),
+        minimax_post_processing(prior, int(counts.sum()), epsilon),
+    ),
     guarantee=pure_guarantee,
     require=require_post_processable,
     max_epsilon=MAX_EPSILON,

@@ -228,19 +228,13 @@ class NoisyVectors:
 
     def log_likelihood(self, datasets: ArrayLike) -> Floats:
         """Return ln Pr[r | c], shape (trials, D), for each released vector r and each row c of `datasets`."""
-        c = validate_datasets(datasets, self.vectors.shape[1], self.n)
+        c, k, n = np.asarray(datasets), self.vectors.shape[1], self.n
+        if c.ndim != 2 or c.shape[1] != k or c.dtype.kind not in "iu" or np.any(c < 0) or np.any(c.sum(axis=1) != n):
+            raise ValueError(
+                f"datasets must be integers >= 0 of shape (D, {k}) with rows of sum n = {n}, got {c.dtype} of shape "
+                f"{c.shape}; pass counts of n records"
+            )
         return self.noise.log_likelihood(self.vectors[:, None, :] - c)
-
-
-def validate_datasets(datasets: ArrayLike, k: int, n: int) -> Integers:
-    """Return rows of counts as integers; raise ValueError if they are not counts of `n` records in `k` categories."""
-    c = np.asarray(datasets)
-    if c.ndim != 2 or c.shape[1] != k or c.dtype.kind not in "iu" or np.any(c < 0) or np.any(c.sum(axis=1) != n):
-        raise ValueError(
-            f"datasets must be integers >= 0 of shape (D, {k}) with rows of sum n = {n}, got {c.dtype} of shape "
-            f"{c.shape}; pass counts of n records"
-        )
-    return c.astype(np.int64)
 
 
 def histogram_sensitivity(k: int) -> int:
@@ -280,7 +274,7 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
     >>> round(release.expected_hellinger(), 4)
     0.5652
     """
-    return _noisy_counts(prior, counts, noise_scale, "laplace")
+    return noisy_counts(prior, counts, noise_scale, "laplace")
 
 
 def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> NoisyCounts:
@@ -318,20 +312,17 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
     >>> round(release.expected_hellinger(), 4)
     0.5548
     """
-    return _noisy_counts(prior, counts, noise_scale, "geometric")
+    return noisy_counts(prior, counts, noise_scale, "geometric")
 
 
-def projected_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: str) -> NoisyCounts:
-    """Return the release of `counts` with "laplace" or "geometric" noise of scale b on every count, projected.
-
-    **Privacy.** (2/b)-DP (proved) under replacement of one record, with n public, as in `laplace_counts`.
-    """
-    return _noisy_counts(prior, counts, noise_scale, noise, in_order=False)
-
-
-def _noisy_counts(
+def noisy_counts(
     prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: str, in_order: bool = True
 ) -> NoisyCounts:
+    """Return the release of `counts` with "laplace" or "geometric" noise of scale b.
+
+    **Privacy.** (Δ/b)-DP (proved) under replacement of one record, with n public, as in `laplace_counts`, where Δ is
+    `NoisyCounts.sensitivity`.
+    """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
     added = Noise(noise, validate_positive("noise_scale", noise_scale, "pass sensitivity / epsilon"))

@@ -27,7 +27,6 @@ noise", arXiv:2105.07260, 2021.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -40,7 +39,6 @@ from mechanisms.conjugate import (
     count_candidates,
     enumerate_candidates,
     require_at_most,
-    validate_counts,
     validate_prior,
 )
 from mechanisms.counts.calibration import Calibration, calibrate
@@ -69,30 +67,15 @@ def require_flippable(n: int, k: int) -> None:
     require_at_most(MAX_FLIPPED, "candidates for permute-and-flip", count_candidates(n, k), n, k, advice)
 
 
-def permute_and_flip(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PermuteAndFlip:
+def permute_and_flip(prior: Floats, counts: Integers, rate: float, sensitivity: float) -> TabulatedRelease:
     """Return the release of `counts` by permute-and-flip with weights exp(−rate·H(c, c')/S), H the Hellinger distance.
 
     **Privacy.** (2·rate)-DP (proved) under replacement of one record, with n public, if `sensitivity` is the global
     sensitivity (McKenna & Sheldon 2020, Theorem 1). Other sensitivities need an audit, as in `calibrate_flip`.
     """
-    alpha = validate_prior(prior)
-    c = validate_counts(counts, k=alpha.size)
-    inverse_temperature = compute_inverse_temperature(rate, sensitivity)
-    n, k = int(c.sum()), c.size
-    require_flippable(n, k)
-    distances = candidate_distances(alpha, c, enumerate_rows(n, k))
-    log_pmf = log_flip_pmf(-inverse_temperature * distances)
-    expected = float(weighted_sum(np.exp(log_pmf), distances))
-    for table in (alpha, c, log_pmf):
-        table.flags.writeable = False
-    return PermuteAndFlip(alpha, c, log_pmf, expected, inverse_temperature)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PermuteAndFlip(TabulatedRelease):
-    """Output distribution of permute-and-flip at one data set, created by `permute_and_flip`."""
-
-    inverse_temperature: float  # coefficient a in the weights exp(−a·H), H the Hellinger distance
+    distances = candidate_distances(prior, counts, enumerate_rows(int(counts.sum()), counts.size))
+    log_pmf = log_flip_pmf(-compute_inverse_temperature(rate, sensitivity) * distances)
+    return TabulatedRelease(prior, counts, log_pmf, float(weighted_sum(np.exp(log_pmf), distances)))
 
 
 def log_flip_pmf(log_weights: Floats) -> Floats:
@@ -191,7 +174,7 @@ def _calibrate(prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     raise AssertionError(f"no private rate after {_ROUNDS} audits: prior {prior}, n = {n}, epsilon = {epsilon}")
 
 
-def _release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> PermuteAndFlip:
+def _release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> TabulatedRelease:
     calibration = calibrate_flip(prior, int(counts.sum()), epsilon)
     return permute_and_flip(prior, counts, calibration.rate, calibration.sensitivity(counts))
 

@@ -34,6 +34,11 @@ class CountRelease(ABC):
     counts: Integers
     guarantee: Guarantee | None = None
 
+    def __post_init__(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self.n}, k={self.k})"
 

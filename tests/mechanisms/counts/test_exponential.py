@@ -9,7 +9,8 @@ from scipy.special import gammaln
 
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.counts.candidates import category_deficits, require_enumerable, require_streamable
-from mechanisms.counts.exponential import _pick, exponential_mechanism
+from mechanisms.counts.exponential import _pick
+from tests.mechanisms.counts.constructors import exponential_mechanism
 
 CASES = [
     ((1.0, 1.0), (1, 0), 1.0, 0.5),
@@ -181,9 +182,7 @@ def test_large_problems_use_mixtures(counts, kind):
 
 
 def test_too_large_problems_raise_with_the_limit():
-    with pytest.raises(
-        ValueError, match=r"at most 25,000,000 entries of tables, got 60,000,003 .*; use fewer records"
-    ):
+    with pytest.raises(ValueError, match=r"at most 25,000,000 entries of tables, got 60,000,003 .*; use fewer records"):
         exponential_mechanism([1] * 3, [20_000_000, 0, 0], 0.5, 0.4)
     with pytest.raises(ValueError, match=r"at most 2,000,000,000 .* got .* \(n = 3000, k = 4\); use fewer records"):
         require_streamable(3000, 4)

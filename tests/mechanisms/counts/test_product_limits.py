@@ -5,9 +5,9 @@ import pytest
 
 from mechanisms.counts import product_distributions
 from mechanisms.counts.exponential import SENSITIVITIES
-from mechanisms.counts.power_mixture import power_mixture_mechanism
 from mechanisms.counts.product_distributions import bound_tables, require_product_distributions
 from mechanisms.counts.registry import MECHANISMS
+from tests.mechanisms.counts.constructors import power_mixture_mechanism
 
 SHARES = [(1.0,), (1 / 3, 1 / 3), (0.998, 0.001), (0.5, 0.3), (0.9, 0.1), (0.001, 0.001)]
 
@@ -45,7 +45,7 @@ def test_tables_of_all_data_sets_are_within_the_bounds(n, k, prior, epsilon, nam
     work, size = bound_tables(n, k, float(alpha.sum()))
     for counts in datasets(n, k):
         scale = sensitivity.at(alpha, counts, epsilon, 1e-8)
-        found = measure(power_mixture_mechanism(alpha, counts, sensitivity.share * epsilon, scale)._tables)
+        found = measure(power_mixture_mechanism(alpha, counts, sensitivity.share * epsilon / scale)._tables)
         assert found[0] <= work
         assert found[1] <= size
 
@@ -53,7 +53,7 @@ def test_tables_of_all_data_sets_are_within_the_bounds(n, k, prior, epsilon, nam
 @pytest.mark.parametrize(("n", "k"), [(2_000, 3), (40_000, 3), (500, 10)])
 def test_bounds_are_of_the_order_of_the_tables_at_balanced_data(n, k):
     counts = np.full(k, n // k) + (np.arange(k) < n % k)
-    tables = power_mixture_mechanism(np.ones(k), counts, 0.5, 0.4)._tables
+    tables = power_mixture_mechanism(np.ones(k), counts, 1.25)._tables
     for bound, found in zip(bound_tables(n, k, float(k)), measure(tables), strict=True):
         assert bound <= 8 * found
 
@@ -72,10 +72,10 @@ def test_limits_apply_to_all_data_sets_alike(monkeypatch, limit):
     monkeypatch.setattr(product_distributions, limit, bound - 1)
     for counts in datasets(n, k):
         with pytest.raises(ValueError, match=f"there must be at most {bound - 1:,} (mult|entr)"):
-            power_mixture_mechanism(np.ones(k), counts, 0.5, 0.4)
+            power_mixture_mechanism(np.ones(k), counts, 1.25)
     monkeypatch.setattr(product_distributions, limit, bound)
     for counts in datasets(n, k):
-        power_mixture_mechanism(np.ones(k), counts, 0.5, 0.4)
+        power_mixture_mechanism(np.ones(k), counts, 1.25)
 
 
 def test_a_stronger_prior_needs_larger_tables():
