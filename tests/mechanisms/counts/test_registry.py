@@ -124,7 +124,8 @@ def test_mechanisms_use_their_named_scale():
     for name in ("geometric-projected", "laplace-projected"):
         assert build(name, prior, counts, epsilon).independent.scale == pytest.approx(2 / epsilon, rel=1e-15)
     flip, exponential = (build(name, prior, counts, epsilon) for name in ("permute-and-flip", "global"))
-    assert flip.inverse_temperature == pytest.approx(exponential.inverse_temperature, rel=1e-13)
+    distances = candidate_distances(flip.prior, flip.counts, enumerate_rows(9, 3))
+    np.testing.assert_allclose(flip.log_pmf(), log_flip_pmf(-exponential.inverse_temperature * distances), rtol=1e-12)
 
 
 @pytest.mark.slow
