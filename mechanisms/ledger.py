@@ -13,7 +13,7 @@ from typing import Any
 
 from mechanisms.accounting import Source, accounting_event
 from mechanisms.counts.noise import IndependentNoise, NoisyCounts
-from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee, Guarantee, Neighbouring, Status
+from mechanisms.privacy import Guarantee, Neighbouring, Status
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.privacy_profile import PrivacyProfile
 from mechanisms.renyi.conversions import concentrated_delta, concentrated_epsilon
@@ -111,7 +111,7 @@ class Ledger:
                 f"{source} ({relation.value}); use one ledger per relation"
             )
         status = getattr(source, "status", Status.PROVED)
-        entry = LedgerEntry(label, _describe(source), times, *_approximate(source), _rho(source), event)
+        entry = LedgerEntry(label, _describe(source), times, *_parameters(source), event)
         return replace(
             self,
             entries=(*self.entries, entry),
@@ -217,19 +217,11 @@ def _describe(source: Source) -> str:
     return str(source)
 
 
-def _approximate(source: Source) -> tuple[float, float]:
-    """Return the ε and the δ of a guarantee, a profile or a release; ε is inf if no (ε, δ) guarantee is known."""
-    if isinstance(source, NoisyCounts):
-        source = source.profile()
-    if isinstance(source, Guarantee):
-        return source.epsilon, source.delta
-    if isinstance(source, PrivacyProfile):
-        return source.epsilon(0.0), 0.0
-    return math.inf, 0.0
-
-
-def _rho(source: Source) -> float:
-    """Return the ρ of a concentrated or Gaussian guarantee, or of a release with normal noise; 0 for other sources."""
-    if isinstance(source, GaussianCounts):
-        return source.noise_std**-2
-    return source.rho if isinstance(source, ConcentratedGuarantee | GaussianGuarantee) else 0.0
+def _parameters(source: Source) -> tuple[float, float, float]:
+    """Return ε, δ and ρ of a guarantee, a profile or a release; ε is inf if only ρ is known."""
+    stated = source.profile() if isinstance(source, NoisyCounts) else source
+    if isinstance(stated, Guarantee):
+        return stated.epsilon, stated.delta, 0.0
+    if isinstance(stated, PrivacyProfile):
+        return stated.epsilon(0.0), 0.0, 0.0
+    return math.inf, 0.0, (stated.concentrated_guarantee if isinstance(stated, GaussianCounts) else stated).rho

@@ -12,7 +12,8 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
-N = TypeVar("N", bound=_Named)
+E = TypeVar("E", bound=_Named)
+N = TypeVar("N")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Entry:
         return f"{text}, {self.variant}" if self.variant else text
 
 
-def register(*entries: N) -> dict[str, N]:
+def register(*entries: E) -> dict[str, E]:
     """Return a registry of entries by name."""
     return {entry.name: entry for entry in entries}
 

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats
 from mechanisms.jit import kernel
-from mechanisms.output_distributions import CachedDistributions, OutputDistributions, require_comparable
+from mechanisms.output_distributions import OutputDistributions, cached_log_pmf, require_comparable
 from mechanisms.privacy import Guarantee, Neighbouring, Status
 
 _LEAST = 1e-300  # replaces smaller positive probabilities, whose products with small numbers would underflow
@@ -188,7 +188,7 @@ def audited_profile(distributions: OutputDistributions) -> PrivacyProfile:
     0.106 0.288
     """
     require_comparable(distributions)
-    deltas, distribution = np.zeros(1), CachedDistributions(distributions)
+    deltas, distribution = np.zeros(1), cached_log_pmf(distributions)
     for first, second in distributions.pairs.tolist():
         log_p, log_q = distribution(first), distribution(second)
         size = 1 + math.ceil(min(_largest_finite(log_p, log_q), LARGEST_LOSS) / STEP)

@@ -98,7 +98,6 @@ def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
     """
     alpha, n = validate_prior(prior), validate_size(n)
     require_bound(n, alpha.size)
-    balanced_counts(n, alpha.size)  # raises an error if n is invalid
     return _bound_scale(tuple(alpha.tolist()), n, validate_resolved_epsilon(epsilon))
 
 

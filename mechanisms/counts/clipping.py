@@ -25,13 +25,6 @@ from mechanisms.noise import Noise
 CategoryPmfs = tuple[Floats, Floats]
 
 
-def clip_in_order(counts: Integers, noise: Floats) -> Integers:
-    """Return clipped counts, shape (trials, k), for noise of shape (trials, k − 1)."""
-    released = np.empty((len(noise), counts.size), dtype=np.int64)
-    _clip_in_order(counts, noise, released)
-    return released
-
-
 def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -> float:
     """Return the exact mean of H(posterior(c), posterior(c̃))."""
     n, k = int(counts.sum()), counts.size
@@ -79,8 +72,10 @@ def _log_probabilities(n: int, released: Integers, log_interior: Floats, log_upp
 
 
 @kernel
-def _clip_in_order(counts, noise, released):
+def clip_in_order(counts, noise):
+    """Return clipped counts, shape (trials, k), for noise of shape (trials, k − 1)."""
     trials, n_noisy = noise.shape
+    released = np.empty((trials, n_noisy + 1), dtype=np.int64)
     n = counts.sum()
     for trial in range(trials):
         remaining = n
@@ -90,6 +85,7 @@ def _clip_in_order(counts, noise, released):
             released[trial, category] = x
             remaining -= x
         released[trial, n_noisy] = remaining
+    return released
 
 
 @kernel

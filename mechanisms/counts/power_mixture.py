@@ -256,10 +256,11 @@ class PowerMixture(CountRelease):
         u = require_uniforms(uniforms, self.n_uniforms)
         states, released = seed_states(u), np.empty((len(u), self.k), dtype=np.int64)
         cumulative = np.cumsum(np.exp(self._log_weights - self._log_weights.max()))
+        counts, log_affinities = self._distributions.counts, self._distributions.log_affinities
         pending = np.arange(len(u))
         for _ in range(MAX_ROUNDS):
             component, power, log_excess, uniform = propose(
-                states, pending, self._distributions, self._tables, self._stops, cumulative, released
+                states, pending, counts, log_affinities, self._tables, self._stops, cumulative, released
             )
             log_ratio = self._series.log_coefficients(power) - self._log_tops[component] + log_excess
             pending = pending[uniform >= np.exp(log_ratio)]

@@ -161,38 +161,6 @@ def seed_states(uniforms: Floats) -> NDArray[np.uint64]:
     return states
 
 
-def propose(
-    states: NDArray[np.uint64],
-    trials: Integers,
-    distributions: ProductDistributions,
-    tables: Tables,
-    stops: Floats,
-    cumulative: Floats,
-    released: Integers,
-) -> tuple[Integers, Floats, Floats, Floats]:
-    """Draw a proposal for each of the m given trials, from its own state, which is advanced, and set its released row.
-
-    Component 0 is c, and component 1 is uniform on the counts of n records. Component 2 + l has a power j that is
-    uniform on tables.powers[l], ..., stops[l] − 1, and counts from distribution l. Return, each of shape (m,), the
-    component, the power j (0 for components 0 and 1), ln t(r)^(j − J), where J is the power of the distribution (−inf
-    for component 1 if the draw equals c), and a uniform number for the acceptance step.
-    """
-    component, drawn = np.empty(trials.size, dtype=np.int64), np.empty((3, trials.size))
-    _propose(
-        states,
-        trials,
-        distributions.counts,
-        distributions.log_affinities,
-        tables,
-        stops,
-        cumulative,
-        released,
-        component,
-        drawn,
-    )
-    return component, drawn[0], drawn[1], drawn[2]
-
-
 def _least_step(log_affinities: Floats, counts: Integers) -> float:
     """Return the least −ln t(r) over r ≠ c, which one moved record attains, as g decreases on both sides of c."""
     categories, n = np.arange(counts.size), counts.sum()
@@ -338,7 +306,15 @@ def _draw_off(distribution, counts, log_affinities, tables, state, released):
 
 
 @kernel
-def _propose(states, trials, counts, log_affinities, tables, stops, cumulative, released, component, drawn):
+def propose(states, trials, counts, log_affinities, tables, stops, cumulative, released):
+    """Draw a proposal for each of the m given trials, from its own state, which is advanced, and set its released row.
+
+    Component 0 is c, and component 1 is uniform on the counts of n records. Component 2 + l has a power j that is
+    uniform on tables.powers[l], ..., stops[l] − 1, and counts from distribution l. Return, each of shape (m,), the
+    component, the power j (0 for components 0 and 1), ln t(r)^(j − J), where J is the power of the distribution (−inf
+    for component 1 if the draw equals c), and a uniform number for the acceptance step.
+    """
+    component, drawn = np.empty(trials.size, dtype=np.int64), np.empty((3, trials.size))
     n, bars = counts.sum(), np.empty(counts.size - 1, dtype=np.int64)
     for i in range(trials.size):
         state, counts_drawn = states[trials[i]], released[trials[i]]
@@ -362,3 +338,4 @@ def _propose(states, trials, counts, log_affinities, tables, stops, cumulative, 
             log_excess = more * _draw_off(index - 2, counts, log_affinities, tables, state, counts_drawn)
         component[i] = index
         drawn[0, i], drawn[1, i], drawn[2, i] = power, log_excess, _uniform(state)
+    return component, drawn[0], drawn[1], drawn[2]
