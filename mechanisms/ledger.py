@@ -120,22 +120,9 @@ class Ledger:
         )
 
     def epsilon(self, delta: float) -> float:
-        """Return the total ε at a given δ.
+        """Return the total ε in nats at a given δ, inf if there is no finite ε.
 
-        Parameters
-        ----------
-        delta : float
-            0 for the pure loss, or in [1e-12, 1).
-
-        Returns
-        -------
-        float
-            In nats; inf if there is no finite ε.
-
-        Raises
-        ------
-        ValueError
-            If `delta` is invalid.
+        `delta` is 0 for the pure loss, or in [1e-12, 1); another value raises ValueError.
         """
         sum_epsilon, sum_delta, rho = self._sums()
         rest = delta - sum_delta
@@ -149,18 +136,7 @@ class Ledger:
         return min(summed, self._compose().get_epsilon(delta))
 
     def delta(self, epsilon: float) -> float:
-        """Return the total δ at a given ε.
-
-        Parameters
-        ----------
-        epsilon : float
-            ε > 0 in nats.
-
-        Returns
-        -------
-        float
-            In [0, 1]; values below 1e-12 are rounding errors.
-        """
+        """Return the total δ in [0, 1] at a given ε > 0 in nats; values below 1e-12 are rounding errors."""
         epsilon = validate_epsilon(epsilon)
         sum_epsilon, sum_delta, rho = self._sums()
         rest = epsilon - sum_epsilon
@@ -169,17 +145,9 @@ class Ledger:
         return min(summed, max(0.0, float(self._compose().get_delta(epsilon))))
 
     def guarantee(self, delta: float) -> Guarantee:
-        """Return the total as a guarantee.
+        """Return the total as a guarantee with the given δ, which is as in `epsilon`.
 
-        Parameters
-        ----------
-        delta : float
-            As in `epsilon`.
-
-        Raises
-        ------
-        ValueError
-            If the ledger is empty, or the total ε is infinite.
+        An empty ledger, and an infinite total ε, raise ValueError.
         """
         if self.relation is None:
             raise ValueError("a ledger must have an entry to state a guarantee, got none; add one with spend")

@@ -74,17 +74,9 @@ class OutputDistributions:
 
     @classmethod
     def from_table(cls, probabilities: ArrayLike, pairs: ArrayLike) -> OutputDistributions:
-        """Return output distributions from a table with one row per data set.
+        """Return output distributions from a table, shape (D, R), with one row per data set, and `pairs` of its rows.
 
-        Parameters
-        ----------
-        probabilities : array_like, shape (D, R)
-        pairs : array_like, shape (P, 2)
-
-        Raises
-        ------
-        ValueError
-            If the table is not two-dimensional, a row is not a distribution, or `pairs` are not indices of rows.
+        A row that is not a distribution, or a pair that are not indices of rows, raises ValueError.
         """
         table = np.asarray(probabilities, dtype=np.float64)
         if table.ndim != 2:

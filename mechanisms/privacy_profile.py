@@ -97,22 +97,9 @@ class PrivacyProfile:
         return (self.deltas.size - 1) * STEP
 
     def delta(self, epsilon: float) -> float:
-        """Return an upper bound on δ(ε), linear in e^ε between points of the grid.
+        """Return an upper bound in [0, 1] on δ(ε), linear in e^ε between points of the grid, for ε ≥ 0 in nats.
 
-        Parameters
-        ----------
-        epsilon : float
-            ε ≥ 0 in nats.
-
-        Returns
-        -------
-        float
-            In [0, 1].
-
-        Raises
-        ------
-        ValueError
-            If epsilon is not a number ≥ 0.
+        Another ε raises ValueError.
         """
         if not epsilon >= 0:
             raise ValueError(f"epsilon must be >= 0, got {epsilon}; pass a loss in nats")
@@ -123,22 +110,9 @@ class PrivacyProfile:
         return float(self.deltas[place] + min(max(share, 0.0), 1.0) * (self.deltas[place + 1] - self.deltas[place]))
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε at which the bound on δ(ε) is at most `delta`.
+        """Return the smallest ε ≥ 0, in nats, at which the bound on δ(ε) is at most `delta`; inf if there is none.
 
-        Parameters
-        ----------
-        delta : float
-            In [0, 1].
-
-        Returns
-        -------
-        float
-            ≥ 0, in nats; inf if there is no such ε.
-
-        Raises
-        ------
-        ValueError
-            If delta is not in [0, 1].
+        A `delta` that is not in [0, 1] raises ValueError.
         """
         if not 0 <= delta <= 1:
             raise ValueError(f"delta must be in [0, 1], got {delta}; choose a value well below 1/n, such as 1e-8")

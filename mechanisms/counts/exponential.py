@@ -177,7 +177,6 @@ class ExponentialMechanism(CountRelease):
         return 2
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _sample(
@@ -193,11 +192,9 @@ class ExponentialMechanism(CountRelease):
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior."""
         return self._expected
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         log_pmf = combine_deficits(self._deficits, self._rows, self._row_deficits)
         log_pmf *= -self.inverse_temperature

@@ -106,14 +106,12 @@ class HammingMechanism(CountRelease):
         return math.log(self._weights.sum())
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _sample(self.counts, np.cumsum(self._weights), self._ways, self._cumulative, u, released)
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior."""
         require_streamable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
         deficits = category_deficits(self.prior, self.counts)
@@ -131,7 +129,6 @@ class HammingMechanism(CountRelease):
         )
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         distances = np.maximum(tabulate_candidates(self.n, self.k) - self.counts, 0).sum(axis=1)
         log_steps = -self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser

@@ -182,15 +182,7 @@ class Mechanism(Entry):
     def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> CountRelease:
         """Return the distribution of the released counts.
 
-        Parameters
-        ----------
-        prior, counts, epsilon, delta
-            Arguments as in `validate`.
-
-        Raises
-        ------
-        ValueError
-            If an argument is invalid or the problem is too large; raised before any computation.
+        An invalid argument, or a problem that is too large, raises ValueError before any computation.
         """
         alpha, c, epsilon, delta = self.validate(prior, counts, epsilon, delta)
         release = copy(self.at(alpha, c, epsilon, delta or 0.0))

@@ -129,7 +129,6 @@ class MinimaxCounts(CountRelease):
         return self.noise.n_uniforms
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw post-processed counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         place_values = (self.n + 1) ** np.arange(self.k)[::-1]
         codes = self.table.classes.statistics @ place_values
@@ -145,11 +144,9 @@ class MinimaxCounts(CountRelease):
         return enumerate_candidates(self.n, self.k)[self.table.outputs[picked]]
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior."""
         return float(self.table.expected[rank_candidates(self.counts, self.n, self.k)])
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         log_pmf = np.full(count_candidates(self.n, self.k), -np.inf)
         log_class = self.table.classes.log_pmf(self.counts)
         np.logaddexp.at(log_pmf, self.table.outputs, log_class[self.table.of_class] + np.log(self.table.shares))

@@ -174,7 +174,6 @@ class NoisyCounts(CountRelease):
         return self.release_from_uniforms(rng.random((size, self.n_uniforms)))
 
     def release_from_uniforms(self, uniforms: Floats) -> NoisyVectors:
-        """Return one noisy vector per row of `uniforms`; see `CountRelease.from_uniforms`."""
         if isinstance(self.noise, IndependentNoise):
             raise ValueError("noise must sum to zero to release vectors, got independent noise; use from_uniforms")
         u = require_uniforms(uniforms, self.n_uniforms)
@@ -182,7 +181,6 @@ class NoisyCounts(CountRelease):
         return NoisyVectors(self.noise.vectors(self.counts, u[:, :split]), self.n, self.noise, u[:, split:])
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         if self.in_order:
             return clip_in_order(self.counts, self.independent.rounded.from_uniforms(u, self.independent.scale))
@@ -285,10 +283,8 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
 
     Parameters
     ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They affect `expected_hellinger`, but not the release.
-    counts : array_like, shape (k,)
-        True counts c: integers ≥ 0 with sum n ≥ 1.
+    prior, counts
+        As in `laplace_counts`.
     noise_scale : float
         b > 0, in records: the probability decreases by the factor exp(−1/b) per step.
 
@@ -306,10 +302,7 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
 
     Examples
     --------
-    >>> release = geometric_counts([1, 1, 1], [5, 3, 2], noise_scale=2.0)
-    >>> release.from_uniforms(np.array([[0.5, 0.5], [0.9, 0.1], [0.0, 0.0]]))
-    array([[ 5, 3, 2], [ 8, 0, 2], [ 0, 0, 10]])
-    >>> round(release.expected_hellinger(), 4)
+    >>> round(geometric_counts([1, 1, 1], [5, 3, 2], noise_scale=2.0).expected_hellinger(), 4)
     0.5548
     """
     return noisy_counts(prior, counts, noise_scale, "geometric")

@@ -48,15 +48,12 @@ class TabulatedCounts(CountRelease):
         return self.k - 1
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw released counts; see `CountRelease.from_uniforms`."""
         return clip_in_order(self.counts, self._draw_noise(require_uniforms(uniforms, self.n_uniforms)))
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior."""
         return mean_clipped_distance(self.prior, self.counts, self._category_pmfs())
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         return log_clipped_pmf(self.counts, self._category_pmfs())
 
     def _draw_noise(self, uniforms: Floats) -> Floats:

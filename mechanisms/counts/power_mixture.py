@@ -252,7 +252,6 @@ class PowerMixture(CountRelease):
         return math.exp(self._moments[0] - float(np.logaddexp.reduce(self._log_weights)))
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw released counts by rejection; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         states, released = seed_states(u), np.empty((len(u), self.k), dtype=np.int64)
         cumulative = np.cumsum(np.exp(self._log_weights - self._log_weights.max()))
@@ -281,7 +280,6 @@ class PowerMixture(CountRelease):
         return -self.inverse_temperature * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         log_pmf = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
         log_pmf *= -self.inverse_temperature
