@@ -151,16 +151,6 @@ def privacy_loss_distribution(source: Source, *, allow_conjectured: bool = False
     >>> composed = privacy_loss_distribution(Guarantee(0.1, 1e-8)).self_compose(10)
     >>> print(f"{composed.get_delta_for_epsilon(1.0):.1e}")
     1.0e-07
-
-    The total ε of a hundred releases at δ = 1e-6, from the guarantee and from the audited profile:
-
-    >>> from mechanisms import audited_profile
-    >>> from mechanisms.counts.audit import count_distributions
-    >>> profile = audited_profile(count_distributions("hamming-exact", [1, 1, 1], 20, epsilon=0.1))
-    >>> for one in (Guarantee(0.1), profile):
-    ...     print(f"{privacy_loss_distribution(one).self_compose(100).get_epsilon_for_delta(1e-6):.2f}")
-    4.77
-    2.13
     """
     accountant = _import("mechanisms.profile_accountant")
     if isinstance(source, Guarantee):

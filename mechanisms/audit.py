@@ -41,9 +41,9 @@ from mechanisms.divergences import (
 )
 from mechanisms.output_distributions import (
     CACHE_BYTES,
-    CachedDistributions,
     OutputDistributions,
-    describe,
+    cached_log_pmf,
+    format_value,
     require_comparable,
 )
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, RenyiGuarantee
@@ -62,7 +62,8 @@ class Witness:
     log_ratio: float
 
     def __str__(self) -> str:
-        return f"{describe(self.dataset)} against {describe(self.neighbour)}, output {describe(self.output)}"
+        first, second, output = map(format_value, (self.dataset, self.neighbour, self.output))
+        return f"{first} against {second}, output {output}"
 
 
 @dataclass(frozen=True)
@@ -311,7 +312,7 @@ def _excess(loss: float, certain: float) -> float:
 
 
 def _witness(distributions: OutputDistributions, first: int, second: int) -> Witness:
-    log_pmf = CachedDistributions(distributions)
+    log_pmf = cached_log_pmf(distributions)
     difference = log_ratios(log_pmf(first), log_pmf(second))
     place = int(np.argmax(np.abs(difference)))
     ratio = float(difference[place])
@@ -342,7 +343,7 @@ def _audit_part(
 ) -> _Found:
     deltas, renyi = [0.0] * len(epsilons), [0.0] * len(orders)
     found = _Found((0, 0), deltas, renyi, deltas.copy(), renyi.copy())
-    distribution = CachedDistributions(distributions, cache_bytes)
+    distribution = cached_log_pmf(distributions, cache_bytes)
     for first, second in pairs.tolist():
         here, there = distribution(first), distribution(second)
         high, low, certain = extremes(here, there)

@@ -167,13 +167,8 @@ def enumerate_candidates(n: int, k: int) -> Integers:
 
 def tabulate_candidates(n: int, k: int) -> Integers:
     """Return the result of `enumerate_candidates` for valid integers."""
-    n_candidates = count_candidates(n, k)
-    if n_candidates > MAX_ENUMERATED:
-        raise ValueError(
-            f"candidates must number at most {MAX_ENUMERATED:,} to be enumerated, got {n_candidates:,} "
-            f"(n = {n}, k = {k}); use fewer records or categories"
-        )
-    candidates = np.empty((n_candidates, k), dtype=np.int64)
+    require_at_most(MAX_ENUMERATED, "candidates to enumerate", count_candidates(n, k), n, k)
+    candidates = np.empty((count_candidates(n, k), k), dtype=np.int64)
     _fill_candidates(n, candidates)
     return candidates
 
@@ -194,6 +189,14 @@ def rank_candidates(counts: ArrayLike, n: int, k: int) -> Integers:
 def validate_problem(n: int, k: int) -> tuple[int, int]:
     """Return the numbers of records and of categories as ints, after checking their ranges."""
     return validate_size(n), validate_integer("k", k, least=2, advice="use 2 for a binomial")
+
+
+def require_at_most(
+    limit: int, what: str, got: int, n: int, k: int, advice: str = "use fewer records, or merge categories"
+) -> None:
+    """Raise ValueError if a problem of n records in k categories has more than `limit` of `what`."""
+    if got > limit:
+        raise ValueError(f"there must be at most {limit:,} {what}, got {got:,} (n = {n}, k = {k}); {advice}")
 
 
 @kernel

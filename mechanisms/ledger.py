@@ -13,7 +13,7 @@ from typing import Any
 
 from mechanisms.accounting import Source, accounting_event
 from mechanisms.counts.noise import IndependentNoise, NoisyCounts
-from mechanisms.privacy import ConcentratedGuarantee, GaussianGuarantee, Guarantee, Neighbouring, Status
+from mechanisms.privacy import Guarantee, Neighbouring, Status
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.privacy_profile import PrivacyProfile
 from mechanisms.renyi.conversions import concentrated_delta, concentrated_epsilon
@@ -111,7 +111,7 @@ class Ledger:
                 f"{source} ({relation.value}); use one ledger per relation"
             )
         status = getattr(source, "status", Status.PROVED)
-        entry = LedgerEntry(label, _describe(source), times, *_approximate(source), _rho(source), event)
+        entry = LedgerEntry(label, _describe(source), times, *_parameters(source), event)
         return replace(
             self,
             entries=(*self.entries, entry),
@@ -120,22 +120,9 @@ class Ledger:
         )
 
     def epsilon(self, delta: float) -> float:
-        """Return the total ε at a given δ.
+        """Return the total ε in nats at a given δ, inf if there is no finite ε.
 
-        Parameters
-        ----------
-        delta : float
-            0 for the pure loss, or in [1e-12, 1).
-
-        Returns
-        -------
-        float
-            In nats; inf if there is no finite ε.
-
-        Raises
-        ------
-        ValueError
-            If `delta` is invalid.
+        `delta` is 0 for the pure loss, or in [1e-12, 1); another value raises ValueError.
         """
         sum_epsilon, sum_delta, rho = self._sums()
         rest = delta - sum_delta
@@ -149,18 +136,7 @@ class Ledger:
         return min(summed, self._compose().get_epsilon(delta))
 
     def delta(self, epsilon: float) -> float:
-        """Return the total δ at a given ε.
-
-        Parameters
-        ----------
-        epsilon : float
-            ε > 0 in nats.
-
-        Returns
-        -------
-        float
-            In [0, 1]; values below 1e-12 are rounding errors.
-        """
+        """Return the total δ in [0, 1] at a given ε > 0 in nats; values below 1e-12 are rounding errors."""
         epsilon = validate_epsilon(epsilon)
         sum_epsilon, sum_delta, rho = self._sums()
         rest = epsilon - sum_epsilon
@@ -169,17 +145,9 @@ class Ledger:
         return min(summed, max(0.0, float(self._compose().get_delta(epsilon))))
 
     def guarantee(self, delta: float) -> Guarantee:
-        """Return the total as a guarantee.
+        """Return the total as a guarantee with the given δ, which is as in `epsilon`.
 
-        Parameters
-        ----------
-        delta : float
-            As in `epsilon`.
-
-        Raises
-        ------
-        ValueError
-            If the ledger is empty, or the total ε is infinite.
+        An empty ledger, and an infinite total ε, raise ValueError.
         """
         if self.relation is None:
             raise ValueError("a ledger must have an entry to state a guarantee, got none; add one with spend")
@@ -217,19 +185,11 @@ def _describe(source: Source) -> str:
     return str(source)
 
 
-def _approximate(source: Source) -> tuple[float, float]:
-    """Return the ε and the δ of a guarantee, a profile or a release; ε is inf if no (ε, δ) guarantee is known."""
-    if isinstance(source, NoisyCounts):
-        source = source.profile()
-    if isinstance(source, Guarantee):
-        return source.epsilon, source.delta
-    if isinstance(source, PrivacyProfile):
-        return source.epsilon(0.0), 0.0
-    return math.inf, 0.0
-
-
-def _rho(source: Source) -> float:
-    """Return the ρ of a concentrated or Gaussian guarantee, or of a release with normal noise; 0 for other sources."""
-    if isinstance(source, GaussianCounts):
-        return source.noise_std**-2
-    return source.rho if isinstance(source, ConcentratedGuarantee | GaussianGuarantee) else 0.0
+def _parameters(source: Source) -> tuple[float, float, float]:
+    """Return ε, δ and ρ of a guarantee, a profile or a release; ε is inf if only ρ is known."""
+    stated = source.profile() if isinstance(source, NoisyCounts) else source
+    if isinstance(stated, Guarantee):
+        return stated.epsilon, stated.delta, 0.0
+    if isinstance(stated, PrivacyProfile):
+        return stated.epsilon(0.0), 0.0, 0.0
+    return math.inf, 0.0, (stated.concentrated_guarantee if isinstance(stated, GaussianCounts) else stated).rho

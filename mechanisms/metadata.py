@@ -2,11 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 Origin = Literal["paper", "baseline", "reference", "ours"]
 
 
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+E = TypeVar("E", bound=_Named)
 N = TypeVar("N")
 
 
@@ -36,6 +42,11 @@ class Entry:
         owner = f"{self.paper}'s baseline" if self.origin == "baseline" and self.paper else self.origin
         text = self.paper if self.origin == "paper" else owner
         return f"{text}, {self.variant}" if self.variant else text
+
+
+def register(*entries: E) -> dict[str, E]:
+    """Return a registry of entries by name."""
+    return {entry.name: entry for entry in entries}
 
 
 def find_entry(registry: Mapping[str, N], entry: N | str, what: str = "name", advice: str = "choose one of them") -> N:

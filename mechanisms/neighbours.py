@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 
 from mechanisms.arguments import Floats, Integers
@@ -21,15 +23,10 @@ def neighbouring_pairs(labels: Floats, candidates: Integers) -> tuple[Integers, 
     # Only adjacent categories of one class are compared, so equivalent data sets may remain. The canonical forms below
     # remove the duplicates.
     starts = candidates[ordered]
-    moves = [(i, j) for i in range(k) for j in range(k) if i != j]
-    first = np.concatenate([starts[starts[:, i] > 0] for i, _ in moves])
-    second = first.copy()
-    row = 0
-    for i, j in moves:
-        stop = row + int(np.count_nonzero(starts[:, i] > 0))
-        second[row:stop, i] -= 1
-        second[row:stop, j] += 1
-        row = stop
+    unit = np.eye(k, dtype=np.int64)
+    second = np.concatenate([starts + unit[j] - unit[i] for i, j in permutations(range(k), 2)])
+    first = np.tile(starts, (len(second) // len(starts), 1))[(second >= 0).all(axis=1)]
+    second = second[(second >= 0).all(axis=1)]
     forms = np.stack([canonical_pairs(first, second, classes, n), canonical_pairs(second, first, classes, n)])
     # Of the two orders of a pair, take the lexicographically smaller form.
     differs = forms[0] != forms[1]

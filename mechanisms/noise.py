@@ -132,32 +132,16 @@ class Noise:
         return self.scale * self.scale * (2.0 if self.power == 1 else 1.0)
 
     def log_weight(self, residuals: ArrayLike) -> Floats:
-        """Return the log density of each component minus its maximum, which is attained at 0.
-
-        Parameters
-        ----------
-        residuals : array_like
-            z = y − s, any shape, in the support of the noise.
-
-        Returns
-        -------
-        ndarray of float64, with the same shape
-        """
+        """Return the log density of components z = y − s, any shape, minus its maximum, which is attained at 0."""
         z = np.abs(residuals) / self.scale
         return -z if self.power == 1 else -0.5 * z * z
 
     def log_prob(self, residuals: ArrayLike) -> Floats:
-        """Return the log density or log probability of vectors of noise.
+        """Return the log density or log probability, shape (...), of vectors z = y − s; −∞ outside the support.
 
         Parameters
         ----------
         residuals : array_like, shape (..., d)
-            z = y − s.
-
-        Returns
-        -------
-        ndarray of float64, shape (...,)
-            −∞ outside the support.
         """
         z = np.asarray(residuals, dtype=np.float64)
         log_prob = self.log_weight(z).sum(axis=-1) - self.log_normaliser(z.shape[-1])
@@ -169,27 +153,11 @@ class Noise:
         return np.where(possible, log_prob, -np.inf)
 
     def log_normaliser(self, d: int) -> float:
-        """Return the log of the integral, or of the sum, of exp(Σ log_weight) over vectors of d components.
-
-        Parameters
-        ----------
-        d : int
-            Number of components, ≥ 1.
-        """
+        """Return the log of the integral, or of the sum, of exp(Σ log_weight) over vectors of d ≥ 1 components."""
         return NOISES[self.name].log_normaliser(self.scale, d)
 
     def sample(self, rng: np.random.Generator, shape: Sequence[int]) -> Floats:
-        """Draw vectors of noise.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        shape : sequence of int
-            Shape (..., d) of the result, with one vector along the last axis.
-
-        Returns
-        -------
-        ndarray of float64, shape `shape`
+        """Draw float64 vectors of noise along the last axis of an array of the given shape (..., d).
 
         Examples
         --------
@@ -207,16 +175,7 @@ class Noise:
         return shape
 
     def draw_exactly(self, d: int) -> Integers:
-        """Draw one vector of integer noise with entropy of the operating system, for releases of real data.
-
-        Parameters
-        ----------
-        d : int
-            Number of components, ≥ 1.
-
-        Returns
-        -------
-        ndarray of int64, shape (d,)
+        """Draw a vector of d ≥ 1 integers, int64, with entropy of the operating system, for releases of real data.
 
         Raises
         ------

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -74,17 +74,9 @@ class OutputDistributions:
 
     @classmethod
     def from_table(cls, probabilities: ArrayLike, pairs: ArrayLike) -> OutputDistributions:
-        """Return output distributions from a table with one row per data set.
+        """Return output distributions from a table, shape (D, R), with one row per data set, and `pairs` of its rows.
 
-        Parameters
-        ----------
-        probabilities : array_like, shape (D, R)
-        pairs : array_like, shape (P, 2)
-
-        Raises
-        ------
-        ValueError
-            If the table is not two-dimensional, a row is not a distribution, or `pairs` are not indices of rows.
+        A row that is not a distribution, or a pair that are not indices of rows, raises ValueError.
         """
         table = np.asarray(probabilities, dtype=np.float64)
         if table.ndim != 2:
@@ -101,23 +93,12 @@ class OutputDistributions:
         return distributions
 
 
-class CachedDistributions:
-    """Cache of the log-pmfs at recently used data sets, at least two, of up to `cache_bytes`."""
+def cached_log_pmf(distributions: OutputDistributions, cache_bytes: int = CACHE_BYTES) -> Callable[[int], Floats]:
+    """Return the log-pmf as a function of the data set, with a cache of recent ones, at least two, of `cache_bytes`.
 
-    def __init__(self, distributions: OutputDistributions, cache_bytes: int = CACHE_BYTES) -> None:
-        self._distributions = distributions
-        self._capacity = max(2, cache_bytes // (8 * len(distributions.outputs)))
-        self._cached: OrderedDict[int, Floats] = OrderedDict()
-
-    def __call__(self, index: int) -> Floats:
-        """Return the log-pmf at data set `index`; raise ValueError if it is not a valid distribution."""
-        if index in self._cached:
-            self._cached.move_to_end(index)
-        else:
-            self._cached[index] = _distribution(self._distributions, index)
-            if len(self._cached) > self._capacity:
-                self._cached.popitem(last=False)
-        return self._cached[index]
+    It raises ValueError if it is not a valid distribution.
+    """
+    return lru_cache(max(2, cache_bytes // (8 * len(distributions.outputs))))(partial(_distribution, distributions))
 
 
 def require_comparable(distributions: OutputDistributions) -> None:
@@ -141,7 +122,7 @@ def sum_exp(logs: Floats, factor: float = 1.0) -> float:
     return total
 
 
-def describe(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a data set or an output as text."""
     return str(np.asarray(value).tolist())
 
@@ -149,7 +130,7 @@ def describe(value: Any) -> str:
 def _distribution(distributions: OutputDistributions, index: int) -> Floats:
     """Return the log-pmf at a data set; raise ValueError if the shape is wrong or the pmf does not sum to 1."""
     distribution = np.asarray(distributions.log_pmf(index), dtype=np.float64)
-    where = f"at data set {describe(distributions.datasets[index])}"
+    where = f"at data set {format_value(distributions.datasets[index])}"
     if distribution.shape != (len(distributions.outputs),):
         raise ValueError(
             f"a distribution must have shape ({len(distributions.outputs)},), got {distribution.shape} {where}; "

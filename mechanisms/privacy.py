@@ -129,15 +129,8 @@ class RenyiGuarantee:
         λ, finite and ≥ 1; 1 is the Kullback–Leibler divergence.
     epsilon : float
         Largest divergence in nats, finite and > 0.
-    relation : Neighbouring
-        Neighbouring relation under which the guarantee holds.
-    status : Status
-        Evidence for the guarantee; keyword only, proved by default.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range.
+    relation, status
+        As in `Guarantee`. A parameter outside its range raises ValueError.
 
     References
     ----------
@@ -171,15 +164,8 @@ class ConcentratedGuarantee:
     ----------
     rho : float
         ρ in nats, finite and > 0.
-    relation : Neighbouring
-        Neighbouring relation under which the guarantee holds.
-    status : Status
-        Evidence for the guarantee; keyword only, proved by default.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range.
+    relation, status
+        As in `Guarantee`. A parameter outside its range raises ValueError.
 
     References
     ----------
@@ -216,15 +202,8 @@ class GaussianGuarantee:
     ----------
     mu : float
         μ, finite and > 0.
-    relation : Neighbouring
-        Neighbouring relation under which the guarantee holds.
-    status : Status
-        Evidence for the guarantee; keyword only, proved by default.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range.
+    relation, status
+        As in `Guarantee`. A parameter outside its range raises ValueError.
 
     References
     ----------

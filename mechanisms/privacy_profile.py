@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats
 from mechanisms.jit import kernel
-from mechanisms.output_distributions import CachedDistributions, OutputDistributions, require_comparable
+from mechanisms.output_distributions import OutputDistributions, cached_log_pmf, require_comparable
 from mechanisms.privacy import Guarantee, Neighbouring, Status
 
 _LEAST = 1e-300  # replaces smaller positive probabilities, whose products with small numbers would underflow
@@ -97,22 +97,9 @@ class PrivacyProfile:
         return (self.deltas.size - 1) * STEP
 
     def delta(self, epsilon: float) -> float:
-        """Return an upper bound on δ(ε), linear in e^ε between points of the grid.
+        """Return an upper bound in [0, 1] on δ(ε), linear in e^ε between points of the grid, for ε ≥ 0 in nats.
 
-        Parameters
-        ----------
-        epsilon : float
-            ε ≥ 0 in nats.
-
-        Returns
-        -------
-        float
-            In [0, 1].
-
-        Raises
-        ------
-        ValueError
-            If epsilon is not a number ≥ 0.
+        Another ε raises ValueError.
         """
         if not epsilon >= 0:
             raise ValueError(f"epsilon must be >= 0, got {epsilon}; pass a loss in nats")
@@ -123,22 +110,9 @@ class PrivacyProfile:
         return float(self.deltas[place] + min(max(share, 0.0), 1.0) * (self.deltas[place + 1] - self.deltas[place]))
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε at which the bound on δ(ε) is at most `delta`.
+        """Return the smallest ε ≥ 0, in nats, at which the bound on δ(ε) is at most `delta`; inf if there is none.
 
-        Parameters
-        ----------
-        delta : float
-            In [0, 1].
-
-        Returns
-        -------
-        float
-            ≥ 0, in nats; inf if there is no such ε.
-
-        Raises
-        ------
-        ValueError
-            If delta is not in [0, 1].
+        A `delta` that is not in [0, 1] raises ValueError.
         """
         if not 0 <= delta <= 1:
             raise ValueError(f"delta must be in [0, 1], got {delta}; choose a value well below 1/n, such as 1e-8")
@@ -188,7 +162,7 @@ def audited_profile(distributions: OutputDistributions) -> PrivacyProfile:
     0.106 0.288
     """
     require_comparable(distributions)
-    deltas, distribution = np.zeros(1), CachedDistributions(distributions)
+    deltas, distribution = np.zeros(1), cached_log_pmf(distributions)
     for first, second in distributions.pairs.tolist():
         log_p, log_q = distribution(first), distribution(second)
         size = 1 + math.ceil(min(_largest_finite(log_p, log_q), LARGEST_LOSS) / STEP)

@@ -28,7 +28,8 @@ IEEE S&P 2024.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -109,7 +110,7 @@ def sampled_bound(
     draws = [_rows(sampler(data, 2 * half), 2 * half) for data in (dataset, neighbour)]
     pooled = np.concatenate([draw[:half] for draw in draws])
     best = _Choice(-1.0, 0, [np.zeros(half, dtype=bool)] * 2)
-    for bins in (*_make_bins(pooled), *(_Declared(event, 2 * len(events)) for event in events)):
+    for bins in (*_make_bins(pooled), *(_declared(event, 2 * len(events)) for event in events)):
         best = max(best, _choose(bins, draws, half, delta, alpha), key=lambda choice: choice.bound)
     first, occurs = best.first, best.occurs
     likely, unlikely = (int(occurs[place].sum()) for place in (first, 1 - first))
@@ -134,9 +135,7 @@ class _Choice:
     occurs: list[NDArray[np.bool_]]
 
 
-def _choose(
-    bins: _Bins | _Atoms | _Declared, draws: Sequence[Floats], half: int, delta: float, alpha: float
-) -> _Choice:
+def _choose(bins: _Division, draws: Sequence[Floats], half: int, delta: float, alpha: float) -> _Choice:
     """Return the event of a division with the largest lower bound in the first half of the draws."""
     labels = [bins.label(draw) for draw in draws]
     frequencies = [np.bincount(label[:half], minlength=bins.size) for label in labels]
@@ -152,59 +151,42 @@ def _choose(
     return max(found, key=lambda choice: choice.bound)
 
 
-@dataclass(frozen=True)
-class _Bins:
-    """Division of the outputs into numbered bins; the last bin contains the outputs that belong to no other bin."""
+class _Division(NamedTuple):
+    """Division of the outputs into numbered sets, of which the last contains all other outputs."""
 
-    edges: tuple[Floats, ...] = field(repr=False)
-    codes: Integers = field(repr=False)
-    n_singles = 0
-
-    @property
-    def size(self) -> int:
-        return self.codes.size + 1
-
-    def label(self, rows: Floats) -> Integers:
-        """Return the number of the bin of each row."""
-        code = _encode(rows, self.edges)
-        place = np.minimum(np.searchsorted(self.codes, code), self.codes.size - 1)
-        return np.where(self.codes[place] == code, place, self.codes.size)
+    size: int
+    n_singles: int  # number of candidates if each set is one; 0 if unions of sets are
+    label: Callable[[Floats], Integers]  # numbers of the sets that contain the rows
 
 
-@dataclass(frozen=True)
-class _Atoms:
-    """Single values of some columns as events; the last label is that of all other values."""
+def _bins(edges: tuple[Floats, ...], codes: Integers) -> _Division:
+    """Return the division into the bins between `edges` with the given codes."""
 
-    columns: slice
-    atoms: Floats = field(repr=False)
+    def label(rows: Floats) -> Integers:
+        code = _encode(rows, edges)
+        place = np.minimum(np.searchsorted(codes, code), codes.size - 1)
+        return np.where(codes[place] == code, place, codes.size)
 
-    @property
-    def size(self) -> int:
-        return len(self.atoms) + 1
-
-    @property
-    def n_singles(self) -> int:
-        return self.size
-
-    def label(self, rows: Floats) -> Integers:
-        """Return the index of the value of each row."""
-        together = np.concatenate([self.atoms, rows[:, self.columns]])
-        inverse = np.unique(together, axis=0, return_inverse=True)[1].reshape(-1)
-        place = np.full(len(together), len(self.atoms))
-        place[inverse[: len(self.atoms)]] = np.arange(len(self.atoms))
-        return place[inverse[len(self.atoms) :]]
+    return _Division(codes.size + 1, 0, label)
 
 
-@dataclass(frozen=True)
-class _Declared:
-    """Division of the outputs into a declared event, with label 1, and all other outputs."""
+def _atoms(columns: slice, atoms: Floats) -> _Division:
+    """Return the division into single values of some columns."""
 
-    event: Callable[[Floats], ArrayLike]
-    n_singles: int
-    size: int = 2
+    def label(rows: Floats) -> Integers:
+        inverse = np.unique(np.concatenate([atoms, rows[:, columns]]), axis=0, return_inverse=True)[1].reshape(-1)
+        place = np.full(inverse.size, len(atoms))
+        place[inverse[: len(atoms)]] = np.arange(len(atoms))
+        return place[inverse[len(atoms) :]]
 
-    def label(self, rows: Floats) -> Integers:
-        occurs = np.asarray(self.event(rows))
+    return _Division(len(atoms) + 1, len(atoms) + 1, label)
+
+
+def _declared(event: Callable[[Floats], ArrayLike], n_singles: int) -> _Division:
+    """Return the division into a declared event, with label 1, and all other outputs."""
+
+    def label(rows: Floats) -> Integers:
+        occurs = np.asarray(event(rows))
         if occurs.shape != (len(rows),) or occurs.dtype != np.bool_:
             raise ValueError(
                 f"an event must return {len(rows)} Booleans, got {occurs.dtype} of shape {occurs.shape}; return one "
@@ -212,20 +194,22 @@ class _Declared:
             )
         return occurs.astype(np.int64)
 
+    return _Division(2, n_singles, label)
 
-def _make_bins(rows: Floats) -> list[_Bins | _Atoms]:
+
+def _make_bins(rows: Floats) -> list[_Division]:
     """Return one bin per distinct output if there are few; otherwise bins between quantiles, and repeated values."""
     distinct = np.unique(rows, axis=0)
     if len(distinct) <= _MAX_BINS:
         edges = tuple(np.unique(column) for column in rows.T)
-        return [_Bins(edges, np.unique(_encode(distinct, edges)))]
+        return [_bins(edges, np.unique(_encode(distinct, edges)))]
     n_levels = max(2, round(_QUANTILE_BINS ** (1 / rows.shape[1])))
     levels = np.linspace(0, 1, n_levels + 1)[1:-1]
     edges = tuple(np.unique(np.quantile(column, levels)) for column in rows.T)
-    found: list[_Bins | _Atoms] = [_Bins(edges, np.unique(_encode(rows, edges)))]
+    found = [_bins(edges, np.unique(_encode(rows, edges)))]
     for columns in (slice(None), *(slice(i, i + 1) for i in range(rows.shape[1]) if rows.shape[1] > 1)):
         values, counts = np.unique(rows[:, columns], axis=0, return_counts=True)
-        found.append(_Atoms(columns, values[counts >= _MIN_REPEATS]))
+        found.append(_atoms(columns, values[counts >= _MIN_REPEATS]))
     return found
 
 

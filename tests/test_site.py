@@ -59,7 +59,7 @@ def test_site_of_guides_modules_and_results(tmp_path):
     assert broken_links(site) == []
     written = (site / "search.js").read_text()
     entries = json.JSONDecoder().raw_decode(written, written.index("[{"))[0]
-    assert {"index", "guides.studies", "mechanisms.counts.k_norm.k_norm_counts"} <= {one["fullname"] for one in entries}
+    assert {"index", "guides.studies", "mechanisms.counts.k_norm.KNormNoise"} <= {one["fullname"] for one in entries}
     assert "mechanisms.regression.sparse_vector" in {
         one["fullname"] for one in entries if "sparse vector" in one["doc"]
     }

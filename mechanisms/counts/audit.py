@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats
 from mechanisms.audit import Audit, audit_distributions
-from mechanisms.conjugate import count_candidates, enumerate_candidates, validate_prior
+from mechanisms.conjugate import count_candidates, enumerate_candidates, require_at_most, validate_prior
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.registry import MECHANISMS, is_built_in
 from mechanisms.metadata import find_entry
@@ -131,9 +131,5 @@ def require_auditable(n: int, labels: ArrayLike) -> None:
     # A pair of neighbours is defined by n − 1 shared records and the two categories of the other record.
     n_pairs = math.comb(n + k - 2, k - 1) * k * (k - 1) // (2 * exchanges)
     work = max(n_pairs * n_candidates, _TABLE_ENTRY * k * (n + 1) * n_candidates // exchanges)
-    if work > MAX_AUDITED:
-        raise ValueError(
-            f"an exact audit must compare at most {MAX_AUDITED:,} combinations of pairs and outputs, or do equivalent "
-            f"work, got {work:,} for {n_candidates:,} candidates (n = {n}, k = {k}); use fewer records, or a "
-            "mechanism whose guarantee is proved for every size"
-        )
+    what = "combinations of pairs and outputs, or equivalent work, in an exact audit"
+    require_at_most(MAX_AUDITED, what, work, n, k, "use fewer records, or a mechanism with a proof for every size")

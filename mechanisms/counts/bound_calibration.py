@@ -49,7 +49,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import Floats
-from mechanisms.conjugate import balanced_counts, validate_counts, validate_prior, validate_problem
+from mechanisms.conjugate import balanced_counts, require_at_most, validate_counts, validate_prior, validate_problem
 from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.sensitivity import local_sensitivity_at_distance, phi
@@ -87,11 +87,7 @@ class BoundScale:
 def require_bound(n: int, k: int) -> None:
     """Raise ValueError if `n` is too large for `bound_scale`."""
     n, k = validate_problem(n, k)
-    if n > MAX_RECORDS:
-        raise ValueError(
-            f"n must be at most {MAX_RECORDS:,} for a scale calibrated by proof, got {n:,} (k = {k}); use varying or "
-            "hamming-exact"
-        )
+    require_at_most(MAX_RECORDS, "records for a scale calibrated by proof", n, n, k, "use varying or hamming-exact")
 
 
 def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
@@ -102,7 +98,6 @@ def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
     """
     alpha, n = validate_prior(prior), validate_size(n)
     require_bound(n, alpha.size)
-    balanced_counts(n, alpha.size)  # raises an error if n is invalid
     return _bound_scale(tuple(alpha.tolist()), n, validate_resolved_epsilon(epsilon))
 
 

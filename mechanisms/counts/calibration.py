@@ -27,6 +27,7 @@ from mechanisms.conjugate import (
     balanced_counts,
     count_candidates,
     enumerate_candidates,
+    require_at_most,
     validate_counts,
     validate_prior,
 )
@@ -87,17 +88,9 @@ class Calibration:
 
 def require_calibratable(n: int, k: int) -> None:
     """Raise ValueError if there are too many data sets for an exact calibration."""
-    n_candidates = count_candidates(n, k)
-    if n > MAX_RECORDS:
-        raise ValueError(
-            f"there must be at most {MAX_RECORDS:,} records for an exact calibration, got {n:,}; use varying-bound or "
-            "hamming-exact"
-        )
-    if n_candidates > MAX_CALIBRATED:
-        raise ValueError(
-            f"there must be at most {MAX_CALIBRATED:,} candidates for an exact calibration, got {n_candidates:,} "
-            f"(n = {n}, k = {k}); use varying-bound, whose guarantee is proved for every size, or hamming-exact"
-        )
+    advice = "use varying-bound, whose guarantee is proved for every size, or hamming-exact"
+    require_at_most(MAX_RECORDS, "records for an exact calibration", n, n, k, advice)
+    require_at_most(MAX_CALIBRATED, "candidates for an exact calibration", count_candidates(n, k), n, k, advice)
 
 
 def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibration:

@@ -17,13 +17,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers, is_real, real_array
-from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, tabulate_candidates
+from mechanisms.arguments import Floats, Integers, real_array
+from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, require_at_most, tabulate_candidates
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
 MAX_STREAMED = 2_000_000_000  # largest number of streamed candidates, which take about ten seconds per pass
 MAX_TABLE = 25_000_000  # largest number of table entries per data set: 200 MB
+FEWER = "use fewer records, merge categories, or choose a mechanism that only adds noise"
 
 _CACHED_RECORDS, _CACHED_ROWS = 1_000, 8_192  # at most 66 MB; audits need each row at many data sets
 _RATES = (1e-101, 1e101)
@@ -31,18 +32,8 @@ _RATES = (1e-101, 1e101)
 
 def require_streamable(n: int, k: int) -> None:
     """Raise ValueError if there are too many candidates, the counts of n records in k categories, to stream."""
-    n_candidates = count_candidates(n, k)
-    if n_candidates > MAX_STREAMED:
-        raise ValueError(
-            f"candidates must number at most {MAX_STREAMED:,} to be streamed, got {n_candidates:,} "
-            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
-        )
-    n_entries = count_table(n, k)
-    if n_entries > MAX_TABLE:
-        raise ValueError(
-            f"tables must have at most {MAX_TABLE:,} entries to fit in memory, got {n_entries:,} "
-            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
-        )
+    require_at_most(MAX_STREAMED, "candidates to stream", count_candidates(n, k), n, k, FEWER)
+    require_at_most(MAX_TABLE, "entries of tables in memory", count_table(n, k), n, k, FEWER)
 
 
 def count_table(n: int, k: int) -> int:
@@ -54,12 +45,7 @@ def count_table(n: int, k: int) -> int:
 def require_enumerable(n: int, k: int) -> None:
     """Raise ValueError if the log-pmf over all counts of n records in k categories does not fit in memory."""
     require_streamable(n, k)
-    n_candidates = count_candidates(n, k)
-    if n_candidates > MAX_ENUMERATED:
-        raise ValueError(
-            f"candidates must number at most {MAX_ENUMERATED:,} to list their probabilities, got {n_candidates:,} "
-            f"(n = {n}, k = {k}); use fewer records or categories"
-        )
+    require_at_most(MAX_ENUMERATED, "candidates to list their probabilities", count_candidates(n, k), n, k)
 
 
 def category_deficits(prior: Floats, counts: Integers) -> Floats:
@@ -135,7 +121,7 @@ def compute_inverse_temperature(rate: float, sensitivity: float) -> float:
     """Return the inverse temperature rate/S of the weights exp(−rate·H/S), for a rate in [1e-101, 1e101]."""
     if not _RATES[0] <= rate <= _RATES[1]:
         raise ValueError(f"rate must be in [1e-101, 1e101], got {rate}; pass a rate in nats, such as epsilon / 2")
-    if not (is_real(sensitivity) and math.isfinite(sensitivity) and sensitivity > 0):
+    if not 0 < sensitivity < math.inf:
         raise ValueError(
             "sensitivity must be a finite number > 0, got an invalid value; use a weaker prior if it is rounded to 0"
         )

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates
+from mechanisms.conjugate import tabulate_candidates
 from mechanisms.counts.candidates import (
     category_deficits,
     enumerate_rows,
@@ -25,13 +25,6 @@ from mechanisms.noise import Noise
 CategoryPmfs = tuple[Floats, Floats]
 
 
-def clip_in_order(counts: Integers, noise: Floats) -> Integers:
-    """Return clipped counts, shape (trials, k), for noise of shape (trials, k − 1)."""
-    released = np.empty((len(noise), counts.size), dtype=np.int64)
-    _clip_in_order(counts, noise, released)
-    return released
-
-
 def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -> float:
     """Return the exact mean of H(posterior(c), posterior(c̃))."""
     n, k = int(counts.sum()), counts.size
@@ -42,7 +35,7 @@ def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -
     return float(
         _stream_mean(
             rows[:, -1],
-            np.exp(_row_log_probabilities(n, rows, log_interior, log_upper)),
+            np.exp(_log_probabilities(n, rows[:, :-1], log_interior, log_upper)),
             row_deficits(deficits, rows),
             deficits[-2],
             deficits[-1],
@@ -56,12 +49,7 @@ def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:
     """Return the log-pmf of c̃ in the order of `mechanisms.conjugate.enumerate_candidates`."""
     n, k = int(counts.sum()), counts.size
     require_enumerable(n, k)
-    rows = enumerate_rows(n, k)
-    log_interior, log_upper = pmfs
-    log_pmf = np.empty(count_candidates(n, k))
-    rest = _row_log_probabilities(n, rows, log_interior, log_upper)
-    _fill_log_pmf(rows[:, -1], rest, log_interior[-1], log_upper[-1], log_pmf)
-    return log_pmf
+    return _log_probabilities(n, tabulate_candidates(n, k)[:, :-1], *pmfs)
 
 
 def category_pmfs(counts: Integers, noise: Noise) -> CategoryPmfs:
@@ -72,12 +60,11 @@ def category_pmfs(counts: Integers, noise: Noise) -> CategoryPmfs:
     return log_interior, noise.rounded.log_at_least(offset, noise.scale)
 
 
-def _row_log_probabilities(n: int, rows: Integers, log_interior: Floats, log_upper: Floats) -> Floats:
-    """Return, for each row of `enumerate_rows`, the log probability of its first released counts."""
-    total = np.zeros(len(rows))
-    remaining = np.full(len(rows), n)
-    for category in range(log_interior.shape[0] - 1):
-        x = rows[:, category]
+def _log_probabilities(n: int, released: Integers, log_interior: Floats, log_upper: Floats) -> Floats:
+    """Return the log probabilities of rows of released counts of the first categories."""
+    total = np.zeros(len(released))
+    remaining = np.full(len(released), n)
+    for category, x in enumerate(released.T):
         at_top = np.where(remaining == 0, 0.0, log_upper[category, remaining])  # no record is left: the count is 0
         total += np.where(x == remaining, at_top, log_interior[category, x])
         remaining -= x
@@ -85,8 +72,10 @@ def _row_log_probabilities(n: int, rows: Integers, log_interior: Floats, log_upp
 
 
 @kernel
-def _clip_in_order(counts, noise, released):
+def clip_in_order(counts, noise):
+    """Return clipped counts, shape (trials, k), for noise of shape (trials, k − 1)."""
     trials, n_noisy = noise.shape
+    released = np.empty((trials, n_noisy + 1), dtype=np.int64)
     n = counts.sum()
     for trial in range(trials):
         remaining = n
@@ -96,6 +85,7 @@ def _clip_in_order(counts, noise, released):
             released[trial, category] = x
             remaining -= x
         released[trial, n_noisy] = remaining
+    return released
 
 
 @kernel
@@ -117,14 +107,3 @@ def _stream_mean(remaining, probability, prefix, first, second, interior, upper)
             row_mean += interior[x] * distances[x]
         mean += probability[row] * (row_mean + upper[top] * distances[top])
     return mean
-
-
-@kernel
-def _fill_log_pmf(remaining, row_log_probability, log_interior, log_upper, log_pmf):
-    start = 0
-    for row in range(remaining.size):
-        top = remaining[row]
-        for x in range(top):
-            log_pmf[start + x] = row_log_probability[row] + log_interior[x]
-        log_pmf[start + top] = row_log_probability[row] + (log_upper[top] if top > 0 else 0.0)
-        start += top + 1

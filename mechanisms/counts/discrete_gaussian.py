@@ -39,12 +39,10 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
 from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.calibrate import bisect
-from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.candidates import MAX_TABLE
 from mechanisms.counts.lattice_classes import clipped_vectors
 from mechanisms.counts.mechanism import Mechanism
@@ -147,29 +145,21 @@ def log_coset_sum(m: int, sums: Integers, noise_std: float) -> Floats:
         return np.log(total[total.size // 2 + sums])
 
 
-def discrete_gaussian_counts(prior: ArrayLike, counts: ArrayLike, noise_std: float) -> NoisyCounts:
-    """Return the release of `counts` with discrete Gaussian noise of σ = `noise_std` records on the lattice of counts.
+@dataclass(frozen=True)
+class LatticeGaussianNoise:
+    """Discrete Gaussian noise of k components with sum zero; see `VectorNoise` for its methods.
 
     **Privacy.** 1/σ²-zCDP (proved) under replacement of one record, with n public, for the lattice vector and all its
     post-processing; `NoisyCounts.profile` is exact. Draws are for simulation; `mechanisms.publish_counts` draws
     exactly.
     """
-    alpha = validate_prior(prior)
-    c = validate_counts(counts, k=alpha.size)
-    return _release(alpha, c, validate_positive("noise_std", noise_std, "use calibrate_noise_std"))
-
-
-def _release(alpha: Floats, counts: Integers, noise_std: float) -> NoisyCounts:
-    _conditional_tables(counts.size, noise_std)  # raises ValueError if they are too large
-    return NoisyCounts(alpha, counts, LatticeGaussianNoise(counts.size, noise_std))
-
-
-@dataclass(frozen=True)
-class LatticeGaussianNoise:
-    """Discrete Gaussian noise of k components with sum zero; see `VectorNoise` for its methods."""
 
     k: int
     noise_std: float  # σ, in records
+
+    def __post_init__(self) -> None:
+        validate_positive("noise_std", self.noise_std, "use calibrate_noise_std")
+        _conditional_tables(self.k, self.noise_std)  # raises ValueError if they are too large
 
     @property
     def concentrated_guarantee(self) -> ConcentratedGuarantee:
@@ -309,8 +299,8 @@ def _draw_lattice(counts, tables, uniforms, vectors):
 DISCRETE_GAUSSIAN = Mechanism(
     name="discrete-gaussian",
     note="Discrete Gaussian noise on the lattice of counts, calibrated by its exact privacy profile, projected.",
-    release=lambda prior, counts, epsilon, delta: _release(
-        prior, counts, calibrate_noise_std(epsilon, delta, counts.size)
+    release=lambda prior, counts, epsilon, delta: NoisyCounts(
+        prior, counts, LatticeGaussianNoise(counts.size, calibrate_noise_std(epsilon, delta, counts.size))
     ),
     uses_prior=False,
     guarantee=approximate_guarantee,

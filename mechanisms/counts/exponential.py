@@ -136,7 +136,7 @@ SENSITIVITIES: dict[str, Sensitivity] = {
 }
 
 
-def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> CountRelease:
+def exponential_mechanism(prior: Floats, counts: Integers, rate: float, sensitivity: float) -> CountRelease:
     """Return the distribution Pr[c'] ∝ exp(−rate·H(c, c')/S) of the exponential mechanism.
 
     Up to `MAX_ENUMERATED` candidates, and always at k = 2, all candidates are streamed and draws invert the
@@ -146,20 +146,16 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
     for the smooth sensitivity see `Mechanism`, and for the local one there is no guarantee. Draws are assumed to be
     exact.
     """
-    alpha, c = np.array(prior, dtype=np.float64), np.array(counts, dtype=np.int64)
     inverse_temperature = compute_inverse_temperature(rate, sensitivity)
-    n, k = int(c.sum()), c.size
+    n, k = int(counts.sum()), counts.size
     if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or count_table(n, k) > MAX_TABLE:
-        return power_mixture_mechanism(alpha, c, rate, sensitivity)
-    deficits = category_deficits(alpha, c)
+        return power_mixture_mechanism(prior, counts, inverse_temperature)
+    deficits = category_deficits(prior, counts)
     rows = enumerate_rows(n, k)
     prefix = row_deficits(deficits, rows)
     totals, moments = _stream_rows(rows[:, -1], prefix, deficits[-2], deficits[-1], inverse_temperature)
-    for table in (alpha, c, deficits, rows, prefix, totals):
-        table.flags.writeable = False
-    return ExponentialMechanism(
-        alpha, c, inverse_temperature, deficits, rows, prefix, totals, float(moments.sum() / totals.sum())
-    )
+    expected = float(moments.sum() / totals.sum())
+    return ExponentialMechanism(prior, counts, inverse_temperature, deficits, rows, prefix, totals, expected)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,7 +177,6 @@ class ExponentialMechanism(CountRelease):
         return 2
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _sample(
@@ -197,11 +192,9 @@ class ExponentialMechanism(CountRelease):
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior."""
         return self._expected
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         log_pmf = combine_deficits(self._deficits, self._rows, self._row_deficits)
         log_pmf *= -self.inverse_temperature

@@ -34,13 +34,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.calibrate import bisect, first_private
-from mechanisms.conjugate import count_candidates, validate_counts, validate_prior, validate_problem
+from mechanisms.conjugate import count_candidates, require_at_most, tabulate_candidates, validate_problem
 from mechanisms.counts.calibration import Calibration
 from mechanisms.counts.candidates import (
+    FEWER,
     MAX_TABLE,
     category_deficits,
     enumerate_rows,
@@ -63,18 +63,14 @@ MAX_SORTED = 20_000_000
 _GRID = 64  # number of grid intervals between ε/2 and ε in `calibrate_hamming`, before the bisection
 
 
-def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: float) -> HammingMechanism:
+def hamming_mechanism(prior: Floats, counts: Integers, inverse_temperature: float) -> HammingMechanism:
     """Return the distribution Pr[r] ∝ exp(−m·½‖counts − r‖₁), m the inverse temperature per replaced record.
 
     **Privacy.** Pure DP under replacement of one record, with n public, for exact draws. The loss is
     `hamming_loss`, between m and 2m; `calibrate_hamming` returns m for a given ε.
     """
-    alpha = validate_prior(prior)
-    c = validate_counts(counts, k=alpha.size)
-    require_inverse_temperature(inverse_temperature)
-    n, k = int(c.sum()), c.size
-    require_hamming_tables(n, k)
-    ways, ways_all = _count_losses(c)
+    n, k = int(counts.sum()), counts.size
+    ways, ways_all = _count_losses(counts)
     cumulative = np.cumsum(ways, axis=-1)
     weights = np.empty(1 + n * (k - 1))
     weights[0] = 1.0
@@ -84,9 +80,7 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
     for u in range(1, k):
         weights[u :: k - 1] = gains * ways_all[k - u, 1:] * steps
         gains *= (d - u) / u
-    for table in (alpha, c, ways, cumulative, weights):
-        table.flags.writeable = False
-    return HammingMechanism(alpha, c, float(inverse_temperature), ways, cumulative, weights)
+    return HammingMechanism(prior, counts, inverse_temperature, ways, cumulative, weights)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,14 +106,12 @@ class HammingMechanism(CountRelease):
         return math.log(self._weights.sum())
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _sample(self.counts, np.cumsum(self._weights), self._ways, self._cumulative, u, released)
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior."""
         require_streamable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
         deficits = category_deficits(self.prior, self.counts)
@@ -127,7 +119,7 @@ class HammingMechanism(CountRelease):
         return float(
             _stream_mean(
                 rows[:, -1],
-                self._row_gains(rows),
+                np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1),  # records that the prefix gains
                 row_deficits(deficits, rows),
                 deficits[-2],
                 deficits[-1],
@@ -137,33 +129,16 @@ class HammingMechanism(CountRelease):
         )
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
-        rows = enumerate_rows(self.n, self.k)
+        distances = np.maximum(tabulate_candidates(self.n, self.k) - self.counts, 0).sum(axis=1)
         log_steps = -self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser
-        log_pmf = np.empty(count_candidates(self.n, self.k))
-        _fill_log_pmf(rows[:, -1], self._row_gains(rows), self.counts, log_steps, log_pmf)
-        return log_pmf
-
-    def _row_gains(self, rows: Integers) -> Integers:
-        """Return, for each row of `enumerate_rows`, the number of records that the first k − 2 categories gain."""
-        return np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)
-
-
-def require_inverse_temperature(inverse_temperature: float) -> None:
-    """Raise ValueError if the inverse temperature is not a finite number > 0."""
-    validate_positive("inverse_temperature", inverse_temperature, "use calibrate_hamming")
+        return log_steps[distances]
 
 
 def require_hamming_tables(n: int, k: int) -> None:
     """Raise ValueError if the tables, which have 2·k²·(n + 1) entries, do not fit in memory."""
     n, k = validate_problem(n, k)
-    n_entries = 2 * k * k * (n + 1)
-    if n_entries > MAX_TABLE:
-        raise ValueError(
-            f"tables must have at most {MAX_TABLE:,} entries to fit in memory, got {n_entries:,} "
-            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
-        )
+    require_at_most(MAX_TABLE, "entries of tables in memory", 2 * k * k * (n + 1), n, k, FEWER)
 
 
 @kernel
@@ -287,17 +262,6 @@ def _stream_mean(remaining, gains, prefix, first, second, counts, steps):
     return mean
 
 
-@kernel
-def _fill_log_pmf(remaining, gains, counts, log_steps, log_pmf):
-    start = 0
-    before_last, last = counts[-2], counts[-1]
-    for row in range(remaining.size):
-        top = remaining[row]
-        for x in range(top + 1):
-            log_pmf[start + x] = log_steps[gains[row] + max(x - before_last, 0) + max(top - x - last, 0)]
-        start += top + 1
-
-
 class HammingLoss(NamedTuple):
     """Privacy loss of the Hamming mechanism, with neighbours that attain it."""
 
@@ -319,11 +283,7 @@ def require_hamming(n: int, k: int) -> None:
     n_sorted = count_candidates(n, k) // math.factorial(k)
     if n_sorted <= limit:  # a lower bound, as a data set has at most k! permutations
         n_sorted = int(_count_sorted(n, k)[k, n])
-    if n_sorted > limit:
-        raise ValueError(
-            f"data sets up to permutations must number at most {limit:,}, got at least {n_sorted:,} "
-            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
-        )
+    require_at_most(limit, "data sets up to permutations", n_sorted, n, k, FEWER)
 
 
 def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
@@ -336,7 +296,7 @@ def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     a smaller category: the opposite move is the same pair in reverse order, and a move between counts that differ by
     one only swaps them.
     """
-    require_inverse_temperature(inverse_temperature)
+    validate_positive("inverse_temperature", inverse_temperature, "use calibrate_hamming")
     n, k = validate_problem(n, k)
     require_hamming(n, k)
     n_sorted = _count_sorted(n, k)
@@ -355,13 +315,15 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     rejected if the loss at a known pair of neighbours exceeds ε, and accepted only after a search over all pairs.
     """
     n, k = validate_problem(n, k)
-    return _calibrate_hamming(n, k, validate_resolved_epsilon(epsilon))
+    return _calibrate_hamming(n, k, validate_resolved_epsilon(epsilon))[0]
 
 
 @lru_cache(maxsize=4096)
-def _calibrate_hamming(n: int, k: int, epsilon: float) -> float:
+def _calibrate_hamming(n: int, k: int, epsilon: float) -> tuple[float, float]:
+    """Return the inverse temperature of `calibrate_hamming`, and its loss."""
     require_hamming(n, k)
     pairs: list[Integers] = []
+    losses: dict[float, float] = {}
 
     def surely_exceeds(inverse_temperature: float) -> bool:
         if not pairs:
@@ -376,6 +338,7 @@ def _calibrate_hamming(n: int, k: int, epsilon: float) -> float:
         if surely_exceeds(inverse_temperature):
             return False
         found = hamming_loss(n, k, inverse_temperature)
+        losses[inverse_temperature] = found.loss
         if found.loss > epsilon:
             pairs.append(np.stack([found.data_set, found.neighbour]))
         return found.loss <= epsilon
@@ -387,9 +350,9 @@ def _calibrate_hamming(n: int, k: int, epsilon: float) -> float:
         # Bisect between the accepted and the rejected value with the known pairs only; then search all pairs.
         inner, _ = bisect(lambda rate: not surely_exceeds(rate), low, high, absolute=1e-15 * epsilon)
         if inner == low or allowed(inner):
-            return inner
+            return inner, losses[inner]
         high = inner  # the loss of another pair, which is now a known pair, exceeds ε
-    return low
+    return low, losses[low]
 
 
 def _loss_sums(n: int, k: int, inverse_temperature: float) -> Floats:
@@ -531,14 +494,8 @@ def _largest_ratio(n, n_sorted, normalisers, pair):
 
 
 def _calibration(prior: Floats, n: int, epsilon: float) -> Calibration:
-    rate, loss = _rate_and_loss(n, len(prior), epsilon)
+    rate, loss = _calibrate_hamming(n, len(prior), epsilon)
     return Calibration(Rule.HAMMING, tuple(prior.tolist()), n, epsilon, math.nan, rate, loss)
-
-
-@lru_cache(maxsize=4096)
-def _rate_and_loss(n: int, k: int, epsilon: float) -> tuple[float, float]:
-    rate = calibrate_hamming(n, k, epsilon)
-    return rate, hamming_loss(n, k, rate).loss
 
 
 HAMMING_EXACT = Mechanism(

@@ -44,16 +44,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from scipy.stats import nbinom
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.lattice_classes import lattice_classes
 from mechanisms.counts.mechanism import Mechanism
-from mechanisms.counts.noise import NoisyCounts, validate_datasets
-from mechanisms.counts.projection import projects_to
+from mechanisms.counts.noise import NoisyCounts
 from mechanisms.exact_noise import laplace_scale_for
 from mechanisms.jit import kernel
 from mechanisms.metadata import Style
@@ -66,19 +63,13 @@ MIN_EPSILON = 1e-12
 _OMITTED = 1e-14  # largest probability of the noise that is omitted from an exact mean
 
 
-def k_norm_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> NoisyCounts:
-    """Return the K-norm release of `counts`; the prior affects `expected_hellinger` only.
+@dataclass(frozen=True)
+class KNormNoise:
+    """K-norm noise; see `VectorNoise` for its methods.
 
     **Privacy.** ε-DP (proved) under replacement of one record, with n public, for the lattice vector and all its
     post-processing. Each gap is a function of one double, so these draws are for simulation.
     """
-    alpha = validate_prior(prior)
-    return NoisyCounts(alpha, validate_counts(counts, k=alpha.size), KNormNoise(epsilon))
-
-
-@dataclass(frozen=True)
-class KNormNoise:
-    """K-norm noise; see `VectorNoise` for its methods."""
 
     epsilon: float
 
@@ -129,23 +120,6 @@ def _reach(k: int, epsilon: float) -> int:
     distances = np.arange(int(nbinom.isf(_OMITTED, k - 1, success)) + k)
     tail = sum(share * nbinom.sf(distances - j, k - 1, success) for j, share in enumerate(shares))
     return int(np.argmax(tail <= _OMITTED))
-
-
-def projected_log_likelihood(released: ArrayLike, datasets: ArrayLike, epsilon: float) -> Floats:
-    """Return ln Pr[projected counts | c], the sum over all lattice vectors that are projected to `released`."""
-    projected = validate_counts(released)
-    c = validate_datasets(datasets, projected.size, int(projected.sum()))
-    epsilon = validate_epsilon(epsilon)
-    if np.all(projected >= 1):
-        statistics, log_shares = projected[None], np.zeros(1)
-    else:
-        classes = lattice_classes(projected, epsilon)
-        shares = projects_to(projected, classes.statistics)
-        statistics = classes.statistics[shares > 0]
-        log_shares = np.log(shares[shares > 0]) + classes.log_multiplicities[shares > 0]
-    lacking = np.array([np.maximum(counts - statistics, 0).sum(axis=1) for counts in c])
-    log_likelihood = logsumexp(log_shares - epsilon * lacking, axis=1)
-    return np.asarray(log_likelihood - k_norm_log_normaliser(projected.size, epsilon))
 
 
 @kernel

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates
+from mechanisms.conjugate import count_candidates, require_at_most
 from mechanisms.jit import kernel
 from mechanisms.noise import k_norm_log_normaliser
 
@@ -72,11 +72,8 @@ def clipped_vectors(counts: Integers, distance: int | None = None) -> Integers:
     bound = count_classes(n, k)
     if distance is not None:
         bound = min(bound, count_vectors(k, distance))
-    if bound > MAX_CLASSES:
-        raise ValueError(
-            f"there must be at most {MAX_CLASSES:,} classes of lattice vectors to enumerate, got {bound:,} "
-            f"(n = {n}, k = {k}); use fewer records or categories, less noise, or simulation"
-        )
+    advice = "use fewer records or categories, less noise, or simulation"
+    require_at_most(MAX_CLASSES, "classes of lattice vectors to enumerate", bound, n, k, advice)
     reach = (k - 1) * n if distance is None else min(distance, (k - 1) * n)
     size = _enumerate(counts, n, reach, np.empty((0, k), dtype=np.int64))
     statistics = np.empty((size, k), dtype=np.int64)

@@ -36,10 +36,6 @@ def validate(
     return alpha, validate_counts(counts, k=alpha.size), epsilon, delta
 
 
-def _no_limit(n: int, k: int) -> None:
-    pass
-
-
 def _no_release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> CountRelease:
     raise ValueError("a Mechanism must have a release or a sampler, got neither; pass release= or sampler=")
 
@@ -116,7 +112,7 @@ class Mechanism(Entry):
     release: Build = field(default=_no_release, kw_only=True, repr=False)
     guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
     needs_delta: bool = field(default=False, kw_only=True)
-    require: Callable[[int, int], None] = field(default=_no_limit, repr=False)
+    require: Callable[[int, int], None] = field(default=lambda n, k: None, repr=False)
     max_epsilon: float = field(default=math.inf, repr=False)
     min_categories: int = field(default=2, kw_only=True)
     symmetric: bool = False
@@ -186,15 +182,7 @@ class Mechanism(Entry):
     def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> CountRelease:
         """Return the distribution of the released counts.
 
-        Parameters
-        ----------
-        prior, counts, epsilon, delta
-            Arguments as in `validate`.
-
-        Raises
-        ------
-        ValueError
-            If an argument is invalid or the problem is too large; raised before any computation.
+        An invalid argument, or a problem that is too large, raises ValueError before any computation.
         """
         alpha, c, epsilon, delta = self.validate(prior, counts, epsilon, delta)
         release = copy(self.at(alpha, c, epsilon, delta or 0.0))

@@ -30,15 +30,19 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.optimize import linprog
 from scipy.special import gammaln
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates, enumerate_candidates, rank_candidates, validate_prior
+from mechanisms.conjugate import (
+    count_candidates,
+    enumerate_candidates,
+    rank_candidates,
+    require_at_most,
+)
 from mechanisms.counts.candidates import require_uniforms
-from mechanisms.counts.k_norm import k_norm_counts
+from mechanisms.counts.k_norm import KNormNoise
 from mechanisms.counts.lattice_classes import LatticeClasses, count_classes, lattice_classes
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import NoisyCounts
@@ -47,7 +51,7 @@ from mechanisms.hellinger import hellinger
 from mechanisms.metadata import Style
 from mechanisms.neighbours import canonical_pairs
 from mechanisms.privacy import pure_guarantee
-from mechanisms.privacy_parameters import validate_epsilon, validate_size
+from mechanisms.privacy_parameters import validate_size
 from mechanisms.sums import weighted_sum
 
 # largest number of (class, output) pairs up to permutations of categories, which take a few seconds
@@ -84,40 +88,23 @@ def require_post_processable(n: int, k: int) -> None:
     n = validate_size(n)
     n_pairs = count_classes(n, k) * count_candidates(n, k)
     _require_columns(n_pairs // math.factorial(k), n, k)
-    if n_pairs > MAX_PAIRS:
-        raise ValueError(
-            f"there must be at most {MAX_PAIRS:,} pairs of a class and an output, got {n_pairs:,} (n = {n}, k = {k}); "
-            "use fewer records or categories, or k-norm"
-        )
+    advice = "use fewer records or categories, or k-norm"
+    require_at_most(MAX_PAIRS, "pairs of a class and an output", n_pairs, n, k, advice)
 
 
 def _require_columns(n_columns: int, n: int, k: int) -> None:
-    if n_columns > MAX_COLUMNS:
-        raise ValueError(
-            f"the linear program must have at most {MAX_COLUMNS:,} columns, got {n_columns:,} (n = {n}, k = {k}); "
-            "use fewer records, equal prior entries, or k-norm"
-        )
+    advice = "use fewer records, equal prior entries, or k-norm"
+    require_at_most(MAX_COLUMNS, "columns of the linear program", n_columns, n, k, advice)
 
 
-def minimax_post_processing(prior: ArrayLike, n: int, epsilon: float, slack: float = SLACK) -> PostProcessing:
+def minimax_post_processing(prior: Floats, n: int, epsilon: float, slack: float = SLACK) -> PostProcessing:
     """Return, and cache, a post-processing of the K-norm release whose worst-case mean distance is nearly the smallest.
 
-    `slack`, the allowed relative excess over the smallest worst case, is in [1e-7, 1]: with 1e-7 the table is minimax
-    up to rounding; with the default, the average of E_c over data sets is smaller. ε is at most `MAX_EPSILON`. Raises
-    ValueError if the program is too large, or the lower bound does not verify its solution.
+    With a `slack` of 1e-7, the allowed relative excess over the smallest worst case, the table is minimax up to
+    rounding; with the default, the average of E_c over data sets is smaller. Raises ValueError if the program is too
+    large, or the lower bound does not verify its solution.
     """
-    alpha = validate_prior(prior)
-    epsilon = validate_epsilon(epsilon)
-    if epsilon > MAX_EPSILON:
-        raise ValueError(
-            f"epsilon must be <= {MAX_EPSILON:g} for the linear program, got {epsilon:g}; choose k-norm, which has no "
-            "limit"
-        )
-    if not 1e-7 <= slack <= 1.0:
-        raise ValueError(f"slack must be in [1e-7, 1], got {slack}; choose e.g. {SLACK}")
-    n = validate_size(n)
-    require_post_processable(n, alpha.size)
-    found = _solve(tuple(alpha.tolist()), n, epsilon, float(slack))
+    found = _solve(tuple(prior.tolist()), n, epsilon, slack)
     largest = found.smallest_worst_case * (1.0 + slack) * (1.0 + _EXCESS)
     if not found.worst_case <= largest:
         raise ValueError(
@@ -127,15 +114,9 @@ def minimax_post_processing(prior: ArrayLike, n: int, epsilon: float, slack: flo
     return found
 
 
-def minimax_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> MinimaxCounts:
-    """Return the K-norm release of `counts` with minimax post-processing: ε-DP (proved), as the table is public."""
-    noise = k_norm_counts(prior, counts, epsilon)
-    return MinimaxCounts(noise.prior, noise.counts, noise, minimax_post_processing(prior, noise.n, epsilon))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class MinimaxCounts(CountRelease):
-    """Distribution of the K-norm release with minimax post-processing, created by `minimax_counts`."""
+    """Distribution of the K-norm release with minimax post-processing: ε-DP (proved), as the table is public."""
 
     prior: Floats
     counts: Integers
@@ -148,7 +129,6 @@ class MinimaxCounts(CountRelease):
         return self.noise.n_uniforms
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw post-processed counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         place_values = (self.n + 1) ** np.arange(self.k)[::-1]
         codes = self.table.classes.statistics @ place_values
@@ -164,11 +144,9 @@ class MinimaxCounts(CountRelease):
         return enumerate_candidates(self.n, self.k)[self.table.outputs[picked]]
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior."""
         return float(self.table.expected[rank_candidates(self.counts, self.n, self.k)])
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         log_pmf = np.full(count_candidates(self.n, self.k), -np.inf)
         log_class = self.table.classes.log_pmf(self.counts)
         np.logaddexp.at(log_pmf, self.table.outputs, log_class[self.table.of_class] + np.log(self.table.shares))
@@ -300,7 +278,12 @@ def _tabulate(program: _Program, shares: Floats, lower: float) -> PostProcessing
 K_NORM_MINIMAX = Mechanism(
     name="k-norm-minimax",
     note="K-norm noise for small n, post-processed by a linear program for nearly the smallest worst case.",
-    release=lambda prior, counts, epsilon, delta: minimax_counts(prior, counts, epsilon),
+    release=lambda prior, counts, epsilon, delta: MinimaxCounts(
+        prior,
+        counts,
+        NoisyCounts(prior, counts, KNormNoise(epsilon)),
+        minimax_post_processing(prior, int(counts.sum()), epsilon),
+    ),
     guarantee=pure_guarantee,
     require=require_post_processable,
     max_epsilon=MAX_EPSILON,

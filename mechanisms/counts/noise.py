@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import gamma
 
 from mechanisms.arguments import Floats, Integers, validate_positive
-from mechanisms.conjugate import validate_counts, validate_prior
+from mechanisms.conjugate import require_at_most, validate_counts, validate_prior
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.clipping import category_pmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
 from mechanisms.counts.lattice_classes import MAX_CLASSES
@@ -133,11 +133,8 @@ class IndependentNoise:
         return vectors, log_weights
 
     def _require_enumerable(self, n_vectors: int, n: int, k: int) -> None:
-        if n_vectors > MAX_CLASSES:
-            raise ValueError(
-                f"there must be at most {MAX_CLASSES:,} noisy vectors to enumerate, got {n_vectors:,} "
-                f"(n = {n}, k = {k}, noise_scale = {self.noise.scale:g}); use fewer records, or simulation"
-            )
+        advice = f"use fewer records, a noise scale below {self.noise.scale:g}, or simulation"
+        require_at_most(MAX_CLASSES, "noisy vectors to enumerate", n_vectors, n, k, advice)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,7 +174,6 @@ class NoisyCounts(CountRelease):
         return self.release_from_uniforms(rng.random((size, self.n_uniforms)))
 
     def release_from_uniforms(self, uniforms: Floats) -> NoisyVectors:
-        """Return one noisy vector per row of `uniforms`; see `CountRelease.from_uniforms`."""
         if isinstance(self.noise, IndependentNoise):
             raise ValueError("noise must sum to zero to release vectors, got independent noise; use from_uniforms")
         u = require_uniforms(uniforms, self.n_uniforms)
@@ -185,7 +181,6 @@ class NoisyCounts(CountRelease):
         return NoisyVectors(self.noise.vectors(self.counts, u[:, :split]), self.n, self.noise, u[:, split:])
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         if self.in_order:
             return clip_in_order(self.counts, self.independent.rounded.from_uniforms(u, self.independent.scale))
@@ -231,19 +226,13 @@ class NoisyVectors:
 
     def log_likelihood(self, datasets: ArrayLike) -> Floats:
         """Return ln Pr[r | c], shape (trials, D), for each released vector r and each row c of `datasets`."""
-        c = validate_datasets(datasets, self.vectors.shape[1], self.n)
+        c, k, n = np.asarray(datasets), self.vectors.shape[1], self.n
+        if c.ndim != 2 or c.shape[1] != k or c.dtype.kind not in "iu" or np.any(c < 0) or np.any(c.sum(axis=1) != n):
+            raise ValueError(
+                f"datasets must be integers >= 0 of shape (D, {k}) with rows of sum n = {n}, got {c.dtype} of shape "
+                f"{c.shape}; pass counts of n records"
+            )
         return self.noise.log_likelihood(self.vectors[:, None, :] - c)
-
-
-def validate_datasets(datasets: ArrayLike, k: int, n: int) -> Integers:
-    """Return rows of counts as integers; raise ValueError if they are not counts of `n` records in `k` categories."""
-    c = np.asarray(datasets)
-    if c.ndim != 2 or c.shape[1] != k or c.dtype.kind not in "iu" or np.any(c < 0) or np.any(c.sum(axis=1) != n):
-        raise ValueError(
-            f"datasets must be integers >= 0 of shape (D, {k}) with rows of sum n = {n}, got {c.dtype} of shape "
-            f"{c.shape}; pass counts of n records"
-        )
-    return c.astype(np.int64)
 
 
 def histogram_sensitivity(k: int) -> int:
@@ -283,7 +272,7 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
     >>> round(release.expected_hellinger(), 4)
     0.5652
     """
-    return _noisy_counts(prior, counts, noise_scale, "laplace")
+    return noisy_counts(prior, counts, noise_scale, "laplace")
 
 
 def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> NoisyCounts:
@@ -294,10 +283,8 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
 
     Parameters
     ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They affect `expected_hellinger`, but not the release.
-    counts : array_like, shape (k,)
-        True counts c: integers ≥ 0 with sum n ≥ 1.
+    prior, counts
+        As in `laplace_counts`.
     noise_scale : float
         b > 0, in records: the probability decreases by the factor exp(−1/b) per step.
 
@@ -315,26 +302,20 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
 
     Examples
     --------
-    >>> release = geometric_counts([1, 1, 1], [5, 3, 2], noise_scale=2.0)
-    >>> release.from_uniforms(np.array([[0.5, 0.5], [0.9, 0.1], [0.0, 0.0]]))
-    array([[ 5, 3, 2], [ 8, 0, 2], [ 0, 0, 10]])
-    >>> round(release.expected_hellinger(), 4)
+    >>> round(geometric_counts([1, 1, 1], [5, 3, 2], noise_scale=2.0).expected_hellinger(), 4)
     0.5548
     """
-    return _noisy_counts(prior, counts, noise_scale, "geometric")
+    return noisy_counts(prior, counts, noise_scale, "geometric")
 
 
-def projected_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: str) -> NoisyCounts:
-    """Return the release of `counts` with "laplace" or "geometric" noise of scale b on every count, projected.
-
-    **Privacy.** (2/b)-DP (proved) under replacement of one record, with n public, as in `laplace_counts`.
-    """
-    return _noisy_counts(prior, counts, noise_scale, noise, in_order=False)
-
-
-def _noisy_counts(
+def noisy_counts(
     prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: str, in_order: bool = True
 ) -> NoisyCounts:
+    """Return the release of `counts` with "laplace" or "geometric" noise of scale b.
+
+    **Privacy.** (Δ/b)-DP (proved) under replacement of one record, with n public, as in `laplace_counts`, where Δ is
+    `NoisyCounts.sensitivity`.
+    """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
     added = Noise(noise, validate_positive("noise_scale", noise_scale, "pass sensitivity / epsilon"))

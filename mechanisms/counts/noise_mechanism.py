@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats, Integers
+from mechanisms.conjugate import require_at_most
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.clipping import CategoryPmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
 from mechanisms.counts.mechanism import Mechanism
@@ -47,15 +48,12 @@ class TabulatedCounts(CountRelease):
         return self.k - 1
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw released counts; see `CountRelease.from_uniforms`."""
         return clip_in_order(self.counts, self._draw_noise(require_uniforms(uniforms, self.n_uniforms)))
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior."""
         return mean_clipped_distance(self.prior, self.counts, self._category_pmfs())
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         return log_clipped_pmf(self.counts, self._category_pmfs())
 
     def _draw_noise(self, uniforms: Floats) -> Floats:
@@ -146,5 +144,4 @@ def _tabulate(log_pmf: Callable[[Integers, float], ArrayLike], epsilon: float) -
 
 
 def _require(n: int, k: int) -> None:
-    if n > REACH:
-        raise ValueError(f"n must be at most {REACH:,} for tabulated noise, got {n:,}; use fewer records")
+    require_at_most(REACH, "records for tabulated noise", n, n, k)

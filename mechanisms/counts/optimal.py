@@ -47,7 +47,7 @@ from mechanisms.conjugate import (
     count_candidates,
     enumerate_candidates,
     rank_candidates,
-    validate_counts,
+    require_at_most,
     validate_prior,
     validate_problem,
 )
@@ -55,7 +55,7 @@ from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.release import TabulatedRelease
 from mechanisms.hellinger import hellinger
 from mechanisms.metadata import Style
-from mechanisms.neighbours import canonical_pairs
+from mechanisms.neighbours import canonical_pairs, neighbouring_pairs
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon
 
@@ -102,11 +102,8 @@ def require_solvable(n: int, k: int) -> None:
     n, k = validate_problem(n, k)
     n_pairs = count_candidates(n, k) ** 2
     _require_variables(n_pairs // math.factorial(k), n, k)
-    if n_pairs > MAX_PAIRS:
-        raise ValueError(
-            f"pairs of a data set and an output must number at most {MAX_PAIRS:,}, got {n_pairs:,} (n = {n}, k = {k}); "
-            "use fewer records or categories, or a mechanism in closed form"
-        )
+    advice = "use fewer records or categories, or a mechanism in closed form"
+    require_at_most(MAX_PAIRS, "pairs of a data set and an output", n_pairs, n, k, advice)
 
 
 def optimal_distribution(
@@ -122,11 +119,6 @@ def optimal_distribution(
     epsilon = validate_resolved_epsilon(epsilon)
     if not isinstance(objective, Objective):
         raise ValueError(f"objective must be an Objective, got {objective!r}; pass e.g. Objective.BALANCED")
-    if epsilon > MAX_EPSILON:
-        raise ValueError(
-            f"epsilon must be <= {MAX_EPSILON:g} for the linear program, got {epsilon:g}; choose a mechanism in closed "
-            "form, such as geometric"
-        )
     require_solvable(n, alpha.size)
     # Solve for the sorted prior, so that solution and cache do not depend on the order of the categories.
     order = np.argsort(alpha, kind="stable")
@@ -142,11 +134,8 @@ def optimal_distribution(
 
 
 def _require_variables(n_variables: int, n: int, k: int) -> None:
-    if n_variables > MAX_VARIABLES:
-        raise ValueError(
-            f"the linear program must have at most {MAX_VARIABLES:,} variables, got at least {n_variables:,} "
-            f"(n = {n}, k = {k}); use fewer records, equal prior entries, or a mechanism in closed form"
-        )
+    advice = "use fewer records, equal prior entries, or a mechanism in closed form"
+    require_at_most(MAX_VARIABLES, "variables of the linear program", n_variables, n, k, advice)
 
 
 @lru_cache(maxsize=64)
@@ -159,7 +148,8 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
     _require_variables(n_variables, n, k)
     posteriors = alpha + outputs
     distance = np.array([hellinger(a, posteriors) for a in posteriors])
-    first, second = _neighbours(outputs, n)
+    _, pairs = neighbouring_pairs(np.arange(1.0, k + 1), outputs)  # distinct labels: all pairs, as ranks
+    first, second = np.concatenate([pairs, pairs[:, ::-1]]).T
     # One data set per class is sufficient; the class of (c, c) is the class of c.
     _, chosen, data_set_class = np.unique(pair_class.diagonal(), return_index=True, return_inverse=True)
 
@@ -214,23 +204,6 @@ def _pair_classes(prior: Floats, outputs: Integers, n: int) -> Integers:
     return np.unique(forms, axis=0, return_inverse=True)[1].reshape(size, size)
 
 
-def _neighbours(outputs: Integers, n: int) -> tuple[Integers, Integers]:
-    """Return all ordered pairs of neighbours as two arrays of ranks in `enumerate_candidates`."""
-    k = outputs.shape[1]
-    first, second = [], []
-    for giver in range(k):
-        for taker in range(k):
-            if giver != taker:
-                source = np.flatnonzero(outputs[:, giver])
-                first.append(source)
-                second.append(
-                    rank_candidates(
-                        outputs[source] - np.eye(k, dtype=np.int64)[giver] + np.eye(k, dtype=np.int64)[taker], n, k
-                    )
-                )
-    return np.concatenate(first), np.concatenate(second)
-
-
 def _log_predictive(prior: Floats, counts: Integers) -> Floats:
     """Return the log-pmf of the Dirichlet–multinomial distribution at `counts`."""
     n, total = counts[0].sum(), prior.sum()
@@ -281,27 +254,17 @@ def _repair(distribution: Floats, first: Integers, second: Integers, epsilon: fl
     )
 
 
-def optimal_counts(
-    prior: ArrayLike, counts: ArrayLike, epsilon: float, objective: Objective = Objective.BALANCED
-) -> OptimalCounts:
-    """Return the optimal release of `counts`, with the guarantee of `optimal_distribution` for exact draws."""
-    alpha = validate_prior(prior)
-    c = validate_counts(counts, k=alpha.size)
-    n = int(c.sum())
-    distribution = optimal_distribution(alpha, n, epsilon, objective)
-    row = int(rank_candidates(c, n, c.size))
-    alpha.flags.writeable = c.flags.writeable = False
-    return OptimalCounts(alpha, c, distribution.log_pmf[row], float(distribution.expected[row]))
-
-
-class OptimalCounts(TabulatedRelease):
-    """Optimal distribution of released counts at one data set, created by `optimal_counts`."""
+def _release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> TabulatedRelease:
+    n = int(counts.sum())
+    distribution = optimal_distribution(prior, n, epsilon)
+    row = int(rank_candidates(counts, n, counts.size))
+    return TabulatedRelease(prior, counts, distribution.log_pmf[row], float(distribution.expected[row]))
 
 
 OPTIMAL = Mechanism(
     name="optimal",
     note="Linear program for small n: minimises the worst-case distance, then the distance at balanced data.",
-    release=lambda prior, counts, epsilon, delta: optimal_counts(prior, counts, epsilon),
+    release=_release,
     guarantee=pure_guarantee,
     require=require_solvable,
     max_epsilon=MAX_EPSILON,

@@ -27,7 +27,6 @@ noise", arXiv:2105.07260, 2021.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -36,7 +35,12 @@ from numpy.typing import ArrayLike
 from mechanisms.arguments import Floats, Integers
 from mechanisms.audit import audit_distributions
 from mechanisms.calibrate import largest_below
-from mechanisms.conjugate import count_candidates, enumerate_candidates, validate_counts, validate_prior
+from mechanisms.conjugate import (
+    count_candidates,
+    enumerate_candidates,
+    require_at_most,
+    validate_prior,
+)
 from mechanisms.counts.calibration import Calibration, calibrate
 from mechanisms.counts.candidates import candidate_distances, compute_inverse_temperature, enumerate_rows
 from mechanisms.counts.mechanism import Mechanism
@@ -59,38 +63,19 @@ _ROUNDS = 60
 
 def require_flippable(n: int, k: int) -> None:
     """Raise ValueError if there are too many candidates, the counts of n records, to store their distribution."""
-    n_candidates = count_candidates(n, k)
-    if n_candidates > MAX_FLIPPED:
-        raise ValueError(
-            f"there must be at most {MAX_FLIPPED:,} candidates for permute-and-flip, got {n_candidates:,} "
-            f"(n = {n}, k = {k}); use fewer records, or k-norm"
-        )
+    advice = "use fewer records, or k-norm"
+    require_at_most(MAX_FLIPPED, "candidates for permute-and-flip", count_candidates(n, k), n, k, advice)
 
 
-def permute_and_flip(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PermuteAndFlip:
+def permute_and_flip(prior: Floats, counts: Integers, rate: float, sensitivity: float) -> TabulatedRelease:
     """Return the release of `counts` by permute-and-flip with weights exp(−rate·H(c, c')/S), H the Hellinger distance.
 
     **Privacy.** (2·rate)-DP (proved) under replacement of one record, with n public, if `sensitivity` is the global
     sensitivity (McKenna & Sheldon 2020, Theorem 1). Other sensitivities need an audit, as in `calibrate_flip`.
     """
-    alpha = validate_prior(prior)
-    c = validate_counts(counts, k=alpha.size)
-    inverse_temperature = compute_inverse_temperature(rate, sensitivity)
-    n, k = int(c.sum()), c.size
-    require_flippable(n, k)
-    distances = candidate_distances(alpha, c, enumerate_rows(n, k))
-    log_pmf = log_flip_pmf(-inverse_temperature * distances)
-    expected = float(weighted_sum(np.exp(log_pmf), distances))
-    for table in (alpha, c, log_pmf):
-        table.flags.writeable = False
-    return PermuteAndFlip(alpha, c, log_pmf, expected, inverse_temperature)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PermuteAndFlip(TabulatedRelease):
-    """Output distribution of permute-and-flip at one data set, created by `permute_and_flip`."""
-
-    inverse_temperature: float  # coefficient a in the weights exp(−a·H), H the Hellinger distance
+    distances = candidate_distances(prior, counts, enumerate_rows(int(counts.sum()), counts.size))
+    log_pmf = log_flip_pmf(-compute_inverse_temperature(rate, sensitivity) * distances)
+    return TabulatedRelease(prior, counts, log_pmf, float(weighted_sum(np.exp(log_pmf), distances)))
 
 
 def log_flip_pmf(log_weights: Floats) -> Floats:
@@ -140,12 +125,8 @@ PERMUTE_AND_FLIP = Mechanism(
 
 def require_flip_calibratable(n: int, k: int) -> None:
     """Raise ValueError if there are too many data sets to audit permute-and-flip."""
-    n_candidates = count_candidates(n, k)
-    if n_candidates > MAX_FLIP_CALIBRATED:
-        raise ValueError(
-            f"there must be at most {MAX_FLIP_CALIBRATED:,} candidates for an exact calibration of permute-and-flip, "
-            f"got {n_candidates:,} (n = {n}, k = {k}); use fewer records, or k-norm"
-        )
+    what, advice = "candidates for an exact calibration of permute-and-flip", "use fewer records, or k-norm"
+    require_at_most(MAX_FLIP_CALIBRATED, what, count_candidates(n, k), n, k, advice)
 
 
 def calibrate_flip(prior: ArrayLike, n: int, epsilon: float) -> Calibration:
@@ -193,7 +174,7 @@ def _calibrate(prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     raise AssertionError(f"no private rate after {_ROUNDS} audits: prior {prior}, n = {n}, epsilon = {epsilon}")
 
 
-def _release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> PermuteAndFlip:
+def _release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> TabulatedRelease:
     calibration = calibrate_flip(prior, int(counts.sum()), epsilon)
     return permute_and_flip(prior, counts, calibration.rate, calibration.sensitivity(counts))
 

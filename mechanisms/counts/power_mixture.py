@@ -52,10 +52,9 @@ from numpy.typing import ArrayLike
 from scipy.linalg import eigh_tridiagonal
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates, posterior, validate_counts, validate_prior
+from mechanisms.conjugate import count_candidates, posterior
 from mechanisms.counts.candidates import (
     candidate_distances,
-    compute_inverse_temperature,
     enumerate_rows,
     require_enumerable,
     require_uniforms,
@@ -75,7 +74,7 @@ from mechanisms.sums import weighted_sum
 HEAD = 512  # power from which Debye's expansion is used, with an error of 1e-14; smaller powers use a recurrence
 VARIATION = 0.5  # largest change of ln p within a group
 UNDERFLOW = 750.0  # exponent x above which exp(−x) is zero in double precision
-MAX_ROUNDS = 1000
+MAX_ROUNDS = 1000  # of rejection; at an acceptance rate of 1/5 more are needed with probability below 1e-96
 MEAN_TOLERANCE = 1e-8  # largest accepted relative error of the mean
 
 
@@ -201,32 +200,25 @@ def _cut(first, stop, ratio, a, head):
     return np.array(ends[:-1]), np.array(ends[1:]), np.array(log_tops[1:])
 
 
-# largest number of rejection rounds; at an acceptance rate of 1/5 more are needed with probability below 1e-96
-
-
-def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PowerMixture:
-    """Return Pr[c'] ∝ exp(−rate·H(c, c')/S) as a mixture, with the guarantee of `exponential_mechanism`."""
-    alpha = validate_prior(prior)
-    c = validate_counts(counts, k=alpha.size)
-    inverse_temperature = compute_inverse_temperature(rate, sensitivity)
-    alpha.flags.writeable = c.flags.writeable = False
-    distributions, series = product_distributions(alpha, c), power_series(inverse_temperature)
+def power_mixture_mechanism(prior: Floats, counts: Integers, inverse_temperature: float) -> PowerMixture:
+    """Return Pr[c'] ∝ exp(−a·H(c, c')) as a mixture, with the guarantee of `exponential_mechanism`."""
+    distributions, series = product_distributions(prior, counts), power_series(inverse_temperature)
     bound = distributions.reach + min(inverse_temperature * math.sqrt(-math.expm1(-distributions.step)), UNDERFLOW)
     stop = math.ceil(bound / distributions.step)
     first = series.first_power(stop, -bound)
     # Within a group the weight t^J decreases by a factor of about ratio^((k − 1)/2), at most exp(1/4).
-    starts, stops, log_tops = series.groups(max(first, 1), stop, math.exp(0.5 / c.size))
+    starts, stops, log_tops = series.groups(max(first, 1), stop, math.exp(0.5 / counts.size))
     tables = distributions.tables(starts)
     with np.errstate(divide="ignore"):
         log_groups = log_tops + np.log(stops - starts) + np.log(tables.off[:, 0])
-    log_uniform = math.log(count_candidates(int(c.sum()), c.size)) - inverse_temperature if first == 0 else -math.inf
+    log_size = math.log(count_candidates(int(counts.sum()), counts.size))
+    log_uniform = log_size - inverse_temperature if first == 0 else -math.inf
     log_weights = np.r_[0.0, log_uniform, log_groups]
     # Components 0 and 1 are proposed with power 0, which is always accepted.
     log_tops = np.r_[-inverse_temperature, -inverse_temperature, log_tops]
-    for table in (stops, log_tops, log_weights):
-        table.flags.writeable = False
+    powers = first, stop
     return PowerMixture(
-        alpha, c, inverse_temperature, distributions, series, (first, stop), tables, stops, log_tops, log_weights
+        prior, counts, inverse_temperature, distributions, series, powers, tables, stops, log_tops, log_weights
     )
 
 
@@ -260,14 +252,14 @@ class PowerMixture(CountRelease):
         return math.exp(self._moments[0] - float(np.logaddexp.reduce(self._log_weights)))
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw released counts by rejection; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         states, released = seed_states(u), np.empty((len(u), self.k), dtype=np.int64)
         cumulative = np.cumsum(np.exp(self._log_weights - self._log_weights.max()))
+        counts, log_affinities = self._distributions.counts, self._distributions.log_affinities
         pending = np.arange(len(u))
         for _ in range(MAX_ROUNDS):
             component, power, log_excess, uniform = propose(
-                states, pending, self._distributions, self._tables, self._stops, cumulative, released
+                states, pending, counts, log_affinities, self._tables, self._stops, cumulative, released
             )
             log_ratio = self._series.log_coefficients(power) - self._log_tops[component] + log_excess
             pending = pending[uniform >= np.exp(log_ratio)]
@@ -288,7 +280,6 @@ class PowerMixture(CountRelease):
         return -self.inverse_temperature * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         log_pmf = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
         log_pmf *= -self.inverse_temperature

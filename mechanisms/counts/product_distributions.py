@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates
-from mechanisms.counts.candidates import MAX_TABLE
+from mechanisms.conjugate import count_candidates, require_at_most
+from mechanisms.counts.candidates import FEWER, MAX_TABLE
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
@@ -52,19 +52,17 @@ MAX_LOG_CANDIDATES = 650.0  # largest ln |R| for which sums over candidates do n
 
 def require_product_distributions(n: int, k: int, prior_total: float = 0.0) -> None:
     """Raise ValueError if tables may be too large for some counts of n records; the check uses no private argument."""
-    if k * (n + 1) > MAX_TABLE:
-        raise _too_large("tables must have at most", MAX_TABLE, "entries", k * (n + 1), n, k)
+    advice = "use fewer records, merge categories, lower the prior, or choose a mechanism that only adds noise"
+    require_at_most(MAX_TABLE, "entries of tables", k * (n + 1), n, k, advice)
     log_candidates = math.log(count_candidates(n, k))
     if log_candidates > MAX_LOG_CANDIDATES:
         raise ValueError(
-            f"candidates must number at most exp({MAX_LOG_CANDIDATES:g}), got exp({log_candidates:.0f}) "
-            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
+            f"there must be at most exp({MAX_LOG_CANDIDATES:g}) candidates, got exp({log_candidates:.0f}) "
+            f"(n = {n}, k = {k}); {FEWER}"
         )
     work, size = bound_tables(n, k, prior_total)
-    if work > MAX_WORK:
-        raise _too_large("convolutions must take at most", MAX_WORK, "multiplications", work, n, k)
-    if size > MAX_ENTRIES:
-        raise _too_large("tables must have at most", MAX_ENTRIES, "entries", size, n, k)
+    require_at_most(MAX_WORK, "multiplications for convolutions", work, n, k, advice)
+    require_at_most(MAX_ENTRIES, "entries of tables", size, n, k, advice)
 
 
 def bound_tables(n: int, k: int, prior_total: float) -> tuple[int, int]:
@@ -84,13 +82,6 @@ def bound_tables(n: int, k: int, prior_total: float) -> tuple[int, int]:
 def log_reach(n: int, k: int) -> float:
     """Return ln(2⁵³·|R|) for n records in k categories; log weights further below the largest are negligible."""
     return math.log(count_candidates(n, k)) + 53 * math.log(2)
-
-
-def _too_large(requirement: str, limit: int, unit: str, got: int, n: int, k: int) -> ValueError:
-    return ValueError(
-        f"{requirement} {limit:,} {unit}, got {got:,} (n = {n}, k = {k}); "
-        "use fewer records, merge categories, lower the prior, or choose a mechanism that only adds noise"
-    )
 
 
 class Tables(NamedTuple):
@@ -168,38 +159,6 @@ def seed_states(uniforms: Floats) -> NDArray[np.uint64]:
     states = np.empty((len(uniforms), 4), dtype=np.uint64)
     _seed((uniforms + 0.0).view(np.uint64), states)  # adding zero turns −0.0 into 0.0
     return states
-
-
-def propose(
-    states: NDArray[np.uint64],
-    trials: Integers,
-    distributions: ProductDistributions,
-    tables: Tables,
-    stops: Floats,
-    cumulative: Floats,
-    released: Integers,
-) -> tuple[Integers, Floats, Floats, Floats]:
-    """Draw a proposal for each of the m given trials, from its own state, which is advanced, and set its released row.
-
-    Component 0 is c, and component 1 is uniform on the counts of n records. Component 2 + l has a power j that is
-    uniform on tables.powers[l], ..., stops[l] − 1, and counts from distribution l. Return, each of shape (m,), the
-    component, the power j (0 for components 0 and 1), ln t(r)^(j − J), where J is the power of the distribution (−inf
-    for component 1 if the draw equals c), and a uniform number for the acceptance step.
-    """
-    component, drawn = np.empty(trials.size, dtype=np.int64), np.empty((3, trials.size))
-    _propose(
-        states,
-        trials,
-        distributions.counts,
-        distributions.log_affinities,
-        tables,
-        stops,
-        cumulative,
-        released,
-        component,
-        drawn,
-    )
-    return component, drawn[0], drawn[1], drawn[2]
 
 
 def _least_step(log_affinities: Floats, counts: Integers) -> float:
@@ -347,7 +306,15 @@ def _draw_off(distribution, counts, log_affinities, tables, state, released):
 
 
 @kernel
-def _propose(states, trials, counts, log_affinities, tables, stops, cumulative, released, component, drawn):
+def propose(states, trials, counts, log_affinities, tables, stops, cumulative, released):
+    """Draw a proposal for each of the m given trials, from its own state, which is advanced, and set its released row.
+
+    Component 0 is c, and component 1 is uniform on the counts of n records. Component 2 + l has a power j that is
+    uniform on tables.powers[l], ..., stops[l] − 1, and counts from distribution l. Return, each of shape (m,), the
+    component, the power j (0 for components 0 and 1), ln t(r)^(j − J), where J is the power of the distribution (−inf
+    for component 1 if the draw equals c), and a uniform number for the acceptance step.
+    """
+    component, drawn = np.empty(trials.size, dtype=np.int64), np.empty((3, trials.size))
     n, bars = counts.sum(), np.empty(counts.size - 1, dtype=np.int64)
     for i in range(trials.size):
         state, counts_drawn = states[trials[i]], released[trials[i]]
@@ -371,3 +338,4 @@ def _propose(states, trials, counts, log_affinities, tables, stops, cumulative, 
             log_excess = more * _draw_off(index - 2, counts, log_affinities, tables, state, counts_drawn)
         component[i] = index
         drawn[0, i], drawn[1, i], drawn[2, i] = power, log_excess, _uniform(state)
+    return component, drawn[0], drawn[1], drawn[2]

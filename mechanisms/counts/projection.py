@@ -68,13 +68,6 @@ def log_projected_pmf(n: int, vectors: Integers, log_weights: Floats) -> Floats:
         return largest + np.log(total)
 
 
-def projects_to(counts: Integers, vectors: Integers) -> Floats:
-    """Return the probability that each vector, with entries in [0, n], is projected to `counts`."""
-    shares = np.empty(len(vectors))
-    _shares(counts, vectors, shares)
-    return shares
-
-
 def _require_categories(k: int) -> None:
     if k > MAX_CATEGORIES:
         raise ValueError(
@@ -181,26 +174,3 @@ def _accumulate(vectors, n, log_weights, sizes, largest, total):
             if needed == 0:
                 break
             chosen = _next_subset(chosen)
-
-
-@kernel
-def _shares(counts, vectors, shares):
-    n_rows, k = vectors.shape
-    n = counts.sum()
-    above = np.empty(k, dtype=np.bool_)
-    for row in range(n_rows):
-        shift, needed, size = _lower(vectors[row], n, above)
-        share, lost = 1.0, 0
-        for category in range(k):
-            more = vectors[row, category] - shift - counts[category]
-            if above[category]:
-                if more < 0 or more > 1:
-                    share = 0.0
-                lost += more
-            elif counts[category] != 0:
-                share = 0.0
-        if share > 0.0 and lost != needed:
-            share = 0.0
-        for i in range(needed if share > 0.0 else 0):
-            share *= (i + 1.0) / (size - i)  # each of C(m, E mod m) subsets is equally likely
-        shares[row] = share

@@ -15,27 +15,25 @@ from mechanisms.counts.minimax_post_processing import K_NORM_MINIMAX
 from mechanisms.counts.noise import GEOMETRIC, GEOMETRIC_PROJECTED, LAPLACE, LAPLACE_DIMENSION, LAPLACE_PROJECTED
 from mechanisms.counts.optimal import OPTIMAL
 from mechanisms.counts.permute_and_flip import PERMUTE_AND_FLIP, PERMUTE_AND_FLIP_EXACT
+from mechanisms.metadata import register
 
-MECHANISMS: dict[str, Mechanism] = {
-    mechanism.name: mechanism
-    for mechanism in (
-        *EXPONENTIAL,
-        *CALIBRATED,
-        VARYING_BOUND,
-        LAPLACE,
-        LAPLACE_DIMENSION,
-        GEOMETRIC,
-        HAMMING_EXACT,
-        OPTIMAL,
-        K_NORM,
-        K_NORM_MINIMAX,
-        GEOMETRIC_PROJECTED,
-        LAPLACE_PROJECTED,
-        PERMUTE_AND_FLIP,
-        PERMUTE_AND_FLIP_EXACT,
-        DISCRETE_GAUSSIAN,
-    )
-}
+MECHANISMS: dict[str, Mechanism] = register(
+    *EXPONENTIAL,
+    *CALIBRATED,
+    VARYING_BOUND,
+    LAPLACE,
+    LAPLACE_DIMENSION,
+    GEOMETRIC,
+    HAMMING_EXACT,
+    OPTIMAL,
+    K_NORM,
+    K_NORM_MINIMAX,
+    GEOMETRIC_PROJECTED,
+    LAPLACE_PROJECTED,
+    PERMUTE_AND_FLIP,
+    PERMUTE_AND_FLIP_EXACT,
+    DISCRETE_GAUSSIAN,
+)
 
 _BUILT_IN = dict(MECHANISMS)
 

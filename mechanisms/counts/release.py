@@ -34,6 +34,11 @@ class CountRelease(ABC):
     counts: Integers
     guarantee: Guarantee | None = None
 
+    def __post_init__(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self.n}, k={self.k})"
 
@@ -84,43 +89,21 @@ class CountRelease(ABC):
     def expected_hellinger(self) -> float:
         """Return the exact mean Hellinger distance between the true and the released posterior.
 
-        Raises
-        ------
-        ValueError
-            If there are too many possible outputs for an exact mean.
+        Too many possible outputs for an exact mean raise ValueError.
         """
 
     @abstractmethod
     def log_pmf(self) -> Floats:
-        """Return the log probability of all counts of n records, in the order of `enumerate_candidates`.
+        """Return the log probability of all counts of n records, shape (|R|,), in the order of `enumerate_candidates`.
 
-        Returns
-        -------
-        ndarray of float64, shape (|R|,)
-            In nats; −inf for impossible counts. Values of counts far from the true counts do not underflow.
-
-        Raises
-        ------
-        ValueError
-            If there are more than `mechanisms.conjugate.MAX_ENUMERATED` counts of n records.
+        Values are in nats, −inf for impossible counts, and do not underflow far from the true counts. More than
+        `mechanisms.conjugate.MAX_ENUMERATED` counts of n records raise ValueError.
         """
 
     def log_prob(self, values: ArrayLike) -> Floats:
-        """Return the log probability of released counts.
+        """Return the log probability, shape (...), of released counts of shape (..., k).
 
-        Parameters
-        ----------
-        values : array_like, shape (..., k)
-            Integers ≥ 0 with sum n.
-
-        Returns
-        -------
-        ndarray of float64, shape (...)
-
-        Raises
-        ------
-        ValueError
-            If the counts are not integers ≥ 0 with sum n, or `log_pmf` raises an error.
+        Counts that are not integers ≥ 0 with sum n raise ValueError, and so may `log_pmf`.
         """
         return self.log_pmf()[rank_candidates(values, self.n, self.k)]
 
@@ -144,7 +127,6 @@ class TabulatedRelease(CountRelease):
         return 1
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        """Draw released counts by inversion; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)[:, 0]
         cumulative = np.cumsum(np.exp(self._log_pmf))
         # If the product is rounded up to the total, take the first candidate that reaches it.
@@ -153,11 +135,9 @@ class TabulatedRelease(CountRelease):
         return enumerate_candidates(self.n, self.k)[picked]
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean Hellinger distance between the true and the released posterior."""
         return self._expected
 
     def log_pmf(self) -> Floats:
-        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         return self._log_pmf.copy()
 
 

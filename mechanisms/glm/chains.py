@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from mechanisms.glm.langevin import LangevinChain, last_langevin, published_langevin
 from mechanisms.glm.penalty import PenaltyChain, published_penalty
-from mechanisms.metadata import Entry, Style, find_entry
+from mechanisms.metadata import Entry, Style, find_entry, register
 
 Chain = LangevinChain | PenaltyChain
 
@@ -25,32 +25,29 @@ class ChainMethod(Entry):
     plan: Callable[[int, int, float, float, float, float], Chain] = field(kw_only=True, repr=False)
 
 
-GLM_CHAINS: dict[str, ChainMethod] = {
-    method.name: method
-    for method in (
-        ChainMethod(
-            "langevin-last",
-            "The last iterate of noisy Langevin dynamics for the likelihood raised to a power.",
-            plan=lambda n, d, *budget: last_langevin(n, *budget),
-            style=Style("teal", "P"),
-        ),
-        ChainMethod(
-            "langevin",
-            "All iterates of noisy Langevin dynamics for the posterior.",
-            plan=lambda n, d, *budget: published_langevin(n, *budget),
-            origin="baseline",
-            style=Style("orange", "d"),
-        ),
-        ChainMethod(
-            "penalty",
-            "All states of the penalty algorithm, with the exact range of a record's likelihood ratio.",
-            plan=lambda n, d, *budget: published_penalty(n, d, *budget),
-            origin="baseline",
-            variant="exact range",
-            style=Style("sky", "h"),
-        ),
-    )
-}
+GLM_CHAINS: dict[str, ChainMethod] = register(
+    ChainMethod(
+        "langevin-last",
+        "The last iterate of noisy Langevin dynamics for the likelihood raised to a power.",
+        plan=lambda n, d, *budget: last_langevin(n, *budget),
+        style=Style("teal", "P"),
+    ),
+    ChainMethod(
+        "langevin",
+        "All iterates of noisy Langevin dynamics for the posterior.",
+        plan=lambda n, d, *budget: published_langevin(n, *budget),
+        origin="baseline",
+        style=Style("orange", "d"),
+    ),
+    ChainMethod(
+        "penalty",
+        "All states of the penalty algorithm, with the exact range of a record's likelihood ratio.",
+        plan=lambda n, d, *budget: published_penalty(n, d, *budget),
+        origin="baseline",
+        variant="exact range",
+        style=Style("sky", "h"),
+    ),
+)
 """Chains by name."""
 
 

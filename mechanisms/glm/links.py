@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import expit, log_expit, log_ndtr
 
 from mechanisms.arguments import Floats
+from mechanisms.metadata import register
 
 _LARGEST_PREDICTOR = 700.0  # exp(700) is finite; the log-likelihood is below −1e304 there
 _FAR = 1e3  # −margin beyond which the probit link uses series in 1/margin², whose relative error is below 1e-14
@@ -122,12 +123,9 @@ def _rate_over_odds(rate: Floats) -> Floats:
     return np.where(large, 0.0, np.maximum(rate, 1e-300) / odds)
 
 
-LINKS: dict[str, Link] = {
-    link.name: link
-    for link in (
-        Link("logistic", 0, True, "linear", _logistic_log_likelihood, _logistic_slope, _logistic_curvature),
-        Link("probit", 1, False, "quadratic", _probit_log_likelihood, _probit_slope, _probit_curvature),
-        Link("cloglog", 2, False, "exponential", _cloglog_log_likelihood, _cloglog_slope, _cloglog_curvature),
-    )
-}
+LINKS: dict[str, Link] = register(
+    Link("logistic", 0, True, "linear", _logistic_log_likelihood, _logistic_slope, _logistic_curvature),
+    Link("probit", 1, False, "quadratic", _probit_log_likelihood, _probit_slope, _probit_curvature),
+    Link("cloglog", 2, False, "exponential", _cloglog_log_likelihood, _cloglog_slope, _cloglog_curvature),
+)
 """Links by name."""

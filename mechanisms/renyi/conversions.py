@@ -30,7 +30,7 @@ is, μ²/2-zCDP.
 
 References
 ----------
-Mironov, "Rényi differential privacy", CSF 2017: the definition, and the classical conversion. Canonne, Kamath &
+Mironov, "Rényi differential privacy", CSF 2017: the definition. Canonne, Kamath &
 Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, proposition 12, and Balle, Barthe, Gaboardi,
 Hsu & Sato, "Hypothesis testing interpretations and Rényi differential privacy", AISTATS 2020, theorem 21: the
 conversion above. Bretagnolle & Huber, "Estimation des densités: risque minimax", 1979: the bound on the total
@@ -111,14 +111,6 @@ def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: flo
     lam, curve = lam[lam > 1], curve[lam > 1]
     logs = (lam - 1) * (curve - epsilon + np.log1p(-1 / lam)) - np.log(lam)
     return min(variation, math.exp(min(0.0, float(logs.min(initial=math.inf)))))
-
-
-def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float:
-    """Return ε′ = ε + ln(1/δ)/(λ − 1): (λ, ε)-RDP implies (ε′, δ)-DP (Mironov 2017, proposition 3)."""
-    order, renyi_epsilon, delta = validate_order(order), validate_epsilon(renyi_epsilon), validate_delta(delta)
-    if order == 1:
-        raise ValueError("order must be > 1, got 1; choose a larger order")
-    return renyi_epsilon - math.log(delta) / (order - 1)
 
 
 def pure_renyi(epsilon: float, order: float) -> float:

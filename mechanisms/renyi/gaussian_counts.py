@@ -39,7 +39,7 @@ from scipy import special
 
 from mechanisms.arguments import Floats, Integers, is_real, real_array, validate_integer
 from mechanisms.conjugate import validate_counts, validate_prior
-from mechanisms.metadata import Entry, Style, find_entry
+from mechanisms.metadata import Entry, Style, find_entry, register
 from mechanisms.privacy import ConcentratedGuarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
 from mechanisms.protocols import OutputDistribution
@@ -56,28 +56,25 @@ class GaussianMethod(Entry):
     variance: float = field(kw_only=True)  # ratio to the smallest variance for which the mechanism is (λ, ε)-RDP
 
 
-GAUSSIAN_MECHANISMS: dict[str, GaussianMethod] = {
-    method.name: method
-    for method in (
-        GaussianMethod(
-            "gaussian",
-            "Gaussian noise with the published variance.",
-            variance=2.0,
-            origin="baseline",
-            paper="P3",
-            style=Style("green", "^"),
-        ),
-        GaussianMethod(
-            "gaussian-tight",
-            "Gaussian noise with half the published variance.",
-            variance=1.0,
-            origin="baseline",
-            paper="P3",
-            variant="half the variance",
-            style=Style("green", ">"),
-        ),
-    )
-}
+GAUSSIAN_MECHANISMS: dict[str, GaussianMethod] = register(
+    GaussianMethod(
+        "gaussian",
+        "Gaussian noise with the published variance.",
+        variance=2.0,
+        origin="baseline",
+        paper="P3",
+        style=Style("green", "^"),
+    ),
+    GaussianMethod(
+        "gaussian-tight",
+        "Gaussian noise with half the published variance.",
+        variance=1.0,
+        origin="baseline",
+        paper="P3",
+        variant="half the variance",
+        style=Style("green", ">"),
+    ),
+)
 """Calibrations by name."""
 
 

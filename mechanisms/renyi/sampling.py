@@ -54,7 +54,7 @@ from scipy import special
 from mechanisms.arguments import Floats, describe, is_real, real_array, validate_integer
 from mechanisms.calibrate import bisect, first_private
 from mechanisms.conjugate import validate_prior
-from mechanisms.metadata import Entry, Style, find_entry
+from mechanisms.metadata import Entry, Style, find_entry, register
 from mechanisms.privacy import RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
 from mechanisms.protocols import OutputDistribution
@@ -75,36 +75,33 @@ class RenyiMethod(Entry):
     is_tunable: bool = field(default=True, kw_only=True)
 
 
-RENYI_SAMPLERS: dict[str, RenyiMethod] = {
-    method.name: method
-    for method in (
-        RenyiMethod(
-            "direct",
-            "One draw of the posterior itself.",
-            weights=lambda coefficient: (1.0, 1.0),
-            is_tunable=False,
-            origin="paper",
-            paper="P3",
-            style=Style("purple", "D"),
-        ),
-        RenyiMethod(
-            "diffused",
-            "One draw of a posterior in which each record has a smaller weight.",
-            weights=lambda coefficient: (1.0, coefficient),
-            origin="paper",
-            paper="P3",
-            style=Style("blue", "o"),
-        ),
-        RenyiMethod(
-            "concentrated",
-            "One draw of a posterior in which the prior has a larger weight.",
-            weights=lambda coefficient: (1.0 / coefficient, 1.0),
-            origin="paper",
-            paper="P3",
-            style=Style("vermilion", "s"),
-        ),
-    )
-}
+RENYI_SAMPLERS: dict[str, RenyiMethod] = register(
+    RenyiMethod(
+        "direct",
+        "One draw of the posterior itself.",
+        weights=lambda coefficient: (1.0, 1.0),
+        is_tunable=False,
+        origin="paper",
+        paper="P3",
+        style=Style("purple", "D"),
+    ),
+    RenyiMethod(
+        "diffused",
+        "One draw of a posterior in which each record has a smaller weight.",
+        weights=lambda coefficient: (1.0, coefficient),
+        origin="paper",
+        paper="P3",
+        style=Style("blue", "o"),
+    ),
+    RenyiMethod(
+        "concentrated",
+        "One draw of a posterior in which the prior has a larger weight.",
+        weights=lambda coefficient: (1.0 / coefficient, 1.0),
+        origin="paper",
+        paper="P3",
+        style=Style("vermilion", "s"),
+    ),
+)
 """Methods by name; one draw has a Rényi guarantee at every order below its critical order."""
 
 

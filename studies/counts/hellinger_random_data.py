@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms import CountRelease, Mechanism, hellinger
-from mechanisms.counts.k_norm import k_norm_counts
+from mechanisms import MECHANISMS, CountRelease, Mechanism, hellinger
 from mechanisms.counts.mechanism import validate
 from pipeline import Factor, Measure, Method, Panel, Streams
 
@@ -36,7 +35,7 @@ def exact_mean(distribution: CountRelease) -> float:
 def _simulate(cell: Mapping[str, Any], streams: Streams) -> _RandomData:
     concentration = np.full(len(cell["prior"]), cell["concentration"])
     counts = [rng.multinomial(cell["n"], rng.dirichlet(concentration)) for rng in streams.generators()]
-    k_norm = [exact_mean(k_norm_counts(cell["prior"], c, cell["epsilon"])) for c in counts]
+    k_norm = [exact_mean(MECHANISMS["k-norm"].build(cell["prior"], c, cell["epsilon"])) for c in counts]
     return _RandomData(cell["prior"], np.array(counts), np.array(k_norm))
 
 

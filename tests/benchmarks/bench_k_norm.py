@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 
 from mechanisms import balanced_counts
-from mechanisms.counts.k_norm import k_norm_counts
 from mechanisms.counts.minimax_post_processing import minimax_post_processing
+from mechanisms.counts.registry import MECHANISMS
 
 SMALLEST = "--smallest" in sys.argv[1:]
 DRAWS = 100 if SMALLEST else 10_000
@@ -42,20 +42,20 @@ def best_milliseconds(call: Callable[[], object]) -> float:
 def main() -> None:
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}")
     rng = np.random.default_rng(1)
-    k_norm_counts(np.ones(3), [1, 1, 1], 1.0).sample(rng, 2)  # compiles
+    MECHANISMS["k-norm"].build(np.ones(3), [1, 1, 1], 1.0).sample(rng, 2)  # compiles
     print(f"{DRAWS:,} draws, in ms: tables, lattice vectors and projected counts from uniforms")
     for k in CATEGORIES:
         for epsilon in (1.0, 0.01):
             counts = balanced_counts(50 * k, k)
-            distribution = k_norm_counts(np.ones(k), counts, epsilon)
+            distribution = MECHANISMS["k-norm"].build(np.ones(k), counts, epsilon)
             uniforms = rng.random((DRAWS, distribution.n_uniforms))
-            tables = best_milliseconds(lambda k=k, c=counts, e=epsilon: k_norm_counts(np.ones(k), c, e))
+            tables = best_milliseconds(lambda k=k, c=counts, e=epsilon: MECHANISMS["k-norm"].build(np.ones(k), c, e))
             lattice = best_milliseconds(lambda d=distribution, u=uniforms: d.release_from_uniforms(u))
             projected = best_milliseconds(lambda d=distribution, u=uniforms: d.from_uniforms(u))
             print(f"    k={k:<4} epsilon={epsilon:<5g} {tables:7.2f} {lattice:7.2f} {projected:7.2f}")
     print("exact mean distance at balanced data, epsilon = 1")
     for n, k in MEANS:
-        distribution = k_norm_counts(np.ones(k), balanced_counts(n, k), 1.0)
+        distribution = MECHANISMS["k-norm"].build(np.ones(k), balanced_counts(n, k), 1.0)
         mean = distribution.expected_hellinger()
         print(f"    k={k}, n={n}: {mean:.5f} in {best_milliseconds(distribution.expected_hellinger):.1f} ms")
     n = 5 if SMALLEST else 20

@@ -64,10 +64,13 @@ def balanced(n: int, k: int, inverse_temperature: float | None = None) -> Case:
 
 def measure(case: Case, build: str) -> Figures:
     """Build a mechanism, draw from it, and compute its exact mean; return the measurements of this process."""
-    make = {"mixture": power_mixture_mechanism, "package": exponential_mechanism}[build]
+    make = {
+        "mixture": lambda prior, counts, rate, scale: power_mixture_mechanism(prior, counts, rate / scale),
+        "package": exponential_mechanism,
+    }[build]
     rng = np.random.default_rng(20)
     for counts in ([3, 3], [3, 2, 1]):  # compiles
-        warm = make(np.ones(len(counts)), counts, 0.5, 0.3)
+        warm = make(np.ones(len(counts)), np.array(counts), 0.5, 0.3)
         warm.from_uniforms(rng.random((10, 2)))
         warm.expected_hellinger()
     prior, counts = np.array(case.prior), np.array(case.counts)

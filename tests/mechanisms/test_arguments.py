@@ -16,10 +16,9 @@ from mechanisms.conjugate import (
 from mechanisms.counts.audit import audit_counts, count_distributions, require_auditable
 from mechanisms.counts.bound_calibration import bound_scale, require_bound
 from mechanisms.counts.calibration import calibrate
-from mechanisms.counts.discrete_gaussian import discrete_gaussian_counts
-from mechanisms.counts.exponential import exponential_mechanism
+from mechanisms.counts.discrete_gaussian import LatticeGaussianNoise
 from mechanisms.counts.hamming import calibrate_hamming, hamming_loss, require_hamming, require_hamming_tables
-from mechanisms.counts.noise import geometric_counts, laplace_counts, projected_counts
+from mechanisms.counts.noise import geometric_counts, laplace_counts, noisy_counts
 from mechanisms.counts.optimal import optimal_distribution, require_solvable
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import Rule
@@ -140,12 +139,11 @@ def test_other_values_than_integers_raise(name):
         lambda e: laplace_counts([1, 1], [1, 1], e),
         lambda e: renyi_sampler("diffused", [1, 1], 3, e),
         lambda e: glm_mechanism("ops", 3, e, 2, 1.0),
-        lambda e: exponential_mechanism([1, 1], [1, 1], 1.0, e),
         lambda e: ConcentratedGuarantee(e),
         lambda e: Noise("laplace", e),
         lambda e: Noise("laplace", 1.0).guarantee(e),
-        lambda e: projected_counts([1, 1], [1, 1], e, "geometric"),
-        lambda e: discrete_gaussian_counts([1, 1], [1, 1], e),
+        lambda e: noisy_counts([1, 1], [1, 1], e, "geometric", in_order=False),
+        lambda e: LatticeGaussianNoise(2, e),
     ],
 )
 def test_other_values_than_real_numbers_raise(make):

@@ -20,9 +20,9 @@ from mechanisms import (
 )
 from mechanisms.audit import audit_distributions
 from mechanisms.counts.audit import count_distributions
-from mechanisms.counts.discrete_gaussian import discrete_gaussian_counts
 from mechanisms.privacy_profile import LARGEST_LOSS, STEP, PrivacyProfile, guarantee_profile, losses_profile
 from mechanisms.renyi.conversions import pure_renyi
+from tests.mechanisms.counts.constructors import discrete_gaussian_counts
 
 ROUND = 5e-14
 EPSILONS = (0.0, 1e-5, STEP, 0.00025, 0.1, 0.33333, 0.5, 0.77777, 0.95, 1.0, 1.5, 3.0)

@@ -161,7 +161,7 @@ BAD = {
     ("smooth", *AT, "--order", "0.5"): "orders must be finite and >= 1",
     ("smooth", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "501,501 candidates (n = 1000, k = 3); use fewer",
     ("all", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "an exact audit must compare at most",
-    ("optimal", "--prior", "1:1:1", "--n", "40", "--epsilon", "1"): "the linear program must have at most",
+    ("optimal", "--prior", "1:1:1", "--n", "40", "--epsilon", "1"): "variables of the linear program",
 }
 
 

@@ -316,7 +316,7 @@ def test_extreme_priors_give_finite_scales(prior):
         (([1, 1], 2.5, 1.0), "n must be an integer >= 1, got 2.5"),
         (([1, 1], 5, 0.0), "epsilon must be a finite number > 0, got 0.0"),
         (([1, 1], 5, float("inf")), "epsilon must be a finite number > 0, got inf"),
-        (([1, 1], 5_001, 1.0), r"n must be at most 5,000 for a scale calibrated by proof, got 5,001 \(k = 2\)"),
+        (([1, 1], 5_001, 1.0), r"at most 5,000 records for a scale calibrated by proof, got 5,001 \(n = 5001, k = 2\)"),
     ],
 )
 def test_invalid_input_raises(arguments, message):
@@ -328,7 +328,7 @@ def test_invalid_input_raises(arguments, message):
 def test_number_of_records_is_limited():
     for k in (2, 4):
         require_bound(MAX_RECORDS, k)
-        with pytest.raises(ValueError, match="n must be at most 5,000"):
+        with pytest.raises(ValueError, match="there must be at most 5,000 records"):
             MECHANISMS["varying-bound"].validate([1.0] * k, [MAX_RECORDS + 1] + [0] * (k - 1), 1.0, 1e-8)
 
 

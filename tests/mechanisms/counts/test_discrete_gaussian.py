@@ -23,12 +23,12 @@ from mechanisms.conjugate import posterior
 from mechanisms.counts.discrete_gaussian import (
     LatticeGaussianNoise,
     calibrate_noise_std,
-    discrete_gaussian_counts,
     loss_distribution,
     omitted_mass,
 )
 from mechanisms.counts.noise import NoisyVectors
 from mechanisms.renyi.conversions import concentrated_epsilon
+from tests.mechanisms.counts.constructors import discrete_gaussian_counts
 from tests.statistical import assert_frequencies, assert_mean_within
 
 CASES = [(2, 0.4), (2, 3.0), (3, 0.6), (3, 1.8), (4, 0.9), (4, 2.6)]

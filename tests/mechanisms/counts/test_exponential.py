@@ -9,7 +9,8 @@ from scipy.special import gammaln
 
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.counts.candidates import category_deficits, require_enumerable, require_streamable
-from mechanisms.counts.exponential import _pick, exponential_mechanism
+from mechanisms.counts.exponential import _pick
+from tests.mechanisms.counts.constructors import exponential_mechanism
 
 CASES = [
     ((1.0, 1.0), (1, 0), 1.0, 0.5),
@@ -181,13 +182,13 @@ def test_large_problems_use_mixtures(counts, kind):
 
 
 def test_too_large_problems_raise_with_the_limit():
-    with pytest.raises(ValueError, match=r"at most 25,000,000 entries, got 60,000,003 .*; use fewer records"):
+    with pytest.raises(ValueError, match=r"at most 25,000,000 entries of tables, got 60,000,003 .*; use fewer records"):
         exponential_mechanism([1] * 3, [20_000_000, 0, 0], 0.5, 0.4)
     with pytest.raises(ValueError, match=r"at most 2,000,000,000 .* got .* \(n = 3000, k = 4\); use fewer records"):
         require_streamable(3000, 4)
-    with pytest.raises(ValueError, match="tables must have at most 25,000,000 entries"):
+    with pytest.raises(ValueError, match="at most 25,000,000 entries of tables"):
         require_streamable(6, 60)
-    with pytest.raises(ValueError, match="tables must have at most 25,000,000 entries"):
+    with pytest.raises(ValueError, match="at most 25,000,000 entries of tables"):
         require_streamable(10**8, 2)
-    with pytest.raises(ValueError, match="at most 50,000,000 to list their probabilities"):
+    with pytest.raises(ValueError, match="at most 50,000,000 candidates to list their probabilities"):
         require_enumerable(700, 4)

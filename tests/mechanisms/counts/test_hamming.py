@@ -11,10 +11,10 @@ from mechanisms.counts.hamming import (
     _normaliser,
     calibrate_hamming,
     hamming_loss,
-    hamming_mechanism,
     require_hamming,
 )
 from mechanisms.hellinger import hellinger
+from tests.mechanisms.counts.constructors import hamming_mechanism
 from tests.statistical import assert_frequencies, assert_mean_within
 
 COUNTS = [
@@ -179,8 +179,6 @@ def test_calibrated_mechanism_is_more_accurate_than_noise():
 @pytest.mark.parametrize("inverse_temperature", [0.0, -1.0, float("nan"), float("inf")])
 def test_invalid_inverse_temperature_raises(inverse_temperature):
     with pytest.raises(ValueError, match="inverse_temperature must be a finite number > 0"):
-        hamming_mechanism([1, 1], [1, 1], inverse_temperature)
-    with pytest.raises(ValueError, match="inverse_temperature must be a finite number > 0"):
         hamming_loss(3, 2, inverse_temperature)
 
 
@@ -188,14 +186,14 @@ def test_too_large_problems_raise():
     for n, k in ((15_000, 3), (1_300, 4), (2_000_000, 2), (8, 16)):
         require_hamming(n, k)
     for n, k in ((16_000, 3), (1_500, 4), (500, 8)):
-        with pytest.raises(ValueError, match="data sets up to permutations must number at most"):
+        with pytest.raises(ValueError, match="data sets up to permutations"):
             require_hamming(n, k)
     with pytest.raises(ValueError, match="at most 16 categories for the exact loss, got 17"):
         hamming_loss(2, 17, 1.0)
     with pytest.raises(ValueError, match=f"at most {MAX_TABLE:,} entries"):
-        hamming_mechanism([1, 1], [10**7, 0], 1.0)
+        require_hamming(10**7, 2)
     with pytest.raises(ValueError, match="epsilon must be"):
         calibrate_hamming(3, 2, 0.0)
     release = hamming_mechanism([1] * 3, [10**5, 0, 0], 1.0)
-    with pytest.raises(ValueError, match="to be streamed"):
+    with pytest.raises(ValueError, match="candidates to stream"):
         release.expected_hellinger()

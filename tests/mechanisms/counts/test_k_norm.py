@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
-from mechanisms.counts.k_norm import MIN_EPSILON, KNormNoise, k_norm_counts, projected_log_likelihood
+from mechanisms.counts.k_norm import MIN_EPSILON, KNormNoise
 from mechanisms.counts.lattice_classes import (
-    MAX_CLASSES,
     count_classes,
     count_vectors,
     k_norm_log_normaliser,
@@ -20,6 +19,7 @@ from mechanisms.counts.lattice_classes import (
 )
 from mechanisms.counts.noise import NoisyVectors, geometric_counts
 from mechanisms.hellinger import hellinger
+from tests.mechanisms.counts.constructors import k_norm_counts
 from tests.statistical import assert_frequencies, assert_mean_within
 
 
@@ -270,22 +270,13 @@ def test_two_categories_equal_geometric_noise(epsilon):
         )
 
 
-@pytest.mark.parametrize(("n", "k"), [(5, 2), (4, 3), (3, 4)])
-def test_likelihood_of_projected_counts_equals_the_pmf_at_each_data_set(n, k):
-    datasets = enumerate_candidates(n, k)
-    pmf = np.array([k_norm_counts(np.ones(k), c, 0.8).log_pmf() for c in datasets])
-    for place, released in enumerate(datasets):
-        np.testing.assert_allclose(
-            projected_log_likelihood(released, datasets, 0.8), pmf[:, place], rtol=1e-10, atol=1e-12
-        )
-
-
 def test_projected_counts_lose_information():
     """Vectors outside the simplex distinguish two data sets better than the counts to which they are projected."""
     release = NoisyVectors(np.array([[6, -1, -1]]), 4, KNormNoise(1.0), np.zeros((1, 3)))
     assert release.counts.tolist() == [[4, 0, 0]]
     datasets = [[4, 0, 0], [3, 1, 0]]
-    vector, projected = release.log_likelihood(datasets)[0], projected_log_likelihood([4, 0, 0], datasets, 1.0)
+    vector = release.log_likelihood(datasets)[0]
+    projected = [k_norm_counts(np.ones(3), c, 1.0).log_prob([4, 0, 0]) for c in datasets]
     assert vector[0] - vector[1] == pytest.approx(1.0)
     assert projected[0] - projected[1] < 0.9
 
@@ -295,17 +286,11 @@ def test_projected_counts_lose_information():
     [
         (lambda: k_norm_counts([1, 1], [1, 1], 0.0), "epsilon must be"),
         (lambda: k_norm_counts([1, 1], [1, 1], MIN_EPSILON / 2), "epsilon must be >= 1e-12"),
-        (lambda: k_norm_counts([1, 1], [1, 1, 1], 1.0), "counts must have 2 categories"),
         (
             lambda: k_norm_counts(np.ones(10), np.full(10, 50), 1.0).expected_hellinger(),
             "there must be at most 4,000,000 classes",
         ),
-        (
-            lambda: projected_log_likelihood([4000, 0, 0], [[4000, 0, 0]], 1.0),
-            "there must be at most 4,000,000 classes",
-        ),
         (lambda: k_norm_counts(np.ones(61), np.ones(61), 50.0).expected_hellinger(), "at most 60 categories"),
-        (lambda: projected_log_likelihood([2, 0], [[1, 2]], 1.0), "datasets must be integers"),
         (
             lambda: NoisyVectors(np.array([[1, 1]]), 2, KNormNoise(1.0), np.zeros((1, 2))).log_likelihood([1, 1]),
             "datasets must be",
@@ -318,10 +303,3 @@ def test_invalid_input_raises(call, message):
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
-
-
-def test_likelihood_of_positive_projected_counts_needs_no_enumeration():
-    """Only one lattice vector is projected to positive counts, so their likelihood is computed at any size."""
-    assert count_classes(4000, 3) > MAX_CLASSES
-    log_pmf = projected_log_likelihood([3998, 1, 1], [[3998, 1, 1], [3997, 1, 2]], 1.0)
-    assert log_pmf[0] - log_pmf[1] == pytest.approx(1.0)

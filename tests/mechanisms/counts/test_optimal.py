@@ -12,7 +12,6 @@ from mechanisms.counts.optimal import (
     MAX_EPSILON,
     MAX_VARIABLES,
     Objective,
-    optimal_counts,
     optimal_distribution,
     require_solvable,
 )
@@ -79,8 +78,8 @@ def test_programs_are_solved_at_both_ends_of_the_range_of_epsilon(prior, n, epsi
 
 @pytest.mark.parametrize("epsilon", [20.1, 40.0, 100.0])
 def test_epsilon_above_the_largest_raises(epsilon):
-    with pytest.raises(ValueError, match=re.escape(f"epsilon must be <= 20 for the linear program, got {epsilon:g};")):
-        optimal_distribution([1, 1], 5, epsilon)
+    with pytest.raises(ValueError, match=re.escape(f"epsilon must be at most 20 for optimal, got {epsilon:g};")):
+        MECHANISMS["optimal"].build([1, 1], [3, 2], epsilon)
 
 
 @pytest.mark.slow
@@ -191,7 +190,7 @@ def test_permuted_priors_have_permuted_distributions():
 
 
 def test_draws_follow_the_distribution():
-    release = optimal_counts((1.0, 0.5, 1.0), (2, 1, 0), 0.5)
+    release = MECHANISMS["optimal"].build((1.0, 0.5, 1.0), (2, 1, 0), 0.5)
     draws = release.from_uniforms(np.random.default_rng(1).random((200_000, 1)))
     keys = np.array([16, 4, 1])
     ranks = np.searchsorted(enumerate_candidates(3, 3) @ keys, draws @ keys)

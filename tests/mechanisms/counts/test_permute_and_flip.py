@@ -8,16 +8,15 @@ import pytest
 from mechanisms.audit import audit_distributions
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.counts.calibration import calibrate
-from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.permute_and_flip import (
     calibrate_flip,
     log_flip_pmf,
-    permute_and_flip,
     require_flip_calibratable,
     require_flippable,
 )
 from mechanisms.counts.sensitivity import Rule, global_sensitivity
 from mechanisms.output_distributions import OutputDistributions
+from tests.mechanisms.counts.constructors import exponential_mechanism, flip_counts
 from tests.statistical import assert_frequencies
 
 
@@ -67,7 +66,7 @@ def test_mean_is_at_most_that_of_the_exponential_mechanism_with_equal_weights(pr
     """The mean distance is at most that of the exponential mechanism at every data set (McKenna & Sheldon 2020)."""
     sensitivity = global_sensitivity(prior, n)
     for c in enumerate_candidates(n, len(prior)):
-        flipped = permute_and_flip(prior, c, 1.0, sensitivity).expected_hellinger()
+        flipped = flip_counts(prior, c, 1.0, sensitivity).expected_hellinger()
         assert flipped <= exponential_mechanism(prior, c, 1.0, sensitivity).expected_hellinger() * (1 + 1e-12)
 
 
@@ -80,7 +79,7 @@ def test_calibrated_loss_equals_epsilon(prior, n, epsilon):
     pairs = np.argwhere(np.abs(datasets[:, None] - datasets).sum(axis=-1) == 2)
 
     def loss(rate):
-        log_pmfs = [permute_and_flip(prior, c, rate, found.sensitivity(c)).log_pmf() for c in datasets]
+        log_pmfs = [flip_counts(prior, c, rate, found.sensitivity(c)).log_pmf() for c in datasets]
         return audit_distributions(OutputDistributions(datasets, datasets, pairs, log_pmfs.__getitem__)).epsilon
 
     assert loss(found.rate) == pytest.approx(epsilon, rel=1e-9)
@@ -96,7 +95,7 @@ def test_calibrated_exponential_mechanism_is_more_accurate_at_balanced_data(k, n
     assert flip.rate < exponential.rate
     scale = flip.sensitivity(counts)
     assert (
-        permute_and_flip(prior, counts, flip.rate, scale).expected_hellinger()
+        flip_counts(prior, counts, flip.rate, scale).expected_hellinger()
         > exponential_mechanism(prior, counts, exponential.rate, scale).expected_hellinger()
     )
 
@@ -107,7 +106,7 @@ def test_calibrated_exponential_mechanism_is_more_accurate_at_balanced_data(k, n
         (lambda: require_flippable(600, 4), "there must be at most 2,000,000 candidates"),
         (lambda: require_flip_calibratable(200, 3), "there must be at most 6,000 candidates"),
         (lambda: calibrate_flip([1, 1], 5, 0.0), "epsilon must be"),
-        (lambda: permute_and_flip([1, 1], [1, 1], 1.0, 0.0), "sensitivity must be"),
+        (lambda: flip_counts([1, 1], [1, 1], 1.0, 0.0), "sensitivity must be"),
     ],
 )
 def test_invalid_input_raises(call, message):

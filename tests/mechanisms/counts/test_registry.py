@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
+from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import SENSITIVITIES, smoothing_gamma
 from mechanisms.counts.hamming import calibrate_hamming
 from mechanisms.counts.mechanism import validate
+from mechanisms.counts.permute_and_flip import log_flip_pmf
 from mechanisms.counts.registry import MECHANISMS, is_built_in
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.sensitivity import (
@@ -124,7 +126,8 @@ def test_mechanisms_use_their_named_scale():
     for name in ("geometric-projected", "laplace-projected"):
         assert build(name, prior, counts, epsilon).independent.scale == pytest.approx(2 / epsilon, rel=1e-15)
     flip, exponential = (build(name, prior, counts, epsilon) for name in ("permute-and-flip", "global"))
-    assert flip.inverse_temperature == pytest.approx(exponential.inverse_temperature, rel=1e-13)
+    distances = candidate_distances(flip.prior, flip.counts, enumerate_rows(9, 3))
+    np.testing.assert_allclose(flip.log_pmf(), log_flip_pmf(-exponential.inverse_temperature * distances), rtol=1e-12)
 
 
 @pytest.mark.slow

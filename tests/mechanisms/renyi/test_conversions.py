@@ -16,7 +16,6 @@ from mechanisms.output_distributions import OutputDistributions
 from mechanisms.renyi.conversions import (
     approximate_delta,
     approximate_epsilon,
-    classical_epsilon,
     pure_epsilon_for,
     pure_renyi,
 )
@@ -86,9 +85,7 @@ def test_conversions_are_inverse_and_tighter_than_classical(delta):
     curve = curve_of("gaussian")
     epsilon = approximate_epsilon(ORDERS, curve, delta)
     assert approximate_delta(ORDERS, curve, epsilon) == pytest.approx(delta, rel=1e-10)
-    classical = [classical_epsilon(order, spent, delta) for order, spent in zip(ORDERS[1:], curve[1:], strict=True)]
-    assert epsilon < min(classical)
-    assert classical_epsilon(10, 0.5, delta) == pytest.approx(0.5 + math.log(1 / delta) / 9, rel=1e-15)
+    assert epsilon < np.min(curve[1:] - math.log(delta) / (ORDERS[1:] - 1))  # Mironov (2017), proposition 3
 
 
 def test_curves_with_one_order():
@@ -145,8 +142,6 @@ def test_pure_epsilon_is_largest_within_target(target, order):
         (lambda: pure_renyi(0.0, 2), "epsilon must be a finite number > 0, got 0"),
         (lambda: pure_epsilon_for(0.99, 1.0), "order must be a finite number >= 1, got 0.99"),
         (lambda: pure_epsilon_for(2, math.inf), "epsilon must be a finite number > 0, got inf"),
-        (lambda: classical_epsilon(1, 0.5, 1e-6), "order must be > 1, got 1"),
-        (lambda: classical_epsilon(math.inf, 0.5, 1e-6), "order must be a finite number >= 1, got inf"),
         (
             lambda: approximate_epsilon([2, 3], [0.1], 1e-6),
             r"must have the same shape \(m,\), m >= 1, got \(2,\) and \(1,\)",

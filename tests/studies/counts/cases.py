@@ -67,7 +67,7 @@ HELLINGER_DISTRIBUTION = Case(
             "n=0": "n must be >= 1",
             "prior=1:1": "prior must have 3 entries",
             "epsilon=-1": "epsilon must be",
-            "n=100000": "candidates must number at most",
+            "n=100000": "there must be at most 50,000,000 candidates",
             "distance_bin=0.1,0.5": "distance_bin must list the lower edges",
             "distance_bin=0,0.5,0.2": "distance_bin must list the lower edges",
             "distance_bin=0,1": "distance_bin must list the lower edges",
@@ -119,7 +119,7 @@ HELLINGER_LIMITS = Case(
     refused={
         "k3": {
             "n=0": "n must be >= 1",
-            "n=21": "the linear program must have at most",
+            "n=21": "variables of the linear program",
             "prior=1:1": "prior must have 3 entries",
             "epsilon=0": "epsilon must be",
             "cell=0,1": "cell must be 0 to 2",

@@ -1,0 +1,36 @@
+"""Constructors of releases from lists, and of releases with a given scale, for tests."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from mechanisms.counts import exponential, hamming, permute_and_flip, power_mixture
+from mechanisms.counts.discrete_gaussian import LatticeGaussianNoise
+from mechanisms.counts.k_norm import KNormNoise
+from mechanisms.counts.noise import NoisyCounts, noisy_counts
+
+
+def convert(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a constructor that also accepts lists as the prior and the counts."""
+
+    @wraps(make)
+    def converted(prior, counts, *parameters):
+        return make(np.array(prior, dtype=np.float64), np.array(counts, dtype=np.int64), *parameters)
+
+    return converted
+
+
+exponential_mechanism = convert(exponential.exponential_mechanism)
+flip_counts = convert(permute_and_flip.permute_and_flip)
+hamming_mechanism = convert(hamming.hamming_mechanism)
+power_mixture_mechanism = convert(power_mixture.power_mixture_mechanism)
+k_norm_counts = convert(lambda prior, counts, epsilon: NoisyCounts(prior, counts, KNormNoise(epsilon)))
+discrete_gaussian_counts = convert(
+    lambda prior, counts, noise_std: NoisyCounts(prior, counts, LatticeGaussianNoise(counts.size, noise_std))
+)
+
+
+def projected_counts(prior, counts, noise_scale, noise):
+    return noisy_counts(prior, counts, noise_scale, noise, in_order=False)
