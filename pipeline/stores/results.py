@@ -14,9 +14,8 @@ from xarray.core import indexing
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.factors import format_value
 from pipeline.stores.asked import Asked, Stop
-from pipeline.stores.complete import open_complete
 from pipeline.stores.regions import SLAB_CHUNKS, chunk_steps
-from pipeline.stores.store import ResultStore
+from pipeline.stores.store import ResultStore, open_complete
 
 _DASK_BYTES, _DASK_CHUNKS = 2**22, 100  # maximum bytes per Dask chunk; minimum number of Dask chunks
 

@@ -204,7 +204,7 @@ def report(
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     from pipeline.resolve import study_of
-    from pipeline.stores.complete import open_complete
+    from pipeline.stores.store import open_complete
     from studies.commands.collection import report_all
     from studies.commands.pages import open_page, page_of_store
     from studies.folders import is_folder
@@ -233,7 +233,7 @@ def report(
 
 def count_trials(store: str) -> Counts:
     """Count the trials of each panel by status."""
-    from pipeline.stores.complete import open_complete
+    from pipeline.stores.store import open_complete
 
     opened = open_complete(store)
     return {panel: opened.count(panel) for panel in opened.spec["panels"]}

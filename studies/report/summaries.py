@@ -12,9 +12,8 @@ from pipeline import BadInputError, Study, summarise
 from pipeline.blocks.evaluate import total_by_kind
 from pipeline.declare.factors import format_value
 from pipeline.errors import unknown
-from pipeline.stores.complete import open_complete
 from pipeline.stores.results import open_panel
-from pipeline.stores.store import ResultStore
+from pipeline.stores.store import ResultStore, open_complete
 from studies.claims import Summaries
 
 _READ_AT_ONCE = 1 << 27  # bytes

@@ -9,8 +9,8 @@ from rich.console import Console
 
 import pipeline
 from pipeline import Factor, Measure, Method, Panel, Study, progress
+from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import Status, total_by_kind
-from pipeline.blocks.plan import spread_out
 from pipeline.execution.work import PendingWork
 from pipeline.progress import ProgressDisplay, _Costs, format_duration
 

@@ -15,8 +15,8 @@ import xarray as xr
 import zarr
 
 from pipeline import open_results
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, unevaluated
-from pipeline.blocks.plan import iterate_blocks
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
 from pipeline.stores import regions
