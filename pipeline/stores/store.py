@@ -234,7 +234,7 @@ class ResultStore:
     @cached_property
     def metadata(self) -> dict[str, Any]:
         """Metadata of all groups and arrays by path, from the root."""
-        return json.loads(self.root_content)["consolidated_metadata"]["metadata"]
+        return json.loads(self._root.content)["consolidated_metadata"]["metadata"]
 
     def array(self, panel: str, name: str) -> zarr.Array:
         """Return a variable's array, which has only metadata; read its values with `values`."""

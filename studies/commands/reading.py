@@ -164,10 +164,11 @@ def errors(
     full: Annotated[bool, typer.Option("--full", help="Print every cell and full tracebacks.")] = False,
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
-    from pipeline.stores.store import ResultStore
+    from pipeline.stores.store import open_complete
     from studies.failures import find_causes, without_rerun
 
-    causes, file = find_causes(store), str(ResultStore.open(store).attributes.get("study_reference", ""))
+    opened = open_complete(store)
+    causes, file = find_causes(opened), str(opened.attributes.get("study_reference", ""))
     for cause in causes:
         first = cause.failures[0]
         reason = first.error if full else cause_line(without_rerun(first.error), file)
