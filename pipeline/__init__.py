@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pipeline.interchange import to_arviz, to_pandas
     from pipeline.runs import extend, resume, run
     from pipeline.stores.compact import compact
+    from pipeline.stores.merge import merge
     from pipeline.stores.results import open_results
-    from pipeline.stores.shares import merge
     from pipeline.submission import cancel, submit
 
 _ON_ACCESS = {
@@ -43,7 +43,7 @@ _ON_ACCESS = {
     "runs": ("extend", "resume", "run"),
     "stores.compact": ("compact",),
     "stores.results": ("open_results",),
-    "stores.shares": ("merge",),
+    "stores.merge": ("merge",),
     "submission": ("cancel", "submit"),
 }
 """Module -> functions imported on first access, since xarray, Zarr and Dask take seconds to import."""

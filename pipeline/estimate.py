@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block
 from pipeline.blocks.one_thread import one_thread
-from pipeline.blocks.plan import spread_out
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.stores.chunks import Chunks

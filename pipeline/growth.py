@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.clusters.cluster import dashboard_address
+from pipeline.computation import Computation, session_on
 from pipeline.declare.panel import MAX_TRIALS, Panel
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import MAX_BLOCKS, Study
@@ -32,7 +33,6 @@ from pipeline.progress import shown
 from pipeline.stores.asked import Asked, RecordedGoal, Stop, record_asked
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
-from pipeline.writing import Computation, session_on
 
 _LOG = logging.getLogger(__name__)
 

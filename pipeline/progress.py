@@ -38,17 +38,24 @@ class _Costs:
 
     The first receipt of a cell includes its setup. Other receipts determine the cost of its later evaluations; cells
     without them have the cost of their first receipt, times the ratio of later to first costs in the panel. Costs and
-    setups of cells without receipts are interpolated between cells of their panel.
+    setups of cells without receipts are interpolated between cells of their panel. The block is the unit of planned
+    cost: a block of a study without receipts has the mean cost of all blocks so far.
     """
 
     def __init__(self) -> None:
+        self._total, self._n_blocks = 0.0, 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another study, whose panels may have the names of earlier ones."""
         self._left: dict[str, np.ndarray] = {}
         self._first: dict[str, np.ndarray] = {}  # by panel: seconds and evaluations, shape (2, cell)
         self._later: dict[str, np.ndarray] = {}
-        self._total = 0.0
+        self._blocks_left, self._n_before = 0, self._n_blocks
 
-    def add(self, pending: Mapping[str, np.ndarray]) -> None:
-        """Add pending evaluations; the number of cells of a panel does not change."""
+    def add(self, pending: Mapping[str, np.ndarray], n_blocks: int = 0) -> None:
+        """Add pending evaluations in a number of blocks; the number of cells of a panel does not change."""
+        self._blocks_left += n_blocks
         for panel, by_cell in pending.items():
             self._left[panel] = self._left.get(panel, 0) + by_cell
             for receipts in (self._first, self._later):
@@ -59,18 +66,33 @@ class _Costs:
         panel, cell, n = receipt.work.block.panel, receipt.work.block.cell, receipt.n_done
         self._left[panel][cell] -= n
         self._total += receipt.seconds
+        self._n_blocks += 1
+        self._blocks_left -= 1
         receipts = self._later if self._first[panel][1, cell] else self._first
         receipts[panel][:, cell] += receipt.seconds, n
 
-    def seconds_left(self, elapsed: float) -> float | None:
-        """Return the expected time left, or None until a quarter of the first blocks of each panel are computed."""
+    def seconds_left(self, elapsed: float, n_planned: int = 0) -> float | None:
+        """Return the expected time left of a study and, after it, of `n_planned` blocks of other studies.
+
+        The result is None until a quarter of the first blocks of each panel, or of those of several studies, are known.
+        """
+        left, n_all = self._cost_left(), self._n_blocks + self._blocks_left + n_planned
+        are_several = bool(n_planned or self._n_before)
+        is_known = 4 * self._n_blocks >= min(n_all, MOST_SAMPLES) if are_several else left is not None
+        if not is_known:
+            return None
+        mean = self._total / max(1, self._n_blocks)
+        left = (max(0, self._blocks_left) * mean if left is None else left) + n_planned * mean
+        return left * elapsed / self._total if self._total else 0.0
+
+    def _cost_left(self) -> float | None:
         left = 0.0
         for panel, by_cell in self._left.items():
             if not by_cell.any():
                 continue
             (first_seconds, first_n), (seconds, n) = self._first[panel], self._later[panel]
             known = np.flatnonzero(first_n)
-            if not self._total or 4 * len(known) < min(len(by_cell), MOST_SAMPLES):
+            if 4 * len(known) < min(len(by_cell), MOST_SAMPLES):
                 return None
             rates = first_seconds[known] / first_n[known]
             has_later = n[known] > 0
@@ -83,24 +105,34 @@ class _Costs:
             setups = np.maximum(0.0, first_seconds[known] - rates * first_n[known])
             is_new = (by_cell > 0) & (first_n == 0)
             left += float(by_cell @ np.exp(np.interp(cells, known, logs)) + is_new @ np.interp(cells, known, setups))
-        return left * elapsed / self._total if self._total else 0.0
+        return left
 
 
 class ProgressDisplay:
     """Progress display of a run; a context manager to pass to `pipeline.run`.
 
     It counts evaluations, as the page does: a trial of one method with one value of each factor, if the method applies.
-    The time left follows from the cost per evaluation of each cell. `label` is the prefix of each line, to distinguish
-    several runs.
+    The time left follows from the cost per evaluation of each cell. `planned` has the work of several studies by name,
+    which are run one after the other, each after a call of `begin`: counts and time left are then those of all.
     """
 
-    def __init__(self, console: Console, label: str = "") -> None:
+    def __init__(self, console: Console, planned: Mapping[str, PendingWork] | None = None) -> None:
         self._console = console
-        self._label = label
+        self._planned = {name: (works.n_evaluations, len(works)) for name, works in (planned or {}).items()}
+        self._label = ""
         self._bar: Bar | None = None
         self._task = TaskID(0)
         self._costs = _Costs()
+        self._started: float | None = None
         self.n_done = self.n_failed = self.n_total = 0
+
+    def begin(self, name: str, label: str) -> ProgressDisplay:
+        """Display the work of a planned study from now on, with a label before each line."""
+        self._planned.pop(name)
+        self._costs.begin()
+        self._label = label
+        self.n_total = self.n_done + sum(n_evaluations for n_evaluations, _ in self._planned.values())
+        return self
 
     def __enter__(self) -> ProgressDisplay:
         return self
@@ -108,13 +140,14 @@ class ProgressDisplay:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+            self._bar = None
 
     def __call__(self, works: PendingWork) -> Callable[[Receipt], None]:
         """Display further pending work, and return the callback for receipts; a run may proceed in several rounds."""
-        if not self.n_total:
-            self._started = self._last_line = time.monotonic()
+        if self._started is None:
+            self._started = time.monotonic()
         pending = works.by_cell()
-        self._costs.add(pending)
+        self._costs.add(pending, len(works))
         self.n_total += sum(int(by_cell.sum()) for by_cell in pending.values())
         if self._bar is not None:
             self._bar.update(self._task, total=self.n_total)
@@ -131,7 +164,12 @@ class ProgressDisplay:
                 console=self._console,
             )
             self._task = self._bar.add_task(
-                self._label or "evaluations", total=self.n_total, rate=0.0, failed=0, eta=self._eta
+                self._label or "evaluations",
+                total=self.n_total,
+                completed=self.n_done,
+                rate=self.rate,
+                failed=self.n_failed,
+                eta=self._eta,
             )
             self._bar.start()
         else:
@@ -140,12 +178,13 @@ class ProgressDisplay:
 
     @property
     def _eta(self) -> str:
-        return format_duration(self._costs.seconds_left(self.seconds))
+        n_planned = sum(n_blocks for _, n_blocks in self._planned.values())
+        return format_duration(self._costs.seconds_left(self.seconds, n_planned))
 
     @property
     def seconds(self) -> float:
         """Seconds since the display was started."""
-        return time.monotonic() - self._started if self.n_total else 0.0
+        return 0.0 if self._started is None else time.monotonic() - self._started
 
     @property
     def rate(self) -> float:

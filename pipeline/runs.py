@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.blocks.evaluate import Status
+from pipeline.computation import Computation, compute_pending
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError
@@ -17,9 +18,7 @@ from pipeline.options import OTHERS_THAN_UNTIL, RunOptions, options_of
 from pipeline.progress import Progress
 from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.stores.asked import read_goal
-from pipeline.stores.complete import open_to_change
-from pipeline.stores.store import ResultStore
-from pipeline.writing import Computation, compute_pending
+from pipeline.stores.store import ResultStore, open_to_change
 
 
 def run(

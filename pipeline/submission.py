@@ -20,6 +20,7 @@ from typing import Any
 
 from pipeline.clusters.cluster import UnreachableSchedulerError, connect, reach_scheduler
 from pipeline.clusters.profiles import Profile, load_profile, split_choice
+from pipeline.computation import Computation, Driver
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
@@ -41,7 +42,6 @@ from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import end_session, require_idle, sessions_of
 from pipeline.stores.store import ResultStore
-from pipeline.writing import Computation, Driver
 
 _VISIBLE_SECONDS = 15.0  # a network file system may show a new file later
 _CANCEL_SECONDS = 60.0

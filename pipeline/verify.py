@@ -8,8 +8,8 @@ from itertools import islice
 
 import numpy as np
 
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Status, evaluate_block
-from pipeline.blocks.plan import iterate_blocks
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import StudySource
@@ -22,11 +22,10 @@ from pipeline.execution.tasks import on_worker
 from pipeline.execution.work import Task, Work
 from pipeline.resolve import study_of
 from pipeline.stores.commits import Planned
-from pipeline.stores.complete import open_to_change
 from pipeline.stores.health import check_block, check_sessions, check_template, invalidate
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.stores.store import ResultStore, open_to_change
 
 _BATCH = 64
 

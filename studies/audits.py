@@ -33,7 +33,7 @@ from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_dis
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
 from mechanisms.sampled_audit import SampledBound
-from pipeline.clusters.cluster import available_cores
+from pipeline.clusters.launch import available_cores
 from pipeline.declare.plugins import Plugins
 from pipeline.declare.source import load_object
 from pipeline.errors import BadInputError, unknown

@@ -1,6 +1,5 @@
 """Failed trials of a store, grouped by cause, with the commands that recompute the first trial of each group."""
 
-import os
 import re
 import shlex
 from collections import Counter
@@ -9,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline import Status, open_results
+from pipeline import Status
 from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
+from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
 
 _TRIALS_AT_ONCE = 10_000  # maximum number of trials read at once
@@ -50,7 +50,7 @@ class Cause:
         return sum(failure.count for failure in self.failures)
 
 
-def find_causes(store: str | os.PathLike[str]) -> list[Cause]:
+def find_causes(store: ResultStore) -> list[Cause]:
     """Group the failures of a store by panel, kind and cause, in descending order of frequency."""
     grouped: dict[tuple[str, str, str], list[Failure]] = {}
     for failure in find_failures(store):
@@ -59,11 +59,11 @@ def find_causes(store: str | os.PathLike[str]) -> list[Cause]:
     return sorted((Cause(tuple(failures)) for failures in grouped.values()), key=lambda cause: -cause.count)
 
 
-def find_failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
+def find_failures(store: ResultStore) -> Iterator[Failure]:
     """Yield the failures of a store, panel by panel and cell by cell."""
-    panels = ResultStore.open(store).spec["panels"]
-    for name, group in open_results(store).children.items():
-        ds = group.to_dataset()[["status", "error"]]
+    panels = store.spec["panels"]
+    for name in panels:
+        ds = open_panel(store, name, lazy=True)[["status", "error"]]
         failed = ds["status"].isin(list(FAILURES)).compute()
         dims = [dim for dim in failed.dims if dim != "trial"]
         for place in np.argwhere((failed.any("trial") if "trial" in failed.dims else failed).values):
@@ -84,7 +84,7 @@ def find_failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
                     first.setdefault(cause, (start + k, without_rerun(error)))
             for cause, (trial, error) in first.items():
                 word = Status(cause[0]).name.lower().replace("_", " ")
-                yield Failure(str(name), where, cell, word, counts[cause], trial, error)
+                yield Failure(name, where, cell, word, counts[cause], trial, error)
 
 
 def last_line(error: str) -> str:

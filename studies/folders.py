@@ -35,8 +35,8 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
     return not holds_root(path) and any(holds_root(store_path(path, name)) for name in MODULES)
 
 
-def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None) -> None:
-    """Raise an error if a folder cannot contain the stores of all studies at this scale."""
+def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None) -> dict[str, Study]:
+    """Return all studies at a scale; raise an error if a folder cannot contain their stores."""
     configured = {name: study.configure(**configure(study, scale, seed)) for name, study in STUDIES.items()}
     if holds_root(folder):
         raise BadInputError(f"--store must be a folder for the stores of all studies, got the store {folder}")
@@ -49,3 +49,4 @@ def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None)
                     f"the store {path} was created with a different spec, scale or code version ({found[0]}); "
                     "choose another --store folder, or use the original scale and code"
                 )
+    return configured

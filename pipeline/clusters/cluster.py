@@ -16,22 +16,10 @@ from pipeline.blocks.one_thread import one_thread
 from pipeline.clusters.launch import available_cores, make_launch
 from pipeline.clusters.logs import filtered_logs
 from pipeline.clusters.preview import obstacle
-from pipeline.clusters.profiles import THREADS, Profile, load_profile
+from pipeline.clusters.profiles import Profile
 from pipeline.clusters.security import make_security
 from pipeline.errors import BadInputError, command
 from pipeline.redact import format_error, redact_text
-
-__all__ = [
-    "THREADS",
-    "Profile",
-    "UnreachableSchedulerError",
-    "available_cores",
-    "connect",
-    "dashboard_address",
-    "load_profile",
-    "reach",
-    "reach_scheduler",
-]
 
 _CONNECT_SECONDS = 10
 _ASK_SECONDS = 5
@@ -141,6 +129,25 @@ def dashboard_address(client: Client) -> str:
     if str(client.scheduler.address).startswith("inproc://"):
         return re.sub("//[^:/]+", "//127.0.0.1", link)
     return link
+
+
+def requested_workers(profile: Profile, client: Client) -> int:
+    """Return the number of requested workers of a cluster, at least 1; it is 1 for a scheduler at an address."""
+    # clusters on Kubernetes have no attribute `plan`
+    return max(1, profile.scale or 0, len(getattr(client.cluster, "plan", ())))
+
+
+def most_threads(profile: Profile, client: Client) -> int:
+    """Return the larger of the current and the maximum number of worker threads of a cluster, at least 1.
+
+    An adaptive cluster starts workers only for queued tasks, so the queue must contain enough tasks for all threads.
+    All workers are assumed to have the same number of threads. A scheduler at an address is assumed not to grow.
+    """
+    threads = list(client.nthreads().values())
+    workers = max(requested_workers(profile, client), profile.adapt.get("maximum", 0))
+    if "maximum_jobs" in profile.adapt:
+        workers = max(workers, profile.adapt["maximum_jobs"] * make_launch(profile).kwargs["processes"])
+    return max(sum(threads), workers * max(threads, default=1))
 
 
 def _await_worker(client: Client, profile: Profile) -> None:

@@ -12,8 +12,8 @@ import dask
 from dask.utils import parse_timedelta
 from distributed import Client
 
+from pipeline.clusters.cluster import most_threads
 from pipeline.clusters.profiles import Profile
-from pipeline.clusters.size import most_threads
 
 _ASK_SECONDS = 1.0
 _PER_THREAD = 2  # number of tasks per thread: one that runs and one that waits

@@ -11,6 +11,7 @@ from itertools import zip_longest
 import numpy as np
 from distributed import get_worker
 
+from pipeline.blocks.division import iterate_blocks, iterate_cell_blocks, spread_out
 from pipeline.blocks.evaluate import (
     BUDGET,
     ENDED,
@@ -23,7 +24,6 @@ from pipeline.blocks.evaluate import (
     keep_ok,
     require_seeded,
 )
-from pipeline.blocks.plan import iterate_blocks, iterate_cell_blocks, spread_out
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256

@@ -19,6 +19,7 @@ class Reached:
     panel: str
     widest: str  # cell and setting with the largest ratio of error to bound
     precision: Precision  # of this cell and setting
+    target: str  # of the run, as given
     n_asked: int  # trials that were asked for, summed over cells and settings
     n_more: int  # further trials, summed likewise, after which every error is at most half the bound
 
@@ -28,21 +29,15 @@ class Reached:
         return confidence_sequence(self.precision.n) * self.precision.error
 
 
-def last_target(store: ResultStore) -> str:
-    """Return the target of the last run until a precision; an empty string if there was none."""
-    targets = [one["until"] for one in store.sessions if one.get("until", CLAIMS) != CLAIMS]
-    return targets[-1] if targets else ""
-
-
 def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
     """Return the precision of each panel in the target of the last run; an empty list if there was none.
 
     The study is configured by the stored spec.
     """
-    text = last_target(store)
-    if not text:
+    targets = [one["until"] for one in store.sessions if one.get("until", CLAIMS) != CLAIMS]
+    if not targets:
         return []
-    goal = PrecisionGoal(parse_target(text), study)
+    goal = PrecisionGoal(parse_target(targets[-1]), study)
     trials = {}
     for panel in study.panels:
         if panel.trials is not None:
@@ -64,5 +59,5 @@ def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
             for k in settings:
                 more[at, k] = max(more[at, k], extra)
         where = describe_place(study.panel(name), cell, item)
-        found.append(Reached(name, where, widest, int(asked.sum()), int(more.sum())))
+        found.append(Reached(name, where, widest, targets[-1], int(asked.sum()), int(more.sum())))
     return found

@@ -16,7 +16,6 @@ from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, BusyStoreError, StoreAccessError, command
 from pipeline.stores.binding import remove_checksum
 from pipeline.stores.chunks import Region
-from pipeline.stores.complete import open_complete
 from pipeline.stores.files import Files, open_files
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import ROOT, SESSIONS, exists_remotely, is_local, normalise_location
@@ -24,7 +23,7 @@ from pipeline.stores.provenance import now
 from pipeline.stores.root import COMPACT_FORMAT, COPY, Root, seal_root
 from pipeline.stores.sessions import SESSION_COPIES, last_number, require_idle
 from pipeline.stores.shards import Sharding, metadata_files, pack_shard, shard_root, unshard_root
-from pipeline.stores.store import ResultStore
+from pipeline.stores.store import ResultStore, open_complete
 
 
 def compact(

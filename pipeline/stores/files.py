@@ -4,9 +4,12 @@ Only a session may write. A later session permanently revokes the write access o
 process was suspended during a write; see `LocalFiles` and `ObjectFiles`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
+from pipeline.errors import BadInputError, StoreAccessError
+from pipeline.faults import explain, is_expired, is_transient
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import is_local
 from pipeline.stores.object_files import ObjectFiles
@@ -88,3 +91,16 @@ class Files(Protocol):
 def open_files(url: str, session: str | None = None) -> Files:
     """Return the files of a folder or of an object store, read-only or for the session with the given identifier."""
     return LocalFiles(url, session) if is_local(url) else ObjectFiles(url, session)
+
+
+@contextmanager
+def accessing(url: str) -> Iterator[None]:
+    """Convert errors of the file system or the network to `StoreAccessError`."""
+    try:
+        yield
+    except BadInputError:  # an unreachable address, for example, raises this error
+        raise
+    except Exception as error:
+        if not (isinstance(error, OSError) or is_transient(error) or is_expired(error)):
+            raise
+        raise StoreAccessError(f"cannot read the store {url}: {explain(error)}; nothing was changed") from error

@@ -13,8 +13,8 @@ from pipeline.blocks.evaluate import FAILURES, Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import Damage, DamagedChunkError, command
-from pipeline.stores.access import accessing
 from pipeline.stores.commits import rerun_line
+from pipeline.stores.files import accessing
 from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import positions, region_of
 from pipeline.stores.root import COPY

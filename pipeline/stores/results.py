@@ -14,10 +14,10 @@ from xarray.core import indexing
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.factors import format_value
 from pipeline.stores.asked import Asked, Stop
-from pipeline.stores.complete import open_complete
 from pipeline.stores.regions import SLAB_CHUNKS, chunk_steps
-from pipeline.stores.store import ResultStore
+from pipeline.stores.store import ResultStore, open_complete
 
+_READ_AT_ONCE = 2**27  # bytes
 _DASK_BYTES, _DASK_CHUNKS = 2**22, 100  # maximum bytes per Dask chunk; minimum number of Dask chunks
 
 
@@ -55,13 +55,19 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     ('start', 'iteration')
     """
     opened = open_complete(store)
-    panels = {name: open_panel(opened, name) for name in opened.spec["panels"]}
+    panels = {name: open_panel(opened, name, lazy=True) for name in opened.spec["panels"]}
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=opened.attributes), **panels})
 
 
-def open_panel(store: ResultStore, panel: str, *, lazy: bool = True) -> xr.Dataset:
-    """Open one panel as in `open_results`; with `lazy` False, its numbers are read at once, and `error` is omitted."""
-    spec, chunks = store.spec["panels"][panel], _dask_chunks(store, panel)
+def open_panel(store: ResultStore, panel: str, *, lazy: bool | None = None) -> xr.Dataset:
+    """Open one panel as in `open_results`; unless `lazy`, its numbers are read at once, and `error` is omitted.
+
+    By default, a small panel is read at once, which is ten times as fast as one Dask task per block.
+    """
+    spec = store.spec["panels"][panel]
+    if lazy is None:
+        arrays = (store.array(panel, name) for name in ("status", *spec["measures"]))
+        lazy = sum(array.nbytes for array in arrays) > _READ_AT_ONCE
     axes = {**spec["factors"], **spec["method_factors"], **spec["outputs"], **spec["constants"]}
     methods = [dim for dim in spec["dims"] if dim not in axes]  # the dimension of the methods, if there is one
     axes |= dict.fromkeys(methods, spec["method_order"])
@@ -82,10 +88,17 @@ def open_panel(store: ResultStore, panel: str, *, lazy: bool = True) -> xr.Datas
         variables[name] = dims, values, array.attrs
     ds = xr.Dataset(variables, coordinates, {"title": store.metadata[panel]["attributes"]["title"]})
     if lazy:
+        chunks = _dask_chunks(store, panel)
         ds = ds.chunk({dim: size for dim, size in chunks.items() if dim in ds.dims}, token=uuid.uuid4().hex)
-    ds = _number_trials(ds)
-    asked = store.asked.get(panel)
-    return _in_order(ds if asked is None else _mark(ds, asked))
+    if "trial" in ds.dims:  # a RangeIndex needs no array in memory
+        ds = ds.assign_coords(trial=pd.RangeIndex(ds.sizes["trial"], name="trial"))
+    if (asked := store.asked.get(panel)) is not None:
+        ds = _mark(ds, asked)
+    for name, index in ds.indexes.items():  # extensions append new values at the end
+        if index.dtype.kind in "if" and not index.is_monotonic_increasing:
+            ds = ds.sortby(name)
+            ds[name].attrs.pop("comment", None)  # states that the stored coordinate is not sorted
+    return ds
 
 
 class _Stored(BackendArray):
@@ -136,19 +149,3 @@ def _dask_chunks(store: ResultStore, panel: str) -> dict[str, int]:
     )
     dims = map(str, status.metadata.dimension_names or ())  # type: ignore[union-attr]
     return {dim: size * step for dim, size, step in zip(dims, status.chunks, steps, strict=True)}
-
-
-def _number_trials(ds: xr.Dataset) -> xr.Dataset:
-    """Label the trials from 0 by a RangeIndex, which needs no array in memory."""
-    if "trial" not in ds.dims:
-        return ds
-    return ds.assign_coords(trial=pd.RangeIndex(ds.sizes["trial"], name="trial"))
-
-
-def _in_order(ds: xr.Dataset) -> xr.Dataset:
-    """Sort along the numeric coordinates, because extensions append new values at the end."""
-    for name, index in ds.indexes.items():
-        if index.dtype.kind in "if" and not index.is_monotonic_increasing:
-            ds = ds.sortby(name)
-            ds[name].attrs.pop("comment", None)  # states that the stored coordinate is not sorted
-    return ds

@@ -26,13 +26,12 @@ import zarr
 from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, DamagedChunkError, UnreadableStoreError, command
-from pipeline.stores.access import accessing
+from pipeline.errors import BadInputError, DamagedChunkError, IncompleteStoreError, UnreadableStoreError, command
 from pipeline.stores.asked import RECORD, Asked, read_asked
 from pipeline.stores.binding import ABSENT, Binding, digest, remove_checksum
 from pipeline.stores.chunks import Chunks, Region
 from pipeline.stores.commits import Commit, Planned
-from pipeline.stores.files import Files, open_files
+from pipeline.stores.files import Files, accessing, open_files
 from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
 from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
 from pipeline.stores.root import COMPACT_FORMAT, Root, read_root
@@ -235,7 +234,7 @@ class ResultStore:
     @cached_property
     def metadata(self) -> dict[str, Any]:
         """Metadata of all groups and arrays by path, from the root."""
-        return json.loads(self.root_content)["consolidated_metadata"]["metadata"]
+        return json.loads(self._root.content)["consolidated_metadata"]["metadata"]
 
     def array(self, panel: str, name: str) -> zarr.Array:
         """Return a variable's array, which has only metadata; read its values with `values`."""
@@ -443,3 +442,26 @@ class ResultStore:
 def _is_begun(folder: Path) -> bool:
     """Return True if a folder is empty or contains only the state of a session that has not written the root."""
     return folder.is_dir() and all(entry.name == STATE for entry in folder.iterdir())
+
+
+def open_complete(store: str | os.PathLike[str]) -> ResultStore:
+    """Open a store, and require that its creation was finished."""
+    opened, path = ResultStore.open(store), os.fspath(store)
+    if not opened.complete:
+        raise IncompleteStoreError(
+            f"the creation of the store {path} was interrupted; finish it with: {command('resume', path)}"
+        )
+    return opened
+
+
+def open_to_change(store: str | os.PathLike[str], *, damaged: bool = False) -> ResultStore:
+    """Open a store that a session will change; `damaged` has the meaning of `ResultStore.open`."""
+    opened = ResultStore.open(store, damaged=damaged)
+    if opened.is_compact:
+        raise BadInputError(
+            f"the store {opened.url} is compact and can only be read; run, resume, extend or repair the store from "
+            "which it was made, and write another compact store"
+        )
+    if not damaged:
+        opened.asked  # noqa: B018 - raises if the records of the sessions are lost, before a session adds another one
+    return opened

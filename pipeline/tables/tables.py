@@ -11,14 +11,13 @@ from typing import Any, TypeAlias, TypeVar
 import dask
 import dask.array as da
 import numpy as np
-from distributed import CancelledError, Client, KilledWorker
+from distributed import CancelledError, KilledWorker
+from distributed import Client as Client  # also for studies, which do not import Dask
 from distributed.comm import CommClosedError
 
 from pipeline.blocks.one_thread import one_thread
 from pipeline.errors import BadInputError, ExecutionError, unknown
 from pipeline.tables.formats import PART_BYTES, Part, TableSource, find_parts, find_source, read_part
-
-__all__ = ["Client", "Rows", "TableRows", "open_table", "reduce_rows"]
 
 Result = TypeVar("Result")
 Rows: TypeAlias = Any  # type of a NumPy or Dask array

@@ -1,6 +1,9 @@
 """Commands for all studies: run them with one folder for all stores, and write one page about the folder."""
 
 import shlex
+import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pipeline
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
+from pipeline.execution.work import PendingWork
 from pipeline.progress import ProgressDisplay
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
@@ -17,7 +21,7 @@ from studies.commands.pages import page_of_folder
 from studies.commands.shared import ERRORS, fail, say, writing
 from studies.folders import configure, require_folder, store_path
 from studies.report import write_collection
-from studies.report.summaries import State, state_of
+from studies.report.summaries import state_of
 
 
 def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> None:
@@ -26,29 +30,33 @@ def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> None:
     A failure of one study does not stop the others. `how` contains keyword arguments of `pipeline.run`,
     such as the cluster and the time limit.
     """
-    require_folder(folder, scale, seed)
     load_profile(how.get("cluster"))
+    display = ProgressDisplay(ERRORS, _planned(folder, require_folder(folder, scale, seed)))
     again = _command(folder, scale, seed, **how)
     unfinished: list[str] = []
-    n_failed = n_computed = 0
+    n_failed = 0
     for number, name in enumerate(STUDIES, 1):
         label = f"{name} ({number} of {len(STUDIES)})"
-        display = ProgressDisplay(ERRORS, label)
+        before, started = display.n_done, time.monotonic()
         try:
-            state = _run_one(name, store_path(folder, name), display, **configure(STUDIES[name], scale, seed), **how)
+            with display.begin(name, label):
+                path, arguments = store_path(folder, name), configure(STUDIES[name], scale, seed)
+                pipeline.run(find_study(name, MODULES), path, progress=display, **arguments, **how)
+            state = state_of(ResultStore.open(path))
         except KeyboardInterrupt:
             fail(f"committed blocks are kept; continue with: {again}", 130)
             raise typer.Exit(130) from None
         except Exception as error:  # the other studies do not depend on this one
-            if isinstance(error, BadInputError) and not n_computed:
+            if isinstance(error, BadInputError) and not display.n_done:
                 raise  # nothing was written, and the other studies would fail as well
             fail(f"{label} cannot be run: {error or type(error).__name__}", 3)
             unfinished.append(name)
             continue
-        n_computed += display.n_done
+        n_new = display.n_done - before
         n_failed += state.n_failed
         unfinished += [name] * bool(state.n_pending)
-        done = f"{display.n_done:,} evaluations in {display.seconds:,.1f} s" if display.n_total else "already complete"
+        seconds = time.monotonic() - started
+        done = f"{n_new:,} evaluations in {seconds:,.1f} s" if n_new else "already complete"
         say(f"{label}: {done}" + (f", {state.n_failed:,} trials failed" if state.n_failed else ""))
     if unfinished:
         say(f"incomplete: {', '.join(unfinished)}; continue with: {again}")
@@ -57,10 +65,15 @@ def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> None:
     raise typer.Exit(1 if n_failed else 0)
 
 
-def _run_one(name: str, path: str, display: ProgressDisplay, **how: Any) -> State:
-    with display:
-        pipeline.run(find_study(name, MODULES), path, progress=display, **how)
-    return state_of(ResultStore.open(path))
+def _planned(folder: str, studies: Mapping[str, pipeline.Study]) -> dict[str, PendingWork]:
+    """Return the pending work of all studies in a folder."""
+    planned = {}
+    for name, study in studies.items():
+        planned[name] = PendingWork(study, None)
+        with suppress(Exception):  # no store yet, or a damaged one, which its run reports
+            store = ResultStore.open(store_path(folder, name))
+            planned[name] = PendingWork(study, store if store.complete else None)
+    return planned
 
 
 def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:

@@ -164,10 +164,11 @@ def errors(
     full: Annotated[bool, typer.Option("--full", help="Print every cell and full tracebacks.")] = False,
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
-    from pipeline.stores.store import ResultStore
+    from pipeline.stores.store import open_complete
     from studies.failures import find_causes, without_rerun
 
-    causes, file = find_causes(store), str(ResultStore.open(store).attributes.get("study_reference", ""))
+    opened = open_complete(store)
+    causes, file = find_causes(opened), str(opened.attributes.get("study_reference", ""))
     for cause in causes:
         first = cause.failures[0]
         reason = first.error if full else cause_line(without_rerun(first.error), file)
@@ -204,7 +205,7 @@ def report(
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     from pipeline.resolve import study_of
-    from pipeline.stores.complete import open_complete
+    from pipeline.stores.store import open_complete
     from studies.commands.collection import report_all
     from studies.commands.pages import open_page, page_of_store
     from studies.folders import is_folder
@@ -233,7 +234,7 @@ def report(
 
 def count_trials(store: str) -> Counts:
     """Count the trials of each panel by status."""
-    from pipeline.stores.complete import open_complete
+    from pipeline.stores.store import open_complete
 
     opened = open_complete(store)
     return {panel: opened.count(panel) for panel in opened.spec["panels"]}

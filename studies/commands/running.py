@@ -60,7 +60,7 @@ def plan(
     until: Until = None,
 ) -> None:
     """Estimate the cost and the Monte Carlo errors of a study, without writing anything."""
-    from pipeline.clusters.cluster import available_cores
+    from pipeline.clusters.launch import available_cores
     from pipeline.estimate import START_SECONDS, make_plan
     from pipeline.execution.work import PendingWork
 
@@ -101,7 +101,7 @@ def plan(
 
 def _plan_until(configured: pipeline.Study, until: str) -> None:
     """Print the expected cost of a run until a precision, next to that of equally many trials in all cells."""
-    from pipeline.clusters.cluster import available_cores
+    from pipeline.clusters.launch import available_cores
     from pipeline.precision.forecast import forecast
 
     forecasts = forecast(configured, until)

@@ -23,7 +23,8 @@ from mechanisms.regression.publish import publish_probabilities, publish_quantil
 from mechanisms.regression.quantile_methods import QUANTILE_METHODS
 from mechanisms.regression.statistics import RegressionStatistics
 from pipeline import Streams
-from pipeline.clusters.cluster import connect, load_profile
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.profiles import load_profile
 from pipeline.errors import BadInputError, unknown
 from pipeline.tables.tables import open_table
 from studies.regression.divided_rows import divide_rows

@@ -31,7 +31,8 @@ from mechanisms.regression.private_regression import (
     rehearse_release,
     require_support,
 )
-from pipeline.clusters.cluster import connect, load_profile
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.profiles import load_profile
 from pipeline.errors import BadInputError
 from pipeline.tables.tables import TableRows, open_table, reduce_rows
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from pipeline.precision.reached import last_target, reached_precision
 from studies.report.results import StudyResults
 
 _HEADS = [
@@ -21,7 +20,7 @@ _HEADS = [
 def tabulate_precision(results: StudyResults) -> list[dict[str, Any]]:
     """Return the table for the page of a store, in a list that is empty if no run had a precision as its target."""
     rows = []
-    found = reached_precision(results.store, results.study)
+    found = results.precision
     n_all = sum(one.n_asked for one in found)
     for one in found:
         precision = one.precision
@@ -41,7 +40,7 @@ def tabulate_precision(results: StudyResults) -> list[dict[str, Any]]:
     if not rows:
         return []
     meaning = (
-        f"Monte Carlo error reached against {last_target(results.store)}, and the further evaluations and wall time "
+        f"Monte Carlo error reached against {found[0].target}, and the further evaluations and wall time "
         "after which every error is half of the bound"
     )
     return [{"name": "precision", "meaning": meaning, "heads": _HEADS, "rows": rows, "n_names": 1}]

@@ -21,7 +21,7 @@ def describe_store(results: StudyResults) -> Rows:
         ("Created", str(attributes.get("created", "unknown"))),
         (
             "Sessions",
-            "; ".join(map(_describe_session, store.sessions if results.sessions else ())) or "their records were lost",
+            "; ".join(map(_describe_session, results.records if results.sessions else ())) or "their records were lost",
         ),
         *_describe_sessions(results.sessions),
     ]

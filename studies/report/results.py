@@ -10,6 +10,7 @@ from typing import Any
 from pipeline import BadInputError, Claim, Finding, Study
 from pipeline.declare.source import find_study
 from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command
+from pipeline.precision.reached import Reached, reached_precision
 from pipeline.resolve import study_of
 from pipeline.stores.store import ResultStore
 from pipeline.verdicts import judge_store
@@ -30,11 +31,13 @@ class StudyResults:
     summaries: Summaries  # by panel; see `pipeline.summarise`
     claims: list[tuple[Claim, Finding]]
     state: State  # numbers of evaluations that succeeded, failed, and are pending
+    precision: list[Reached]  # of each panel in the target of the last run until a precision
+    records: list[dict[str, Any]]  # of all sessions of the store, in order
 
     @cached_property
     def sessions(self) -> list[dict[str, Any]]:
         """Intact session records of the store, in order; empty if all but those of repairs were lost."""
-        found = [record for record in self.store.sessions if "damaged" not in record]
+        found = [record for record in self.records if "damaged" not in record]
         return found if any("repaired" not in record for record in found) else []
 
     @property
@@ -55,7 +58,8 @@ def read_results(store: ResultStore, study: Study) -> StudyResults:
     """Read a store, which may be incomplete, and judge the claims of its study."""
     summaries = load_summaries(store, study=study)
     claims = [(claim, with_audits(study, claim, one, summaries)) for claim, one in judge_store(study, store, summaries)]
-    return StudyResults(study, store, summaries, claims, summarised_state(summaries))
+    reached = reached_precision(store, study)
+    return StudyResults(study, store, summaries, claims, summarised_state(summaries), reached, store.sessions)
 
 
 def with_audits(study: Study, claim: Claim, finding: Finding, summaries: Summaries) -> Finding:

@@ -14,7 +14,7 @@ import xarray as xr
 from pipeline import to_pandas
 from pipeline.declare.factors import Factor, Kind, format_value
 from pipeline.errors import BadInputError, unknown
-from pipeline.stores.complete import open_complete
+from pipeline.stores.store import open_complete
 from studies.report.summaries import load_summaries
 
 _COUNTS = ("n_ok", "n_failed", "n_pending")

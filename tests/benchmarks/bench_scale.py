@@ -31,8 +31,8 @@ from distributed.utils import get_mp_context
 
 import pipeline
 from pipeline.aggregate import count_status
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Outcome
-from pipeline.blocks.plan import iterate_blocks
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import find_study

@@ -22,7 +22,8 @@ import zarr
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import FlatPrior
-from pipeline.clusters.cluster import Profile, connect
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.profiles import Profile
 from pipeline.tables.tables import open_table, reduce_rows
 from studies.regression.divided_rows import divide_rows
 

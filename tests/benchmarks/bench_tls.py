@@ -19,7 +19,8 @@ import yaml
 from bench_scale import write_study
 
 import pipeline
-from pipeline.clusters.cluster import Profile, connect
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.profiles import Profile
 
 SMALLEST = "--smallest" in sys.argv[1:]
 BLOCKS, TASKS, ROUNDS, WORKERS = (20, 5, 1, 1) if SMALLEST else (4_000, 500, 5, 2)

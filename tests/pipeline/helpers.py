@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import zarr
 
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, evaluate_block
-from pipeline.blocks.plan import iterate_blocks
 from pipeline.stores.commits import Planned
 from pipeline.stores.locations import STATE
 from pipeline.stores.sessions import SESSION_COPIES, Session

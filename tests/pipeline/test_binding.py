@@ -15,8 +15,8 @@ import xarray as xr
 import zarr
 
 from pipeline import open_results, summarise
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Status, evaluate_block
-from pipeline.blocks.plan import iterate_blocks
 from pipeline.errors import BadInputError, Damage, DamagedChunkError, UnreadableStoreError
 from pipeline.execution.work import PendingWork
 from pipeline.stores.binding import ABSENT, Binding, add_checksum, digest

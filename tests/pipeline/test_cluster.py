@@ -18,9 +18,10 @@ from distributed import Client, LocalCluster
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pipeline.clusters.cluster
-from pipeline.clusters.cluster import THREADS, Profile, available_cores, connect, load_profile
-from pipeline.clusters.launch import ONE_THREAD, make_launch
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.launch import ONE_THREAD, available_cores, make_launch
 from pipeline.clusters.preview import launch_document
+from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.errors import BadInputError
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
@@ -192,7 +193,8 @@ SETS_LIMITS = """
 import sys
 from threadpoolctl import threadpool_info, threadpool_limits
 from pipeline.blocks.one_thread import one_thread
-from pipeline.clusters.cluster import THREADS, connect
+from pipeline.clusters.profiles import THREADS
+from pipeline.clusters.cluster import connect
 
 def blas_threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}

@@ -20,10 +20,10 @@ from pipeline.clusters.check import (
     check_workers,
     hash_sources,
 )
-from pipeline.clusters.cluster import THREADS, Profile, connect, load_profile, reach
+from pipeline.clusters.cluster import connect, reach, requested_workers
 from pipeline.clusters.launch import ONE_THREAD
 from pipeline.clusters.preview import describe_launch, obstacle
-from pipeline.clusters.size import requested_workers
+from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.errors import BadInputError
 from studies import cli
 

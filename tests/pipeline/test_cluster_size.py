@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.clusters.cluster import THREADS, Profile, available_cores, connect
-from pipeline.clusters.launch import make_launch
-from pipeline.clusters.profiles import load_profile
-from pipeline.clusters.size import most_threads, requested_workers
+from pipeline.clusters.cluster import connect, most_threads, requested_workers
+from pipeline.clusters.launch import available_cores, make_launch
+from pipeline.clusters.profiles import THREADS, Profile, load_profile
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 

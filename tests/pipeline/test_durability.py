@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, evaluate_block
-from pipeline.blocks.plan import iterate_blocks
 from pipeline.execution.work import PendingWork
 from pipeline.stores import local_files
 from pipeline.stores.commits import Planned

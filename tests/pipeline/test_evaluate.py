@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
-from pipeline.blocks.plan import iterate_blocks
 from pipeline.stores.commits import Planned
 from pipeline.stores.store import COMMITTED, STALE, ResultStore
 from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, panel_of, pending, writing

@@ -249,7 +249,7 @@ def test_progress_bar_is_shown_on_a_terminal_only(tmp_path, monkeypatch, termina
 
 def test_address_of_the_dashboard_is_logged(tmp_path, monkeypatch):
     lines = []
-    monkeypatch.setattr(sys.modules["pipeline.writing"]._LOG, "info", lambda text, *rest: lines.append(text % rest))
+    monkeypatch.setattr(sys.modules["pipeline.computation"]._LOG, "info", lambda text, *rest: lines.append(text % rest))
     run(failing(draws), tmp_path / "s.zarr")
     (line,) = lines
     assert re.fullmatch(r"dashboard: http://127\.0\.0\.1:\d+/status", line)

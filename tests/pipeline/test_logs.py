@@ -69,7 +69,8 @@ def test_handlers_are_restored(printed):
 
 RUN = """
 import os, sys, time
-from pipeline.clusters.cluster import Profile, connect
+from pipeline.clusters.profiles import Profile
+from pipeline.clusters.cluster import connect
 if __name__ == "__main__":
     with connect(Profile("a", kwargs={"n_workers": 1, "memory_limit": "500MB"})) as client:
         if "memory" in sys.argv:

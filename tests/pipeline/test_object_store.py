@@ -13,8 +13,8 @@ import xarray as xr
 import yaml
 
 import pipeline
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import evaluate_block
-from pipeline.blocks.plan import iterate_blocks
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
 from pipeline.stores.commits import Planned
 from pipeline.stores.locations import STATE

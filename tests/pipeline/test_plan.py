@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import pipeline.estimate
 from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
-from pipeline.blocks.plan import iterate_blocks
 from pipeline.estimate import make_plan
 from tests.pipeline.helpers import compute_into, file_stamps, panel_of
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE

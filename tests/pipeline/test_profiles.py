@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.clusters.cluster import THREADS, Profile, load_profile
 from pipeline.clusters.launch import make_launch
-from pipeline.clusters.profiles import profile_files
+from pipeline.clusters.profiles import THREADS, Profile, load_profile, profile_files
 from pipeline.errors import BadInputError
 from pipeline.submission import recorded_choice
 

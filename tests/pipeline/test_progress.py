@@ -1,16 +1,18 @@
 """Tests of the progress of a run: evaluations as on the page, and a forecast from the cost of each cell."""
 
+import io
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import pipeline
-from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline import Factor, Measure, Method, Panel, Study, progress
+from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import Status, total_by_kind
-from pipeline.blocks.plan import spread_out
 from pipeline.execution.work import PendingWork
-from pipeline.progress import _Costs, format_duration
+from pipeline.progress import ProgressDisplay, _Costs, format_duration
 
 
 def applies(cell, setting):
@@ -105,3 +107,33 @@ def test_nothing_left_takes_no_time():
 )
 def test_durations(seconds, text):
     assert format_duration(seconds) == text
+
+
+def test_several_studies_have_one_forecast(monkeypatch):
+    """Blocks of studies that have not begun have the mean cost so far; names of panels may repeat."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    studies = {name: PendingWork(study_of(name=name), None) for name in ("s", "t", "u")}
+    text = io.StringIO()
+    display = ProgressDisplay(Console(file=text, width=200), studies)
+
+    def run(name, seconds, n_blocks=15):
+        works = studies[name]
+        take = display.begin(name, f"{name} (of 3)")(works)
+        for work in list(works)[:n_blocks]:
+            n = len(work.block.trials) * (1 if work.block.cell == 0 else 2)
+            now[0] += seconds / 2  # two threads
+            take(SimpleNamespace(work=work, seconds=seconds, n_done=n, n_failed=0))
+
+    run("s", 1.0)
+    run("t", 4.0, 5)  # interrupted by an error
+    run("u", 4.0)
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "s (of 3): 0 of 300 evaluations, 0 evaluations/s, 0 failed, ETA estimating"
+    assert lines[1] == "s (of 3): 76 of 300 evaluations, 15 evaluations/s, 0 failed, ETA estimating"
+    assert lines[2] == "t (of 3): 100 of 300 evaluations, 13 evaluations/s, 0 failed, ETA 0:00:15"  # 30 blocks of 1 s
+    first = next(line for line in lines if line.startswith("u"))
+    assert first.startswith("u (of 3): 136 of 236 evaluations")
+    assert first.endswith("ETA 0:00:13")  # 15 blocks, each of (15 + 20) / 20 s
+    assert lines[-1].startswith("u (of 3): 236 of 236 evaluations")
+    assert lines[-1].endswith("ETA 0:00:00")

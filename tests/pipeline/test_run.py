@@ -14,8 +14,8 @@ import yaml
 
 import pipeline.clusters.cluster
 from pipeline import open_results, resume, run
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status
-from pipeline.blocks.plan import iterate_blocks
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError, ExecutionError
 from pipeline.execution.rerun import rerun_trial
@@ -135,7 +135,7 @@ def test_progress_counts_every_evaluation_once(tmp_path):
 
 def test_complete_store_is_not_changed(store_copy, monkeypatch):
     """Running and resuming a complete store starts no cluster and changes no file."""
-    monkeypatch.setattr(import_module("pipeline.writing"), "connect", None)
+    monkeypatch.setattr(import_module("pipeline.computation"), "connect", None)
     before = file_stamps(store_copy)
     run(STUDY, store_copy)
     resume(store_copy, study=STUDY)

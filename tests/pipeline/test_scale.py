@@ -14,8 +14,8 @@ from distributed import Client
 import pipeline
 from pipeline import Factor, Measure
 from pipeline.aggregate import count_status
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Status
-from pipeline.blocks.plan import iterate_blocks
 from pipeline.execution.work import PendingWork
 from pipeline.stores import local_files, regions, results
 from pipeline.stores.binding import ABSENT

@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 import pipeline
 import pipeline.clusters.cluster
 from pipeline import BadInputError, Measure, Method, Panel, Study
-from pipeline.clusters.cluster import Profile, load_profile
+from pipeline.clusters.profiles import Profile, load_profile
 from pipeline.stores.locations import STATE
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 
@@ -35,7 +35,8 @@ SHIPPED = ROOT / "cluster.yaml"
 
 HOLD = """
 import sys
-from pipeline.clusters.cluster import connect, load_profile
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.profiles import load_profile
 if __name__ == "__main__":
     with connect(load_profile(sys.argv[1] if sys.argv[1:] else None)) as client:
         client.submit(sum, [1]).result()

@@ -29,7 +29,7 @@ def works_of(study):
     """Return all work items of a study, as if its store were empty."""
     found = []
     for panel in reversed(study.panels):
-        for block in pipeline.blocks.plan.iterate_blocks(panel):
+        for block in pipeline.blocks.division.iterate_blocks(panel):
             found.append(Work(block, tuple(range(len(panel.settings())))))
     return found
 

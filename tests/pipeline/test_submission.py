@@ -190,7 +190,7 @@ def test_a_driver_whose_checks_fail_writes_nothing(lab, monkeypatch):
     def refuse(*arguments):
         raise BadInputError("a worker is unfit")
 
-    monkeypatch.setattr(import_module("pipeline.writing"), "refuse_unfit_workers", refuse)
+    monkeypatch.setattr(import_module("pipeline.computation"), "refuse_unfit_workers", refuse)
     with pytest.raises(BadInputError, match=r"^a worker is unfit$"):
         submit()
     assert not Path("s.zarr").exists()

@@ -14,7 +14,8 @@ import xarray as xr
 import zarr
 
 import pipeline.tables.formats
-from pipeline.clusters.cluster import THREADS, Profile, connect
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.errors import BadInputError, ExecutionError
 from pipeline.tables.tables import open_table, reduce_rows
 

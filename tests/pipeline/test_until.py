@@ -14,13 +14,13 @@ from pipeline import (
     Method,
     Status,
     compact,
+    computation,
     extend,
     growth,
     open_results,
     resume,
     run,
     summarise,
-    writing,
 )
 from pipeline.errors import TargetNotReachedError, UnreadableStoreError
 from pipeline.precision import goals
@@ -314,7 +314,7 @@ def test_claims_are_decided_at_looks(tmp_path):
 @pytest.mark.parametrize("place", ["execute", pytest.param("retried", marks=pytest.mark.slow)])
 def test_interrupted_round_is_pending_and_is_resumed(coarse, tmp_path, monkeypatch, place):
     """After an interrupt in a later round, before or after the growth of the arrays, no number is lost or different."""
-    module = {"execute": writing, "retried": growth}[place]
+    module = {"execute": computation, "retried": growth}[place]
     calls, function = [], getattr(module, place)
 
     def interrupted(*arguments, **options):
@@ -344,7 +344,7 @@ def test_resume_continues_to_the_recorded_budget_and_says_what_is_missing(tmp_pa
         raise KeyboardInterrupt
 
     path, target = tmp_path / "s.zarr", "mcse(x) <= 1e-4"
-    monkeypatch.setattr(writing, "execute", interrupted)
+    monkeypatch.setattr(computation, "execute", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(STUDY, path, until=target, at_most=at_most, panels=["p"], values={"sd": [1.0]})
     monkeypatch.undo()

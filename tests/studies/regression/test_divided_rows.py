@@ -6,7 +6,8 @@ import pytest
 
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.statistics import partition_statistics
-from pipeline.clusters.cluster import THREADS, Profile, connect
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.errors import BadInputError
 from studies.regression.divided_rows import divide_rows
 

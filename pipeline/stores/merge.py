@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, StoreAccessError, command
 from pipeline.stores.compact import committed_chunks, coordinate_chunks, new_store, refuse_destination
-from pipeline.stores.complete import open_complete
 from pipeline.stores.locations import ROOT, normalise_location
 from pipeline.stores.regions import iterate_slabs
 from pipeline.stores.root import COPY, seal_root
 from pipeline.stores.sessions import is_lost, last_number, record_files, require_idle
 from pipeline.stores.shards import metadata_files
 from pipeline.stores.share import SHARE, Share
-from pipeline.stores.store import ResultStore
+from pipeline.stores.store import ResultStore, open_complete
 
 
 def merge(stores: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]) -> ResultStore:
