@@ -20,6 +20,7 @@ from mechanisms.counts.mechanism import validate
 from mechanisms.counts.sensitivity import phi
 from pipeline import Factor, Measure, Method, Panel, Streams, Study
 from studies.counts.hellinger_sensitivity_claims import CLAIMS, FIGURES, NAMES
+from studies.counts.problems import DELTA, EPSILON, require_size
 
 _SIZES = (20, 100, 500, 2000)
 _LARGEST = 100_000  # for larger n, distances H(x, x+1) near the centre may differ by less than a relative 4e-10
@@ -28,10 +29,7 @@ _PRIOR = Factor("prior", ((1.0, 1.0),), "Beta parameters of the prior", "vector"
 
 def _require_problem(prior: Any, n: int, epsilon: float = 1.0, delta: float = 1e-8) -> None:
     """Raise ValueError if the prior or the number of records is invalid for all mechanisms."""
-    if n < 1:
-        raise ValueError(f"n must be >= 1, got {n}")
-    if len(prior) != 2:
-        raise ValueError(f"prior must have 2 entries, one per category, got {len(prior)}")
+    require_size(n, prior, 2)
     validate(prior, (n, 0), epsilon, delta)
 
 
@@ -81,11 +79,7 @@ _BETA = Panel(
     ),
     factors=(Factor("n", _SIZES, "number of records", "int"),),
     outputs=(Factor("successes", tuple(range(max(_SIZES) + 1)), "number of successes", "int"),),
-    constants=(
-        _PRIOR,
-        Factor("epsilon", (1.0,), "privacy loss", unit="nat"),
-        Factor("delta", (1e-8,), "probability of a larger privacy loss"),
-    ),
+    constants=(_PRIOR, EPSILON, DELTA),
     method_dim=None,
     validate=_validate_beta,
 )
