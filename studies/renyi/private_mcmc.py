@@ -14,15 +14,15 @@ Computing 29, 2019. Wang, Fienberg & Smola, "Privacy for free", ICML 2015.
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
-from pipeline import Factor, Measure, Method, Panel, Scale, Streams, Study
-from studies.data import Classification, load, split
-from studies.renyi.logistic_trials import Group, group_trials
+from pipeline import Factor, Measure, Method, Panel, Scale, Study
+from studies.panels import given
+from studies.renyi.logistic_trials import LABELS, simulate_fixed
 from studies.renyi.mcmc_trials import (
     MECHANISMS,
     N_GROUPED,
@@ -33,18 +33,7 @@ from studies.renyi.mcmc_trials import (
     exact_target,
     simulate_records,
 )
-from studies.renyi.private_mcmc_claims import CLAIMS, EPSILONS
-from studies.renyi.private_mcmc_figures import FIGURES
-
-_split_once = lru_cache(maxsize=4)(lambda name: split(load(name)))
-
-
-def _simulate(name: str) -> Callable[[Mapping[str, Any], Streams], list[Group]]:
-    def simulate(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
-        data: Classification = _split_once(name)
-        return group_trials(data, streams, N_GROUPED)
-
-    return simulate
+from studies.renyi.private_mcmc_claims import CLAIMS, EPSILONS, FIGURES
 
 
 def _methods(evaluate: Callable[..., dict[str, Any]]) -> tuple[Method, ...]:
@@ -69,6 +58,14 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     return True
 
 
+def _validate_step(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    if cell["model"] not in ("quadratic", "logistic"):
+        raise ValueError(f"model must be quadratic or logistic, got {cell['model']!r}; choose one of them")
+    if not 0 < cell["step"] <= 1:
+        raise ValueError(f"step must be in (0, 1], got {cell['step']}; choose a fraction of the largest step size")
+    return True
+
+
 _EPSILON = Factor("epsilon", EPSILONS, "privacy loss of everything that is published", unit="nat")
 _DELTA = Factor("delta", (1e-6,), "δ of (ε, δ)-DP")
 _DRAWS = (
@@ -80,11 +77,11 @@ _DRAWS = (
 )
 
 
-def _real(name: str, meaning: str, trials: int) -> Panel:
+def _real(name: str, trials: int) -> Panel:
     return Panel(
         name=name,
-        meaning=meaning,
-        simulate=_simulate(name),
+        meaning=f"{LABELS[name]}, as in P3",
+        simulate=simulate_fixed(name, N_GROUPED),
         methods=_methods(evaluate_published),
         measures=(
             Measure("test_error", "fraction of misclassified test records"),
@@ -102,9 +99,9 @@ def _real(name: str, meaning: str, trials: int) -> Panel:
 
 
 _PANELS = (
-    _real("abalone", "Abalone, fewer than 10 rings, as in P3", 40),
-    _real("adult", "Adult, income above 50K, as in P3", 10),
-    _real("mnist", "MNIST, digit 8 against 3, as in P3", 10),
+    _real("abalone", 40),
+    _real("adult", 10),
+    _real("mnist", 10),
     Panel(
         name="simulated",
         meaning="simulated records with two explanatory variables and weights from the prior",
@@ -127,7 +124,7 @@ _PANELS = (
     Panel(
         name="step-size",
         meaning="stationary bias and effective draws of Langevin chains on four records",
-        simulate=lambda cell, streams: cell,
+        simulate=given,
         methods=(Method("langevin", evaluate_steps, note="Iterates after the first 500 of 2,000."),),
         measures=(
             Measure("offset", "bias of the mean, in posterior standard deviations", dims=("coordinate",)),
@@ -144,17 +141,9 @@ _PANELS = (
         method_dim=None,
         trials=20,
         block_trials=5,
-        validate=lambda cell, setting: _validate_step(cell),
+        validate=_validate_step,
     ),
 )
-
-
-def _validate_step(cell: Mapping[str, Any]) -> bool:
-    if cell["model"] not in ("quadratic", "logistic"):
-        raise ValueError(f"model must be quadratic or logistic, got {cell['model']!r}; choose one of them")
-    if not 0 < cell["step"] <= 1:
-        raise ValueError(f"step must be in (0, 1], got {cell['step']}; choose a fraction of the largest step size")
-    return True
 
 
 STUDY = Study(

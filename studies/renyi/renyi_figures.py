@@ -1,6 +1,7 @@
-"""Charts of the studies of Rényi-private posterior sampling: curves by order, and utility against ε."""
+"""Charts of the studies of private posterior sampling: curves by order, and utility against ε."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -9,7 +10,7 @@ from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
 from mechanisms.renyi.sampling import RENYI_SAMPLERS
 from pipeline.declare.factors import format_value
 from studies.figures import Axis, Chart, stacked
-from studies.styles import RENYI_STYLES
+from studies.styles import GLM_STYLES, RENYI_STYLES
 
 _FIXED = [name for name, method in RENYI_SAMPLERS.items() if not method.is_tunable]
 _VARIANTS = [name for name, method in GAUSSIAN_MECHANISMS.items() if method.variant]
@@ -106,3 +107,12 @@ _ENLARGED = replace(
     limits=lambda rows: (0.99 * rows["exact"].min(), 1.14 * rows["exact"].min()),
 )
 LOSSES = stacked(_LOSSES, _ENLARGED)
+
+_MEANS = Chart(
+    "", "epsilon", {}, "mechanism", GLM_STYLES, x=_EPSILON, marks=("line", "errors", "points"), share_y=False
+)
+
+
+def against_epsilon(measure: str, ylabel: str, log: bool = False, **options: Any) -> Chart:
+    """Describe the mean of a measure of draws of regression weights against ε, with one axes per panel."""
+    return replace(_MEANS, show={"y": f"{measure}_mean"}, y=Axis(ylabel, log=log), **options)
