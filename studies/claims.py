@@ -55,6 +55,11 @@ def below(limit: float, values: xr.DataArray, errors: Any) -> tuple[bool, bool]:
     return above(-limit, -values, errors)
 
 
+def both(*tests: tuple[bool, bool]) -> tuple[bool, bool]:
+    """Return the test that all of several tests hold, which fails if one of them fails."""
+    return all(holds for holds, _ in tests), any(fails for _, fails in tests)
+
+
 def gap(
     ds: xr.Dataset, measure: str, one: str, other: str, deviations: float, by: str = "mechanism"
 ) -> tuple[xr.DataArray, xr.DataArray]:

@@ -28,8 +28,9 @@ from mechanisms.counts.k_norm import k_norm_counts
 from mechanisms.counts.mechanism import validate
 from pipeline import Factor, Measure, Panel, Scale, Streams, Study
 from studies.counts.added_mechanisms import audit_added, rank_added
-from studies.counts.hellinger_accuracy_claims import CLAIMS, ERRATA, FIGURES
-from studies.counts.hellinger_rivals_claims import RIVAL_CLAIMS, RIVAL_FIGURES
+from studies.counts.hellinger_accuracy_claims import CLAIMS, ERRATA
+from studies.counts.hellinger_figures import FIGURES
+from studies.counts.hellinger_rivals_claims import RIVAL_CLAIMS
 from studies.counts.page_tables import compare_accuracy
 from studies.counts.problems import DELTA, EPSILON, balanced, flat_prior
 from studies.panels import method_of
@@ -282,7 +283,7 @@ STUDY = Study(
     seed=20_180_801,
     claims=(*CLAIMS, *RIVAL_CLAIMS),
     errata=ERRATA,
-    figures=(*FIGURES, *RIVAL_FIGURES),
+    figures=FIGURES,
     quick=Scale(
         trials=1_000,
         panels=("k2", "k3", "k4", "prior", "abalone", "k10", "skewed", "skewed-k4"),

@@ -30,8 +30,8 @@ from mechanisms.inference.noisy_statistics import laplace_scale
 from mechanisms.privacy_parameters import validate_size
 from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Study
 from studies.inference.calibration_claims import CLAIMS
-from studies.inference.calibration_figures import FIGURES
 from studies.inference.formula_errata import ERRATA
+from studies.inference.inference_figures import FIGURES
 from studies.inference.noisy_trials import (
     BINOMIAL_METHODS,
     LARGEST_AUGMENTED,

@@ -30,7 +30,7 @@ import numpy as np
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.methods import INFERENCE_METHODS
 from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Study
-from studies.inference.exact_inference_claims import CLAIMS, FIGURES
+from studies.inference.exact_inference_claims import CLAIMS
 from studies.inference.exact_trials import (
     AUGMENTATION,
     COLLAPSED,
@@ -43,6 +43,7 @@ from studies.inference.exact_trials import (
     release_model,
     simulate_releases,
 )
+from studies.inference.inference_figures import EXACT_FIGURES
 from studies.inference.noisy_trials import LARGEST_AUGMENTED
 from studies.inference.page_tables import compare_chains
 from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, components, require_components
@@ -208,7 +209,7 @@ STUDY = Study(
     panels=PANELS,
     seed=20_260_611,
     claims=CLAIMS,
-    figures=FIGURES,
+    figures=EXACT_FIGURES,
     comparisons=(compare_chains,),
     quick=Scale(
         trials=100,

@@ -14,13 +14,15 @@ Computing 29, 2019. Wang, Fienberg & Smola, "Privacy for free", ICML 2015.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
-from pipeline import Factor, Measure, Method, Panel, Scale, Study
+from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Study
+from studies.figures import Axis, Chart
 from studies.panels import given
 from studies.renyi.logistic_trials import LABELS, simulate_fixed
 from studies.renyi.mcmc_trials import (
@@ -33,7 +35,9 @@ from studies.renyi.mcmc_trials import (
     exact_target,
     simulate_records,
 )
-from studies.renyi.private_mcmc_claims import CLAIMS, EPSILONS, FIGURES
+from studies.renyi.private_mcmc_claims import CLAIMS, EPSILONS
+from studies.renyi.renyi_figures import against_epsilon
+from studies.styles import GLM_STYLES, SERIES
 
 
 def _methods(evaluate: Callable[..., dict[str, Any]]) -> tuple[Method, ...]:
@@ -146,6 +150,92 @@ _PANELS = (
 )
 
 
+_STYLES = {
+    **GLM_STYLES,
+    "glm-gdp-4": replace(SERIES[4], dash=(), origin="ours"),
+    "glm-gdp-16": replace(SERIES[2], dash=(), origin="ours"),
+}
+
+
+def _chart(measure: str, ylabel: str, **options: Any) -> Chart:
+    first = ("true-posterior", "glm-gdp", "glm-gdp-16", "langevin", "langevin-last", "penalty")
+    return against_epsilon(measure, ylabel, styles=_STYLES, height=200, first=first, **options)
+
+
+_ENERGY = _chart("energy", "energy distance / that of one draw", log=True)
+
+_CAPTION = (
+    " against the privacy loss of everything that is published, at δ = 1e-6. Error bars show ± 2 Monte Carlo standard "
+    "errors. true-posterior: one draw from the posterior without privacy."
+)
+
+_FIGURES = (
+    Figure(
+        "one-draw-or-many",
+        "One good draw or many noisy ones?",
+        "Energy distance of the published draws to the posterior, divided by that of one draw from it," + _CAPTION,
+        tuple(LABELS),
+        _ENERGY,
+    ),
+    Figure(
+        "predictions",
+        "Predictions from published draws",
+        "Mean negative log predictive probability of a test record" + _CAPTION,
+        tuple(LABELS),
+        _chart("test_nll", "log loss (nat)"),
+        claims=("one-draw-at-small-budgets", "finite-chain-suffices", "gaussian-calibration"),
+    ),
+    Figure(
+        "errors",
+        "Test error of published draws",
+        "Mean test error of the predictive probabilities" + _CAPTION,
+        tuple(LABELS),
+        _chart("test_error", "test error"),
+    ),
+    Figure(
+        "simulated",
+        "Published draws where the posterior is known",
+        "Energy distance of the published draws to the exact posterior, divided by that of one draw from it,"
+        + _CAPTION,
+        ("simulated",),
+        replace(_ENERGY, facet={"beta": "β = {}"}),
+    ),
+    Figure(
+        "coverage",
+        "Coverage of intervals from published chains",
+        "Fraction of true weights in central 95 % intervals of the published states" + _CAPTION,
+        ("simulated",),
+        _chart(
+            "covered",
+            "coverage",
+            facet={"beta": "β = {}"},
+            prepare=lambda ds: ds.sel(mechanism=ds["mechanism"].isin(list(GLM_CHAINS)[1:])),
+            across={"level": 0.95},
+            marks=("level", "line", "errors", "points"),
+        ),
+        claims=("coverage-where-planned",),
+    ),
+    Figure(
+        "step-size",
+        "Bias of Langevin chains",
+        "Standard deviation of Langevin iterates divided by that of the posterior, against the step size. Lines: the "
+        "factor for a quadratic with the largest curvature, which is exact for the quadratic potential.",
+        ("step-size",),
+        Chart(
+            "step-size",
+            "step",
+            {"y": "inflation_mean", "exact": "predicted_inflation"},
+            "model",
+            x=Axis("step size / largest step size"),
+            y=Axis("standard deviation / that of the posterior"),
+            marks=("exact", "points"),
+            facet={"coordinate": "weight {}"},
+            prepare=lambda ds: ds.sortby("step").assign_coords(coordinate=ds["coordinate"] + 1),
+            height=220,
+        ),
+    ),
+)
+
 STUDY = Study(
     name="private-mcmc",
     papers=("P3",),
@@ -154,7 +244,7 @@ STUDY = Study(
     panels=_PANELS,
     seed=20_240_708,
     claims=CLAIMS,
-    figures=FIGURES,
+    figures=_FIGURES,
     quick=Scale(
         {"abalone": 10, "simulated": 20, "step-size": 5},
         ("abalone", "simulated", "step-size"),

@@ -1,25 +1,19 @@
-"""Claims and figures of the study `private-mcmc`: one good draw or many noisy ones.
+"""Claims of the study `private-mcmc`: one good draw or many noisy ones.
 
 Differences between methods are judged with a margin of 0.01 nat per test record, and within four Monte Carlo standard
 errors of the margin they are undecided. Standard errors are those of draws on a fixed split.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.langevin import LEAST_DRAWS
-from pipeline import Figure, Finding, claim, claims_in, verdict
+from pipeline import Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import Stored, Summaries, at_most, below, decide, gap, largest, listed, place, smallest, together
-from studies.figures import Axis, Chart
 from studies.renyi.logistic_trials import LABELS
-from studies.renyi.renyi_figures import against_epsilon
-from studies.styles import GLM_STYLES, SERIES
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 _DATA_SETS = tuple(LABELS)
@@ -179,93 +173,3 @@ def bias_grows_with_the_step(summaries: Stored) -> Finding:
 
 
 CLAIMS = claims_in(globals())
-
-
-# Figures
-
-
-_STYLES = {
-    **GLM_STYLES,
-    "glm-gdp-4": replace(SERIES[4], dash=(), origin="ours"),
-    "glm-gdp-16": replace(SERIES[2], dash=(), origin="ours"),
-}
-
-
-def _chart(measure: str, ylabel: str, **options: Any) -> Chart:
-    first = ("true-posterior", "glm-gdp", "glm-gdp-16", "langevin", "langevin-last", "penalty")
-    return against_epsilon(measure, ylabel, styles=_STYLES, height=200, first=first, **options)
-
-
-_ENERGY = _chart("energy", "energy distance / that of one draw", log=True)
-
-_CAPTION = (
-    " against the privacy loss of everything that is published, at δ = 1e-6. Error bars show ± 2 Monte Carlo standard "
-    "errors. true-posterior: one draw from the posterior without privacy."
-)
-
-FIGURES = (
-    Figure(
-        "one-draw-or-many",
-        "One good draw or many noisy ones?",
-        "Energy distance of the published draws to the posterior, divided by that of one draw from it," + _CAPTION,
-        _DATA_SETS,
-        _ENERGY,
-    ),
-    Figure(
-        "predictions",
-        "Predictions from published draws",
-        "Mean negative log predictive probability of a test record" + _CAPTION,
-        _DATA_SETS,
-        _chart("test_nll", "log loss (nat)"),
-        claims=("one-draw-at-small-budgets", "finite-chain-suffices", "gaussian-calibration"),
-    ),
-    Figure(
-        "errors",
-        "Test error of published draws",
-        "Mean test error of the predictive probabilities" + _CAPTION,
-        _DATA_SETS,
-        _chart("test_error", "test error"),
-    ),
-    Figure(
-        "simulated",
-        "Published draws where the posterior is known",
-        "Energy distance of the published draws to the exact posterior, divided by that of one draw from it,"
-        + _CAPTION,
-        ("simulated",),
-        replace(_ENERGY, facet={"beta": "β = {}"}),
-    ),
-    Figure(
-        "coverage",
-        "Coverage of intervals from published chains",
-        "Fraction of true weights in central 95 % intervals of the published states" + _CAPTION,
-        ("simulated",),
-        _chart(
-            "covered",
-            "coverage",
-            facet={"beta": "β = {}"},
-            prepare=lambda ds: ds.sel(mechanism=ds["mechanism"].isin(list(GLM_CHAINS)[1:])),
-            across={"level": 0.95},
-            marks=("level", "line", "errors", "points"),
-        ),
-        claims=("coverage-where-planned",),
-    ),
-    Figure(
-        "step-size",
-        "Bias of Langevin chains",
-        "Standard deviation of Langevin iterates divided by that of the posterior, against the step size. Lines: the "
-        "factor for a quadratic with the largest curvature, which is exact for the quadratic potential.",
-        ("step-size",),
-        Chart(
-            "step-size",
-            "step",
-            {"y": "inflation_mean", "exact": "predicted_inflation"},
-            "model",
-            x=Axis("step size / largest step size"),
-            y=Axis("standard deviation / that of the posterior"),
-            marks=("exact", "points"),
-            facet={"coordinate": "weight {}"},
-            prepare=lambda ds: ds.sortby("step").assign_coords(coordinate=ds["coordinate"] + 1),
-            height=220,
-        ),
-    ),
-)

@@ -41,12 +41,9 @@ _NAMES = ("diffused", "concentrated")
 _DELTA = 1e-6
 
 
-def _simulator(name: str) -> Any:
-    def simulate(cell: Mapping[str, Any], streams: Streams) -> RenyiSampling:
-        """Return the mechanism, whose curve does not depend on the data."""
-        return renyi_sampler(name, cell["prior"], cell["n"], cell["coefficient"])
-
-    return simulate
+def _sampler(cell: Mapping[str, Any], streams: Streams, *, name: str) -> RenyiSampling:
+    """Return the mechanism, whose curve does not depend on the data."""
+    return renyi_sampler(name, cell["prior"], cell["n"], cell["coefficient"])
 
 
 def _corner_epsilons(mechanism: RenyiSampling, orders: np.ndarray) -> np.ndarray:
@@ -126,7 +123,7 @@ def _panel(name: str, algorithm: str, symbol: str) -> Panel:
     return Panel(
         name=name,
         meaning=f"Rényi curves of the {name} posterior, {algorithm} (P3, Figure 1)",
-        simulate=_simulator(name),
+        simulate=partial(_sampler, name=name),
         methods=(Method("curve", _evaluate, note="Exact maximum over all neighbours."),),
         measures=(
             Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
@@ -149,7 +146,7 @@ def _panel(name: str, algorithm: str, symbol: str) -> Panel:
 _BOUNDS = Panel(
     name="dirichlet-bounds",
     meaning="bounds for the Dirichlet mechanism, and exact losses of the diffused posterior",
-    simulate=_simulator("diffused"),
+    simulate=partial(_sampler, name="diffused"),
     methods=(Method("bounds", partial(_bounds, delta=_DELTA), note="Exact maxima over all neighbours, and bounds."),),
     measures=(
         Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),

@@ -1,11 +1,7 @@
-"""Claims and figures of the study `renyi-logistic` (P3).
+"""Claims of the study `renyi-logistic` (P3).
 
 Differences of means within four Monte Carlo standard errors are undecided, because one claim compares about a hundred
 means. Standard errors are those of draws on a fixed split; the panel `abalone-splits` has random splits.
-
-References
-----------
-P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017.
 """
 
 import math
@@ -16,11 +12,9 @@ import numpy as np
 import xarray as xr
 
 from mechanisms.glm.mechanisms import glm_mechanism
-from pipeline import Figure, Finding, claim, claims_in, verdict
+from pipeline import Finding, claim, claims_in, verdict
 from studies.claims import Stored, Summaries, decide, gap, p3, together
-from studies.figures import Axis, Chart
 from studies.renyi.logistic_trials import LABELS, LARGEST_RHAT, LEAST_ESS
-from studies.renyi.renyi_figures import against_epsilon
 
 _DATA_SETS = tuple(LABELS)
 _SAMPLERS = ("glm-concentrated", "glm-diffused")
@@ -163,54 +157,3 @@ def one_split_is_enough(summaries: Stored) -> Finding:
 
 
 CLAIMS = claims_in(globals())
-
-
-# Figures
-
-
-def _chart(measure: str, ylabel: str) -> Chart:
-    """Describe the mean of a measure against ε, with one row per order and one column per panel."""
-    x = Axis("ε (nat)", log=True, ticks=(0.01, 0.1, 1.0, 10.0))
-    return against_epsilon(measure, ylabel, x=x, facet={"order": "order {}"}, panels_in_row=True, height=160)
-
-
-_CAPTION = (
-    " against the privacy loss, with one row per order of the Rényi guarantee{}. Error bars show ± 2 Monte Carlo "
-    "standard errors. true-posterior: the posterior without privacy. glm-diffused: Algorithm 5. glm-concentrated: "
-    "Algorithm 4. ops, ops-tight, ops-renyi: OPS as published, with twice the likelihood power, and calibrated to the "
-    "same Rényi guarantee through its pure one."
-)
-_BY_DATA_SET = _CAPTION.format(" and one column per data set")
-
-FIGURES = (
-    Figure(
-        "test-error",
-        "Test error (P3, Figure 3)",
-        "Mean test error" + _BY_DATA_SET,
-        _DATA_SETS,
-        _chart("test_error", "test error"),
-    ),
-    Figure(
-        "test-nll",
-        "Test likelihood (P3, appendix)",
-        "Mean negative log-likelihood of a test record" + _BY_DATA_SET,
-        _DATA_SETS,
-        _chart("test_nll", "−log-likelihood of a test record (nat)"),
-        claims=("beats-ops-in-likelihood", "diffused-beats-concentrated-in-likelihood"),
-    ),
-    Figure(
-        "splits",
-        "Test error over random splits",
-        "Mean test error over random splits, with one draw per split," + _CAPTION.format(""),
-        ("abalone-splits",),
-        _chart("test_error", "test error"),
-        claims=("one-split-is-enough",),
-    ),
-    Figure(
-        "csv-test-error",
-        "Test error on the user's data",
-        "Mean test error" + _CAPTION.format(""),
-        ("csv",),
-        _chart("test_error", "test error"),
-    ),
-)
