@@ -19,35 +19,17 @@ Summaries = Mapping[str, xr.Dataset]
 
 
 def decide(holds: bool, fails: bool, evidence: str) -> Finding:
-    """Return the finding of a significance test: the statement fails, holds, or is undecided.
-
-    Examples
-    --------
-    >>> decide(holds=False, fails=False, evidence="The mean is 0.01, with standard error 0.02.").verdict
-    'undecided'
-    """
+    """Return the finding of a significance test: the statement fails, holds, or is undecided."""
     return verdict(False if fails else True if holds else None, evidence)
 
 
 def correct(printed: bool, corrected: bool, evidence: str) -> Finding:
-    """Return the finding that the printed statement holds, that only its correction holds, or that neither holds.
-
-    Examples
-    --------
-    >>> correct(printed=False, corrected=True, evidence="The largest ratio is 0.5.").verdict
-    'corrected'
-    """
+    """Return the finding that the printed statement holds, that only its correction holds, or that neither holds."""
     return Finding("holds" if printed else "corrected" if corrected else "does not hold", evidence)
 
 
 def together(parts: Iterable[Finding], form: str = "{}.", separator: str = "; ") -> Finding:
-    """Return the finding that all parts hold, with their joined evidence in `form`; undecided without parts.
-
-    Examples
-    --------
-    >>> together((verdict(loss < 1, f"loss {loss}") for loss in (0.5, 2.0)), "Ratios: {}.")
-    Finding(verdict='does not hold', evidence='Ratios: loss 0.5; loss 2.0.', is_settled=True)
-    """
+    """Return the finding that all parts hold, with their joined evidence in `form`; undecided without parts."""
     found = list(parts)
     verdicts = {one.verdict for one in found}
     holds = False if "does not hold" in verdicts else True if verdicts == {"holds"} else None
@@ -61,6 +43,21 @@ def at_most(limit: float, values: xr.DataArray, errors: Any, slack: Any = None) 
     """
     margin = errors if slack is None else slack
     return bool((values + margin <= limit).all()), bool((values - errors > limit).any())
+
+
+def above(limit: float, values: xr.DataArray, errors: Any) -> tuple[bool, bool]:
+    """Return True, False if all values exceed a limit by more than `errors`, and False, True if one falls below it."""
+    return bool((values - errors > limit).all()), bool((values + errors < limit).any())
+
+
+def below(limit: float, values: xr.DataArray, errors: Any) -> tuple[bool, bool]:
+    """Return the test of `above` for values that have to fall below a limit."""
+    return above(-limit, -values, errors)
+
+
+def both(*tests: tuple[bool, bool]) -> tuple[bool, bool]:
+    """Return the test that all of several tests hold, which fails if one of them fails."""
+    return all(holds for holds, _ in tests), any(fails for _, fails in tests)
 
 
 def gap(
@@ -93,103 +90,47 @@ def uniform(summary: xr.Dataset, level: float) -> Finding:
 
 
 def span(values: xr.DataArray, form: str = ".2f") -> str:
-    """Format the range of the values; return a single number if both ends are equal in this format.
-
-    Examples
-    --------
-    >>> span(xr.DataArray([2.0, 1.0])), span(xr.DataArray([1.0, 1.001]))
-    ('1.00 to 2.00', '1.00')
-    """
+    """Format the range of the values; return a single number if both ends are equal in this format."""
     low, high = (format(float(end), form) for end in (values.min(), values.max()))
     return low if low == high else f"{low} to {high}"
 
 
 def listed(values: Iterable[Any], form: str) -> str:
-    """Format values, separated by commas.
-
-    Examples
-    --------
-    >>> listed([0.5, -1.0], "+.2f")
-    '+0.50, -1.00'
-    """
+    """Format values, separated by commas."""
     return ", ".join(format(float(value), form) for value in values)
 
 
 def named(values: xr.DataArray, names: Iterable[str], form: str, dim: str = "mechanism") -> str:
-    """Format the values of several mechanisms with their names, separated by commas.
-
-    Examples
-    --------
-    >>> named(xr.DataArray([0.5, 2.0], {"mechanism": ["laplace", "smooth"]}), ("smooth", "laplace"), ".1f")
-    'smooth 2.0, laplace 0.5'
-    """
+    """Format the values of several mechanisms with their names, separated by commas."""
     return ", ".join(f"{name} {format(float(values.sel({dim: name})), form)}" for name in names)
 
 
 def largest(values: xr.DataArray) -> xr.DataArray:
-    """Return the largest value as a scalar with its coordinates; missing values are ignored.
-
-    Examples
-    --------
-    >>> one = largest(xr.DataArray([np.nan, 3.0, 1.0], {"n": [10, 20, 30]}, ("n",)))
-    >>> one.item(), one["n"].item()
-    (3.0, 20)
-    """
+    """Return the largest value as a scalar with its coordinates; missing values are ignored."""
     return values.isel(values.fillna(-np.inf).argmax(...))
 
 
 def smallest(values: xr.DataArray) -> xr.DataArray:
-    """Return the smallest value as a scalar with its coordinates; missing values are ignored.
-
-    Examples
-    --------
-    >>> smallest(xr.DataArray([np.nan, 3.0, 1.0], {"n": [10, 20, 30]}, ("n",)))["n"].item()
-    30
-    """
+    """Return the smallest value as a scalar with its coordinates; missing values are ignored."""
     return values.isel(values.fillna(np.inf).argmin(...))
 
 
 def place(one: xr.DataArray, dims: Iterable[Any]) -> str:
-    """Format the coordinates of a scalar along the dimensions `dims`.
-
-    Examples
-    --------
-    >>> values = xr.DataArray([[1.0, 3.0]], {"n": [10], "epsilon": [0.1, 1.0]}, ("n", "epsilon"))
-    >>> place(largest(values), values.dims)
-    'n = 10, epsilon = 1'
-    """
+    """Format the coordinates of a scalar along the dimensions `dims`."""
     return ", ".join(f"{dim} = {format_value(one[dim].item())}" for dim in dims)
 
 
 def extreme(values: xr.DataArray, pick: Callable[[xr.DataArray], xr.DataArray], form: str) -> str:
-    """Format the `largest` or `smallest` value with its coordinates.
-
-    Examples
-    --------
-    >>> extreme(xr.DataArray([1.0, 3.0], {"n": [10, 20]}, ("n",)), largest, ".2f")
-    '3.00 (n = 20)'
-    """
+    """Format the `largest` or `smallest` value with its coordinates."""
     one = pick(values)
     return f"{format(float(one), form)} ({place(one, values.dims)})"
 
 
 def vector(summary: xr.Dataset, name: str) -> np.ndarray:
-    """Return a vector-valued constant, which is stored as text.
-
-    Examples
-    --------
-    >>> vector(xr.Dataset(coords={"prior": "6:12"}), "prior")
-    array([ 6., 12.])
-    """
+    """Return a vector-valued constant, which is stored as text."""
     return np.array(entries(summary[name].item()))
 
 
 def entries(text: str) -> tuple[float, ...]:
-    """Return the entries of a vector, which stores contain as text.
-
-    Examples
-    --------
-    >>> entries("0.5:2")
-    (0.5, 2.0)
-    """
+    """Return the entries of a vector, which stores contain as text."""
     return tuple(float(entry) for entry in str(text).split(":"))

@@ -88,13 +88,7 @@ def find_failures(store: ResultStore) -> Iterator[Failure]:
 
 
 def last_line(error: str) -> str:
-    r"""Return the last line of a stored error, which states the cause, or an empty string if there is none.
-
-    Examples
-    --------
-    >>> last_line("Traceback ...\nValueError: no\nagain: dpstudies trial STORE --panel p --trial 0")
-    'ValueError: no'
-    """
+    r"""Return the last line of a stored error, which states the cause, or an empty string if there is none."""
     lines = without_rerun(error).splitlines()
     return lines[-1] if lines else ""
 

@@ -98,24 +98,12 @@ ORIGINS = {
 
 @dataclass(frozen=True)
 class Look:
-    """Look of a line in figures; the dash and the fill of the markers depend on the origin.
-
-    Attributes
-    ----------
-    color : str
-        Colour of line and marker.
-    marker : str
-        Shape or path of the marker in the notation of Vega.
-    dash : tuple of float
-        Lengths of dashes and gaps in pixels; empty for a solid line.
-    origin : str
-        "ours", "paper", "baseline", "reference", "broken", or empty for lines that are not methods.
-    """
+    """Look of a line in figures; the dash and the fill of the markers depend on the origin."""
 
     color: str
-    marker: str = "circle"
-    dash: tuple[float, ...] = ()
-    origin: str = ""
+    marker: str = "circle"  # shape or path in the notation of Vega
+    dash: tuple[float, ...] = ()  # lengths of dashes and gaps in pixels; empty for a solid line
+    origin: str = ""  # a key of `ORIGINS`, or empty for lines that are not methods
 
     @property
     def fill(self) -> str:
@@ -139,38 +127,26 @@ SERIES = (
 
 
 def look_up(names: Iterable[Any]) -> dict[Any, Look]:
-    """Return a look of `SERIES` for each value of a factor.
-
-    Examples
-    --------
-    >>> look_up([2, 15])[15].marker
-    'square'
-    """
+    """Return a look of `SERIES` for each value of a factor."""
     return dict(zip(names, cycle(SERIES), strict=False))
+
+
+def _look(color: str, marker: str, origin: str) -> Look:
+    return Look(_COLORS[color], _MARKERS[marker], _DASHES[origin], origin)
 
 
 def _styles(*registries: Mapping[str, Entry], **references: Style) -> dict[str, Look]:
     """Return the looks of all entries, and of the posteriors with which a study compares them."""
-    entries = {name: (entry.style, entry.origin) for registry in registries for name, entry in registry.items()}
-    styled = {**{name: (style, "reference") for name, style in references.items()}, **entries}
-    return {
-        name: Look(_COLORS[style.color], _MARKERS[style.marker], _DASHES[origin], origin)
-        for name, (style, origin) in styled.items()
-        if style is not None
-    }
+    looks = {name: _look(style.color, style.marker, "reference") for name, style in references.items()}
+    entries = {name: entry for registry in registries for name, entry in registry.items()}
+    styled = ((name, one.style, one.origin) for name, one in entries.items())
+    return looks | {name: _look(style.color, style.marker, origin) for name, style, origin in styled if style}
 
 
 def complete_styles(styles: Styles, names: Iterable[str], broken: Collection[str] = ()) -> dict[str, Look]:
-    """Return the looks, with an additional one in the text colour and with an unused marker for each other name.
-
-    Without given looks, those of the others are the ones of `SERIES`.
+    """Return the looks, with one in the text colour and with an unused marker for each other name, or of `SERIES`.
 
     Mechanisms whose guarantee is `broken` are crimson and dotted, below their own heading.
-
-    Examples
-    --------
-    >>> complete_styles(MECHANISM_STYLES, ["smooth", "my-own"])["my-own"].color
-    'currentColor'
     """
     others = dict.fromkeys(name for name in names if name not in styles)
     used = {style.marker for style in styles.values()}
@@ -191,15 +167,6 @@ def describe_audit(found: Mapping[str, Any]) -> str:
 
     The verdict is "broken", "holds" or "unaudited". Unless it is "unaudited", there are the number of records ``n`` and
     the ``loss`` in nats; ``delta`` is there if a broken guarantee has δ > 0, and ``stated`` is the exceeded ε or δ.
-
-    Examples
-    --------
-    >>> describe_audit({"verdict": "broken", "loss": 10.0, "n": 12})
-    'broken: loses 10 at n = 12'
-    >>> describe_audit({"verdict": "broken", "loss": 1.0000023, "stated": 1.0, "n": 12})
-    'broken: loses 1.000002 at n = 12'
-    >>> describe_audit({"verdict": "holds", "loss": 0.74, "n": 40})
-    'audited to n = 40'
     """
     if found["verdict"] == "unaudited":
         return "unaudited"
@@ -239,9 +206,7 @@ GLM_STYLES = _styles(GLM_MECHANISMS, GLM_CHAINS)
 
 def _listed(*rows: tuple[str, str, str, str]) -> dict[str, Look]:
     """Return the looks of methods that no registry has, from rows of (name, colour, marker, origin)."""
-    return {
-        name: Look(_COLORS[color], _MARKERS[marker], _DASHES[origin], origin) for name, color, marker, origin in rows
-    }
+    return {name: _look(*row) for name, *row in rows}
 
 
 GRAM_STYLES = _listed(

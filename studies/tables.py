@@ -32,13 +32,7 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def plus_minus(value: float, error: float) -> str:
-    """Format a number with two digits of its standard error, or without it if the error is negligible.
-
-    Examples
-    --------
-    >>> plus_minus(0.061383, 0.000314), plus_minus(12.3, 0.0), plus_minus(math.nan, 1.0), plus_minus(4.18, 0.2)
-    ('0.06138 ± 0.00031', '12.3', '', '4.18 ± 0.20')
-    """
+    """Format a number with two digits of its standard error, or without it if the error is negligible."""
     if math.isnan(value):
         return ""
     if not (math.isfinite(value) and math.isfinite(error) and error > 1e-12 * abs(value)):
@@ -122,12 +116,6 @@ def largest_loss(pairs: Iterable[tuple[xr.DataArray, xr.DataArray | float]]) -> 
 
 
 def duration(seconds: float) -> str:
-    """Format a time in minutes and seconds.
-
-    Examples
-    --------
-    >>> duration(7.0), duration(840.0)
-    ('7 s', '14 min 0 s')
-    """
+    """Format a time in minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -2,10 +2,11 @@
 
 Each mechanism is sampled at balanced data, for a range of numbers of records (panels `k2`, `k3`, `k4`, `k10`) and of
 priors (`prior`), and at real data, the sexes of 4,177 abalones (`abalone`). The papers consider balanced data only;
-`skewed` and `skewed-k4` have unequal shares in several orders of the categories, and `random` has random data sets. The
-papers' mechanisms are compared with mechanisms calibrated by an exact audit or a sharper bound, and with noise on the
-counts. Verdicts rest on the exact mean distance where it can be computed; the store contains it next to the draws. For
-mechanisms calibrated by an audit, the store also contains the multiplier and the audited loss.
+`skewed` and `skewed-k4` have unequal shares in several orders of the categories. Each trial of `random` draws shares
+from a symmetric Dirichlet distribution, and counts from a multinomial distribution. The papers' mechanisms are compared
+with mechanisms calibrated by an exact audit or a sharper bound, and with noise on the counts. Verdicts rest on the
+exact mean distance where it can be computed; the store contains it next to the draws. For mechanisms calibrated by an
+audit, the store also contains the multiplier and the audited loss.
 
 References
 ----------
@@ -13,28 +14,28 @@ P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Infe
 Distributions" (poster).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms import MECHANISMS, Mechanism, balanced_counts, hellinger
+from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger
 from mechanisms.counts.mechanism import validate
-from pipeline import Factor, Measure, Method, Panel, Scale, Streams, Study
+from pipeline import Factor, Measure, Panel, Scale, Streams, Study
 from studies.counts.added_mechanisms import audit_added, rank_added
-from studies.counts.hellinger_accuracy_claims import CLAIMS, ERRATA, FIGURES
-from studies.counts.hellinger_random_data import exact_mean, random_panel
-from studies.counts.hellinger_rivals_claims import RIVAL_CLAIMS, RIVAL_FIGURES
+from studies.counts.hellinger_accuracy_claims import CLAIMS, ERRATA
+from studies.counts.hellinger_figures import FIGURES
+from studies.counts.hellinger_rivals_claims import RIVAL_CLAIMS
 from studies.counts.page_tables import compare_accuracy
+from studies.counts.problems import DELTA, EPSILON, balanced, flat_prior
+from studies.panels import method_of
 
 _COUNTS = (1528.0, 1307.0, 1342.0)  # males, females and infants of Abalone; see studies/data/LICENCES.md
 _PRIORS = (1, 5, 10, 15, 20, 40, 60, 80, *range(100, 401, 50))
-_EPSILON = Factor("epsilon", (1.0,), "privacy loss", unit="nat")
-_DELTA = Factor("delta", (1e-8,), "probability of a larger privacy loss")
 _MEASURES = (
     Measure("hellinger", "Hellinger distance between the true and the released posterior"),
     Measure("expected_hellinger", "exact mean of the Hellinger distance, if computable", per_trial=False),
@@ -80,23 +81,30 @@ def counts_of_shares(shares: tuple[float, ...], n: int) -> NDArray[np.int64]:
     return counts
 
 
-def _method(mechanism: Mechanism, audit: Callable[[Panel], Mapping[str, Any]] | None = None) -> Method:
-    def release(data: tuple[Any, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        distribution = mechanism.build(*data, setting["epsilon"], setting["delta"])
-        released = distribution.from_uniforms(streams.uniforms(distribution.n_uniforms))
-        multiplier = gamma = loss = np.nan
-        if mechanism.calibrate is not None:
-            calibration = mechanism.calibrate(distribution.prior, distribution.n, setting["epsilon"])
-            multiplier, gamma, loss = calibration.rate, calibration.gamma, calibration.loss
-        return {
-            "hellinger": hellinger(distribution.prior + distribution.counts, distribution.prior + released),
-            "expected_hellinger": exact_mean(distribution),
-            "multiplier": multiplier,
-            "gamma": gamma,
-            "audited_epsilon": loss,
-        }
+def exact_mean(distribution: CountRelease) -> float:
+    """Return the exact mean distance, or NaN if there are too many count vectors or noise vectors to enumerate."""
+    try:
+        return distribution.expected_hellinger()
+    except ValueError:
+        return np.nan
 
-    return Method(mechanism.name, release, note=mechanism.note, is_private=mechanism.is_private, audit=audit)
+
+def _release(
+    mechanism: Mechanism, data: tuple[Any, Any], setting: Mapping[str, Any], streams: Streams
+) -> dict[str, Any]:
+    distribution = mechanism.build(*data, setting["epsilon"], setting["delta"])
+    released = distribution.from_uniforms(streams.uniforms(distribution.n_uniforms))
+    multiplier = gamma = loss = np.nan
+    if mechanism.calibrate is not None:
+        calibration = mechanism.calibrate(distribution.prior, distribution.n, setting["epsilon"])
+        multiplier, gamma, loss = calibration.rate, calibration.gamma, calibration.loss
+    return {
+        "hellinger": hellinger(distribution.prior + distribution.counts, distribution.prior + released),
+        "expected_hellinger": exact_mean(distribution),
+        "multiplier": multiplier,
+        "gamma": gamma,
+        "audited_epsilon": loss,
+    }
 
 
 def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
@@ -129,7 +137,7 @@ def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
     def validate_setting(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
         return _validate(added, cell, setting) if setting["mechanism"] in added else panel.validate(cell, setting)
 
-    methods = [_method(mechanism, partial(audit_added, mechanism, _problem)) for mechanism in mechanisms]
+    methods = [method_of(one, _release, audit=partial(audit_added, one, _problem)) for one in mechanisms]
     return replace(panel, methods=(*panel.methods, *methods), validate=validate_setting)
 
 
@@ -146,10 +154,10 @@ def _panel(name: str, meaning: str, k: int, factors: Any, constants: Any) -> Pan
         name=name,
         meaning=meaning,
         simulate=_simulate,
-        methods=tuple(_method(MECHANISMS[name]) for name in _ALL if k >= MECHANISMS[name].min_categories),
+        methods=tuple(method_of(MECHANISMS[name], _release) for name in _ALL if k >= MECHANISMS[name].min_categories),
         measures=_MEASURES,
         factors=factors,
-        constants=(_EPSILON, _DELTA, *constants),
+        constants=constants,
         method_dim="mechanism",
         trials=10_000,
         block_trials=10_000,  # a cell is one block, because the setup takes longer than the draws
@@ -159,38 +167,85 @@ def _panel(name: str, meaning: str, k: int, factors: Any, constants: Any) -> Pan
 
 
 def _against_n(k: int, sizes: tuple[int, ...], figure: str = "") -> Panel:
-    return _panel(
-        f"k{k}",
-        f"accuracy against the number of records, {k} categories, balanced data{figure}",
-        k,
-        (Factor("n", sizes, "number of records", "int"),),
-        (
-            Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector"),
-            Factor("k", (k,), "number of categories", "int"),
-        ),
-    )
+    meaning = f"accuracy against the number of records, {k} categories, balanced data{figure}"
+    return _panel(f"k{k}", meaning, k, **balanced(k, sizes))
 
 
 def _skewed(name: str, shares: list[tuple[float, ...]]) -> Panel:
     k = len(shares[0])
-    return _panel(
-        name,
-        f"accuracy at unequal shares of {k} categories, in several orders",
-        k,
-        (
-            Factor("shares", tuple(shares), "shares of the categories", "vector"),
-            Factor("n", (100, 300, 1000), "number of records", "int"),
-        ),
-        (Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector"),),
+    factors = (
+        Factor("shares", tuple(shares), "shares of the categories", "vector"),
+        Factor("n", (100, 300, 1000), "number of records", "int"),
     )
+    meaning = f"accuracy at unequal shares of {k} categories, in several orders"
+    return _panel(name, meaning, k, factors, (EPSILON, DELTA, flat_prior(k)))
 
+
+# Random data sets
+
+
+class _RandomData(NamedTuple):
+    """Data sets of consecutive trials, with the exact mean distance under K-norm noise for each of them."""
+
+    prior: tuple[float, ...]
+    counts: NDArray[np.int64]
+    k_norm: NDArray[np.float64]
+
+
+def _draw_data(cell: Mapping[str, Any], streams: Streams) -> _RandomData:
+    concentration = np.full(len(cell["prior"]), cell["concentration"])
+    counts = [rng.multinomial(cell["n"], rng.dirichlet(concentration)) for rng in streams.generators()]
+    k_norm = [exact_mean(MECHANISMS["k-norm"].build(cell["prior"], c, cell["epsilon"])) for c in counts]
+    return _RandomData(cell["prior"], np.array(counts), np.array(k_norm))
+
+
+def _release_each(
+    mechanism: Mechanism, data: _RandomData, setting: Mapping[str, Any], streams: Streams
+) -> dict[str, Any]:
+    distributions = [mechanism.build(data.prior, c, setting["epsilon"], setting["delta"]) for c in data.counts]
+    uniforms = streams.uniforms(distributions[0].n_uniforms)
+    released = np.concatenate([one.from_uniforms(row[None]) for one, row in zip(distributions, uniforms, strict=True)])
+    expected = np.array([exact_mean(each) for each in distributions])
+    return {
+        "hellinger": hellinger(np.array(data.prior) + data.counts, np.array(data.prior) + released),
+        "expected_at_data": expected,
+        "ratio_to_k_norm": expected / data.k_norm,
+    }
+
+
+def _validate_random(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    if not cell["concentration"] > 0:
+        raise ValueError(f"concentration must be > 0, got {cell['concentration']}")
+    return _validate(MECHANISMS, {**cell, "k": len(cell["prior"])}, setting)
+
+
+_RANDOM = Panel(
+    name="random",
+    meaning="accuracy at counts drawn from Dirichlet-multinomial distributions, 3 categories",
+    simulate=_draw_data,
+    # laplace-projected is omitted, because its exact means take a minute
+    methods=tuple(method_of(MECHANISMS[name], _release_each) for name in _ALL if name != "laplace-projected"),
+    measures=(
+        Measure("hellinger", "Hellinger distance between the true and the released posterior"),
+        Measure("expected_at_data", "exact mean of that distance at the data set, if computable"),
+        Measure("ratio_to_k_norm", "ratio of that mean to the mean of k-norm at the same data set"),
+    ),
+    factors=(
+        Factor("concentration", (0.3, 1.0, 5.0), "parameter of the symmetric Dirichlet distribution of the shares"),
+        Factor("n", (100,), "number of records", "int"),
+    ),
+    constants=(EPSILON, DELTA, flat_prior(3)),
+    method_dim="mechanism",
+    trials=100,
+    block_trials=25,
+    validate=_validate_random,
+    version=2,  # sums have a fixed order
+)
 
 _SKEWED = [*dict.fromkeys(permutations((0.98, 0.01, 0.01))), *permutations((0.8, 0.15, 0.05))]
 _SKEWED_K4 = [
     shares[i:] + shares[:i] for shares in ((0.97, 0.01, 0.01, 0.01), (0.6, 0.2, 0.15, 0.05)) for i in range(4)
 ]
-# laplace-projected is omitted, because its exact means take a minute
-_RANDOM = tuple(MECHANISMS[name] for name in _ALL if name != "laplace-projected")
 _PANELS = (
     _against_n(2, tuple(range(100, 501, 100)), " (P0, Figure 2a)"),
     _against_n(3, tuple(range(100, 501, 100)), " (P0, Figure 2b)"),
@@ -200,22 +255,19 @@ _PANELS = (
         "accuracy against the prior Beta(a, a), 100 records (P0, Figure 3a)",
         2,
         (Factor("prior", _PRIORS, "parameter a of the prior Beta(a, a)", "float"),),
-        (Factor("counts", ((50.0, 50.0),), "true counts", "vector"),),
+        (EPSILON, DELTA, Factor("counts", ((50.0, 50.0),), "true counts", "vector")),
     ),
     _panel(
         "abalone",
         "accuracy on real data: sex of 4,177 abalones (male, female, infant)",
         3,
         (),
-        (
-            Factor("counts", (_COUNTS,), "true counts: male, female, infant", "vector"),
-            Factor("prior", ((1.0,) * 3,), "Dirichlet parameters of the prior", "vector"),
-        ),
+        (EPSILON, DELTA, Factor("counts", (_COUNTS,), "true counts: male, female, infant", "vector"), flat_prior(3)),
     ),
     _against_n(10, (100, 200, 500, 1000)),
     _skewed("skewed", _SKEWED),
     _skewed("skewed-k4", _SKEWED_K4),
-    random_panel(_RANDOM, (_EPSILON, _DELTA)),
+    _RANDOM,
 )
 
 STUDY = Study(
@@ -230,7 +282,7 @@ STUDY = Study(
     seed=20_180_801,
     claims=(*CLAIMS, *RIVAL_CLAIMS),
     errata=ERRATA,
-    figures=(*FIGURES, *RIVAL_FIGURES),
+    figures=FIGURES,
     quick=Scale(
         trials=1_000,
         panels=("k2", "k3", "k4", "prior", "abalone", "k10", "skewed", "skewed-k4"),

@@ -1,4 +1,4 @@
-"""Claims and figures of the study `hellinger-accuracy` (P0).
+"""Claims of the study `hellinger-accuracy` (P0).
 
 Verdicts rest on exact expectations. A separate claim compares the means of the draws with the expectations.
 """
@@ -10,10 +10,8 @@ import numpy as np
 import xarray as xr
 
 from mechanisms.conjugate import count_candidates
-from pipeline import Claim, Erratum, Figure, Finding, claim, claims_in, critical, two_sided_level, verdict
+from pipeline import Claim, Erratum, Finding, claim, claims_in, critical, two_sided_level, verdict
 from studies.claims import Stored, correct, p0, ratio, span, together
-from studies.figures import Axis, Chart, quantiles
-from studies.styles import MECHANISM_STYLES
 
 _CATEGORIES = {"k2": 2, "k3": 3, "k4": 4, "abalone": 3}
 """Number of categories of each panel."""
@@ -222,91 +220,5 @@ ERRATA = (
         "Mechanism",
         "P0",
         candidates,
-    ),
-)
-
-
-# Figures
-
-
-def _with_mean(ds: xr.Dataset) -> xr.Dataset:
-    """Return a summary with the exact mean, or that of the draws where it is not computable."""
-    return ds.assign(mean=ds["expected_hellinger"].fillna(ds["hellinger_mean"]))
-
-
-def accuracy(panel: str) -> Chart:
-    """Describe the mean distance against n: markers are means of draws, lines connect exact means if computable."""
-    return Chart(
-        panel,
-        "n",
-        {"y": "hellinger_mean", "exact": "mean"},
-        "mechanism",
-        MECHANISM_STYLES,
-        prepare=_with_mean,
-        y=Axis("mean Hellinger distance", log=True),
-        marks=("exact", "errors", "points"),
-        height=300,
-        first=("smooth", "smooth-exact", "laplace", "laplace-dimension", "k-norm", "varying-bound"),
-        with_constants=True,
-    )
-
-
-_LINES = (
-    "Mean Hellinger distance between the true and the released posterior against the number of records. Markers show "
-    "means of the draws; error bars show ± 2 Monte Carlo standard errors and are often smaller than the marker. Lines "
-    "connect the exact expectations."
-)
-FIGURES = (
-    *(
-        Figure(
-            f"accuracy-k{k}",
-            f"Accuracy against n, {k} categories (P0, Figure {label})",
-            _LINES,
-            (f"k{k}",),
-            accuracy(f"k{k}"),
-        )
-        for k, label in ((2, "2a"), (3, "2b"), (4, "2c"))
-    ),
-    Figure(
-        "accuracy-prior",
-        "Accuracy against the prior (P0, Figure 3a)",
-        "Hellinger distance for 50 successes in 100 records under the prior Beta(a, a), for each mechanism. Lines are "
-        "medians of the draws, dark bands span the quartiles, and light bands span the 5th to the 95th percentile.",
-        ("prior",),
-        Chart(
-            "prior",
-            "prior",
-            quantiles("hellinger"),
-            "mechanism",
-            MECHANISM_STYLES,
-            x=Axis(discrete=True),
-            y=Axis("Hellinger distance", limits=(0.0, 1.0)),
-            marks=("tails", "band", "line"),
-            facet={"mechanism": "{}"},
-            columns=3,
-            height=120,
-            named=False,
-        ),
-    ),
-    Figure(
-        "accuracy-abalone",
-        "Accuracy on real data: the sexes of 4,177 abalones",
-        "Hellinger distance between the true and the released posterior. Thick bars span the quartiles of the draws, "
-        "thin bars the 5th to the 95th percentile; the marker is the exact mean.",
-        ("abalone",),
-        Chart(
-            "abalone",
-            "mechanism",
-            {**quantiles("hellinger"), "y": "mean"},
-            "mechanism",
-            MECHANISM_STYLES,
-            x=Axis(discrete=True),
-            y=Axis("Hellinger distance", log=True),
-            marks=("whisker", "box", "points"),
-            prepare=lambda ds: _with_mean(ds).dropna("mechanism", how="all", subset=["hellinger_mean"]),
-            named=False,
-            sideways=True,
-            with_constants=True,
-        ),
     ),
 )

@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellinger, posterior
+from mechanisms import MECHANISMS, Mechanism, balanced_counts, enumerate_candidates, hellinger, posterior
 from mechanisms.counts.candidates import require_enumerable
-from mechanisms.counts.mechanism import validate
-from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
+from pipeline import Erratum, Factor, Figure, Finding, Measure, Panel, Streams, Study, claim, claims_in, verdict
 from studies.claims import Stored, Summaries, correct, p0
+from studies.counts.problems import balanced, require_balanced
 from studies.figures import Axis, Chart, stacked
+from studies.panels import method_of
 from studies.styles import MECHANISM_STYLES
 
-_NAMES = tuple(name for name, mechanism in MECHANISMS.items() if mechanism.evaluation == "formula")
+_COMPUTED = tuple(mechanism for mechanism in MECHANISMS.values() if mechanism.evaluation == "formula")
 _BINS = tuple(left / 50 for left in range(50))
 
 
@@ -48,36 +49,25 @@ def _sort_candidates(cell: Mapping[str, Any], streams: Streams) -> _Problem:
     return _Problem(prior, counts, order, np.searchsorted(distances[order], cell["distance_bin"][1:]))
 
 
-def _method(name: str) -> Method:
-    def evaluate(problem: _Problem, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        distribution = MECHANISMS[name].build(problem.prior, problem.counts, setting["epsilon"], setting["delta"])
-        bins = np.split(distribution.pmf()[problem.order], problem.cuts)
-        return {
-            "probability": [np.sum(probabilities) for probabilities in bins],  # pairwise sums are more accurate
-            "expected_hellinger": distribution.expected_hellinger(),
-        }
-
-    return Method(name, evaluate, note=MECHANISMS[name].note, is_private=MECHANISMS[name].is_private)
+def _evaluate(mechanism: Mechanism, problem: _Problem, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    distribution = mechanism.build(problem.prior, problem.counts, setting["epsilon"], setting["delta"])
+    bins = np.split(distribution.pmf()[problem.order], problem.cuts)
+    return {
+        "probability": [np.sum(probabilities) for probabilities in bins],  # pairwise sums are more accurate
+        "expected_hellinger": distribution.expected_hellinger(),
+    }
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-    n, k, prior, bins = cell["n"], cell["k"], cell["prior"], cell["distance_bin"]
-    if n < 1:
-        raise ValueError(f"n must be >= 1, got {n}")
-    if len(prior) != k:
-        raise ValueError(f"prior must have {k} entries, one per category, got {len(prior)}")
+    bins = cell["distance_bin"]
+    require_balanced(cell, setting)
     if bins[0] != 0 or bins[-1] >= 1 or any(left >= right for left, right in pairwise(bins)):
         raise ValueError(
             "distance_bin must list the lower edges of the bins, 0 and then increasing numbers < 1, "
-            f"got {', '.join(map(str, cell['distance_bin']))}"
+            f"got {', '.join(map(str, bins))}"
         )
-    validate(prior, balanced_counts(n, k), setting["epsilon"], setting["delta"])
-    require_enumerable(n, k)
-    try:
-        MECHANISMS[setting["mechanism"]].require(n, k)
-    except ValueError:
-        return False  # this mechanism does not support the problem, but others do
-    return True
+    require_enumerable(cell["n"], cell["k"])
+    return MECHANISMS[setting["mechanism"]].supports(cell["n"], cell["k"])
 
 
 def _panel(k: int, figure: str) -> Panel:
@@ -85,21 +75,15 @@ def _panel(k: int, figure: str) -> Panel:
         name=f"k{k}",
         meaning=f"distribution of the distance to the true posterior, {k} categories (P0, Figure {figure})",
         simulate=_sort_candidates,
-        methods=tuple(_method(name) for name in _NAMES if k >= MECHANISMS[name].min_categories),
+        methods=tuple(method_of(one, _evaluate) for one in _COMPUTED if k >= one.min_categories),
         measures=(
             Measure("probability", "exact probability of a distance in the bin", dims=("distance_bin",)),
             Measure("expected_hellinger", "exact mean of the distance"),
         ),
-        factors=(Factor("n", (100, 500), "number of records", "int"),),
         outputs=(Factor("distance_bin", _BINS, "Hellinger distance, lower edge of the bin; the last bin includes 1"),),
-        constants=(
-            Factor("epsilon", (1.0,), "privacy loss", unit="nat"),
-            Factor("delta", (1e-8,), "probability of a larger privacy loss"),
-            Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector"),
-            Factor("k", (k,), "number of categories", "int"),
-        ),
         method_dim="mechanism",
         validate=_validate,
+        **balanced(k, (100, 500)),
     )
 
 

@@ -22,26 +22,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates
+from mechanisms import MECHANISMS, Mechanism, balanced_counts, enumerate_candidates
 from mechanisms.counts.optimal import require_solvable
-from pipeline import (
-    Erratum,
-    Factor,
-    Figure,
-    Finding,
-    Measure,
-    Method,
-    Panel,
-    Scale,
-    Streams,
-    Study,
-    claim,
-    claims_in,
-    verdict,
-)
-from studies.claims import Stored, Summaries, correct, p0, span
+from pipeline import Erratum, Figure, Finding, Measure, Panel, Scale, Streams, Study, claim, claims_in, verdict
+from studies.claims import Stored, Summaries, correct, p0, span, together
 from studies.counts.page_tables import compare_worst_cases
+from studies.counts.problems import balanced, cells, require_balanced, require_cells
 from studies.figures import ratios
+from studies.panels import method_of
 from studies.styles import MECHANISM_STYLES
 
 _SIZES = {2: (5, 10, 20, 30, 50, 70, 100, 139), 3: (3, 5, 8, 10, 12, 15, 18, 20), 4: (3, 4, 5, 6, 7, 8, 9, 10)}
@@ -68,61 +56,47 @@ def _list_data_sets(cell: Mapping[str, Any], streams: Streams) -> _Problem:
     return _Problem(cell["prior"], datasets, int(balanced[0]))
 
 
-def _method(name: str) -> Method:
-    def evaluate(problem: _Problem, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        epsilon, delta = setting["epsilon"], setting["delta"]
-        expected = np.array(
-            [
-                MECHANISMS[name].build(problem.prior, counts, epsilon, delta).expected_hellinger()
-                for counts in problem.datasets
-            ]
-        )
-        worst = int(np.argmax(expected))
-        return {
-            "worst_hellinger": expected[worst],
-            "balanced_hellinger": expected[problem.balanced],
-            "worst_dataset": problem.datasets[worst],
-        }
-
-    return Method(name, evaluate, note=MECHANISMS[name].note, is_private=MECHANISMS[name].is_private)
+def _evaluate(mechanism: Mechanism, problem: _Problem, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    distributions = (
+        mechanism.build(problem.prior, counts, setting["epsilon"], setting["delta"]) for counts in problem.datasets
+    )
+    expected = np.array([distribution.expected_hellinger() for distribution in distributions])
+    worst = int(np.argmax(expected))
+    return {
+        "worst_hellinger": expected[worst],
+        "balanced_hellinger": expected[problem.balanced],
+        "worst_dataset": problem.datasets[worst],
+    }
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-    n, k, prior = cell["n"], cell["k"], cell["prior"]
-    if n < 1:
-        raise ValueError(f"n must be >= 1, got {n}")
-    if len(prior) != k:
-        raise ValueError(f"prior must have {k} entries, one per category, got {len(prior)}")
-    if cell["cell"] != tuple(range(k)):
-        raise ValueError(f"cell must be 0 to {k - 1} in order, got {', '.join(map(str, cell['cell']))}")
+    n, k = cell["n"], cell["k"]
+    require_balanced(cell, setting)
+    require_cells(cell["cell"], k)
     require_solvable(n, k)
-    MECHANISMS[setting["mechanism"]].validate(prior, balanced_counts(n, k), setting["epsilon"], setting["delta"])
+    MECHANISMS[setting["mechanism"]].validate(
+        cell["prior"], balanced_counts(n, k), setting["epsilon"], setting["delta"]
+    )
     return True
 
 
 def _panel(k: int) -> Panel:
-    names = [name for name, one in MECHANISMS.items() if one.is_private and k >= one.min_categories]
+    private = (one for one in MECHANISMS.values() if one.is_private and k >= one.min_categories)
     return Panel(
         name=f"k{k}",
         meaning=f"distance to the true posterior at the worst data set and at balanced data, {k} categories",
         simulate=_list_data_sets,
-        methods=tuple(_method(name) for name in names),
+        methods=tuple(method_of(one, _evaluate) for one in private),
         measures=(
             Measure("worst_hellinger", "largest exact mean distance to the true posterior over all data sets"),
             Measure("balanced_hellinger", "exact mean distance to the true posterior at balanced data"),
             Measure("worst_dataset", "counts of the data set with the largest distance", dims=("cell",), dtype="int64"),
         ),
-        factors=(Factor("n", _SIZES[k], "number of records", "int"),),
-        outputs=(Factor("cell", tuple(range(k)), "category of the counts", "int"),),
-        constants=(
-            Factor("epsilon", (1.0,), "privacy loss", unit="nat"),
-            Factor("delta", (1e-8,), "probability of a larger privacy loss"),
-            Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector"),
-            Factor("k", (k,), "number of categories", "int"),
-        ),
+        outputs=(cells(k),),
         method_dim="mechanism",
         validate=_validate,
         version=2,  # sums have a fixed order
+        **balanced(k, _SIZES[k]),
     )
 
 
@@ -144,9 +118,8 @@ def none_is_better(summaries: Stored) -> Finding:
         n_below += int((ratio < 1 - _ROUNDING).sum())
         n, name, least = min(_nearest(ratio), key=lambda each: each[2])
         evidence.append(f"{panel}: at least {least:.4f} ({name}, n = {n})")
-    return verdict(
-        not n_below, f"{n_below} exceptions. Ratio of the worst case to that of optimal: {'; '.join(evidence)}."
-    )
+    text = f"{n_below} exceptions. Ratio of the worst case to that of optimal: {'; '.join(evidence)}."
+    return verdict(not n_below, text)
 
 
 def _nearest(ratio: xr.DataArray) -> list[tuple[int, str, float]]:
@@ -191,20 +164,19 @@ def k_norm_is_near_optimal(summaries: Stored) -> Finding:
     """Post-processed K-norm noise has a worst case within 2 % of the optimum of all private releases of counts with two
     and three categories, and within 3 % with four.
     """
-    evidence, holds = [], True
+    parts = []
     stored = [summaries.need(panel, mechanism=("optimal", name, _SOLVED)) for panel, (name, _) in _NEAR.items()]
     for summary, (panel, (name, near)) in zip(stored, _NEAR.items(), strict=True):
         worst = _ratio(summary)
         solved, projected = worst.sel(mechanism=_SOLVED), worst.sel(mechanism=name)
         balanced = summary["balanced_hellinger"]
         price = balanced.sel(mechanism=_SOLVED) / balanced.sel(mechanism=name)
-        holds &= bool((solved <= near).all())
-        evidence.append(
-            f"{panel}: {span(solved, '.4f')}, with projection only "
-            f"{span(projected, '.3f')}; at balanced data "
+        evidence = (
+            f"{panel}: {span(solved, '.4f')}, with projection only {span(projected, '.3f')}; at balanced data "
             f"{span(price, '.3f')} times the distance of the projection"
         )
-    return verdict(holds, f"Worst case relative to the optimum. {'. '.join(evidence)}.")
+        parts.append(verdict(bool((solved <= near).all()), evidence))
+    return together(parts, "Worst case relative to the optimum. {}.", ". ")
 
 
 @p0(

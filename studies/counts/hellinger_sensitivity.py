@@ -14,12 +14,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from mechanisms.counts.exponential import SENSITIVITIES
 from mechanisms.counts.mechanism import validate
 from mechanisms.counts.sensitivity import phi
-from pipeline import Factor, Measure, Method, Panel, Streams, Study
-from studies.counts.hellinger_sensitivity_claims import CLAIMS, FIGURES, NAMES
+from pipeline import Factor, Figure, Measure, Method, Panel, Streams, Study
+from studies.counts.hellinger_sensitivity_claims import CLAIMS, NAMES
+from studies.counts.problems import DELTA, EPSILON, require_size
+from studies.figures import Axis, Chart
+from studies.styles import MECHANISM_STYLES
 
 _SIZES = (20, 100, 500, 2000)
 _LARGEST = 100_000  # for larger n, distances H(x, x+1) near the centre may differ by less than a relative 4e-10
@@ -28,10 +32,7 @@ _PRIOR = Factor("prior", ((1.0, 1.0),), "Beta parameters of the prior", "vector"
 
 def _require_problem(prior: Any, n: int, epsilon: float = 1.0, delta: float = 1e-8) -> None:
     """Raise ValueError if the prior or the number of records is invalid for all mechanisms."""
-    if n < 1:
-        raise ValueError(f"n must be >= 1, got {n}")
-    if len(prior) != 2:
-        raise ValueError(f"prior must have 2 entries, one per category, got {len(prior)}")
+    require_size(n, prior, 2)
     validate(prior, (n, 0), epsilon, delta)
 
 
@@ -81,11 +82,7 @@ _BETA = Panel(
     ),
     factors=(Factor("n", _SIZES, "number of records", "int"),),
     outputs=(Factor("successes", tuple(range(max(_SIZES) + 1)), "number of successes", "int"),),
-    constants=(
-        _PRIOR,
-        Factor("epsilon", (1.0,), "privacy loss", unit="nat"),
-        Factor("delta", (1e-8,), "probability of a larger privacy loss"),
-    ),
+    constants=(_PRIOR, EPSILON, DELTA),
     method_dim=None,
     validate=_validate_beta,
 )
@@ -211,6 +208,35 @@ _STATEMENTS = Panel(
     validate=_validate_statements,
 )
 
+_FIGURES = (
+    Figure(
+        "sensitivity-beta",
+        "Sensitivities over Beta posteriors (P0, Figure 1)",
+        "Local, varying, smooth and global sensitivity of the Hellinger score against the number of successes, for "
+        "several numbers of records. The local sensitivity is the largest change of a score when one record is "
+        "replaced; the others are upper bounds on it. Where curves coincide, the tighter bound is drawn on top.",
+        ("beta",),
+        Chart(
+            "beta",
+            "successes",
+            {"y": "sensitivity"},
+            "sensitivity_of",
+            MECHANISM_STYLES,
+            y=Axis("sensitivity", limits=(0.0, None)),
+            facet={"n": "n = {}"},
+            prepare=lambda ds: xr.concat(
+                [ds[f"{name}_sensitivity"].rename("sensitivity") for name in NAMES],
+                xr.Variable("sensitivity_of", list(NAMES)),
+            ).to_dataset(),
+            columns=2,
+            height=160,
+            n_markers=8,
+            at_ends=False,
+            share_x=False,
+            with_constants=True,
+        ),
+    ),
+)
 
 STUDY = Study(
     name="hellinger-sensitivity",
@@ -223,5 +249,5 @@ STUDY = Study(
     panels=(_BETA, _STATEMENTS),
     seed=20_180_802,
     claims=CLAIMS,
-    figures=FIGURES,
+    figures=_FIGURES,
 )

@@ -1,12 +1,10 @@
-"""Claims and figures of the study `hellinger-sensitivity` (P0 and P1)."""
+"""Claims of the study `hellinger-sensitivity` (P0 and P1)."""
 
 import numpy as np
 import xarray as xr
 
-from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
+from pipeline import Erratum, Finding, claim, claims_in, verdict
 from studies.claims import Stored, p0, p1, together
-from studies.figures import Axis, Chart
-from studies.styles import MECHANISM_STYLES
 
 NAMES = ("local", "varying", "smooth", "global")
 """Names of the sensitivities: all are upper bounds on `local`, and `global` is an upper bound on all."""
@@ -180,37 +178,3 @@ def statement_3(summaries: Stored) -> Finding:
 
 
 CLAIMS = claims_in(globals())
-
-
-# Figures
-
-
-FIGURES = (
-    Figure(
-        "sensitivity-beta",
-        "Sensitivities over Beta posteriors (P0, Figure 1)",
-        "Local, varying, smooth and global sensitivity of the Hellinger score against the number of successes, for "
-        "several numbers of records. The local sensitivity is the largest change of a score when one record is "
-        "replaced; the others are upper bounds on it. Where curves coincide, the tighter bound is drawn on top.",
-        ("beta",),
-        Chart(
-            "beta",
-            "successes",
-            {"y": "sensitivity"},
-            "sensitivity_of",
-            MECHANISM_STYLES,
-            y=Axis("sensitivity", limits=(0.0, None)),
-            facet={"n": "n = {}"},
-            prepare=lambda ds: xr.concat(
-                [ds[f"{name}_sensitivity"].rename("sensitivity") for name in NAMES],
-                xr.Variable("sensitivity_of", list(NAMES)),
-            ).to_dataset(),
-            columns=2,
-            height=160,
-            n_markers=8,
-            at_ends=False,
-            share_x=False,
-            with_constants=True,
-        ),
-    ),
-)

@@ -8,7 +8,6 @@ from mechanisms.audit import exceeds
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.privacy import Guarantee, Status
 from studies.claims import Summaries
-from studies.counts.neighbouring_relations import stated_audits
 from studies.tables import AuditedLoss, Table, compare_methods, largest_loss, show_mean
 
 
@@ -56,6 +55,11 @@ def _at_largest_n(summaries: Summaries, measure: str) -> dict[str, xr.Dataset]:
             ds = ds.sel(n=ds["n"].values[applying >= 0.9 * applying.max()].max())
         shown[f"{name}, n = {int(ds['n'])}" if "n" in ds.coords else name] = ds
     return shown
+
+
+def stated_audits(summaries: Summaries) -> Summaries:
+    """Return the panels in which only the neighbouring relation of the stated guarantee is audited."""
+    return {panel: summary for panel, summary in summaries.items() if "relation" not in summary.dims}
 
 
 def describe_guarantee(guarantee: Guarantee | None) -> str:

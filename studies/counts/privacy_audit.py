@@ -2,7 +2,8 @@
 
 Panels `binomial` (two categories) and `multinomial` (three) contain, for a grid of priors, sizes and ε, the exact
 privacy loss over all neighbours and outputs, δ at the stated ε, and the neighbours and output that attain the loss.
-Panel `relations` contains the losses of sums and counts under replacement, and under addition and removal of a record.
+Panel `relations` contains the losses of sums and counts under replacement, and under addition and removal of a record;
+the noise added to a sum is calibrated to its sensitivity under the audited relation.
 
 References
 ----------
@@ -11,29 +12,27 @@ Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft)
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from mechanisms import MECHANISMS, Mechanism, audit_counts
+from mechanisms import FAMILIES, MECHANISMS, Mechanism, audit_counts, audit_sums, calibrated_noise
 from mechanisms.audit import Audit
 from mechanisms.conjugate import count_candidates
 from mechanisms.counts.audit import require_auditable
 from mechanisms.counts.mechanism import validate
+from mechanisms.inference.family import Bounds, Family
+from mechanisms.privacy import RELATIONS
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
-from studies.counts.neighbouring_relations import RELATIONS_PANEL
+from pipeline.errors import unknown
 from studies.counts.page_tables import audited_releases
 from studies.counts.privacy_audit_claims import BINOMIAL_SIZES, CLAIMS, spent
+from studies.counts.problems import DELTA, cells, flat_prior, require_cells, require_size
 from studies.figures import shares
+from studies.panels import given, method_of
 
 _LARGEST_PROGRAM = 1_000  # number of (data set, output) pairs; larger linear programs would dominate the run time
 _LARGEST_SUM = 30_000  # number of vectors of noisy counts per data set
-
-Problem = tuple[tuple[float, ...], int, float]
-
-
-def _simulate(cell: Mapping[str, Any], streams: Streams) -> Problem:
-    """Return the prior, the number of records and ε; nothing is simulated, because an audit covers all data sets."""
-    return cell["prior"], cell["n"], cell["epsilon"]
 
 
 @lru_cache(maxsize=1_000)
@@ -41,40 +40,26 @@ def _audit(mechanism: Mechanism, prior: tuple[float, ...], n: int, epsilon: floa
     return audit_counts(mechanism, prior, n, epsilon, delta)
 
 
-def _method(name: str) -> Method:
-    def evaluate(problem: Problem, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        prior, n, epsilon = problem
-        mechanism = MECHANISMS[name]
-        if not mechanism.uses_prior:
-            prior = (1.0,) * len(prior)  # so that cells with different priors share one audit
-        found = _audit(mechanism, prior, n, epsilon, setting["delta"])
-        return {
-            "exact_epsilon": found.epsilon,
-            "exact_delta": found.deltas[epsilon],
-            "worst_dataset": found.witness.dataset,
-            "worst_neighbour": found.witness.neighbour,
-            "worst_output": found.witness.output,
-        }
-
-    mechanism = MECHANISMS[name]
-    return Method(
-        name,
-        evaluate,
-        note=mechanism.note,
-        is_private=mechanism.is_private,
-        # In version 1, mechanisms that do not use the prior were audited at the prior of the cell.
-        version=1 if mechanism.uses_prior else 2,
-    )
+def _evaluate(
+    mechanism: Mechanism, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
+) -> dict[str, Any]:
+    prior, n, epsilon = cell["prior"], cell["n"], cell["epsilon"]
+    if not mechanism.uses_prior:
+        prior = (1.0,) * len(prior)  # so that cells with different priors share one audit
+    found = _audit(mechanism, prior, n, epsilon, setting["delta"])
+    return {
+        "exact_epsilon": found.epsilon,
+        "exact_delta": found.deltas[epsilon],
+        "worst_dataset": found.witness.dataset,
+        "worst_neighbour": found.witness.neighbour,
+        "worst_output": found.witness.output,
+    }
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     prior, n, name, k = cell["prior"], cell["n"], setting["mechanism"], len(cell["cell"])
-    if cell["cell"] != tuple(range(k)):
-        raise ValueError(f"cell must be 0 to k - 1 in order, got {', '.join(map(str, cell['cell']))}")
-    if len(prior) != k:
-        raise ValueError(f"prior must have {k} entries, one per category, got {len(prior)}")
-    if n < 1:
-        raise ValueError(f"n must be >= 1, got {n}")
+    require_cells(cell["cell"], k)
+    require_size(n, prior, k)
     validate(prior, (n, *(0 for _ in prior[1:])), cell["epsilon"], cell["delta"])
     require_auditable(n, prior)
     mechanism = MECHANISMS[name]
@@ -90,8 +75,13 @@ def _panel(name: str, meaning: str, priors: Sequence[str], sizes: Sequence[int])
     return Panel(
         name=name,
         meaning=meaning,
-        simulate=_simulate,
-        methods=tuple(_method(name) for name, mechanism in MECHANISMS.items() if k >= mechanism.min_categories),
+        simulate=given,  # an audit covers all data sets
+        # In version 1, mechanisms that do not use the prior were audited at the prior of the cell.
+        methods=tuple(
+            method_of(one, _evaluate, version=1 if one.uses_prior else 2)
+            for one in MECHANISMS.values()
+            if k >= one.min_categories
+        ),
         measures=(
             Measure("exact_epsilon", "exact privacy loss over all neighbours and outputs", "nat"),
             Measure("exact_delta", "exact delta at the stated epsilon"),
@@ -107,8 +97,8 @@ def _panel(name: str, meaning: str, priors: Sequence[str], sizes: Sequence[int])
             Factor("n", tuple(sizes), "number of records", "int"),
             Factor("epsilon", (0.1, 1.0, 3.0), "stated privacy loss", unit="nat"),
         ),
-        outputs=(Factor("cell", tuple(range(k)), "category of the counts", "int"),),
-        constants=(Factor("delta", (1e-8,), "probability of a larger privacy loss"),),
+        outputs=(cells(k),),
+        constants=(DELTA,),
         method_dim="mechanism",
         validate=_validate,
     )
@@ -126,6 +116,64 @@ _PANELS = (
 )
 
 
+# Both neighbouring relations: sums over all data sets, and counts over data sets with a few records
+
+
+def _noise(family: Family, cell: Mapping[str, Any]) -> tuple[float, Bounds | None]:
+    """Return the noise scale of a sum for the neighbouring relation of the cell, and the public bounds."""
+    bounds = cell["bounds"] if family.is_truncated else None
+    sensitivity = family.sensitivity(bounds, RELATIONS[cell["relation"]])
+    return calibrated_noise("laplace", sensitivity, cell["epsilon"]).scale, bounds
+
+
+def _sums(family: Family) -> Method:
+    def evaluate(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        return {"exact_epsilon": audit_sums(family, *_noise(family, cell), RELATIONS[cell["relation"]]).epsilon}
+
+    return Method(family.name, evaluate, note=f"Sum of {family.name} records with Laplace noise.")
+
+
+def _audit_relation(
+    mechanism: Mechanism, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
+) -> dict[str, Any]:
+    problem = (cell[name] for name in ("prior", "n_records", "epsilon", "delta"))
+    return {"exact_epsilon": audit_counts(mechanism, *problem, relation=RELATIONS[cell["relation"]]).epsilon}
+
+
+def _validate_relation(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    prior, n, name = cell["prior"], cell["n_records"], setting["mechanism"]
+    if cell["relation"] not in RELATIONS:
+        raise ValueError(unknown("relation", cell["relation"], RELATIONS))
+    if n < 1:
+        raise ValueError(f"n_records must be >= 1, got {n}")
+    if name in FAMILIES:
+        _noise(FAMILIES[name], cell)
+    else:
+        MECHANISMS[name].validate(prior, (n + 1, *(0 for _ in prior[1:])), cell["epsilon"], cell["delta"])
+        require_auditable(n + 1, prior)
+    return True
+
+
+_RELATIONS = Panel(
+    name="relations",
+    meaning="exact privacy loss of sums and counts under both neighbouring relations",
+    simulate=given,
+    methods=(*map(_sums, FAMILIES.values()), *(method_of(one, _audit_relation) for one in MECHANISMS.values())),
+    measures=(Measure("exact_epsilon", "exact privacy loss over all neighbours and outputs", "nat"),),
+    factors=(
+        Factor("relation", tuple(RELATIONS), "neighbouring relation", "str"),
+        Factor("epsilon", (1.0,), "stated privacy loss", unit="nat"),
+    ),
+    constants=(
+        DELTA,
+        replace(flat_prior(3), meaning="Dirichlet parameters of the prior of counts"),
+        Factor("n_records", (3,), "number of records of counts, and one more under addition", "int"),
+        Factor("bounds", ((1.0, 3.0),), "public bounds of unbounded records", "vector"),
+    ),
+    method_dim="mechanism",
+    validate=_validate_relation,
+)
+
 _CAPTION = (
     "Ratio of the exact privacy loss to the stated epsilon against the number of records, for each mechanism and "
     "prior; maximum over the stored values of epsilon. If an (epsilon, delta)-DP mechanism has a larger loss, the "
@@ -141,7 +189,7 @@ STUDY = Study(
         "Compute the exact privacy loss of every mechanism that releases counts, compare it with the guarantee, and "
         "show that the audit detects a mechanism that is not private."
     ),
-    panels=(*_PANELS, RELATIONS_PANEL),
+    panels=(*_PANELS, _RELATIONS),
     seed=20_180_804,
     claims=CLAIMS,
     figures=tuple(

@@ -1,16 +1,18 @@
 """Claims of the study `privacy-audit` (P0 and P1)."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from mechanisms import MECHANISMS, Status
+from mechanisms import FAMILIES, MECHANISMS, Mechanism, Status
 from mechanisms.audit import exceeds
+from mechanisms.privacy import RELATIONS
 from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, largest, p0, p1, together
-from studies.counts.neighbouring_relations import RELATION_CLAIMS, stated_audits
+from studies.claims import Stored, Summaries, correct, largest, p0, p1, span, together
+from studies.counts.page_tables import stated_audits
 
 BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
 """Numbers of records of the panel with two categories."""
@@ -66,29 +68,31 @@ def _broken(summary: xr.Dataset, mechanism: str) -> xr.DataArray:
     return exceeds(one["exact_epsilon"], epsilons) & ((deltas == 0) | exceeds(one["exact_delta"], deltas))
 
 
-def _names(summaries: Summaries, accepts: Any) -> list[str]:
-    """Return the names of stored mechanisms for which `accepts` returns True."""
+def _audits(summaries: Summaries, accepts: Callable[[Mechanism], bool]) -> dict[str, list[xr.Dataset]]:
+    """Return, for each stored mechanism that is accepted, the summaries of the panels that contain it."""
     stored = dict.fromkeys(name for summary in summaries.values() for name in summary["mechanism"].values.tolist())
-    return [name for name in stored if accepts(name)]
+    return {
+        name: [summary for summary in summaries.values() if name in summary["mechanism"].values]
+        for name in stored
+        if accepts(MECHANISMS[name])
+    }
 
 
-def _shares(summaries: Summaries, name: str) -> list[xr.DataArray]:
-    return [
-        _share(summary).sel(mechanism=name) for summary in summaries.values() if name in summary["mechanism"].values
-    ]
+def _shares(summaries: Iterable[xr.Dataset], name: str) -> tuple[list[xr.DataArray], int]:
+    """Return the ratios of loss to ε of a mechanism, and the number of audits."""
+    shares = [_share(summary).sel(mechanism=name) for summary in summaries]
+    return shares, sum(int(share.count()) for share in shares)
 
 
 def _audit_guarantees(summaries: Summaries, status: Status) -> tuple[bool | None, str]:
     """Return True if no audit violates a guarantee with this status (None without audits), and the evidence."""
-    summaries = stated_audits(summaries)
     n_audits, breaks, largest = 0, [], []
-    for name in _names(summaries, lambda name: MECHANISMS[name].status is status):
-        shares = _shares(summaries, name)
-        n_audits += sum(int(share.count()) for share in shares)
+    for name, stored in _audits(stated_audits(summaries), lambda one: one.status is status).items():
+        shares, n_own = _shares(stored, name)
+        n_audits += n_own
         largest.append(f"{name} {max(float(share.max()) for share in shares):.3f}")
-        for summary in summaries.values():
-            if name in summary["mechanism"].values and _broken(summary, name).any():
-                breaks.append(f"{name}, with loss {_counterexample(summary, name)}")
+        broken = [summary for summary in stored if _broken(summary, name).any()]
+        breaks += [f"{name}, with loss {_counterexample(summary, name)}" for summary in broken]
     return (
         not breaks if n_audits else None,
         f"{n_audits:,} exact audits. "
@@ -175,15 +179,11 @@ def local_proof(summaries: Stored) -> Finding:
 @claim(kind="self-check")
 def calibrated_spend_all(summaries: Stored) -> Finding:
     """The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it."""
-    stored = stated_audits(summaries)
     parts = []
-    for name in _names(stored, lambda name: MECHANISMS[name].calibrate is not None):
-        shares = _shares(stored, name)
+    for name, stored in _audits(stated_audits(summaries), lambda one: one.calibrate is not None).items():
+        shares, n_audits = _shares(stored, name)
         low, high = min(float(share.min()) for share in shares), max(float(share.max()) for share in shares)
-        holds = low >= _FULL_SHARE and not any(
-            bool(_broken(summary, name).any()) for summary in stored.values() if name in summary["mechanism"].values
-        )
-        n_audits = sum(int(share.count()) for share in shares)
+        holds = low >= _FULL_SHARE and not any(bool(_broken(summary, name).any()) for summary in stored)
         parts.append(verdict(holds, f"{name} {low:.6f} to {high:.6f} in {n_audits} audits"))
     return together(parts or [verdict(None, "no audits")], "Ratio of loss to epsilon: {}.")
 
@@ -192,7 +192,7 @@ def calibrated_spend_all(summaries: Stored) -> Finding:
 def bound_leaves_slack(summaries: Stored) -> Finding:
     """The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon."""
     stored = summaries.each(("binomial", "multinomial"), mechanism=("varying-bound", "varying"))
-    shares = _shares(stored, "varying-bound")
+    shares, n_audits = _shares(stored.values(), "varying-bound")
     worst = max(shares, key=lambda share: float(share.max()))
     high, low = float(worst.max()), min(float(share.min()) for share in shares)
     ahead = [
@@ -202,8 +202,27 @@ def bound_leaves_slack(summaries: Stored) -> Finding:
     return verdict(
         high < 1,
         f"Ratio of loss to epsilon: {low:.3f} to {high:.3f}, largest at {_at(worst)}. The loss of varying-bound "
-        f"exceeds that of varying in {sum(ahead)} of {sum(int(share.count()) for share in shares)} audits.",
+        f"exceeds that of varying in {sum(ahead)} of {n_audits} audits.",
     )
 
 
-CLAIMS = (*claims_in(globals()), *RELATION_CLAIMS)
+@claim(kind="self-check")
+def both_neighbouring_relations(summaries: Stored) -> Finding:
+    """Sums with Laplace noise are epsilon-DP under replacement and under addition and removal of a record. Releases of
+    counts have a finite loss under replacement, and an infinite one under addition and removal, because they reveal the
+    number of records.
+    """
+    needed = summaries.need("relations", relation=tuple(RELATIONS), mechanism=(*FAMILIES, *MECHANISMS))
+    loss = needed["exact_epsilon"]
+    sums = loss.sel(mechanism=list(FAMILIES)) / needed["epsilon"]
+    replaced, added = (loss.sel(mechanism=list(MECHANISMS), relation=name) for name in ("replace-one", "add-remove"))
+    n_finite, n_infinite = int(np.isfinite(replaced).sum()), int(np.isposinf(added).sum())
+    return verdict(
+        not exceeds(sums, 1.0).any() and n_finite == replaced.size and n_infinite == added.size,
+        f"Losses of {span(sums, '.4f')} epsilon in {sums.size} exact audits of sums. The loss of counts is finite in "
+        f"{n_finite} of {replaced.size} audits under replacement, and infinite in {n_infinite} of {added.size} under "
+        "addition and removal.",
+    )
+
+
+CLAIMS = claims_in(globals())

@@ -30,8 +30,8 @@ from mechanisms.noise import calibrated_noise
 from mechanisms.privacy_parameters import validate_size
 from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Study
 from studies.inference.calibration_claims import CLAIMS
-from studies.inference.calibration_figures import FIGURES
 from studies.inference.formula_errata import ERRATA
+from studies.inference.inference_figures import FIGURES
 from studies.inference.noisy_trials import (
     BINOMIAL_METHODS,
     LARGEST_AUGMENTED,
@@ -43,7 +43,7 @@ from studies.inference.noisy_trials import (
     simulate_trials,
 )
 from studies.inference.page_tables import audited_statistics, compare_calibration
-from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS
+from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, components, require_components
 
 # Panels
 
@@ -76,17 +76,12 @@ def _panel(
     own_bounds: bool = False,
 ) -> Panel:
     model = FAMILIES[family]
-    d = len(prior) if model.is_vector else 1
-    dims = ("component",) if d > 1 else ()
+    dims, outputs = components(len(prior) if model.is_vector else 1, "category of the multinomial")
 
     def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
         method = INFERENCE_METHODS[setting["algorithm"]]
         method.validate_prior(family, cell["prior"])
-        if d > 1 and cell["component"] != tuple(range(len(cell["prior"]))):
-            raise ValueError(
-                f"component must be {list(range(len(cell['prior'])))}, one value per parameter, got "
-                f"{list(cell['component'])}"
-            )
+        require_components(cell, len(cell["prior"]) if model.is_vector else 1)
         limits = None if bounds is None else model.validate_bounds(cell["bounds"])
         validate_size(cell["n"])
         calibrated_noise("laplace", model.sensitivity(limits), cell["epsilon"])
@@ -112,7 +107,7 @@ def _panel(
             Factor("n", (10, 100, 1_000, 10_000, 100_000), "number of records", "int"),
             Factor("epsilon", (0.01, 0.1), "privacy loss", unit="nat"),
         ),
-        outputs=(Factor("component", tuple(range(d)), "category of the multinomial", "int"),) if d > 1 else (),
+        outputs=outputs,
         constants=tuple(constants),
         trials=1_000,
         block_trials=200,
@@ -123,35 +118,25 @@ def _panel(
 
 
 _UNIT_BOUNDS = (-math.log(0.975), -math.log(0.025))  # ends of the central 95 % interval of Exp(1)
+_MEAN_BOUNDS = (_UNIT_BOUNDS[0] / 4, _UNIT_BOUNDS[1] / 4)
 _PANELS = (
     _panel("binomial", "Beta-binomial model (P4, Figure 1)", "binomial", (10.0, 10.0), BINOMIAL_METHODS),
     _panel(
         "multinomial", "Dirichlet-multinomial model (P4, Figure 1)", "multinomial", (5.0, 5.0, 5.0), MULTINOMIAL_METHODS
     ),
-    _panel(
-        "exponential",
-        "Gamma-exponential model, public bounds from the prior mean (P4, Figure 1)",
-        "exponential",
-        (8.0, 2.0),
-        TRUNCATED_METHODS,
-        (_UNIT_BOUNDS[0] / 4, _UNIT_BOUNDS[1] / 4),
-    ),
-    _panel(
-        "exponential-wide",
-        "Gamma-exponential model, wider prior, public bounds from rate 1",
-        "exponential",
-        (3.0, 3.0),
-        TRUNCATED_METHODS,
-        _UNIT_BOUNDS,
-    ),
-    _panel(
-        "exponential-paper-bounds",
-        "Gamma-exponential model, bounds from the true rate of each trial, as in the paper's experiment",
-        "exponential",
-        (8.0, 2.0),
-        TRUNCATED_METHODS,
-        _UNIT_BOUNDS,
-        own_bounds=True,
+    *(
+        _panel(name, f"Gamma-exponential model, {meaning}", "exponential", prior, TRUNCATED_METHODS, bounds, own_bounds)
+        for name, meaning, prior, bounds, own_bounds in (
+            ("exponential", "public bounds from the prior mean (P4, Figure 1)", (8.0, 2.0), _MEAN_BOUNDS, False),
+            ("exponential-wide", "wider prior, public bounds from rate 1", (3.0, 3.0), _UNIT_BOUNDS, False),
+            (
+                "exponential-paper-bounds",
+                "bounds from the true rate of each trial, as in the paper's experiment",
+                (8.0, 2.0),
+                _UNIT_BOUNDS,
+                True,
+            ),
+        )
     ),
 )
 

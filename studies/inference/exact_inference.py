@@ -30,7 +30,7 @@ import numpy as np
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.methods import INFERENCE_METHODS
 from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Study
-from studies.inference.exact_inference_claims import CLAIMS, FIGURES
+from studies.inference.exact_inference_claims import CLAIMS
 from studies.inference.exact_trials import (
     AUGMENTATION,
     COLLAPSED,
@@ -38,14 +38,15 @@ from studies.inference.exact_trials import (
     EXACT,
     GIBBS,
     GIBBS_EXACT,
-    LARGEST_AUGMENTED,
     LARGEST_RHAT,
     MARGINAL,
     release_model,
     simulate_releases,
 )
+from studies.inference.inference_figures import EXACT_FIGURES
+from studies.inference.noisy_trials import LARGEST_AUGMENTED
 from studies.inference.page_tables import compare_chains
-from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS
+from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, components, require_components
 
 _JOINT_STATISTICS = tuple(replace(one, measure="joint") for one in PIT_STATISTICS if one.name in ("ks", "p"))
 _STATISTICS = (
@@ -79,17 +80,13 @@ def _panel(
     version: int = 5,
 ) -> Panel:
     p = MODELS[family].n_components(priors[0])
-    dims = ("component",) if p > 1 else ()
-    largest = LARGEST_AUGMENTED.get(name, LARGEST_AUGMENTED["calibration"])
+    dims, outputs = components(p, "component of the parameter")
+    largest = 1_000 if name == "edge" else LARGEST_AUGMENTED
 
     def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
         model, method = release_model(family, cell), INFERENCE_METHODS[setting["algorithm"]]
         method.validate_prior(family, cell["prior"])
-        size = model.n_components(cell["prior"])
-        if size > 1 and cell["component"] != tuple(range(size)):
-            raise ValueError(
-                f"component must be {list(range(size))}, one value per parameter, got {list(cell['component'])}"
-            )
+        require_components(cell, model.n_components(cell["prior"]))
         return method.supports(model) and (not method.draws_records or model.n <= largest)
 
     factors = [Factor("n", n, "number of records", "int"), Factor("epsilon", epsilon, "privacy loss", unit="nat")]
@@ -123,7 +120,7 @@ def _panel(
             *([Measure("mean_width", "mean of the widths over components")] if family == "multinomial" else []),
         ),
         factors=tuple(factors),
-        outputs=(Factor("component", tuple(range(p)), "component of the parameter", "int"),) if p > 1 else (),
+        outputs=outputs,
         constants=tuple(constants),
         trials=trials,
         block_trials=min(trials, 100),
@@ -135,7 +132,6 @@ def _panel(
 
 _COUNT_METHODS = (EXACT, GIBBS_EXACT, AUGMENTATION, GIBBS)
 _UNBOUNDED_AUGMENTATION = replace(AUGMENTATION, version=5)
-_SCALAR_METHODS = (_UNBOUNDED_AUGMENTATION, COLLAPSED, MARGINAL)
 PANELS = (
     _panel(
         "binomial",
@@ -176,46 +172,32 @@ PANELS = (
         (1.0,),
         noises=("laplace", "k-norm"),
     ),
-    _panel(
-        "exponential",
-        "Gamma-exponential model, records dropped or clamped",
-        "exponential",
-        _SCALAR_METHODS,
-        ((8.0, 2.0),),
-        (10, 100),
-        (1.0,),
-        (0.00633, 0.9222),
-    ),
-    _panel(
-        "poisson",
-        "Gamma-Poisson model, records dropped or clamped",
-        "poisson",
-        _SCALAR_METHODS,
-        ((8.0, 2.0),),
-        (10, 100),
-        (1.0,),
-        (1.0, 8.0),
-    ),
-    _panel(
-        "normal",
-        "normal model with known variance, records dropped or clamped",
-        "normal",
-        _SCALAR_METHODS,
-        ((0.0, 1.0),),
-        (10, 100),
-        (1.0,),
-        (-2.0, 2.0),
-    ),
-    _panel(
-        "normal-unknown-variance",
-        "normal model with unknown mean and variance, records dropped or clamped",
-        "normal-unknown-variance",
-        (_UNBOUNDED_AUGMENTATION,),
-        ((0.0, 1.0, 3.0, 2.0),),
-        (10, 100),
-        (1.0,),
-        (-2.0, 2.0),
-        version=6,  # in version 4, records and squares were released in their own units
+    *(
+        _panel(
+            family,
+            f"{model}, records dropped or clamped",
+            family,
+            (_UNBOUNDED_AUGMENTATION,)
+            if family.endswith("variance")
+            else (_UNBOUNDED_AUGMENTATION, COLLAPSED, MARGINAL),
+            (prior,),
+            (10, 100),
+            (1.0,),
+            bounds,
+            # in version 4, records and squares were released in their own units
+            version=6 if family.endswith("variance") else 5,
+        )
+        for family, model, prior, bounds in (
+            ("exponential", "Gamma-exponential model", (8.0, 2.0), (0.00633, 0.9222)),
+            ("poisson", "Gamma-Poisson model", (8.0, 2.0), (1.0, 8.0)),
+            ("normal", "normal model with known variance", (0.0, 1.0), (-2.0, 2.0)),
+            (
+                "normal-unknown-variance",
+                "normal model with unknown mean and variance",
+                (0.0, 1.0, 3.0, 2.0),
+                (-2.0, 2.0),
+            ),
+        )
     ),
 )
 
@@ -227,7 +209,7 @@ STUDY = Study(
     panels=PANELS,
     seed=20_260_611,
     claims=CLAIMS,
-    figures=FIGURES,
+    figures=EXACT_FIGURES,
     comparisons=(compare_chains,),
     quick=Scale(
         trials=100,

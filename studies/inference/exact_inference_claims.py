@@ -1,14 +1,13 @@
-"""Claims and figures of the study `exact-inference`."""
+"""Claims of the study `exact-inference`."""
 
 from dataclasses import replace
 
 import numpy as np
 import xarray as xr
 
-from pipeline import Claim, Figure, Finding, claim, verdict
+from pipeline import Claim, Finding, claim, verdict
 from studies.claims import (
     Stored,
-    Summaries,
     entries,
     extreme,
     largest,
@@ -19,8 +18,6 @@ from studies.claims import (
     together,
     uniform,
 )
-from studies.figures import Parts
-from studies.inference.calibration_figures import against_n, ecdfs
 
 _LEVEL = 1e-3
 _LARGEST_SCALED = 1.95
@@ -228,53 +225,4 @@ CLAIMS = (
     normal_approximation_suffices,
     gibbs_needs_large_counts,
     *map(_k_norm_is_narrower, ("multinomial-3", "multinomial-10")),
-)
-
-
-# Figures
-
-
-def _by_prior(summaries: Summaries) -> Parts:
-    ds = summaries["binomial"]
-    return {f"Beta({prior.replace(':', ', ')})": ds.sel(prior=prior) for prior in ds["prior"].values}
-
-
-def _sparse(summaries: Summaries) -> Parts:
-    """Return the stored cells nearest to 100 records and ε = 3 by prior, without the first prior."""
-    cells = {prior: ds.sel(n=100, epsilon=3.0, method="nearest") for prior, ds in _by_prior(summaries).items()}
-    return {
-        f"{prior}, n = {ds['n'].item():,}, ε = {ds['epsilon'].item():g}": ds for prior, ds in list(cells.items())[1:]
-    }
-
-
-_YLABEL = "distance to the exact posterior"
-
-FIGURES = (
-    Figure(
-        "distances",
-        "Distance to the exact posterior, binomial model",
-        "Mean largest difference between the distribution function of 2,000 draws and the exact one against the number "
-        "of records, with one row per prior and one column per privacy loss. Independent draws (exact) have the "
-        "distance of sampling error alone.",
-        ("binomial",),
-        against_n("distance_mean", _YLABEL, source=_by_prior),
-    ),
-    Figure(
-        "edge",
-        "Distance to the exact posterior at y = 0",
-        "Mean largest difference between the distribution function of 2,000 draws and the exact one at the release "
-        "y = 0, uniform prior, ε = 1. The distance of methods with a normal approximation does not decrease with the "
-        "number of records.",
-        ("edge",),
-        against_n("distance_mean", _YLABEL, source=lambda summaries: {"Beta(1, 1), y = 0": summaries["edge"]}),
-    ),
-    Figure(
-        "quantiles",
-        "Posterior quantiles for sparse data",
-        "Empirical distribution function of the posterior quantiles of the true parameter, at the stored values that "
-        "are nearest to 100 records and ε = 3. The grey band is a simultaneous 95 % band for a calibrated method.",
-        ("binomial",),
-        ecdfs(_sparse),
-        claims=("exact-methods-are-calibrated-binomial",),
-    ),
 )

@@ -29,7 +29,7 @@ from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise, calibrated_noise
 from pipeline import Method, Streams
-from studies.inference.noisy_trials import N_RANKED, Array
+from studies.inference.noisy_trials import N_RANKED, Array, draw_each
 
 N_CHAINS, N_BURN_IN, N_DRAWS = 2, 200, 1_000
 """Chains per trial, each started from a draw of the prior; iterations discarded, and draws kept, per chain."""
@@ -46,9 +46,6 @@ N_POINTS = 50
 EXACT_EVERY, TABULATED_EVERY = 25, 5
 """In models with one parameter and real or Poisson records, every 25th trial has an exact posterior; all trials have in
 models of counts. Distances to it are computed in every 5th trial only, because its distribution function is slow."""
-
-LARGEST_AUGMENTED = {"calibration": 100, "edge": 1_000}
-"""Largest number of records for data augmentation."""
 
 
 @dataclass(frozen=True)
@@ -233,8 +230,7 @@ def _exact(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> 
 
 def _marginal(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     posterior = INFERENCE_METHODS["marginal"].fit(None, releases.model, releases.prior, releases.noisy)
-    uniforms = np.stack([rng.random(N_CHAINS * N_DRAWS) for rng in streams.generators()])
-    draws = posterior.from_uniforms(uniforms)
+    draws = draw_each(posterior, streams.generators(), N_CHAINS * N_DRAWS)
     return summarise_draws(releases, draws[..., None], posterior.cdf(releases.theta[:, 0])[:, None])
 
 

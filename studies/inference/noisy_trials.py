@@ -4,7 +4,7 @@ A block of trials is simulated once for all methods. Each method returns the sam
 posterior quantile of the true parameter. The methods are documented in `mechanisms.inference`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from mechanisms.inference.naive import ConjugatePosterior
 from mechanisms.inference.one_posterior_sample import N_DRAWS as OPS_DRAWS
 from mechanisms.inference.one_posterior_sample import OnePosteriorSampling
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise, calibrated_noise
+from mechanisms.noise import calibrated_noise
 from pipeline import Method, Streams
 
 Array = NDArray[np.float64]
@@ -51,24 +51,25 @@ class Trials:
     """Data of a block that all methods share.
 
     `theta` is the true parameter. The methods receive `statistics`, which are not private, or the private `noisy` or
-    `noisy_total`. `reference` contains draws from the non-private posterior.
-
-    Shapes: `theta`, `statistics`, `noisy`, `noisy_total` (trials, d); `reference` (trials, draws, d); `noise_scale`
-    (trials,); `bounds` (trials, 2) or None.
+    `noisy_total`; these have shape (trials, d). `reference`, shape (trials, draws, d), contains draws from the
+    non-private posterior. All trials have one release model, unless they have their own bounds.
     """
 
-    family: str
     prior: tuple[float, ...]
-    n: int
     epsilon: float
     own_bounds: bool
+    models: tuple[ReleaseModel, ...]
     theta: Array
     statistics: Array
     noisy: Array
     noisy_total: Array
-    noise_scale: Array
-    bounds: Array | None
     reference: Array
+
+    def groups(self) -> Iterator[tuple[slice, ReleaseModel]]:
+        """Yield the slices of trials that share a release model, with their models."""
+        size = 1 if self.own_bounds else len(self.models)
+        for start in range(0, len(self.models), size):
+            yield slice(start, start + size), self.models[start]
 
 
 def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[str, Any], Streams], Trials]:
@@ -77,44 +78,20 @@ def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[
 
     def simulate(cell: Mapping[str, Any], streams: Streams) -> Trials:
         prior, n, public = cell["prior"], cell["n"], cell.get("bounds")
-        columns: dict[str, list[Any]] = {
-            name: [] for name in ("theta", "s", "noisy", "total", "scale", "bounds", "ref")
-        }
+        rows = []
         for rng in streams.generators():
             theta = model.draw_parameters(rng, prior, 1)
             bounds = None if public is None else tuple(np.divide(public, theta[0, 0] if own_bounds else 1.0).tolist())
-            released = ReleaseModel(
-                family, n, calibrated_noise("laplace", model.sensitivity(bounds), cell["epsilon"]), bounds
-            )
-            s, truncated = released.draw_sums(rng, theta)
-            scale, noise = released.noise.scale, released.noise.sample(rng, s.shape[1:])
-            reference = _draw_conjugate(family, model.posterior(prior, s[0], n), rng)
-            for name, value in zip(
-                columns, (theta[0], s[0], truncated[0] + noise, s[0] + noise, scale, bounds, reference), strict=True
-            ):
-                columns[name].append(value)
-        held = {name: np.array(values) for name, values in columns.items() if name != "bounds"}
-        return Trials(
-            family,
-            prior,
-            n,
-            cell["epsilon"],
-            own_bounds,
-            held["theta"],
-            held["s"],
-            held["noisy"],
-            held["total"],
-            held["scale"],
-            None if public is None else np.array(columns["bounds"]),
-            held["ref"],
-        )
+            laplace = calibrated_noise("laplace", model.sensitivity(bounds), cell["epsilon"])
+            release = ReleaseModel(family, n, laplace, bounds)
+            s, truncated = release.draw_sums(rng, theta)
+            noise = laplace.sample(rng, s.shape[1:])
+            reference = model.draw_parameters(rng, model.posterior(prior, s[0], n), N_DRAWS)
+            rows.append((release, theta[0], s[0], truncated[0] + noise, s[0] + noise, reference))
+        models, *columns = zip(*rows, strict=True)
+        return Trials(prior, cell["epsilon"], own_bounds, models, *map(np.array, columns))
 
     return simulate
-
-
-def _draw_conjugate(family: str, parameters: Array, rng: np.random.Generator, size: int = N_DRAWS) -> Array:
-    """Draw θ, shape (size, d), from the conjugate distribution with the given parameters."""
-    return FAMILIES[family].draw_parameters(rng, parameters, size)
 
 
 # Methods
@@ -143,42 +120,36 @@ def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None)
     return found if d > 1 else {name: value[:, 0] for name, value in found.items()}
 
 
-def _release_model(trials: Trials, i: int) -> ReleaseModel:
-    bounds = None if trials.bounds is None else tuple(trials.bounds[i].tolist())
-    return ReleaseModel(trials.family, trials.n, Noise("laplace", trials.noise_scale[i]), bounds)
+def draw_each(posterior: Any, rngs: Iterable[np.random.Generator], size: int) -> Array:
+    """Return independent draws from the posterior of each of several trials, by their own generators."""
+    if isinstance(posterior, ConjugatePosterior):
+        rows = (replace(posterior, parameters=row[None]) for row in posterior.parameters)
+        return np.concatenate([one.sample(rng, size) for one, rng in zip(rows, rngs, strict=True)])
+    return posterior.from_uniforms(np.stack([rng.random(size) for rng in rngs]))
 
 
-def _groups(trials: Trials) -> Iterator[tuple[slice, ReleaseModel]]:
-    """Return the slices of trials that share a release model, with their models."""
-    size = 1 if trials.own_bounds else len(trials.theta)
-    for start in range(0, len(trials.theta), size):
-        yield slice(start, start + size), _release_model(trials, start)
-
-
-def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str = "", is_private: bool = True) -> Method:
+def _independent(name: str, release: Callable[[Trials], Array] = lambda trials: trials.noisy, **options: Any) -> Method:
+    """Return a method that fits all trials with one release model at once, and draws independently."""
     method = INFERENCE_METHODS[name]
 
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        y = statistics(trials)
-        fitted = [method.fit(None, model, trials.prior, y[some]) for some, model in _groups(trials)]
-        posterior = ConjugatePosterior(trials.family, np.concatenate([one.parameters for one in fitted]))
-        d = trials.theta.shape[1]
-        draws = [
-            ConjugatePosterior(trials.family, posterior.parameters[i : i + 1]).sample(rng, N_DRAWS)
-            for i, rng in enumerate(streams.generators())
-        ]
-        quantile = posterior.cdf(trials.theta if d > 1 else trials.theta[:, 0])
-        return summarise_draws(trials, np.reshape(draws, (len(draws), 1, N_DRAWS, d)), quantile.reshape(len(draws), d))
+        y, (n_trials, d), rngs = release(trials), trials.theta.shape, list(streams.generators())
+        quantiles, draws = [], []
+        for some, model in trials.groups():
+            posterior = method.fit(None, model, trials.prior, y[some])
+            quantiles.append(posterior.cdf(trials.theta[some] if d > 1 else trials.theta[some, 0]))
+            draws.append(draw_each(posterior, rngs[some], N_DRAWS))
+        sampled = np.concatenate(draws).reshape(n_trials, 1, N_DRAWS, d)
+        return summarise_draws(trials, sampled, np.concatenate(quantiles).reshape(n_trials, d))
 
-    return Method(name, evaluate, note=note or method.note, is_private=is_private)
+    return Method(name, evaluate, **{"note": method.note, **options})
 
 
-def _own_table(trials: Trials, i: int) -> RegionTable:
+def _own_table(model: ReleaseModel, theta: float) -> RegionTable:
     """Return the table of moments for bounds that are multiples of 1/θ: the shifted table of θ = 1."""
-    assert trials.bounds is not None
-    low, high = trials.bounds[i].tolist()
-    theta = trials.theta[i, 0]
-    unit = tabulate_regions("exponential", (round(low * theta, 12), round(high * theta, 12)))
+    assert model.bounds is not None
+    low, high = (round(bound * theta, 12) for bound in model.bounds)
+    unit = tabulate_regions("exponential", (low, high))
     return unit._replace(origin=unit.origin + float(np.log(theta)))
 
 
@@ -188,12 +159,12 @@ def _sampled(name: str, version: int = 1, n_burn_in: int = N_BURN_IN, n_draws: i
 
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         rows, errors = [], []
-        for i, rng in enumerate(streams.generators()):
+        for i, (rng, model) in enumerate(zip(streams.generators(), trials.models, strict=True)):
             run: dict[str, Any] = {"n_chains": N_CHAINS, "n_burn_in": n_burn_in, "n_draws": n_draws}
             if trials.own_bounds and not method.draws_records:
-                run["table"] = _own_table(trials, i)
+                run["table"] = _own_table(model, float(trials.theta[i, 0]))
             try:
-                rows.append(method.fit(rng, _release_model(trials, i), trials.prior, trials.noisy[i], **run).draws)
+                rows.append(method.fit(rng, model, trials.prior, trials.noisy[i], **run).draws)
                 errors.append("")
             except ValueError as error:
                 rows.append(np.stack([trials.reference[i]] * N_CHAINS))  # a placeholder, which the pipeline discards
@@ -204,72 +175,57 @@ def _sampled(name: str, version: int = 1, n_burn_in: int = N_BURN_IN, n_draws: i
     return Method(name, evaluate, version=version, note=method.note)
 
 
-def _marginal() -> Method:
-    method = INFERENCE_METHODS["marginal"]
-
-    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        uniforms = np.stack([rng.random(N_DRAWS) for rng in streams.generators()])
-        quantiles, draws = [], []
-        for some, model in _groups(trials):
-            posterior = method.fit(None, model, trials.prior, trials.noisy[some])
-            quantiles.append(posterior.cdf(trials.theta[some, 0]))
-            draws.append(posterior.from_uniforms(uniforms[some]))
-        sampled = np.concatenate(draws)[:, None, :, None]
-        return summarise_draws(trials, sampled, np.concatenate(quantiles)[:, None])
-
-    return Method(method.name, evaluate, note=method.note)
-
-
 def _ops(name: str, tempers_prior: bool) -> Method:
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        mechanism = OnePosteriorSampling(trials.prior, trials.n, trials.epsilon, tempers_prior)
+        mechanism = OnePosteriorSampling(trials.prior, trials.models[0].n, trials.epsilon, tempers_prior)
         draws = mechanism.from_uniforms(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
         return summarise_draws(trials, draws[:, None, :, None], np.mean(draws < trials.theta, axis=1)[:, None])
 
     return Method(name, evaluate, note=INFERENCE_METHODS[name].note)
 
 
-def _exact() -> Method:
-    method = INFERENCE_METHODS["exact"]
-
-    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        quantiles, draws = [], []
-        for i, rng in enumerate(streams.generators()):
-            posterior = method.fit(rng, _release_model(trials, i), trials.prior, trials.noisy[i])
-            quantiles.append(posterior.cdf(trials.theta[i, 0]))
-            draws.append(posterior.sample(rng, N_DRAWS))
-        return summarise_draws(trials, np.stack(draws)[:, None, :, None], np.array(quantiles)[:, None])
-
-    return Method(method.name, evaluate, note=method.note)
+def _exact(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    quantiles, draws = [], []
+    for rng, model, y, theta in zip(streams.generators(), trials.models, trials.noisy, trials.theta[:, 0], strict=True):
+        posterior = INFERENCE_METHODS["exact"].fit(rng, model, trials.prior, y)
+        quantiles.append(posterior.cdf(theta))
+        draws.append(posterior.sample(rng, N_DRAWS))
+    return summarise_draws(trials, np.stack(draws)[:, None, :, None], np.array(quantiles)[:, None])
 
 
-NON_PRIVATE = _conjugate("non-private", lambda t: t.statistics, is_private=False)
-_NAIVE = _conjugate("naive", lambda t: t.noisy)
+_NON_PRIVATE = _independent("non-private", lambda trials: trials.statistics, is_private=False)
+_MARGINAL = _independent("marginal")
 _GIBBS_EXACT = _sampled("gibbs-exact", version=2)
 _AUGMENTATION = _sampled("data-augmentation", 2, N_AUGMENTED_BURN_IN, N_AUGMENTED)
 
 BINOMIAL_METHODS = (
-    NON_PRIVATE,
-    _NAIVE,
+    _NON_PRIVATE,
+    _independent("naive"),
     _ops("ops", tempers_prior=True),
     _ops("ops-likelihood", tempers_prior=False),
     _sampled("gibbs"),
-    _marginal(),
-    _exact(),
+    _MARGINAL,
+    Method("exact", _exact, note=INFERENCE_METHODS["exact"].note),
     _GIBBS_EXACT,
     _AUGMENTATION,
 )
-MULTINOMIAL_METHODS = (NON_PRIVATE, _NAIVE, _sampled("gibbs"), _GIBBS_EXACT, replace(_AUGMENTATION, version=3))
+MULTINOMIAL_METHODS = (
+    _NON_PRIVATE,
+    _independent("naive"),
+    _sampled("gibbs"),
+    _GIBBS_EXACT,
+    replace(_AUGMENTATION, version=3),
+)
 TRUNCATED_METHODS = (
-    NON_PRIVATE,
-    _conjugate(
+    _NON_PRIVATE,
+    _independent(
         "naive",
-        lambda t: t.noisy_total,
-        "Not private: as in P4, the noisy sum of all records, with noise calibrated to the truncated sum.",
+        lambda trials: trials.noisy_total,
+        note="Not private: as in P4, the noisy sum of all records, with noise calibrated to the truncated sum.",
         is_private=False,
     ),
-    _conjugate("naive-truncated", lambda t: t.noisy),
+    _independent("naive-truncated"),
     *(_sampled(name) for name in ("gibbs", "gibbs-collapsed", "gibbs-published")),
-    _marginal(),
+    _MARGINAL,
     replace(_AUGMENTATION, version=4),
 )

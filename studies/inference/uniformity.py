@@ -1,13 +1,12 @@
-"""Statistics that test the uniformity of posterior quantiles and ranks, shared by the calibration studies."""
+"""Components of parameters, and tests of uniformity of their quantiles and ranks, shared by the calibration studies."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from pipeline import Factor, Statistic
 from studies.inference.noisy_trials import N_RANKED, Array
-
-__all__ = ["PIT_STATISTICS", "RANK_STATISTICS"]
 
 _LEVELS = Factor("level", tuple(round(0.01 * i, 2) for i in range(101)), "quantile level")
 _BINS = Factor("rank_bin", tuple(range(20)), "bin of five ranks", "int")
@@ -62,3 +61,16 @@ RANK_STATISTICS = (
     Statistic("histogram", "rank", "fraction of ranks in the bin", _histogram, axis=_BINS),
 )
 """Statistics of the measure `rank` among 99 draws: test against the uniform distribution, and the histogram."""
+
+
+def components(p: int, meaning: str) -> tuple[tuple[str, ...], tuple[Factor, ...]]:
+    """Return the dimensions of the measures of p parameters, and the dimension of outputs; none for a single one."""
+    factor = Factor("component", tuple(range(p)), meaning, "int")
+    return (("component",), (factor,)) if p > 1 else ((), ())
+
+
+def require_components(cell: Mapping[str, Any], p: int) -> None:
+    """Raise ValueError unless a cell has the components of p parameters in order."""
+    wanted = list(range(p))
+    if p > 1 and list(cell["component"]) != wanted:
+        raise ValueError(f"component must be {wanted}, one value per parameter, got {list(cell['component'])}")

@@ -5,18 +5,19 @@ chains, so that the search for the mode and the burn-in are run once per group. 
 autocorrelation times apart and are treated as independent. The group of a trial depends on its index only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit
 
-from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism
+from mechanisms.glm.mechanisms import GlmMechanism, GlmMethod, glm_mechanism
 from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from pipeline import Streams
-from studies.data import Classification
+from studies.data import Classification, Table, load, split
 
 Array = NDArray[np.float64]
 
@@ -28,6 +29,13 @@ LARGEST_RHAT = 1.01
 
 LEAST_ESS = 400
 """Smallest accepted bulk effective sample size of a set of chains, for the same quantities."""
+
+LABELS = {
+    "abalone": "Abalone, fewer than 10 rings",
+    "adult": "Adult, income above 50K",
+    "mnist": "MNIST, digit 8 against 3",
+}
+"""Data sets of P3, with the class that is predicted."""
 
 _N_CHAINS = 5
 _N_PROJECTIONS = 10
@@ -102,21 +110,30 @@ def _diagnose(monitored: Array) -> tuple[float, float]:
     return float(np.max(rhat)), float(np.min(ess))
 
 
-def group_trials(data: Classification, streams: Streams, size: int = N_GROUPED) -> list[Group]:
-    """Return the complete groups of `size` trials that contain the trials of `streams`."""
+split_once = lru_cache(maxsize=4)(split)
+"""Function that splits a table once per process."""
+
+
+def group_trials(table: Table, streams: Streams, size: int = N_GROUPED) -> list[Group]:
+    """Return the complete groups of `size` trials that contain the trials of `streams`, on the fixed split."""
     first = streams.trials.start - streams.trials.start % size
+    data = split_once(table)
     return [Group(data, range(start, start + size)) for start in range(first, streams.trials.stop, size)]
 
 
-def evaluate_draws(name: str, groups: list[Group], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    """Return the measures of one mechanism for the trials of `streams`.
+def simulate_fixed(name: str, size: int = N_GROUPED) -> Callable[[Mapping[str, Any], Streams], list[Group]]:
+    """Return a function that groups trials on the fixed split of one of the data sets of P3."""
+    return lambda cell, streams: group_trials(load(name), streams, size)
 
-    The setting contains ``beta`` and, if used by the mechanism, ``order`` and ``epsilon``.
-    """
+
+def evaluate_draws(
+    method: GlmMethod, groups: list[Group], setting: Mapping[str, Any], streams: Streams
+) -> dict[str, Any]:
+    """Return the measures of one mechanism; the setting contains ``beta`` and what the mechanism uses."""
     found: dict[str, list[Any]] = {"test_error": [], "test_nll": [], "rhat": [], "ess": [], "error": []}
     data = groups[0].data
     for group in groups:
-        mechanism = make_mechanism(name, len(group.data.train_y), setting)
+        mechanism = make_mechanism(method.name, len(group.data.train_y), setting)
         rng = next(streams.single(group.trials.start).generators())
         sampled = draw_weights(rng, group.data, mechanism, len(group.trials))
         error, nll = _score(sampled.weights, group.data)

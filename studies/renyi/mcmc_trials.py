@@ -45,7 +45,7 @@ MECHANISMS = ("glm-concentrated", "glm-diffused", "glm-gdp", *SPLITS, *GLM_CHAIN
 _N_REFERENCE = 400
 _MOST_KEPT = 200
 _SEED = 20_240_708
-_LEVEL = 0.95
+_ENDS = ((1.0 - 0.95) / 2.0, (1.0 + 0.95) / 2.0)  # of central 95 % intervals
 _NODES = np.linspace(-6.0, 6.0, 41)  # of a grid in two dimensions, in standard deviations
 
 
@@ -204,8 +204,7 @@ def evaluate_simulated(
             draws = _states(rng, chain, one.design, one.labels, 1)[0]
         else:
             draws = grid_draws(rng, one.design, one.labels, *exact_target(name, n, setting))
-        low, high = np.quantile(draws, [(1.0 - _LEVEL) / 2.0, (1.0 + _LEVEL) / 2.0], axis=0)
-        exact = np.quantile(one.reference, [(1.0 - _LEVEL) / 2.0, (1.0 + _LEVEL) / 2.0], axis=0)
+        (low, high), exact = (np.quantile(each, _ENDS, axis=0) for each in (draws, one.reference))
         found["energy"].append(relative_energy(draws, one.reference))
         found["n_used"].append(len(draws))
         found["covered"].append(float(((low <= one.weights) & (one.weights <= high)).mean()))

@@ -14,15 +14,17 @@ Computing 29, 2019. Wang, Fienberg & Smola, "Privacy for free", ICML 2015.
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
-from pipeline import Factor, Measure, Method, Panel, Scale, Streams, Study
-from studies.data import Classification, load, split
-from studies.renyi.logistic_trials import Group, group_trials
+from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Study
+from studies.figures import Axis, Chart
+from studies.panels import given
+from studies.renyi.logistic_trials import LABELS, simulate_fixed
 from studies.renyi.mcmc_trials import (
     MECHANISMS,
     N_GROUPED,
@@ -34,17 +36,8 @@ from studies.renyi.mcmc_trials import (
     simulate_records,
 )
 from studies.renyi.private_mcmc_claims import CLAIMS, EPSILONS
-from studies.renyi.private_mcmc_figures import FIGURES
-
-_split_once = lru_cache(maxsize=4)(lambda name: split(load(name)))
-
-
-def _simulate(name: str) -> Callable[[Mapping[str, Any], Streams], list[Group]]:
-    def simulate(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
-        data: Classification = _split_once(name)
-        return group_trials(data, streams, N_GROUPED)
-
-    return simulate
+from studies.renyi.renyi_figures import against_epsilon
+from studies.styles import GLM_STYLES, SERIES
 
 
 def _methods(evaluate: Callable[..., dict[str, Any]]) -> tuple[Method, ...]:
@@ -69,6 +62,14 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     return True
 
 
+def _validate_step(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    if cell["model"] not in ("quadratic", "logistic"):
+        raise ValueError(f"model must be quadratic or logistic, got {cell['model']!r}; choose one of them")
+    if not 0 < cell["step"] <= 1:
+        raise ValueError(f"step must be in (0, 1], got {cell['step']}; choose a fraction of the largest step size")
+    return True
+
+
 _EPSILON = Factor("epsilon", EPSILONS, "privacy loss of everything that is published", unit="nat")
 _DELTA = Factor("delta", (1e-6,), "δ of (ε, δ)-DP")
 _DRAWS = (
@@ -80,11 +81,11 @@ _DRAWS = (
 )
 
 
-def _real(name: str, meaning: str, trials: int) -> Panel:
+def _real(name: str, trials: int) -> Panel:
     return Panel(
         name=name,
-        meaning=meaning,
-        simulate=_simulate(name),
+        meaning=f"{LABELS[name]}, as in P3",
+        simulate=simulate_fixed(name, N_GROUPED),
         methods=_methods(evaluate_published),
         measures=(
             Measure("test_error", "fraction of misclassified test records"),
@@ -102,9 +103,9 @@ def _real(name: str, meaning: str, trials: int) -> Panel:
 
 
 _PANELS = (
-    _real("abalone", "Abalone, fewer than 10 rings, as in P3", 40),
-    _real("adult", "Adult, income above 50K, as in P3", 10),
-    _real("mnist", "MNIST, digit 8 against 3, as in P3", 10),
+    _real("abalone", 40),
+    _real("adult", 10),
+    _real("mnist", 10),
     Panel(
         name="simulated",
         meaning="simulated records with two explanatory variables and weights from the prior",
@@ -127,7 +128,7 @@ _PANELS = (
     Panel(
         name="step-size",
         meaning="stationary bias and effective draws of Langevin chains on four records",
-        simulate=lambda cell, streams: cell,
+        simulate=given,
         methods=(Method("langevin", evaluate_steps, note="Iterates after the first 500 of 2,000."),),
         measures=(
             Measure("offset", "bias of the mean, in posterior standard deviations", dims=("coordinate",)),
@@ -144,18 +145,96 @@ _PANELS = (
         method_dim=None,
         trials=20,
         block_trials=5,
-        validate=lambda cell, setting: _validate_step(cell),
+        validate=_validate_step,
     ),
 )
 
 
-def _validate_step(cell: Mapping[str, Any]) -> bool:
-    if cell["model"] not in ("quadratic", "logistic"):
-        raise ValueError(f"model must be quadratic or logistic, got {cell['model']!r}; choose one of them")
-    if not 0 < cell["step"] <= 1:
-        raise ValueError(f"step must be in (0, 1], got {cell['step']}; choose a fraction of the largest step size")
-    return True
+_STYLES = {
+    **GLM_STYLES,
+    "glm-gdp-4": replace(SERIES[4], dash=(), origin="ours"),
+    "glm-gdp-16": replace(SERIES[2], dash=(), origin="ours"),
+}
 
+
+def _chart(measure: str, ylabel: str, **options: Any) -> Chart:
+    first = ("true-posterior", "glm-gdp", "glm-gdp-16", "langevin", "langevin-last", "penalty")
+    return against_epsilon(measure, ylabel, styles=_STYLES, height=200, first=first, **options)
+
+
+_ENERGY = _chart("energy", "energy distance / that of one draw", log=True)
+
+_CAPTION = (
+    " against the privacy loss of everything that is published, at δ = 1e-6. Error bars show ± 2 Monte Carlo standard "
+    "errors. true-posterior: one draw from the posterior without privacy."
+)
+
+_FIGURES = (
+    Figure(
+        "one-draw-or-many",
+        "One good draw or many noisy ones?",
+        "Energy distance of the published draws to the posterior, divided by that of one draw from it," + _CAPTION,
+        tuple(LABELS),
+        _ENERGY,
+    ),
+    Figure(
+        "predictions",
+        "Predictions from published draws",
+        "Mean negative log predictive probability of a test record" + _CAPTION,
+        tuple(LABELS),
+        _chart("test_nll", "log loss (nat)"),
+        claims=("one-draw-at-small-budgets", "finite-chain-suffices", "gaussian-calibration"),
+    ),
+    Figure(
+        "errors",
+        "Test error of published draws",
+        "Mean test error of the predictive probabilities" + _CAPTION,
+        tuple(LABELS),
+        _chart("test_error", "test error"),
+    ),
+    Figure(
+        "simulated",
+        "Published draws where the posterior is known",
+        "Energy distance of the published draws to the exact posterior, divided by that of one draw from it,"
+        + _CAPTION,
+        ("simulated",),
+        replace(_ENERGY, facet={"beta": "β = {}"}),
+    ),
+    Figure(
+        "coverage",
+        "Coverage of intervals from published chains",
+        "Fraction of true weights in central 95 % intervals of the published states" + _CAPTION,
+        ("simulated",),
+        _chart(
+            "covered",
+            "coverage",
+            facet={"beta": "β = {}"},
+            prepare=lambda ds: ds.sel(mechanism=ds["mechanism"].isin(list(GLM_CHAINS)[1:])),
+            across={"level": 0.95},
+            marks=("level", "line", "errors", "points"),
+        ),
+        claims=("coverage-where-planned",),
+    ),
+    Figure(
+        "step-size",
+        "Bias of Langevin chains",
+        "Standard deviation of Langevin iterates divided by that of the posterior, against the step size. Lines: the "
+        "factor for a quadratic with the largest curvature, which is exact for the quadratic potential.",
+        ("step-size",),
+        Chart(
+            "step-size",
+            "step",
+            {"y": "inflation_mean", "exact": "predicted_inflation"},
+            "model",
+            x=Axis("step size / largest step size"),
+            y=Axis("standard deviation / that of the posterior"),
+            marks=("exact", "points"),
+            facet={"coordinate": "weight {}"},
+            prepare=lambda ds: ds.sortby("step").assign_coords(coordinate=ds["coordinate"] + 1),
+            height=220,
+        ),
+    ),
+)
 
 STUDY = Study(
     name="private-mcmc",
@@ -165,7 +244,7 @@ STUDY = Study(
     panels=_PANELS,
     seed=20_240_708,
     claims=CLAIMS,
-    figures=FIGURES,
+    figures=_FIGURES,
     quick=Scale(
         {"abalone": 10, "simulated": 20, "step-size": 5},
         ("abalone", "simulated", "step-size"),

@@ -12,10 +12,11 @@ import xarray as xr
 from mechanisms.glm.langevin import LEAST_DRAWS
 from pipeline import Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, at_most, decide, gap, largest, listed, place, smallest, together
+from studies.claims import Stored, Summaries, at_most, below, decide, gap, largest, listed, place, smallest, together
+from studies.renyi.logistic_trials import LABELS
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-DATA_SETS = ("abalone", "adult", "mnist")
+_DATA_SETS = tuple(LABELS)
 _ONE, _EXACT = "langevin-last", "glm-gdp"
 _MANY = ("glm-gdp-4", "glm-gdp-16", "langevin", "penalty")
 _MARGIN = 0.01
@@ -25,7 +26,7 @@ _LEAST_COVERAGE = 0.9
 
 
 def _stored(summaries: Stored, *mechanisms: str, epsilons: Sequence[float] = EPSILONS) -> Summaries:
-    return summaries.each(DATA_SETS, epsilon=tuple(epsilons), mechanism=mechanisms)
+    return summaries.each(_DATA_SETS, epsilon=tuple(epsilons), mechanism=mechanisms)
 
 
 def _not_worse(summaries: Summaries, one: str, others: Sequence[str], largest_epsilon: float = np.inf) -> Finding:
@@ -64,7 +65,7 @@ def many_draws_at_large_budgets(summaries: Stored) -> Finding:
         )
         shown = listed(ds["energy_mean"].sel(epsilon=10.0, mechanism=["langevin", _EXACT]).values, ".3f")
         evidence = f"{panel} {shown} (smallest: {', '.join(winners)})"
-        parts.append(decide(bool(less < -limit), bool(less > limit), evidence))
+        parts.append(decide(*below(0.0, less, limit), evidence))
     return together(
         parts,
         "Energy distance over that of one draw from the posterior, langevin and glm-gdp at epsilon = 10, and the "

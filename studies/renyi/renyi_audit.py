@@ -34,19 +34,15 @@ from mechanisms.glm.worst_case import candidate_records, limiting_case, shared_r
 from mechanisms.renyi.audit import audit_densities, audit_sampling, beta_distributions, gaussian_distributions
 from mechanisms.renyi.sampling import renyi_sampler
 from pipeline import Factor, Measure, Method, Panel, Scale, Streams, Study
+from studies.panels import given
 from studies.renyi.page_tables import audited_draws
 from studies.renyi.renyi_audit_claims import CLAIMS
-from studies.renyi.renyi_audit_figures import FIGURES
+from studies.renyi.renyi_figures import AUDITS
 
 _CALIBRATED = ("glm-concentrated", "glm-diffused")
 _LARGEST_ENUMERATION = 20_000  # largest number of data sets that are enumerated
 # values of −x·w at the mode for the candidate records x
 _PREDICTORS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 40.0)
-
-
-def _cell(cell: Mapping[str, Any], streams: Streams) -> Mapping[str, Any]:
-    """Return the cell; nothing is simulated, because audits cover all data sets."""
-    return cell
 
 
 def _distribution(
@@ -56,13 +52,14 @@ def _distribution(
     return GlmMechanism("distribution", precision, power, radius, LINKS[link], norm_bound, None)
 
 
-def _largest(mechanism: GlmMechanism, n: int, candidates: np.ndarray, orders: Sequence[float]) -> dict[float, float]:
-    """Return, for each order, the largest divergence over all sets of shared records and pairs of candidates."""
-    d = candidates.shape[1] - 1
-    audits = [
-        audit_replacements(mechanism, candidates, shared, orders) for shared in shared_records(mechanism, n, d).values()
-    ]
-    return {order: max(found.renyi[order] for found in audits) for order in orders}
+def _largest(
+    mechanism: GlmMechanism, n: int, candidates: np.ndarray, orders: Sequence[float]
+) -> tuple[dict[float, float], float]:
+    """Return the largest divergence for each order, and the largest loss, over all pairs of candidates."""
+    several = shared_records(mechanism, n, candidates.shape[1] - 1).values()
+    audits = [audit_replacements(mechanism, candidates, shared, orders) for shared in several]
+    divergences = {order: max(found.renyi[order] for found in audits) for order in orders}
+    return divergences, max(found.epsilon for found in audits)
 
 
 # Samplers for logistic regression
@@ -79,7 +76,7 @@ def _spend(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
     order = setting["order"]
     mechanism = glm_mechanism(name, cell["n"], cell["beta"], order, setting.get("epsilon", 1.0))
     orders = sorted({1.0, order, 2.0 * order})
-    found = _largest(mechanism, cell["n"], _candidates(mechanism, cell["n"], cell["dimension"]), orders)
+    found, _ = _largest(mechanism, cell["n"], _candidates(mechanism, cell["n"], cell["dimension"]), orders)
     return {
         "renyi_epsilon": found[order],
         "stated_epsilon": mechanism.renyi_epsilon(order),
@@ -101,7 +98,7 @@ def _require_dimension(dimension: int) -> None:
 _LOGISTIC = Panel(
     name="logistic",
     meaning="largest divergence over replacements of one record, logistic regression",
-    simulate=_cell,
+    simulate=given,
     methods=(
         *(Method(name, partial(_spend, name=name), ("order", "epsilon")) for name in _CALIBRATED),
         Method("true-posterior", partial(_spend, name="true-posterior"), ("order",), note="Bounded by Theorem 16."),
@@ -167,7 +164,7 @@ def _require_precision(precision: float) -> None:
 _TIGHTNESS = Panel(
     name="tightness",
     meaning="largest ratio of divergence to the bound of Theorem 16, for worst-case data",
-    simulate=_cell,
+    simulate=given,
     methods=(Method("true-posterior", _approach),),
     measures=(
         Measure("share", "ratio of divergence to the bound of Theorem 16", dims=("order",)),
@@ -193,7 +190,7 @@ def _diverge(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Strea
     candidates = candidate_records(1.0, 1, 5, labels=(0, 1))
     limit = critical_order(mechanism)
     finite = [order for order in orders if order < limit or order == 1]
-    settled = _largest(mechanism, n, candidates, finite) if finite else {}
+    settled = _largest(mechanism, n, candidates, finite)[0] if finite else {}
     boxed = np.zeros((len(orders), len(cell["reach"])))
     for shared in shared_records(mechanism, n, 1).values():
         for k, reach in enumerate(cell["reach"]):
@@ -224,7 +221,7 @@ def _validate_links(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool
 _LINKS = Panel(
     name="links",
     meaning="largest divergence over replacements of one record in one dimension, for each link",
-    simulate=_cell,
+    simulate=given,
     methods=tuple(
         Method(
             link,
@@ -256,14 +253,11 @@ _LINKS = Panel(
 def _on_ball(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, ball: bool) -> dict[str, Any]:
     n, beta, power, orders = cell["n"], cell["beta"], cell["power"], cell["order"]
     mechanism = _distribution(n * beta, power, 1 / beta if ball else math.inf)
-    audits = [
-        audit_replacements(mechanism, candidate_records(1.0, 1, 9), shared, orders)
-        for shared in shared_records(mechanism, n, 1).values()
-    ]
+    found, loss = _largest(mechanism, n, candidate_records(1.0, 1, 9), orders)
     return {
-        "renyi_epsilon": np.array([max(found.renyi[order] for found in audits) for order in orders]),
+        "renyi_epsilon": np.array([found[order] for order in orders]),
         "stated_epsilon": np.array([mechanism.renyi_epsilon(order) for order in orders]),
-        "pure_loss": max(found.epsilon for found in audits),
+        "pure_loss": loss,
     }
 
 
@@ -278,7 +272,7 @@ def _validate_ops(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
 _OPS = Panel(
     name="ops",
     meaning="largest privacy loss over replacements of one record in one dimension, on a ball and on the real line",
-    simulate=_cell,
+    simulate=given,
     methods=(
         Method("ops", partial(_on_ball, ball=True), note="Weights in the ball of radius 1/beta."),
         Method("glm-diffused", partial(_on_ball, ball=False), note="The pure loss is infinite."),
@@ -324,15 +318,12 @@ def _sampler(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Strea
 
 
 def _noise(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, name: str) -> dict[str, Any]:
-    mechanism = gaussian_mechanism(name, cell["prior"], cell["n"], setting["order"], setting["epsilon"])
     order = setting["order"]
-    two = len(cell["prior"]) == 2
+    mechanism = gaussian_mechanism(name, cell["prior"], cell["n"], order, setting["epsilon"])  # of two categories
     return {
         "stated_epsilon": mechanism.renyi_epsilon(order),
         "enumerated_epsilon": math.nan,
-        "quadrature_epsilon": audit_densities(gaussian_distributions(mechanism), [order]).renyi[order]
-        if two
-        else math.nan,
+        "quadrature_epsilon": audit_densities(gaussian_distributions(mechanism), [order]).renyi[order],
     }
 
 
@@ -352,7 +343,7 @@ def _validate_dirichlet(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> 
 _DIRICHLET = Panel(
     name="dirichlet",
     meaning="largest divergence over all neighbours, Dirichlet–categorical model",
-    simulate=_cell,
+    simulate=given,
     methods=(
         *(
             Method(name, partial(_sampler, name=name), ("order", "epsilon") if method.is_tunable else ("order",))
@@ -389,7 +380,7 @@ STUDY = Study(
     seed=20_171_204,
     version=2,
     claims=CLAIMS,
-    figures=FIGURES,
+    figures=AUDITS,
     quick=Scale(
         values={
             "precision": {"tightness": (1.0,)},

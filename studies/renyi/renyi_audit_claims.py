@@ -1,10 +1,4 @@
-"""Claims of the study `renyi-audit` (P3).
-
-References
-----------
-P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017. Wang,
-Fienberg & Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015.
-"""
+"""Claims of the study `renyi-audit` (P3)."""
 
 import numpy as np
 import xarray as xr
@@ -36,9 +30,8 @@ def theorems_hold(summaries: Stored) -> Finding:
     ds = summaries.need("logistic", dimension=(1, 2), mechanism=names)
     shares = logistic_shares(ds)
     broken = int((shares > 1 + _ROUNDING).sum())
-    parts = (
-        f"{name} {extreme(shares.sel(mechanism=name), largest, '.4f')}" for name in ds["mechanism"].values.tolist()
-    )
+    stored = ds["mechanism"].values.tolist()
+    parts = (f"{name} {extreme(shares.sel(mechanism=name), largest, '.4f')}" for name in stored)
     return verdict(
         not broken,
         f"{broken} of {int(shares.count())} audits exceed the bound. Largest ratio of divergence to bound, at the "

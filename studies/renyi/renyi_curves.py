@@ -30,7 +30,7 @@ from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, largest, p3, span, vector
+from studies.claims import Stored, Summaries, correct, largest, p3, span, together, vector
 from studies.renyi.formula_errata import ERRATA
 from studies.renyi.ranges import require_coefficient, require_order
 from studies.renyi.renyi_figures import CURVES, DIRICHLET_BOUNDS
@@ -41,12 +41,9 @@ _NAMES = ("diffused", "concentrated")
 _DELTA = 1e-6
 
 
-def _simulator(name: str) -> Any:
-    def simulate(cell: Mapping[str, Any], streams: Streams) -> RenyiSampling:
-        """Return the mechanism, whose curve does not depend on the data."""
-        return renyi_sampler(name, cell["prior"], cell["n"], cell["coefficient"])
-
-    return simulate
+def _sampler(cell: Mapping[str, Any], streams: Streams, *, name: str) -> RenyiSampling:
+    """Return the mechanism, whose curve does not depend on the data."""
+    return renyi_sampler(name, cell["prior"], cell["n"], cell["coefficient"])
 
 
 def _corner_epsilons(mechanism: RenyiSampling, orders: np.ndarray) -> np.ndarray:
@@ -126,7 +123,7 @@ def _panel(name: str, algorithm: str, symbol: str) -> Panel:
     return Panel(
         name=name,
         meaning=f"Rényi curves of the {name} posterior, {algorithm} (P3, Figure 1)",
-        simulate=_simulator(name),
+        simulate=partial(_sampler, name=name),
         methods=(Method("curve", _evaluate, note="Exact maximum over all neighbours."),),
         measures=(
             Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
@@ -149,7 +146,7 @@ def _panel(name: str, algorithm: str, symbol: str) -> Panel:
 _BOUNDS = Panel(
     name="dirichlet-bounds",
     meaning="bounds for the Dirichlet mechanism, and exact losses of the diffused posterior",
-    simulate=_simulator("diffused"),
+    simulate=partial(_sampler, name="diffused"),
     methods=(Method("bounds", partial(_bounds, delta=_DELTA), note="Exact maxima over all neighbours, and bounds."),),
     measures=(
         Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
@@ -179,10 +176,10 @@ def _curves(summaries: Stored) -> Summaries:
 @p3(place="section 5.1 and Corollary 1")
 def vertical_asymptotes(summaries: Stored) -> Finding:
     """The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior)."""
-    evidence, holds = [], True
+    parts = []
     for name, summary in _curves(summaries).items():
         smallest = float(vector(summary, "prior").min())
-        places = []
+        places, holds = [], True
         for coefficient in summary["coefficient"].values.tolist():
             asymptote = 1 + smallest / coefficient
             curve = summary["renyi_epsilon"].sel(coefficient=coefficient)
@@ -191,30 +188,28 @@ def vertical_asymptotes(summaries: Stored) -> Finding:
             below = away.where(np.isfinite(away), drop=True)
             holds &= bool((below.diff("order") > 0).all())
             places.append(f"{asymptote:.4g} ({format_value(coefficient)})")
-        evidence.append(f"{name} at orders {', '.join(places)}")
-    return verdict(
-        holds,
+        parts.append(verdict(holds, f"{name} at orders {', '.join(places)}"))
+    return together(
+        parts,
         "Curves increase with the order and are finite at the stored orders below 1 + min(prior)/coefficient and "
-        f"infinite above. Asymptotes, with coefficients in parentheses: {'; '.join(evidence)}.",
+        "infinite above. Asymptotes, with coefficients in parentheses: {}.",
     )
 
 
 @p3(place="section 5.1")
 def smaller_is_more_private(summaries: Stored) -> Finding:
     """As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders."""
-    evidence, holds = [], True
+    parts = []
     for name, summary in _curves(summaries).items():
-        curves = summary["renyi_epsilon"].sortby("coefficient")
-        smaller, larger = curves.isel(coefficient=slice(None, -1)), curves.isel(coefficient=slice(1, None))
-        holds &= bool(((smaller.values < larger.values) | np.isinf(larger.values)).all())
-        holds &= bool((np.isfinite(smaller.values) | np.isinf(larger.values)).all())
-        finite = (curves < np.inf).sum("order").values
-        holds &= bool((np.diff(finite) <= 0).all())
-        at_2 = curves.sel(order=2.0).values
-        evidence.append(
-            f"{name}: {at_2[0]:.4g} to {at_2[-1]:.4g} at order 2, {finite[0]} to {finite[-1]} finite orders"
-        )
-    return verdict(holds, f"From the smallest to the largest coefficient: {'; '.join(evidence)}.")
+        curves = summary["renyi_epsilon"].sortby("coefficient").transpose("coefficient", "order").values
+        smaller, larger = curves[:-1], curves[1:]
+        finite = (curves < np.inf).sum(axis=1)
+        is_less = (smaller < larger) | np.isinf(larger)
+        holds = bool((is_less & (np.isfinite(smaller) | np.isinf(larger))).all() and (np.diff(finite) <= 0).all())
+        first, last = summary["renyi_epsilon"].sortby("coefficient").sel(order=2.0).values[[0, -1]]
+        evidence = f"{name}: {first:.4g} to {last:.4g} at order 2, {finite[0]} to {finite[-1]} finite orders"
+        parts.append(verdict(holds, evidence))
+    return together(parts, "From the smallest to the largest coefficient: {}.")
 
 
 @p3(

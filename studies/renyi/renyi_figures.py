@@ -1,15 +1,18 @@
-"""Charts of the studies of Rényi-private posterior sampling: curves by order, and utility against ε."""
+"""Charts of the studies of private posterior sampling: curves by order, and utility against ε."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
 from mechanisms.renyi.sampling import RENYI_SAMPLERS
+from pipeline import Figure
 from pipeline.declare.factors import format_value
-from studies.figures import Axis, Chart, stacked
-from studies.styles import RENYI_STYLES
+from studies.figures import Axis, Chart, shares, stacked
+from studies.renyi.renyi_audit_claims import published_loss
+from studies.styles import GLM_STYLES, RENYI_STYLES
 
 _FIXED = [name for name, method in RENYI_SAMPLERS.items() if not method.is_tunable]
 _VARIANTS = [name for name, method in GAUSSIAN_MECHANISMS.items() if method.variant]
@@ -106,3 +109,144 @@ _ENLARGED = replace(
     limits=lambda rows: (0.99 * rows["exact"].min(), 1.14 * rows["exact"].min()),
 )
 LOSSES = stacked(_LOSSES, _ENLARGED)
+
+_MEANS = Chart(
+    "", "epsilon", {}, "mechanism", GLM_STYLES, x=_EPSILON, marks=("line", "errors", "points"), share_y=False
+)
+
+
+def against_epsilon(measure: str, ylabel: str, log: bool = False, **options: Any) -> Chart:
+    """Describe the mean of a measure of draws of regression weights against ε, with one axes per panel."""
+    return replace(_MEANS, show={"y": f"{measure}_mean"}, y=Axis(ylabel, log=log), **options)
+
+
+# The study `renyi-audit`
+
+
+def _logistic(ds: xr.Dataset) -> xr.DataArray:
+    """Return the largest ratios of divergence to bound by order and mechanism, for each dimension and β as text."""
+    share = (ds["renyi_epsilon"] / ds["stated_epsilon"]).max(("n", "epsilon")).stack(at=("dimension", "beta"))
+    labels = [f"d = {d}, β = {format_value(beta)}" for d, beta in share["at"].values.tolist()]
+    return share.drop_vars(("at", "dimension", "beta")).assign_coords(at=labels)
+
+
+def _ops(ds: xr.Dataset) -> xr.DataArray:
+    """Return the largest ratios of the loss of OPS to the published bound and to half of it."""
+    loss = ds["pure_loss"].sel(mechanism="ops", drop=True)
+    bounds = {"4c²ρ/β (published)": published_loss(ds), "2c²ρ/β": published_loss(ds) / 2}
+    return xr.concat([(loss / bound).max("power") for bound in bounds.values()], xr.Variable("bound", list(bounds)))
+
+
+def _dirichlet(ds: xr.Dataset) -> xr.DataArray:
+    """Return the largest ratios of divergence to ε of the samplers that are calibrated to ε."""
+    ds = ds.sel(mechanism=~ds["mechanism"].isin([name for name, one in RENYI_SAMPLERS.items() if not one.is_tunable]))
+    return (ds["enumerated_epsilon"].fillna(ds["quadrature_epsilon"]) / ds["epsilon"]).max(("n", "epsilon"))
+
+
+def _tightness(dimension: int, top: float) -> Chart:
+    """Describe ratios to the bound against β, with one column per precision and one line per order."""
+    return Chart(
+        "tightness",
+        "beta",
+        {"y": "share"},
+        "order",
+        x=Axis("β", log=True),
+        y=Axis("divergence / bound", limits=(0.0, top)),
+        marks=("reference", "line", "points"),
+        facet={"precision": f"d = {dimension}, nβ = {{}}"},
+        across={"reference": "limiting_share"},
+        prepare=lambda ds: ds.sel(dimension=dimension).sortby("beta"),
+        series="λ = {}",
+        height=140,
+    )
+
+
+def _with_crosses(ds: xr.Dataset) -> xr.Dataset:
+    """Return finite divergences, the bound, and heights of crosses at infinite ones, which differ by link."""
+    is_infinite = np.isinf(ds["renyi_epsilon"])
+    finite = ds["renyi_epsilon"].where(~is_infinite)
+    bound = ds["bound"].isel(link=0)
+    high = 1e4 * float(np.fmax(finite.max(), bound.max()))
+    height = xr.where(ds["link"] == "probit", high**0.96, high**0.86).where(is_infinite)
+    return ds[["divergence_on_box"]].assign(finite=finite, limit=bound, height=height, low=0.5 * finite.min())
+
+
+_LINK_CHARTS = (
+    Chart(
+        "links",
+        "order",
+        {"y": "finite", "cross": "height"},
+        "link",
+        x=Axis("order λ"),
+        y=Axis("Rényi divergence (nat)", log=True),
+        marks=("reference", "line", "points", "cross"),
+        facet={"n": "n = {}"},
+        across={"reference": "limit"},
+        prepare=_with_crosses,
+        height=180,
+        at_ends=False,
+    ),
+    Chart(
+        "links",
+        "reach",
+        {"y": "divergence_on_box"},
+        "link",
+        x=Axis("half width of the interval", log=True),
+        y=Axis("Rényi divergence (nat) at the largest order", log=True, limits=(None, 1e5)),
+        marks=("level", "line", "points"),
+        facet={"n": "n = {}"},
+        across={"level": "limit"},
+        prepare=lambda ds: _with_crosses(ds).isel(order=-1),
+        height=180,
+        at_ends=False,
+    ),
+)
+
+AUDITS = (
+    Figure(
+        "audit-logistic",
+        "Divergence of samplers for logistic regression relative to their guarantee",
+        "Ratio of the largest divergence over replacements of one record to the stated bound, against the order, with "
+        "one line per dimension of the records and beta; maximum over the stored n and epsilon. The true posterior is "
+        "compared with the bound of Theorem 16. The line at 1 is the bound.",
+        ("logistic",),
+        shares("logistic", "order", "at", "mechanism", _logistic, "divergence / bound"),
+    ),
+    Figure(
+        "audit-tightness",
+        "Tightness of the bound of Theorem 16",
+        "Ratio of the divergence to its bound for worst-case data, against beta on a logarithmic axis, with one plot "
+        "per dimension of the records and precision of the prior and one line per order. The thin line is the limit "
+        "for large n and n·beta. As beta decreases, it increases to 1 in two dimensions and to 0.2765 in one "
+        "dimension.",
+        ("tightness",),
+        stacked(_tightness(1, 0.3), _tightness(2, 1.05)),
+    ),
+    Figure(
+        "audit-links",
+        "Divergences with non-canonical links",
+        "Top: largest divergence against the order, for three links and three numbers of records; the thin line is "
+        "the bound that P3 states for all of them, and a cross marks an infinite divergence. Bottom: "
+        "divergence at the largest order for weights in an interval, against its half width. It converges for the "
+        "logistic link and grows without bound for the two others. The vertical axes are logarithmic.",
+        ("links",),
+        stacked(*_LINK_CHARTS),
+    ),
+    Figure(
+        "audit-ops",
+        "Privacy loss of one posterior sample on a ball",
+        "Ratio of the largest pure privacy loss in one dimension to the published bound and to half of it, against "
+        "beta, with one line per number of records; maximum over the stored powers. The line at 1 is the bound.",
+        ("ops",),
+        shares("ops", "beta", "n", "bound", _ops, "largest loss / bound", "n = {}"),
+    ),
+    Figure(
+        "audit-dirichlet",
+        "Divergence of samplers for exponential families relative to their target",
+        "Ratio of the largest divergence over all neighbours to the target epsilon, against the order, with one line "
+        "per prior; maximum over the stored n and epsilon. Divergences are computed by enumeration for posterior "
+        "sampling and by quadrature for Gaussian noise. The line at 1 is the target.",
+        ("dirichlet",),
+        shares("dirichlet", "order", "prior", "mechanism", _dirichlet, "divergence / ε", "prior {}"),
+    ),
+)

@@ -16,35 +16,31 @@ P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for poste
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
-from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Streams, Study
-from studies.data import Classification, Table, load, read_csv, split
-from studies.renyi.logistic_trials import N_GROUPED, Group, evaluate_draws, group_trials, make_mechanism
+from pipeline import Factor, Figure, Measure, Panel, Scale, Statistic, Streams, Study
+from studies.data import load, read_csv, split
+from studies.figures import Axis, Chart
+from studies.panels import method_of
+from studies.renyi.logistic_trials import (
+    LABELS,
+    N_GROUPED,
+    Group,
+    evaluate_draws,
+    group_trials,
+    make_mechanism,
+    simulate_fixed,
+)
 from studies.renyi.page_tables import compare_errors
+from studies.renyi.renyi_figures import against_epsilon
 from studies.renyi.renyi_logistic_claims import CLAIMS
-from studies.renyi.renyi_logistic_figures import FIGURES
 
 _EPSILONS = tuple(math.exp(k) for k in range(-5, 4))
 _ORDERS = (1.0, 10.0, 100.0)
 _MECHANISMS = tuple(name for name, method in GLM_MECHANISMS.items() if method.budget != "gaussian")
-
-
-@lru_cache(maxsize=4)
-def _split_once(table: Table) -> Classification:
-    """Split the records; the split is cached per process."""
-    return split(table)
-
-
-def _simulate_fixed(name: str) -> Callable[[Mapping[str, Any], Streams], list[Group]]:
-    def simulate(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
-        return group_trials(_split_once(load(name)), streams)
-
-    return simulate
 
 
 def _simulate_splits(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
@@ -54,15 +50,7 @@ def _simulate_splits(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
 
 
 def _simulate_csv(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
-    return group_trials(_split_once(read_csv(cell["data"], cell["target"])), streams)
-
-
-def _method(name: str) -> Method:
-    def evaluate(groups: list[Group], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        return evaluate_draws(name, groups, setting, streams)
-
-    rule = GLM_MECHANISMS[name]
-    return Method(name, evaluate, uses=rule.uses, note=rule.note, is_private=rule.is_private)
+    return group_trials(read_csv(cell["data"], cell["target"]), streams)
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
@@ -88,7 +76,9 @@ def _panel(
         name=name,
         meaning=meaning,
         simulate=simulate,
-        methods=tuple(_method(mechanism) for mechanism in mechanisms),
+        methods=tuple(
+            method_of(GLM_MECHANISMS[name], evaluate_draws, uses=GLM_MECHANISMS[name].uses) for name in mechanisms
+        ),
         measures=(
             Measure("test_error", "fraction of misclassified test records"),
             Measure("test_nll", "mean negative log-likelihood of a test record", "nat"),
@@ -117,14 +107,15 @@ def _panel(
 
 
 _PANELS = (
-    _panel("abalone", "Abalone, fewer than 10 rings (P3, Figure 3a)", _simulate_fixed("abalone")),
-    _panel("adult", "Adult, income above 50K (P3, Figure 3b)", _simulate_fixed("adult")),
-    _panel("mnist", "MNIST, digit 8 against 3 (P3, Figure 3c)", _simulate_fixed("mnist")),
+    *(
+        _panel(name, f"{LABELS[name]} (P3, Figure {figure})", simulate_fixed(name))
+        for name, figure in zip(LABELS, ("3a", "3b", "3c"), strict=True)
+    ),
     _panel("abalone-splits", "Abalone, split at random in each trial", _simulate_splits),
     _panel(
         "abalone-strong",
         "Abalone at the smallest epsilon, with enough draws to compare Algorithms 4 and 5",
-        _simulate_fixed("abalone"),
+        simulate_fixed("abalone"),
         orders=_ORDERS[-1:],
         epsilons=_EPSILONS[:3],
         mechanisms=("glm-concentrated", "glm-diffused"),
@@ -143,6 +134,54 @@ _PANELS = (
     ),
 )
 
+
+def _chart(measure: str, ylabel: str) -> Chart:
+    """Describe the mean of a measure against ε, with one row per order and one column per panel."""
+    x = Axis("ε (nat)", log=True, ticks=(0.01, 0.1, 1.0, 10.0))
+    return against_epsilon(measure, ylabel, x=x, facet={"order": "order {}"}, panels_in_row=True, height=160)
+
+
+_CAPTION = (
+    " against the privacy loss, with one row per order of the Rényi guarantee{}. Error bars show ± 2 Monte Carlo "
+    "standard errors. true-posterior: the posterior without privacy. glm-diffused: Algorithm 5. glm-concentrated: "
+    "Algorithm 4. ops, ops-tight, ops-renyi: OPS as published, with twice the likelihood power, and calibrated to the "
+    "same Rényi guarantee through its pure one."
+)
+_BY_DATA_SET = _CAPTION.format(" and one column per data set")
+
+_FIGURES = (
+    Figure(
+        "test-error",
+        "Test error (P3, Figure 3)",
+        "Mean test error" + _BY_DATA_SET,
+        tuple(LABELS),
+        _chart("test_error", "test error"),
+    ),
+    Figure(
+        "test-nll",
+        "Test likelihood (P3, appendix)",
+        "Mean negative log-likelihood of a test record" + _BY_DATA_SET,
+        tuple(LABELS),
+        _chart("test_nll", "−log-likelihood of a test record (nat)"),
+        claims=("beats-ops-in-likelihood", "diffused-beats-concentrated-in-likelihood"),
+    ),
+    Figure(
+        "splits",
+        "Test error over random splits",
+        "Mean test error over random splits, with one draw per split," + _CAPTION.format(""),
+        ("abalone-splits",),
+        _chart("test_error", "test error"),
+        claims=("one-split-is-enough",),
+    ),
+    Figure(
+        "csv-test-error",
+        "Test error on the user's data",
+        "Mean test error" + _CAPTION.format(""),
+        ("csv",),
+        _chart("test_error", "test error"),
+    ),
+)
+
 STUDY = Study(
     name="renyi-logistic",
     papers=("P3",),
@@ -151,7 +190,7 @@ STUDY = Study(
     panels=_PANELS,
     seed=20_171_204,
     claims=CLAIMS,
-    figures=FIGURES,
+    figures=_FIGURES,
     quick=Scale(10, ("abalone",), {"order": (10.0,), "epsilon": (math.exp(-5), math.exp(1))}),
     comparisons=(compare_errors,),
 )

@@ -2,10 +2,6 @@
 
 Differences of means within four Monte Carlo standard errors are undecided, because one claim compares about a hundred
 means. Standard errors are those of draws on a fixed split; the panel `abalone-splits` has random splits.
-
-References
-----------
-P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017.
 """
 
 import math
@@ -18,16 +14,16 @@ import xarray as xr
 from mechanisms.glm.mechanisms import glm_mechanism
 from pipeline import Finding, claim, claims_in, verdict
 from studies.claims import Stored, Summaries, decide, gap, p3, together
-from studies.renyi.logistic_trials import LARGEST_RHAT, LEAST_ESS
+from studies.renyi.logistic_trials import LABELS, LARGEST_RHAT, LEAST_ESS
 
-DATA_SETS = ("abalone", "adult", "mnist")
+_DATA_SETS = tuple(LABELS)
 _SAMPLERS = ("glm-concentrated", "glm-diffused")
 _OPS = ("ops", "ops-tight", "ops-renyi")
 _DECIDING = 4.0
 _REPEATS = 50  # number of draws per setting, as in P3
 
 
-def _ask(summaries: Stored, *mechanisms: str, panels: Sequence[str] = DATA_SETS) -> Summaries:
+def _ask(summaries: Stored, *mechanisms: str, panels: Sequence[str] = _DATA_SETS) -> Summaries:
     """Return panels; a claim needs the ends of the published grid, and verdicts cover all stored ε and orders."""
     return summaries.each(panels, order=(1.0, 10.0, 100.0), epsilon=(math.exp(-5), math.exp(3)), mechanism=mechanisms)
 
@@ -95,7 +91,7 @@ def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Seque
     min_trials=0,
 )
 def converged(summaries: Stored) -> Finding:
-    summaries.each((*DATA_SETS, "abalone-splits", "abalone-strong"))
+    summaries.each((*_DATA_SETS, "abalone-splits", "abalone-strong"))
     parts = []
     for panel, ds in summaries.items():
         rhat, ess = float(ds["rhat_largest"].max()), float(ds["ess_smallest"].min())

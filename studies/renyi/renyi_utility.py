@@ -27,6 +27,7 @@ from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
 from mechanisms.sums import weighted_sum
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
+from studies.panels import given
 from studies.renyi.page_tables import compare_utility
 from studies.renyi.ranges import require_epsilon, require_order
 from studies.renyi.renyi_figures import DIVERGENCES, LOSSES
@@ -102,10 +103,6 @@ _N = Factor("n", (100,), "number of records", "int")
 # Panel kl
 
 
-def _fixed_data(cell: Mapping[str, Any], streams: Streams) -> Mapping[str, Any]:
-    return cell
-
-
 def _divergence(name: str) -> Method:
     def evaluate(problem: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         mechanism = _build(name, problem, setting)
@@ -125,7 +122,7 @@ def _divergence(name: str) -> Method:
 _KL = Panel(
     name="kl",
     meaning="divergence of the true posterior from the distribution of a private draw (P3, Figures 2a and 2b)",
-    simulate=_fixed_data,
+    simulate=given,
     methods=tuple(_divergence(name) for name in _NOTES),
     measures=(
         Measure("kl", "KL divergence of the true posterior from the distribution of a private draw", "nat"),

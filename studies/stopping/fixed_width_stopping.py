@@ -13,6 +13,7 @@ first with another seed.
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Str
 from pipeline.declare.claims import two_sided_level
 from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials
 from pipeline.precision.targets import estimate_mean
-from studies.claims import Stored, decide, place, smallest, span
+from studies.claims import Stored, above, below, both, decide, extreme, smallest, span
 from studies.figures import Chart
+from studies.panels import given
 
 Array = np.ndarray
 _NOMINAL = 0.95
@@ -98,16 +100,15 @@ def _sequence(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Stre
     return {"covered": covered, "lost": np.zeros(len(covered)), "draws": np.full(len(covered), last)}
 
 
-def _prepare(cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    return dict(cell)
-
-
-def _by_skewness(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    return _summarise_ends([_end(data, rng, 1.0) for rng in streams.generators()], data)
-
-
-def _by_error(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    return _summarise_ends([_end(data, rng, 0.0) for rng in streams.generators()], data)
+def _by_rule(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, weight: float) -> dict[str, Any]:
+    _, mean, sd = _DISTRIBUTIONS[cell["distribution"]]
+    ends = [_end(cell, rng, weight) for rng in streams.generators()]
+    sizes, means, errors = (np.array(one) for one in zip(*ends, strict=True))
+    return {
+        "covered": abs(means - mean) <= _CRITICAL * errors,
+        "deviation": (means - mean) * cell["needed"] ** 0.5 / sd,
+        "draws": sizes,
+    }
 
 
 def _end(cell: Mapping[str, Any], rng: np.random.Generator, weight: float) -> tuple[int, float, float]:
@@ -124,16 +125,6 @@ def _end(cell: Mapping[str, Any], rng: np.random.Generator, weight: float) -> tu
         if wanted > _MOST_DRAWS:
             raise RuntimeError(f"an experiment needs more than {_MOST_DRAWS} draws, got {cell}")
         draws, n = np.concatenate([draws, draw(rng, wanted - n)[:, None]]), wanted
-
-
-def _summarise_ends(ends: list[tuple[int, float, float]], cell: Mapping[str, Any]) -> dict[str, Any]:
-    _, mean, sd = _DISTRIBUTIONS[cell["distribution"]]
-    sizes, means, errors = (np.array(one) for one in zip(*ends, strict=True))
-    return {
-        "covered": abs(means - mean) <= _CRITICAL * errors,
-        "deviation": (means - mean) * cell["needed"] ** 0.5 / sd,
-        "draws": sizes,
-    }
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
@@ -174,10 +165,10 @@ PANEL = Panel(
 SKEWED = Panel(
     name="skewed",
     meaning="means at stopped numbers of skewed draws",
-    simulate=_prepare,
+    simulate=given,
     methods=(
-        Method("by-skewness", _by_skewness, note="the rule of the pipeline"),
-        Method("by-error", _by_error, note="ignores the skewness"),
+        Method("by-skewness", partial(_by_rule, weight=1.0), note="the rule of the pipeline"),
+        Method("by-error", partial(_by_rule, weight=0.0), note="ignores the skewness"),
     ),
     measures=(
         Measure("covered", "interval contains the mean; nominal 0.95", dtype="bool"),
@@ -202,21 +193,16 @@ def _coverage(summaries: Stored, rule: str, minimum: int, distributions: tuple[s
 
 
 def _describe(one: xr.Dataset) -> str:
-    least = smallest(one["covered_mean"])
     return (
-        f"smallest coverage {float(least):.3f} ({place(least, one['covered_mean'].dims)}), nominal {_NOMINAL}, with "
+        f"smallest coverage {extreme(one['covered_mean'], smallest, '.3f')}, nominal {_NOMINAL}, with "
         f"{span((one['draws_mean'] / one['needed']), '.3f')} of the ideal number of draws"
     )
 
 
 def _find_loss(one: xr.Dataset, words: str) -> Finding:
     """Decide whether coverage is lost in every cell; `words` introduce the range of the loss in the evidence."""
-    loss, error = one["lost_mean"], critical(5) * one["lost_mcse"]
-    return decide(
-        bool((loss - error > 0).all()),
-        bool((loss + error < 0).any()),
-        f"{words} {span(loss, '.3f')}; {_describe(one)}.",
-    )
+    lost = above(0.0, one["lost_mean"], critical(5) * one["lost_mcse"])
+    return decide(*lost, f"{words} {span(one['lost_mean'], '.3f')}; {_describe(one)}.")
 
 
 @claim(
@@ -230,8 +216,7 @@ def minimum_keeps_coverage(summaries: Stored) -> Finding:
     one = _coverage(summaries, "fixed-width", MIN_TRIALS)
     loss, error = one["lost_mean"], critical(3) * one["lost_mcse"]
     return decide(
-        bool((loss + error < _LARGEST_LOSS).all()),
-        bool((loss - error > _LARGEST_LOSS).any()),
+        *below(_LARGEST_LOSS, loss, error),
         f"Largest loss {float(loss.max()):.4f}, up to {float((loss + error).max()):.4f} with its error; "
         f"{_describe(one)}.",
     )
@@ -263,10 +248,8 @@ def rare_events_need_more(summaries: Stored) -> Finding:
 )
 def sequence_holds_at_all_sizes(summaries: Stored) -> Finding:
     one = _coverage(summaries, "confidence-sequence", MIN_TRIALS)
-    error = critical(3) * one["covered_mcse"]
     return decide(
-        bool((one["covered_mean"] - error > _NOMINAL).all()),
-        bool((one["covered_mean"] + error < _NOMINAL).any()),
+        *above(_NOMINAL, one["covered_mean"], critical(3) * one["covered_mcse"]),
         f"Smallest probability {float(one['covered_mean'].min()):.3f}, nominal {_NOMINAL}; largest standard error "
         f"{float(one['covered_mcse'].max()):.4f}.",
     )
@@ -281,12 +264,8 @@ def sequence_holds_at_all_sizes(summaries: Stored) -> Finding:
 )
 def sequence_is_asymptotic(summaries: Stored) -> Finding:
     one = _coverage(summaries, "confidence-sequence", MIN_TRIALS, _RARE)
-    covered, error = one["covered_mean"], critical(5) * one["covered_mcse"]
-    return decide(
-        bool((covered + error < _NOMINAL).all()),
-        bool((covered - error > _NOMINAL).any()),
-        f"Coverage {span(covered, '.3f')}, nominal {_NOMINAL}.",
-    )
+    is_less = below(_NOMINAL, one["covered_mean"], critical(5) * one["covered_mcse"])
+    return decide(*is_less, f"Coverage {span(one['covered_mean'], '.3f')}, nominal {_NOMINAL}.")
 
 
 def _bias(one: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
@@ -299,11 +278,11 @@ def _skewed(summaries: Stored, rule: str, distributions: tuple[str, ...]) -> xr.
 
 
 def _describe_bias(one: xr.Dataset) -> str:
-    least, (bias, error) = smallest(one["covered_mean"]), _bias(one)
+    bias, error = _bias(one)
     return (
-        f"Smallest coverage {float(least):.3f} ({place(least, one['covered_mean'].dims)}), standard error up to "
-        f"{float(one['covered_mcse'].max()):.4f}; bias {span(bias, '.3f')} standard "
-        f"errors, with an error up to {float(error.max()):.3f}."
+        f"Smallest coverage {extreme(one['covered_mean'], smallest, '.3f')}, standard error up to "
+        f"{float(one['covered_mcse'].max()):.4f}; bias {span(bias, '.3f')} standard errors, with an error up to "
+        f"{float(error.max()):.3f}."
     )
 
 
@@ -317,15 +296,9 @@ def _describe_bias(one: xr.Dataset) -> str:
 )
 def skewness_keeps_coverage(summaries: Stored) -> Finding:
     one = _skewed(summaries, "by-skewness", _MODERATE)
-    covered, width = one["covered_mean"], critical(3) * one["covered_mcse"]
     bias, error = _bias(one)
-    error = critical(3) * error
-    least = _NOMINAL - _LARGEST_LOSS
-    return decide(
-        bool((covered - width > least).all() and (abs(bias) + error < _LARGEST_BIAS).all()),
-        bool((covered + width < least).any() or (abs(bias) - error > _LARGEST_BIAS).any()),
-        _describe_bias(one),
-    )
+    covers = above(_NOMINAL - _LARGEST_LOSS, one["covered_mean"], critical(3) * one["covered_mcse"])
+    return decide(*both(covers, below(_LARGEST_BIAS, abs(bias), critical(3) * error)), _describe_bias(one))
 
 
 @claim(kind="self-check", level=two_sided_level(5))
@@ -334,14 +307,9 @@ def error_alone_loses_coverage(summaries: Stored) -> Finding:
     too small by more than a tenth of its standard error.
     """
     one = _skewed(summaries, "by-error", ("bernoulli-3%", "bernoulli-1%", "bernoulli-0.1%"))
-    covered, width = one["covered_mean"], critical(5) * one["covered_mcse"]
     bias, error = _bias(one)
-    error = critical(5) * error
-    return decide(
-        bool((covered + width < _NOMINAL).all() and (bias + error < -0.1).all()),
-        bool((covered - width > _NOMINAL).any() or (bias - error > -0.1).any()),
-        _describe_bias(one),
-    )
+    is_less = below(_NOMINAL, one["covered_mean"], critical(5) * one["covered_mcse"])
+    return decide(*both(is_less, below(-0.1, bias, critical(5) * error)), _describe_bias(one))
 
 
 @claim(kind="self-check", level=two_sided_level(3))
@@ -350,10 +318,7 @@ def heavy_tails_lose_coverage(summaries: Stored) -> Finding:
     the nominal coverage.
     """
     one = _skewed(summaries, "by-skewness", ("lognormal",))
-    covered, width = one["covered_mean"], critical(3) * one["covered_mcse"]
-    return decide(
-        bool((covered + width < _NOMINAL).all()), bool((covered - width > _NOMINAL).any()), _describe_bias(one)
-    )
+    return decide(*below(_NOMINAL, one["covered_mean"], critical(3) * one["covered_mcse"]), _describe_bias(one))
 
 
 STUDY = Study(

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 from mechanisms.metadata import Entry
-from studies.tables import AuditedLoss, compare_methods, largest_loss, show_mean
+from studies.tables import AuditedLoss, compare_methods, duration, largest_loss, plus_minus, show_mean
 
 REGISTRY = {name: Entry(name, origin="paper", paper="P0") for name in ("a", "b", "c")}
 
@@ -49,3 +49,9 @@ def test_mechanism_without_audits_is_not_judged():
     missing = xr.DataArray([math.nan], {"n": [1]}, ("n",))
     cells = AuditedLoss("a", "ε-DP", *largest_loss([(missing, 1.0)])).cells
     assert cells == ("a", "ε-DP", "not audited", "", "", "", "0", "")
+
+
+def test_numbers_and_times_are_formatted():
+    numbers = ((0.061383, 0.000314), (12.3, 0.0), (math.nan, 1.0), (4.18, 0.2))
+    assert [plus_minus(*pair) for pair in numbers] == ["0.06138 ± 0.00031", "12.3", "", "4.18 ± 0.20"]
+    assert [duration(seconds) for seconds in (7.0, 840.0)] == ["7 s", "14 min 0 s"]

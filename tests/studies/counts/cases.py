@@ -274,7 +274,7 @@ PRIVACY_AUDIT = Case(
             "epsilon=-1": "epsilon must be",
             "delta=2": "delta must be",
             "n=1000": "an exact audit must compare at most",
-            "cell=0,2,1": "cell must be 0 to k - 1",
+            "cell=0,2,1": "cell must be 0 to 2",
             "mechanism=smoth": "did you mean smooth",
         },
         "relations": {

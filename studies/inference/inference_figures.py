@@ -1,4 +1,4 @@
-"""Figures of the study `calibration`, and charts that `exact-inference` shares with it."""
+"""Figures of the studies `calibration` and `exact-inference`."""
 
 from collections.abc import Callable
 
@@ -13,15 +13,15 @@ from studies.styles import METHOD_STYLES
 _RANKED = ("gibbs", "gibbs-collapsed", "gibbs-published", "marginal", "exact", "gibbs-exact", "non-private")
 
 
-def one_component(ds: xr.Dataset) -> xr.Dataset:
+def _one_component(ds: xr.Dataset) -> xr.Dataset:
     """Return the summary of the first component of a multinomial panel."""
     return ds.isel(component=0) if "component" in ds.dims else ds
 
 
-def against_n(
+def _against_n(
     variable: str,
     ylabel: str,
-    prepare: Callable[[xr.Dataset], xr.Dataset] = one_component,
+    prepare: Callable[[xr.Dataset], xr.Dataset] = _one_component,
     source: str | Callable[[Summaries], Parts] = "",
     with_limit: bool = False,
 ) -> Chart:
@@ -32,7 +32,7 @@ def against_n(
     """
 
     def prepared(ds: xr.Dataset) -> xr.Dataset:
-        ds = one_component(prepare(ds))
+        ds = _one_component(prepare(ds))
         return ds.assign(limit=1.6276 / np.sqrt(ds["n_ok"].where(ds["n_ok"] > 0).min()))
 
     return Chart(
@@ -57,7 +57,7 @@ def against_n(
     )
 
 
-def ecdfs(source: Callable[[Summaries], Parts]) -> Chart:
+def _ecdfs(source: Callable[[Summaries], Parts]) -> Chart:
     """Describe empirical distribution functions of quantiles, one axes per part, with a band for uniform quantiles.
 
     The simultaneous 95 % bands are those of Dvoretzky, Kiefer & Wolfowitz.
@@ -91,7 +91,7 @@ def _near(n: int, epsilon: float) -> Callable[[Summaries], Parts]:
     """Return a function that returns the stored cells nearest to the given n and ε, with the methods that apply."""
 
     def parts(summaries: Summaries) -> Parts:
-        cells = {name: one_component(ds).sel(n=n, epsilon=epsilon, method="nearest") for name, ds in summaries.items()}
+        cells = {name: _one_component(ds).sel(n=n, epsilon=epsilon, method="nearest") for name, ds in summaries.items()}
         return {name: cell.sel(algorithm=cell["n_ok"] > 0) for name, cell in cells.items()}
 
     return parts
@@ -135,7 +135,7 @@ FIGURES = (
         "against the number of records, with one row per model and one column per privacy loss; for the multinomial, "
         "the first category. A calibrated method is within the grey band at 99 of 100 points.",
         tuple(MODELS),
-        against_n("pit_ks", "KS distance of the quantiles to the uniform distribution", with_limit=True),
+        _against_n("pit_ks", "KS distance of the quantiles to the uniform distribution", with_limit=True),
     ),
     Figure(
         "quantiles",
@@ -145,7 +145,7 @@ FIGURES = (
         "Curves that are steep at the ends indicate over-confidence; curves that are steep in the middle indicate "
         "over-dispersion.",
         tuple(MODELS),
-        ecdfs(_near(1_000, 0.01)),
+        _ecdfs(_near(1_000, 0.01)),
         claims=_named("naive-is-over-confident-", "ops-is-over-dispersed"),
     ),
     Figure(
@@ -164,11 +164,60 @@ FIGURES = (
         "Mean of the unbiased squared maximum mean discrepancy between draws of each posterior and of the non-private "
         "one; error bars show ± 2 Monte Carlo standard errors. Values <= 0 are not shown.",
         tuple(MODELS),
-        against_n(
+        _against_n(
             "mmd2_mean",
             "MMD² to the non-private posterior",
             lambda ds: ds.drop_sel(algorithm="non-private", errors="ignore"),
         ),
         claims=_named("utility-", "utility-of-release-"),
+    ),
+)
+
+
+# The study `exact-inference`
+
+
+def _by_prior(summaries: Summaries) -> Parts:
+    ds = summaries["binomial"]
+    return {f"Beta({prior.replace(':', ', ')})": ds.sel(prior=prior) for prior in ds["prior"].values}
+
+
+def _sparse(summaries: Summaries) -> Parts:
+    """Return the stored cells nearest to 100 records and ε = 3 by prior, without the first prior."""
+    cells = {prior: ds.sel(n=100, epsilon=3.0, method="nearest") for prior, ds in _by_prior(summaries).items()}
+    return {
+        f"{prior}, n = {ds['n'].item():,}, ε = {ds['epsilon'].item():g}": ds for prior, ds in list(cells.items())[1:]
+    }
+
+
+_YLABEL = "distance to the exact posterior"
+
+EXACT_FIGURES = (
+    Figure(
+        "distances",
+        "Distance to the exact posterior, binomial model",
+        "Mean largest difference between the distribution function of 2,000 draws and the exact one against the number "
+        "of records, with one row per prior and one column per privacy loss. Independent draws (exact) have the "
+        "distance of sampling error alone.",
+        ("binomial",),
+        _against_n("distance_mean", _YLABEL, source=_by_prior),
+    ),
+    Figure(
+        "edge",
+        "Distance to the exact posterior at y = 0",
+        "Mean largest difference between the distribution function of 2,000 draws and the exact one at the release "
+        "y = 0, uniform prior, ε = 1. The distance of methods with a normal approximation does not decrease with the "
+        "number of records.",
+        ("edge",),
+        _against_n("distance_mean", _YLABEL, source=lambda summaries: {"Beta(1, 1), y = 0": summaries["edge"]}),
+    ),
+    Figure(
+        "quantiles",
+        "Posterior quantiles for sparse data",
+        "Empirical distribution function of the posterior quantiles of the true parameter, at the stored values that "
+        "are nearest to 100 records and ε = 3. The grey band is a simultaneous 95 % band for a calibrated method.",
+        ("binomial",),
+        _ecdfs(_sparse),
+        claims=("exact-methods-are-calibrated-binomial",),
     ),
 )

@@ -1,0 +1,48 @@
+"""Factors and checks of the problems that the studies of counts share: prior, number of records, ε and δ."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mechanisms import balanced_counts
+from mechanisms.counts.mechanism import validate
+from pipeline import Factor
+
+EPSILON = Factor("epsilon", (1.0,), "privacy loss", unit="nat")
+DELTA = Factor("delta", (1e-8,), "probability of a larger privacy loss")
+
+
+def flat_prior(k: int) -> Factor:
+    """Return the uniform prior of k categories as a constant."""
+    return Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector")
+
+
+def cells(k: int) -> Factor:
+    """Return the categories as a dimension of outputs."""
+    return Factor("cell", tuple(range(k)), "category of the counts", "int")
+
+
+def balanced(k: int, sizes: tuple[int, ...]) -> dict[str, Any]:
+    """Return the factors and the constants of a panel of balanced data of k categories, by number of records."""
+    constants = EPSILON, DELTA, flat_prior(k), Factor("k", (k,), "number of categories", "int")
+    return {"factors": (Factor("n", sizes, "number of records", "int"),), "constants": constants}
+
+
+def require_balanced(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> None:
+    """Raise ValueError if prior, number of records, ε or δ are invalid for all mechanisms, at balanced data."""
+    n, k, prior = cell["n"], cell["k"], cell["prior"]
+    require_size(n, prior, k)
+    validate(prior, balanced_counts(n, k), setting["epsilon"], setting["delta"])
+
+
+def require_size(n: int, prior: Any, k: int) -> None:
+    """Raise ValueError unless there are records, and the prior has k entries."""
+    if n < 1:
+        raise ValueError(f"n must be >= 1, got {n}")
+    if len(prior) != k:
+        raise ValueError(f"prior must have {k} entries, one per category, got {len(prior)}")
+
+
+def require_cells(given: tuple[int, ...], k: int) -> None:
+    """Raise ValueError unless all categories are given in order."""
+    if given != tuple(range(k)):
+        raise ValueError(f"cell must be 0 to {k - 1} in order, got {', '.join(map(str, given))}")

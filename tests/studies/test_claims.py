@@ -1,0 +1,63 @@
+"""Tests of the findings, tests and phrases of evidence that claims share."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from pipeline import Finding, verdict
+from studies.claims import (
+    above,
+    below,
+    correct,
+    decide,
+    entries,
+    extreme,
+    largest,
+    listed,
+    named,
+    place,
+    smallest,
+    span,
+    together,
+    vector,
+)
+
+VALUES = xr.DataArray([[np.nan, 3.0, 1.0]], {"epsilon": [0.1], "n": [10, 20, 30]}, ("epsilon", "n"))
+
+
+def test_findings_have_three_outcomes():
+    assert [decide(*test, "").verdict for test in ((True, False), (False, True), (False, False))] == [
+        "holds",
+        "does not hold",
+        "undecided",
+    ]
+    assert [correct(*test, "").verdict for test in ((True, False), (False, True), (False, False))] == [
+        "holds",
+        "corrected",
+        "does not hold",
+    ]
+
+
+def test_statement_about_parts_fails_with_one_of_them_and_is_undecided_without():
+    parts = (verdict(loss < 1, f"loss {loss}") for loss in (0.5, 2.0))
+    assert together(parts, "Ratios: {}.") == Finding("does not hold", "Ratios: loss 0.5; loss 2.0.")
+    assert together([]).verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("least", "found"), [(0.0, (True, False)), (0.9, (False, False)), (1.5, (False, False)), (1.6, (False, True))]
+)
+def test_values_are_compared_with_a_limit_beyond_their_errors(least, found):
+    values = xr.DataArray([1.0, 3.0])
+    assert above(least, values, 0.5) == found
+    assert below(-least, -values, 0.5) == found
+
+
+def test_phrases_of_evidence():
+    assert (span(xr.DataArray([2.0, 1.0])), span(xr.DataArray([1.0, 1.001]))) == ("1.00 to 2.00", "1.00")
+    assert listed([0.5, -1.0], "+.2f") == "+0.50, -1.00"
+    assert named(VALUES[0], (30, 20), ".1f", "n") == "30 1.0, 20 3.0"
+    assert extreme(VALUES[0], largest, ".2f") == "3.00 (n = 20)"
+    assert place(smallest(VALUES), VALUES.dims) == "epsilon = 0.1, n = 30"
+    assert vector(xr.Dataset(coords={"prior": "6:12"}), "prior").tolist() == [6.0, 12.0]
+    assert entries("0.5:2") == (0.5, 2.0)
