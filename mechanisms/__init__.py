@@ -7,7 +7,7 @@ The names that this package exports, by task; ``help(mechanisms.NAME)`` describe
   data.
 * Inference from noisy sums: `posterior_from_release`, and `private_posterior` for real records, with `ReleaseModel` and
   `ReleasePosterior`; `FAMILIES`, `INFERENCE_METHODS`, `choose_method`, `infer`, `conjugate_posterior`, `sample_gibbs`,
-  `marginal_posterior`, `release_statistics`, `private_bounds`; `publish_sums` for real data.
+  `marginal_posterior`, `release_statistics`, `private_bounds`; `publish_sums` and `publish_bounds` for real data.
 * Noise: `Noise`, `calibrated_noise`.
 * One draw of a posterior: `RENYI_SAMPLERS`, `GAUSSIAN_MECHANISMS`, `gaussian_mechanism`, `calibrate_renyi`; for binary
   regression `GLM_MECHANISMS`, `glm_mechanism`, `GLM_CHAINS`, `private_chain`, `LINKS`; `private_logistic` for real
@@ -59,6 +59,7 @@ from mechanisms.inference.noisy_statistics import release_statistics
 from mechanisms.inference.private_posterior import posterior_from_release, private_posterior
 from mechanisms.inference.private_quantile import private_bounds
 from mechanisms.inference.publish import publish_sums
+from mechanisms.inference.publish_bounds import publish_bounds
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.ledger import Ledger
@@ -137,6 +138,7 @@ __all__ = [
     "private_chain",
     "private_logistic",
     "private_posterior",
+    "publish_bounds",
     "publish_counts",
     "publish_sums",
     "release_statistics",

@@ -236,7 +236,8 @@ def private_posterior(
     variance : float, optional
         Known variance of a record, public, > 0, which the family normal needs.
     bounds : tuple of float, optional
-        Public bounds [a, b] for unbounded records. They must not depend on the records; see `private_bounds`.
+        Public bounds [a, b] for unbounded records. They must not depend on the records, except by
+        `publish_bounds`.
     outside : {"drop", "clamp"}
         Contribution of a record outside the bounds: 0, or the nearest bound. Inference takes either into account.
     parameter_range : tuple, optional
