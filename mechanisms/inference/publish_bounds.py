@@ -101,7 +101,7 @@ def publish_bounds(
         )
     counts = count_bins(records)
     if rehearsal_seed is not None:
-        rng = np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0))
+        rng = np.random.default_rng([validate_integer("rehearsal_seed", rehearsal_seed, 0), 2])
         return choose_bounds(counts + Noise("geometric", scale).sample(rng, counts.shape), scale)
     require_opendp()
     noise = Noise("geometric", laplace_scale_for(2, epsilon))

@@ -260,6 +260,13 @@ def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: 
         print_table(table)
 
 
+def require_file(name: str, path: Path | None, *suffixes: str) -> None:
+    """Raise BadInputError if a file to be written has another suffix, or no folder."""
+    if path is not None and (path.suffix not in suffixes or not path.parent.is_dir() or path.is_dir()):
+        kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        raise BadInputError(f"{name} must be a {kinds} file in an existing folder, got {path}")
+
+
 @contextmanager
 def writing(path: str | PathLike[str], remark: str = "choose another path") -> Iterator[None]:
     """Raise an error in one line if a file cannot be written."""
