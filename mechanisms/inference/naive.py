@@ -164,8 +164,8 @@ def conjugate_posterior(family: Family | str, prior: ArrayLike, n: int, statisti
 
     Privacy
     -------
-    The posterior has the guarantee of the release `statistics`, because it is post-processing; see the module
-    docstring.
+    The posterior has the guarantee of the release `statistics`, because it is post-processing: ε-DP for noisy sums of
+    records that are bounded or truncated at bounds, and none for other sums.
 
     Raises
     ------
