@@ -6,7 +6,8 @@ The names that this package exports, by task; ``help(mechanisms.NAME)`` describe
   `noise_mechanism`, `balanced_counts`, `enumerate_candidates`, `posterior`, `hellinger`; `publish_counts` for real
   data.
 * Inference from noisy sums: `posterior_from_release`, and `private_posterior` for real records, with `ReleaseModel` and
-  `ReleasePosterior`; `FAMILIES`, `INFERENCE_METHODS`, `choose_method`, `private_bounds`; `publish_sums` for real data.
+  `ReleasePosterior`; `FAMILIES`, `INFERENCE_METHODS`, `choose_method`, `private_bounds`; `publish_sums` and
+  `publish_bounds` for real data.
 * Noise: `Noise`, `calibrated_noise`.
 * One draw of a posterior: `RENYI_SAMPLERS`, `GAUSSIAN_MECHANISMS`, `gaussian_mechanism`, `calibrate_renyi`; for binary
   regression `GLM_MECHANISMS`, `glm_mechanism`, `GLM_CHAINS`, `private_chain`, `LINKS`; `private_logistic` for real
@@ -54,6 +55,7 @@ from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.private_posterior import posterior_from_release, private_posterior
 from mechanisms.inference.private_quantile import private_bounds
 from mechanisms.inference.publish import publish_sums
+from mechanisms.inference.publish_bounds import publish_bounds
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.ledger import Ledger
@@ -129,6 +131,7 @@ __all__ = [
     "private_chain",
     "private_logistic",
     "private_posterior",
+    "publish_bounds",
     "publish_counts",
     "publish_sums",
     "sampled_bound",

@@ -139,7 +139,7 @@ def audited_profile(distributions: OutputDistributions) -> PrivacyProfile:
     Parameters
     ----------
     distributions : OutputDistributions
-        See `mechanisms.counts.audit.count_distributions`.
+        Output distributions of all data sets, such as those of `mechanisms.counts.audit.count_distributions`.
 
     Returns
     -------

@@ -8,17 +8,19 @@ with Laplace noise of scale b, and c ~ U{0, …, n}, its posterior is Pr[c | y] 
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
-from mechanisms import private_posterior
+from mechanisms import Guarantee, private_posterior, publish_bounds
 from mechanisms.exact_noise import require_opendp
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, ExecutionError
 
 LEVEL = 0.95
 """Probability of the intervals."""
@@ -33,39 +35,85 @@ Row = tuple[str, float, float, float]
 """Label, posterior mean, and ends of the interval."""
 
 
+Hook = Callable[[], object]
+"""Function that is called directly before noise is drawn."""
+
+
+def _no_ledger(epsilon: float, what: str) -> Hook | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Spending:
-    """Privacy loss of a release in nats, and the function that enters it in a ledger; a seed rehearses."""
+    """Privacy losses of a release in nats, and the ledger in which they are entered; a seed rehearses."""
 
     epsilon: float
     seed: int | None = None
-    enter: Callable[[], object] | None = None
+    what: str = ""  # name of the release in the ledger
+    entry: Callable[[float, str], Hook | None] = _no_ledger  # (loss, name) -> function that enters a release
+    search: float | None = None  # loss of the search for the range; None if the range is given
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise BadInputError(f"epsilon must be finite and > 0, got {self.epsilon:g}; pass a loss in nats, such as 1")
+        for loss in self.losses:
+            if not (math.isfinite(loss) and loss > 0):
+                raise BadInputError(f"epsilon must be finite and > 0, got {loss:g}; pass a loss in nats, such as 1")
         if self.seed is None:
             try:
                 require_opendp()
             except ModuleNotFoundError as error:
                 raise BadInputError(str(error)) from error
 
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Losses of all releases of a command."""
+        return (self.epsilon,) if self.search is None else (self.search, self.epsilon)
+
+    @property
+    def total(self) -> float:
+        """Sum of the losses, added as decimal numbers."""
+        return float(sum(Decimal(repr(loss)) for loss in self.losses))
+
     def posterior(self, records: Any, family: str, prior: Any = None, **options: Any) -> ReleasePosterior:
         """Return the posterior of a release; see `mechanisms.private_posterior`."""
-        try:
-            return private_posterior(
-                records,
-                family,
-                prior,
-                self.epsilon,
-                rehearsal_seed=self.seed,
-                before_release=self.enter,
-                **options,
+        hook = {"before_release": self.entry(self.epsilon, self.what)}
+        with _refusing():
+            return private_posterior(records, family, prior, self.epsilon, rehearsal_seed=self.seed, **hook | options)
+
+    def find_range(self, records: np.ndarray, check: Callable[[Hook], object]) -> tuple[float, float]:
+        """Release bounds of records, after `check` has called its hook, which shows that the next release is valid."""
+        assert self.search is not None
+        if self.seed is None:
+            with suppress(_ValidError):
+                check(_stop)
+        with _refusing():
+            hook = self.entry(self.search, f"range for the {self.what}")
+            found = publish_bounds(records, self.search, self.seed, hook)
+        if found is None:
+            spent = "nothing is spent by a rehearsal" if self.seed is not None else f"{self.search:g} is spent on it"
+            raise ExecutionError(
+                f"no range was found with --bounds-epsilon {self.search:g}, and no mean was released; {spent}; "
+                "increase --bounds-epsilon, or give --range LOW:HIGH"
             )
-        except BadInputError:
-            raise
-        except ValueError as error:
-            raise BadInputError(str(error)) from error
+        return found
+
+
+class _ValidError(Exception):
+    """End of the checks of a release."""
+
+
+def _stop() -> None:
+    raise _ValidError
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Raise BadInputError for an invalid argument of a mechanism."""
+    try:
+        yield
+    except BadInputError:
+        raise
+    except ValueError as error:
+        raise BadInputError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -78,6 +126,7 @@ class Estimate:
     notes: tuple[str, ...]  # assumptions that a reader needs
     edges: np.ndarray  # of the cells of `density`, shape (c + 1,); empty for categories
     density: np.ndarray  # posterior probability per unit in each cell, shape (c,)
+    spending: Spending
 
     def formatted(self) -> list[tuple[str, ...]]:
         """Return the rows as text, with two digits of the width of the narrowest interval."""
@@ -91,7 +140,9 @@ class Estimate:
         if guarantee is None:
             stated = "none: a rehearsal with a seed is not private and must not be published; nothing is spent"
         else:
-            stated = f"{guarantee} ({guarantee.status.value})"
+            search, total = self.spending.search, Guarantee(self.spending.total, status=guarantee.status)
+            parts = "" if search is None else f", of which {search:g} for the range"
+            stated = f"{total} ({guarantee.status.value}){parts}"
         return [
             f"guarantee: {stated}",
             f"neighbours: one row is replaced; the number of rows, {n:,}, is public",
@@ -132,10 +183,15 @@ class Estimate:
 
 
 def estimate_mean(
-    records: np.ndarray, column: str, unit: str, bounds: tuple[float, float], spending: Spending
+    records: np.ndarray, column: str, unit: str, bounds: tuple[float, float] | None, spending: Spending
 ) -> Estimate:
-    """Return the estimate of the mean of a column whose records are clamped to public bounds."""
-    posterior = spending.posterior(records, "normal-unknown-variance", bounds=bounds, outside="clamp")
+    """Return the estimate of the mean of a column whose records are clamped to bounds: public ones, or searched for."""
+    how = {"family": "normal-unknown-variance", "outside": "clamp"}
+    if bounds is None:
+        bounds = spending.find_range(
+            records, lambda stop: spending.posterior(records, bounds=(0.0, 1.0), before_release=stop, **how)
+        )
+    posterior = spending.posterior(records, bounds=bounds, **how)
     posterior = posterior.labelled([f"mean of {column}", f"variance of {column}"], unit)
     (low, _), (high, _) = posterior.interval(LEVEL)
     (mean, _) = np.atleast_1d(posterior.mean())
@@ -149,7 +205,7 @@ def estimate_mean(
     )
     title = f"mean of {column}" + (f" ({unit})" if unit else "")
     row = ("mean", float(mean), float(low), float(high))
-    return Estimate(title, (row,), posterior, notes, edges, np.diff(cdf) / np.diff(edges))
+    return Estimate(title, (row,), posterior, notes, edges, np.diff(cdf) / np.diff(edges), spending)
 
 
 def estimate_proportion(holds: np.ndarray, condition: str, spending: Spending) -> Estimate:
@@ -161,7 +217,7 @@ def estimate_proportion(holds: np.ndarray, condition: str, spending: Spending) -
     notes = ("model: rows are independent draws from a population; uniform prior of the probability",)
     title = f"probability of a row with {condition}"
     row = ("probability", float(posterior.mean()), low, high)
-    return Estimate(title, (row,), posterior, notes, edges, np.diff(posterior.cdf(edges)) / np.diff(edges))
+    return Estimate(title, (row,), posterior, notes, edges, np.diff(posterior.cdf(edges)) / np.diff(edges), spending)
 
 
 def estimate_count(holds: np.ndarray, condition: str, spending: Spending) -> Estimate:
@@ -182,7 +238,7 @@ def estimate_count(holds: np.ndarray, condition: str, spending: Spending) -> Est
     notes = ("model: rows of this file; uniform prior of the number of rows",)
     row = ("rows", float(pmf @ counts), float(low), float(high))
     edges = np.append(starts, last + 1) - 0.5
-    return Estimate(f"number of rows with {condition}", (row,), posterior, notes, edges, density)
+    return Estimate(f"number of rows with {condition}", (row,), posterior, notes, edges, density, spending)
 
 
 def estimate_histogram(codes: np.ndarray, labels: Sequence[str], column: str, spending: Spending) -> Estimate:
@@ -195,7 +251,7 @@ def estimate_histogram(codes: np.ndarray, labels: Sequence[str], column: str, sp
         "model: rows are independent draws from a population; uniform prior of the shares",
         "intervals: each has 95 % probability by itself",
     )
-    return Estimate(f"shares of {column}", tuple(ends), posterior, notes, np.empty(0), np.empty(0))
+    return Estimate(f"shares of {column}", tuple(ends), posterior, notes, np.empty(0), np.empty(0), spending)
 
 
 def encode_categories(words: Any, categories: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:

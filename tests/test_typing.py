@@ -3,6 +3,7 @@
 import inspect
 import os
 import pydoc
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -93,6 +94,14 @@ def test_public_functions_have_complete_hints(name):
     signature = inspect.signature(PUBLIC[name])
     assert signature.return_annotation is not inspect.Signature.empty
     assert [one.name for one in signature.parameters.values() if one.annotation is inspect.Parameter.empty] == []
+
+
+@pytest.mark.parametrize("name", mechanisms.__all__)
+def test_help_on_a_name_of_mechanisms_needs_no_other_page(name):
+    """No parameter is described by another function or module."""
+    page = inspect.getdoc(getattr(mechanisms, name)) or ""
+    assert "module docstring" not in " ".join(page.split())
+    assert not re.search(r"(, \w+|\w+) ?:?.*\n    See `", page.split("Returns\n")[0])
 
 
 def test_help_on_mechanisms_is_a_page_that_names_its_exports():

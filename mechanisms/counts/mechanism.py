@@ -46,8 +46,12 @@ class Mechanism(Entry):
 
     Parameters
     ----------
-    name, note, origin, paper, variant, style
-        See `Entry`.
+    name, note : str
+        Key in the registry, and a description in one sentence.
+    origin, paper, variant : str
+        "paper", "baseline" or "ours"; the paper, such as "P0"; and the difference from the method as published.
+    style : Style, optional
+        Colour and marker in figures; by default each figure chooses.
     release : callable
         Maps validated (prior, counts, epsilon, delta) to `CountRelease`; delta is 0 if it was omitted. Omit it for a
         mechanism with a `sampler`.

@@ -49,7 +49,7 @@ def audit_sums(
         Scale b of the noise, finite and > 0, in units of the statistic; or one scale for the sum and one for the sum of
         squares, if the variance is unknown.
     bounds : tuple of float, optional
-        See `Family.validate_bounds`.
+        Public bounds a < b of unbounded records, finite, integers if records are; None for bounded ones.
     relation : Neighbouring
         The neighbouring relation.
     epsilons : sequence of float

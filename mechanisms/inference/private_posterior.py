@@ -88,7 +88,8 @@ def posterior_from_release(
         =======================  =============================  ==============================================
 
     prior : array_like, shape (h,)
-        Hyperparameters; see the table. None is the default prior of the family normal-unknown-variance.
+        Hyperparameters; see the table. None is the default prior of the family normal-unknown-variance,
+        (m, 1/3, 1, h²/10), where m is the midpoint of the bounds and h half of their width.
     n : int, optional
         Number of records, public, ≥ 1. It may be unknown for counts of all categories: each count then has the
         improper prior Γ(x + α)/x!.
@@ -233,7 +234,7 @@ def private_posterior(
 
     prior : array_like, shape (h,)
         Hyperparameters; see the table. They must not depend on the records. None is the default prior of the family
-        normal-unknown-variance, which the module docstring states.
+        normal-unknown-variance, (m, 1/3, 1, h²/10), where m is the midpoint of the bounds and h half of their width.
     epsilon : float
         Privacy loss in nats, finite and > 0; required.
     n : int, optional
@@ -241,7 +242,8 @@ def private_posterior(
     variance : float, optional
         Known variance of a record, public, > 0, which the family normal needs.
     bounds : tuple of float, optional
-        Public bounds [a, b] for unbounded records. They must not depend on the records; see `private_bounds`.
+        Public bounds [a, b] for unbounded records. They must not depend on the records, except by
+        `publish_bounds`.
     outside : {"drop", "clamp"}
         Contribution of a record outside the bounds: 0, or the nearest bound. Inference takes either into account.
     parameter_range : tuple, optional

@@ -123,7 +123,7 @@ def private_bounds(
     ----------
     rng : numpy.random.Generator
     data : array_like, shape (n,)
-        See `quantile_distribution`.
+        Records, n ≥ 1, finite; they are clipped to the range and rounded to the grid.
     quantiles : tuple of float
         Two quantiles in [0, 1], ascending, such as (0.025, 0.975).
     epsilon : float
@@ -133,7 +133,8 @@ def private_bounds(
     whole : bool
         If True, round the bounds outward to integers, for integer records.
     granularity : float, optional
-        See `quantile_distribution`; 1 by default if `whole`.
+        Public step of the grid in the units of the records, such as 0.01 for cents; by default the range divided by
+        `N_STEPS`, or 1 if `whole`.
 
     Returns
     -------

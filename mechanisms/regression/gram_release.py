@@ -137,7 +137,8 @@ class GramNoise:
     Parameters
     ----------
     name : {"laplace", "gaussian", "k-norm"}
-        Distribution; see the table in the module docstring.
+        Distribution: Laplace with ε-DP at b = p(p+2)²/(2(p+1))/ε, Gaussian with ρ-zCDP at σ = (p+1)/√ρ, or
+        K-norm with ε-DP at b = (p+1)/ε, for simulation only.
     scale : float
         b, or σ for Gaussian noise, in units of scaled columns; > 0.
     p : int

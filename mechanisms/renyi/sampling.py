@@ -237,12 +237,18 @@ def calibrate_renyi(
 
     Parameters
     ----------
-    name, prior, n, public_counts
-        See `renyi_sampler`.
+    name : str
+        Name in `RENYI_SAMPLERS`.
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0; Beta parameters for k = 2.
+    n : int
+        Number of private records, ≥ 1, public.
     order : float
         Order λ, finite and ≥ 1.
     epsilon : float
         Bound on the Rényi divergence of one draw in nats, finite and > 0.
+    public_counts : array_like, shape (k,), optional
+        Counts of records that need no protection; 0 by default.
 
     Returns
     -------

@@ -1,17 +1,14 @@
 """The commands ``mean``, ``proportion``, ``histogram`` and ``count``: releases from a user's CSV file."""
 
-import sys
 from collections.abc import Callable
-from dataclasses import replace
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.shared import make_table, parse_numbers, print_table, say, writing
+from studies.commands.shared import make_table, parse_numbers, print_table, require_file, say, takes, writing
+from studies.commands.spending import confirm, open_account
 
 if TYPE_CHECKING:
     from studies.estimates import Estimate, Spending
@@ -22,32 +19,27 @@ Column = Annotated[str, typer.Option("--column", help="Column of the values.")]
 Where = Annotated[
     str, typer.Option("--where", metavar="CONDITION", help="COLUMN=VALUE, or with !=, <, <=, > or >=, in quotes.")
 ]
-Plot = Annotated[Path | None, typer.Option("--plot", help="File for a figure of the posterior, .svg or .png.")]
-Ledger = Annotated[
-    str | None,
-    typer.Option("--ledger", metavar="FILE", help="File with all releases from these records; refuses to exceed it."),
-]
-Budget = Annotated[
-    str | None, typer.Option("--budget", metavar="E", help="Largest total epsilon of a new ledger, in nats.")
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Release without asking.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Rehearse with this seed: not private, and nothing is spent.")]
+_COMMON = ("plot", "ledger", "budget", "yes", "rehearsal")
 
 
+@takes(*_COMMON)
 def mean(
     file: File,
     column: Column,
     epsilon: Epsilon,
     limits: Annotated[
         str | None,
-        typer.Option("--range", metavar="LOW:HIGH", help="Public range of the values, not from the records."),
+        typer.Option(
+            "--range",
+            metavar="LOW:HIGH",
+            help="Public range of the values, not from the records; auto searches for it, with --bounds-epsilon.",
+        ),
+    ] = None,
+    bounds_epsilon: Annotated[
+        float | None, typer.Option("--bounds-epsilon", help="Additional privacy loss of --range auto, in nats.")
     ] = None,
     unit: Annotated[str, typer.Option("--unit", help="Unit of the values, such as EUR, for the output.")] = "",
-    plot: Plot = None,
-    ledger: Ledger = None,
-    budget: Budget = None,
-    yes: Yes = False,
-    seed: Seed = None,
+    **given: Any,
 ) -> None:
     """Release the mean of a column, with an interval that accounts for sampling and noise."""
     from studies.data.private_csv import read_numbers
@@ -57,25 +49,27 @@ def mean(
         raise BadInputError(
             "range must be given, got none; choose it without looking at the records, as the smallest and largest "
             "value that are possible or of interest, from rules, units or published tables: values outside count as "
-            "the nearest end, and the noise is proportional to the width"
+            "the nearest end, and the noise is proportional to the width; or pass auto"
         )
-    ends = parse_numbers("range", "vector", [limits])[0]
-    if len(ends) != 2 or not ends[0] < ends[1]:
+    if (limits == "auto") != (bounds_epsilon is not None):
+        raise BadInputError(
+            f"--bounds-epsilon must be given with --range auto only, got {bounds_epsilon} with --range {limits}; e.g. "
+            f"--range auto --bounds-epsilon {epsilon / 5:g}"
+        )
+    ends = None if limits == "auto" else parse_numbers("range", "vector", [limits])[0]
+    if ends is not None and (len(ends) != 2 or not ends[0] < ends[1]):
         raise BadInputError(f"range must be LOW:HIGH with LOW < HIGH, got {limits}; e.g. 0:200000")
     records = read_numbers(file, column)
     what = f"mean of {column} from {file}"
-    _answer(what, lambda s: estimate_mean(records, column, unit, ends, s), epsilon, seed, ledger, budget, yes, plot)
+    _answer(what, lambda s: estimate_mean(records, column, unit, ends, s), epsilon, bounds_epsilon, **given)
 
 
+@takes(*_COMMON)
 def proportion(
     file: File,
     where: Where,
     epsilon: Epsilon,
-    plot: Plot = None,
-    ledger: Ledger = None,
-    budget: Budget = None,
-    yes: Yes = False,
-    seed: Seed = None,
+    **given: Any,
 ) -> None:
     """Release the probability of a condition in the population from which the rows were drawn."""
     from studies.data.private_csv import parse_condition
@@ -83,18 +77,15 @@ def proportion(
 
     condition = parse_condition(where)
     holds, what = condition.holds(file), f"proportion of {where} from {file}"
-    _answer(what, lambda s: estimate_proportion(holds, where, s), epsilon, seed, ledger, budget, yes, plot)
+    _answer(what, lambda s: estimate_proportion(holds, where, s), epsilon, **given)
 
 
+@takes(*_COMMON)
 def count(
     file: File,
     epsilon: Epsilon,
     where: Where = "",
-    plot: Plot = None,
-    ledger: Ledger = None,
-    budget: Budget = None,
-    yes: Yes = False,
-    seed: Seed = None,
+    **given: Any,
 ) -> None:
     """Release the number of rows that satisfy a condition; the number of all rows is public."""
     from studies.data.private_csv import parse_condition
@@ -107,9 +98,10 @@ def count(
         )
     condition = parse_condition(where)
     holds, what = condition.holds(file), f"count of {where} from {file}"
-    _answer(what, lambda s: estimate_count(holds, where, s), epsilon, seed, ledger, budget, yes, plot)
+    _answer(what, lambda s: estimate_count(holds, where, s), epsilon, **given)
 
 
+@takes(*_COMMON)
 def histogram(
     file: File,
     column: Column,
@@ -123,11 +115,7 @@ def histogram(
     edges: Annotated[
         str | None, typer.Option("--edges", metavar="E1:E2", help="Public edges of the bins of numbers, instead.")
     ] = None,
-    plot: Plot = None,
-    ledger: Ledger = None,
-    budget: Budget = None,
-    yes: Yes = False,
-    seed: Seed = None,
+    **given: Any,
 ) -> None:
     """Release the shares of the categories of a column, or of bins of its numbers."""
     from studies.data.private_csv import read_numbers, read_words
@@ -144,68 +132,39 @@ def histogram(
     else:
         codes, labels = encode_bins(read_numbers(file, column), parse_numbers("edges", "vector", [edges or ""])[0])
     what = f"histogram of {column} from {file}"
-    _answer(what, lambda s: estimate_histogram(codes, labels, column, s), epsilon, seed, ledger, budget, yes, plot)
+    _answer(what, lambda s: estimate_histogram(codes, labels, column, s), epsilon, **given)
 
 
 def _answer(
     what: str,
     estimate: Callable[["Spending"], "Estimate"],
     epsilon: float,
-    seed: int | None,
+    bounds_epsilon: float | None = None,
+    *,
+    plot: Path | None,
     ledger: str | None,
     budget: str | None,
     yes: bool,
-    plot: Path | None,
+    rehearsal: int | None,
 ) -> None:
     """Ask, enter the release in the ledger, print the estimate, and draw it."""
-    from studies.data.ledger_file import LedgerFile
     from studies.estimates import Spending
     from studies.figures.conversion import convert
 
-    if seed is not None:
-        require_integer("--seed", seed, 0, 2**63 - 1)
-    if plot is not None and (plot.suffix not in (".svg", ".png") or not plot.parent.is_dir()):
-        raise BadInputError(f"plot must be a .svg or .png file in an existing folder, got {plot}")
-    if budget is not None and ledger is None:
-        raise BadInputError(f"--ledger must be given with --budget, got a budget of {budget} alone; name a file")
-    spending = Spending(epsilon, seed)
-    book = None if ledger is None else LedgerFile(ledger, _parse_budget(budget))
-    if book is not None and seed is None:
-        book.check(epsilon)
-        spending = replace(spending, enter=lambda: book.spend(epsilon, what))
-    if seed is None and not yes:
-        _ask(f"Release the {what}, with a privacy loss of {epsilon:g}?")
+    require_file("plot", plot, ".svg", ".png")
+    account = open_account(ledger, budget, rehearsal)
+    spending = Spending(epsilon, rehearsal, what, account.entry, bounds_epsilon)
+    account.check(*spending.losses)
+    if rehearsal is None and not yes:
+        confirm(f"Release the {what}, with a privacy loss of {spending.total:g}?")
     found = estimate(spending)
     table = make_table(found.title, "estimate", "95 % from", "to")
     for row in found.formatted():
         table.add_row(*row)
     print_table(table)
-    for line in found.lines():
+    for line in (*found.lines(), *account.lines()):
         say(line)
-    if seed is None:
-        say(
-            "ledger: none; losses of all releases from these records add up"
-            if book is None
-            else f"ledger: {book.path}, {float(book.check()):g} of the budget left"
-        )
     if plot is not None:
         with writing(plot, "the values above are valid"):
             plot.write_bytes(convert("svg" if plot.suffix == ".svg" else "png", found.specify()))
         say(f"plot: {plot}")
-
-
-def _parse_budget(given: str | None) -> Decimal | None:
-    try:
-        return None if given is None else Decimal(given)
-    except InvalidOperation:
-        raise BadInputError(f"budget must be a number > 0, got {given!r}; pass the total epsilon, such as 3") from None
-
-
-def _ask(question: str) -> None:
-    """Ask for a confirmation on the terminal; raise BadInputError if there is none, or the answer is no."""
-    if not sys.stdin.isatty():
-        raise BadInputError(
-            "a release must be confirmed, but there is no terminal to ask; pass --yes, or --seed to rehearse"
-        )
-    if not typer.confirm(question, err=True):
-        raise BadInputError("the release was not confirmed; nothing was released")

@@ -1,19 +1,27 @@
 """The command ``regress``."""
 
-import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.estimating import Seed, Yes
 from studies.commands.releasing import parse_ranges
-from studies.commands.shared import Cluster, make_table, parse_values, print_table, say, split_names, writing
+from studies.commands.shared import (
+    make_table,
+    parse_values,
+    print_table,
+    require_file,
+    say,
+    split_names,
+    takes,
+    writing,
+)
+from studies.commands.spending import confirm, open_account
 
 
+@takes("yes", "rehearsal", "cluster")
 def regress(
     table: Annotated[
         str | None, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet, .csv or .csv.gz.")
@@ -51,10 +59,8 @@ def regress(
     release: Annotated[
         Path | None, typer.Option("--release", help="File with a printed release; infer from it, and spend nothing.")
     ] = None,
-    yes: Yes = False,
-    seed: Seed = None,
-    cluster: Cluster = None,
     output: Annotated[Path | None, typer.Option("--output", help="File for the results, .json, .csv or .nc.")] = None,
+    **given: Any,
 ) -> None:
     """Release private regression coefficients with intervals, after a forecast of their widths."""
     from studies.regression.regression_table import (  # imported here, because it needs Dask arrays
@@ -69,11 +75,9 @@ def regress(
 
     if not 0 < level < 1:
         raise BadInputError(f"level must be in (0, 1), got {level:g}; choose e.g. 0.95")
-    if seed is not None:
-        require_integer("--seed", seed, 0, 2**63 - 1)
-    if output is not None and (output.suffix not in (".json", ".csv", ".nc") or not output.parent.is_dir()):
-        raise BadInputError(f"output must be a .json, .csv or .nc file in an existing folder, got {output}")
-    rng = None
+    seed, rng = given["rehearsal"], None
+    open_account(None, None, seed)
+    require_file("output", output, ".json", ".csv", ".nc")
     if release is not None:
         if table is not None or seed is not None:
             raise BadInputError(
@@ -94,14 +98,11 @@ def regress(
             method,
             missing == "drop",
         )
-        prepared = prepare(table, request, cluster, rehearsal=seed is not None)
+        prepared = prepare(table, request, given["cluster"], rehearsal=seed is not None)
         box, chosen = prepared.box, prepared.method
         _show_forecast(prepared, seed is not None)
-        if seed is None and not yes:
-            if not sys.stdin.isatty():
-                raise BadInputError("--yes must be given if the input is no terminal; nothing was spent")
-            if not typer.confirm("spend the budget?"):
-                raise BadInputError("nothing was spent; change the request, and run the command again")
+        if seed is None and not given["yes"]:
+            confirm("Spend the budget?")
         released, rng, n_dropped = release_sums(prepared, seed)
         say(f"release: {dump_release(released, box)}")
         if n_dropped:

@@ -1,15 +1,25 @@
 """The command ``partition``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.shared import Cluster, make_table, parse_numbers, print_table, say, split_names, writing
+from studies.commands.shared import (
+    make_table,
+    parse_numbers,
+    print_table,
+    require_file,
+    say,
+    split_names,
+    takes,
+    writing,
+)
+from studies.commands.spending import open_account
 
 
+@takes("ledger", "budget", "rehearsal", "cluster")
 def partition(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet, .csv or .csv.gz.")],
     target: Annotated[str, typer.Option("--target", help="Response column.")],
@@ -77,14 +87,8 @@ def partition(
             help="Fraction of the partitions with quantiles in the bounds, for method quantile; 0.8 by default.",
         ),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed", help="Rehearse with this seed, without privacy; by default noise is drawn exactly by OpenDP."
-        ),
-    ] = None,
-    cluster: Cluster = None,
     output: Annotated[Path | None, typer.Option("--output", help="File for the values, .csv or .json.")] = None,
+    **given: Any,
 ) -> None:
     """Release posterior probabilities or quantiles of a regression coefficient, and print the privacy loss."""
     from studies.regression.partition_table import (  # imported here, because no other command needs Dask arrays
@@ -92,10 +96,8 @@ def partition(
         release_table,
     )
 
-    if seed is not None:
-        require_integer("--seed", seed, 0, 2**63 - 1)
-    if output is not None and (output.suffix not in (".csv", ".json") or not output.parent.is_dir()):
-        raise BadInputError(f"output must be a .csv or .json file in an existing folder, got {output}")
+    require_file("output", output, ".csv", ".json")
+    account = open_account(given["ledger"], given["budget"], given["rehearsal"])
     request = Request(
         target=target,
         coefficient=coefficient,
@@ -114,12 +116,15 @@ def partition(
         ranges=parse_ranges(ranges or []),
         allowed_failure=allow_failure,
     )
-    released = release_table(table, request, seed, cluster)
+    loss = request.loss()
+    account.check(loss)
+    entry = account.entry(loss, f"partition of {table}, coefficient {coefficient} of {target}")
+    released = release_table(table, request, given["rehearsal"], given["cluster"], entry)
     shown = make_table(*released.values.columns)
     for row in released.formatted():
         shown.add_row(*row)
     print_table(shown)
-    for line in released.lines:
+    for line in (*released.lines, *account.lines()):
         say(line)
     if output is not None:
         with writing(output, f"the values above are {'rehearsed' if released.rehearsal else 'released'}"):

@@ -14,21 +14,9 @@ from studies import MODULES
 from studies.commands.reading import conclude, count_trials
 from studies.commands.shared import (
     ERRORS,
-    AcceptEdited,
-    AllowFailures,
-    Cluster,
-    MostTrials,
-    Panels,
     Scheduler,
-    Seed,
     StorePath,
     StudyName,
-    StudyOption,
-    TimeLimit,
-    Trials,
-    Until,
-    Values,
-    Within,
     complete_profile,
     complete_study,
     fail,
@@ -40,6 +28,7 @@ from studies.commands.shared import (
     print_table,
     say,
     split_names,
+    takes,
 )
 
 Retry = Literal["failed", "timed-out", "killed"]
@@ -49,22 +38,21 @@ _RETRIED: dict[Retry, tuple[Status, ...]] = {
     "timed-out": (Status.TIMED_OUT,),
     "killed": (Status.KILLED,),
 }
+_GRID = ("trials", "seed", "panel", "values")
+_UNTIL = ("until", "at_most", "within")
+_CONDUCT = ("time_limit", "allow_failures", "accept_edited_study")
 
 
-def plan(
-    study: StudyName,
-    trials: Trials = None,
-    seed: Seed = None,
-    panel: Panels = None,
-    values: Values = None,
-    until: Until = None,
-) -> None:
+@takes(*_GRID, "until")
+def plan(study: StudyName, **given: Any) -> None:
     """Estimate the cost and the Monte Carlo errors of a study, without writing anything."""
     from pipeline.clusters.launch import available_cores
     from pipeline.estimate import START_SECONDS, make_plan
     from pipeline.execution.work import PendingWork
 
-    configured = find_study(study, MODULES).load().configure(trials, seed, split_names(panel), parse_values(values))
+    options = _options(given)
+    until, trials = options.pop("until"), options["trials"]
+    configured = find_study(study, MODULES).load().configure(**options)
     if until is not None:
         if trials is not None:
             raise BadInputError("--until cannot be combined with --trials; omit one of them")
@@ -141,6 +129,7 @@ def complete_run(incomplete: str) -> list[str]:
     return [*complete_study(incomplete), *(["all"] if "all".startswith(incomplete) else [])]
 
 
+@takes(*_GRID, *_UNTIL, "share", "cluster", *_CONDUCT)
 def run(
     study: Annotated[
         str,
@@ -153,40 +142,25 @@ def run(
     store: Annotated[
         str, typer.Option("--store", metavar="PATH", help="Path of the result store; a folder if STUDY is all.")
     ],
-    trials: Trials = None,
-    seed: Seed = None,
-    panel: Panels = None,
-    values: Values = None,
-    until: Until = None,
-    at_most: MostTrials = None,
-    within: Within = None,
-    share: Annotated[
-        str | None,
-        typer.Option("--share", metavar="K/M", help="Compute only the Kth of M shares of the blocks; see merge."),
-    ] = None,
-    cluster: Cluster = None,
-    time_limit: TimeLimit = None,
-    allow_failures: AllowFailures = False,
     scale: Annotated[
         str | None, typer.Option("--scale", metavar="NAME", help="Scale of all studies: quick, or published (default).")
     ] = None,
-    accept_edited_study: AcceptEdited = False,
+    **given: Any,
 ) -> None:
     """Run a study, or all studies, and store the results; resume an earlier run of the same spec."""
     if study == "all":
-        if trials is not None or panel or values or accept_edited_study or until or at_most or within or share:
+        how = {name: given.pop(name) for name in ("seed", "cluster", "time_limit", "allow_failures")}
+        if any(value is not False and value not in (None, []) for value in given.values()):
             raise BadInputError(
                 "--trials, --until, --share, --panel, --set and --accept-edited-study are for one study; with all, "
                 "choose --scale quick"
             )
         from studies.commands.collection import run_all
 
-        run_all(
-            store, scale or "published", seed, cluster=cluster, time_limit=time_limit, allow_failures=allow_failures
-        )
+        run_all(store, scale or "published", **how)
     if scale is not None:
         raise BadInputError("--scale is for all studies; for one study use --trials, --panel and --set")
-    source, options = find_study(study, MODULES), _options(locals())
+    source, options = find_study(study, MODULES), _options(given)
     _compute(store, lambda display: pipeline.run(source, store, progress=display, **options))
 
 
@@ -199,6 +173,7 @@ def merge(
     raise typer.Exit(conclude(store, count_trials(store)))
 
 
+@takes(*_GRID, *_UNTIL, *_CONDUCT)
 def submit(
     study: StudyName,
     store: Annotated[str, typer.Option("--store", metavar="PATH", help="Path of the result store.")],
@@ -211,19 +186,10 @@ def submit(
             autocompletion=complete_profile,
         ),
     ],
-    trials: Trials = None,
-    seed: Seed = None,
-    panel: Panels = None,
-    values: Values = None,
-    until: Until = None,
-    at_most: MostTrials = None,
-    within: Within = None,
-    time_limit: TimeLimit = None,
-    allow_failures: AllowFailures = False,
-    accept_edited_study: AcceptEdited = False,
+    **given: Any,
 ) -> None:
     """Submit a study to a scheduler, and return; the work continues without this command."""
-    submission = pipeline.submit(find_study(study, MODULES), store, **_options(locals()))
+    submission = pipeline.submit(find_study(study, MODULES), store, cluster=cluster, **_options(given))
     if submission is None:
         raise typer.Exit(conclude(store, count_trials(store)))
     words = (store, "--cluster", cluster)
@@ -245,6 +211,7 @@ def cancel(store: StorePath, cluster: Scheduler = None) -> None:
     raise typer.Exit(conclude(store, count_trials(store)))
 
 
+@takes(*_CONDUCT, "cluster", "study")
 def resume(
     store: StorePath,
     retry: Annotated[
@@ -253,64 +220,35 @@ def resume(
             "--retry", help="Also recompute trials with this status; failed includes timed-out and killed trials."
         ),
     ] = None,
-    time_limit: TimeLimit = None,
-    allow_failures: AllowFailures = False,
-    cluster: Cluster = None,
-    study: StudyOption = None,
-    accept_edited_study: AcceptEdited = False,
+    **given: Any,
 ) -> None:
     """Compute the pending trials of a store."""
     retried: Collection[Status] = () if retry is None else _RETRIED[retry]
-    options = _options(locals())
-    source = named_study(study)
-    _compute(store, lambda display: pipeline.resume(store, study=source, retry=retried, progress=display, **options))
+    options = _options(given)
+    _compute(store, lambda display: pipeline.resume(store, retry=retried, progress=display, **options))
 
 
-def extend(
-    store: StorePath,
-    trials: Annotated[int | None, typer.Option("--trials", help="Total number of trials per cell.")] = None,
-    values: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=V1,V2", help="New values of a factor, or methods; may be repeated."),
-    ] = None,
-    panel: Annotated[list[str] | None, typer.Option("--panel", help="Extend only this panel; may be repeated.")] = None,
-    until: Until = None,
-    at_most: MostTrials = None,
-    within: Within = None,
-    time_limit: TimeLimit = None,
-    allow_failures: AllowFailures = False,
-    cluster: Cluster = None,
-    study: StudyOption = None,
-    accept_edited_study: AcceptEdited = False,
-) -> None:
+@takes("trials", "values", "panel", *_UNTIL, *_CONDUCT, "cluster", "study")
+def extend(store: StorePath, **given: Any) -> None:
     """Add trials, values or methods to a store, and compute them; stored results do not change."""
-    if trials is None and not values and until is None:
+    if given["trials"] is None and not given["values"] and given["until"] is None:
         raise BadInputError(
             "extend requires --trials, --set or --until, got none; to compute pending trials, use resume"
         )
-    source, options = named_study(study), _options(locals())
-    _compute(store, lambda display: pipeline.extend(store, study=source, progress=display, **options))
-
-
-_SAME = (
-    "trials",
-    "seed",
-    "cluster",
-    "time_limit",
-    "until",
-    "at_most",
-    "share",
-    "allow_failures",
-    "accept_edited_study",
-)
+    options = _options(given)
+    _compute(store, lambda display: pipeline.extend(store, progress=display, **options))
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a command as keyword arguments of functions of the pipeline."""
-    found = {name: given[name] for name in _SAME if name in given}
+    found = dict(given)
     if "panel" in given:
-        found |= {"panels": split_names(given["panel"]), "values": parse_values(given["values"])}
-    return found | ({"within": parse_time(given["within"])} if "within" in given else {})
+        found |= {"panels": split_names(found.pop("panel")), "values": parse_values(given["values"])}
+    if "within" in given:
+        found["within"] = parse_time(given["within"])
+    if "study" in given:
+        found["study"] = named_study(given["study"])
+    return found
 
 
 def _compute(store: str, work: Callable[[Any], object]) -> None:

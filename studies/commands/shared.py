@@ -3,10 +3,12 @@
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import Parameter, signature
 from os import PathLike
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from rich.cells import cell_len
@@ -41,13 +43,7 @@ StudyName = Annotated[
     ),
 ]
 StorePath = Annotated[str, typer.Argument(metavar="STORE", help="Path of a result store.")]
-Trials = Annotated[int | None, typer.Option("--trials", help="Number of trials per cell.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of all random streams.")]
 Panels = Annotated[list[str] | None, typer.Option("--panel", help="Only this panel; may be repeated.")]
-Values = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=V1,V2", help="Values of a factor, constant or method list; may be repeated."),
-]
 Cluster = Annotated[
     str | None,
     typer.Option(
@@ -66,27 +62,6 @@ Scheduler = Annotated[
         autocompletion=complete_profile,
     ),
 ]
-TimeLimit = Annotated[
-    float | None,
-    typer.Option("--time-limit", metavar="SECONDS", help="Time limit per block or trial."),
-]
-Until = Annotated[
-    str | None,
-    typer.Option(
-        "--until",
-        metavar="TARGET",
-        help="Stop at a precision, 'mcse(NAME) <= BOUND', or when all claims are decided, 'claims'.",
-    ),
-]
-MostTrials = Annotated[
-    int | None, typer.Option("--at-most", metavar="N", help="Maximum trials per cell, with --until.")
-]
-Within = Annotated[
-    str | None, typer.Option("--within", metavar="TIME", help="Maximum time, with --until, such as 90s, 30min or 2h.")
-]
-AllowFailures = Annotated[
-    bool, typer.Option("--allow-failures", help="Compute every trial, even if a method fails on all trials.")
-]
 StudyOption = Annotated[
     str | None,
     typer.Option(
@@ -103,6 +78,80 @@ AcceptEdited = Annotated[
         help="Accept an edited study file, and recompute the failed trials of its earlier versions.",
     ),
 ]
+OPTIONS: dict[str, Any] = {
+    "trials": Annotated[int | None, typer.Option("--trials", help="Total number of trials per cell.")],
+    "seed": Annotated[int | None, typer.Option("--seed", help="Seed of all random streams.")],
+    "panel": Panels,
+    "values": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=V1,V2", help="Values of a factor, constant or method list; may be repeated."
+        ),
+    ],
+    "until": Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="TARGET",
+            help="Stop at a precision, 'mcse(NAME) <= BOUND', or when all claims are decided, 'claims'.",
+        ),
+    ],
+    "at_most": Annotated[
+        int | None, typer.Option("--at-most", metavar="N", help="Maximum trials per cell, with --until.")
+    ],
+    "within": Annotated[
+        str | None,
+        typer.Option("--within", metavar="TIME", help="Maximum time, with --until, such as 90s, 30min or 2h."),
+    ],
+    "share": Annotated[
+        str | None,
+        typer.Option("--share", metavar="K/M", help="Compute only the Kth of M shares of the blocks; see merge."),
+    ],
+    "cluster": Cluster,
+    "time_limit": Annotated[
+        float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit per block or trial.")
+    ],
+    "allow_failures": Annotated[
+        bool, typer.Option("--allow-failures", help="Compute every trial, even if a method fails on all trials.")
+    ],
+    "study": StudyOption,
+    "accept_edited_study": AcceptEdited,
+    "plot": Annotated[Path | None, typer.Option("--plot", help="File for a figure of the posterior, .svg or .png.")],
+    "ledger": Annotated[
+        str | None,
+        typer.Option(
+            "--ledger", metavar="FILE", help="File with all releases from these records; refuses to exceed it."
+        ),
+    ],
+    "budget": Annotated[
+        str | None, typer.Option("--budget", metavar="E", help="Largest total epsilon of a new ledger, in nats.")
+    ],
+    "yes": Annotated[bool, typer.Option("--yes", help="Release without asking.")],
+    "rehearsal": Annotated[
+        int | None, typer.Option("--seed", help="Rehearse with this seed: not private, and nothing is spent.")
+    ],
+}
+"""Options that several commands have, by the name of the argument."""
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def takes(*names: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that declares the named `OPTIONS` for a command, which receives them as ``**given``."""
+    shared = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False if hint is bool else None, annotation=OPTIONS[name])
+        for name in names
+        for hint in (OPTIONS[name].__origin__,)
+    ]
+
+    def declare(command: _Command) -> _Command:
+        own = signature(command)
+        kept = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        declared = own.replace(parameters=[*(one.replace(kind=Parameter.KEYWORD_ONLY) for one in kept), *shared])
+        command.__signature__ = declared  # type: ignore[attr-defined]
+        return command
+
+    return declare
 
 
 def named_study(study: str | None) -> StudySource | None:
@@ -209,6 +258,13 @@ def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: 
         for row in rows:
             table.add_row(*(row[k] for k in columns))
         print_table(table)
+
+
+def require_file(name: str, path: Path | None, *suffixes: str) -> None:
+    """Raise BadInputError if a file to be written has another suffix, or no folder."""
+    if path is not None and (path.suffix not in suffixes or not path.parent.is_dir() or path.is_dir()):
+        kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        raise BadInputError(f"{name} must be a {kinds} file in an existing folder, got {path}")
 
 
 @contextmanager

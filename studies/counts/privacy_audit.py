@@ -136,8 +136,15 @@ def _sums(family: Family) -> Method:
 def _audit_relation(
     mechanism: Mechanism, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
 ) -> dict[str, Any]:
-    problem = (cell[name] for name in ("prior", "n_records", "epsilon", "delta"))
-    return {"exact_epsilon": audit_counts(mechanism, *problem, relation=RELATIONS[cell["relation"]]).epsilon}
+    audit = audit_counts(
+        mechanism,
+        cell["prior"],
+        cell["n_records"],
+        cell["epsilon"],
+        cell["delta"],
+        relation=RELATIONS[cell["relation"]],
+    )
+    return {"exact_epsilon": audit.epsilon}
 
 
 def _validate_relation(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:

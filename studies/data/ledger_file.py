@@ -33,13 +33,13 @@ class LedgerFile:
         if self.budget is not None and not (self.budget.is_finite() and self.budget > 0):
             raise BadInputError(f"budget must be finite and > 0, got {self.budget}; pass the total epsilon, such as 3")
 
-    def check(self, epsilon: float = 0.0) -> Decimal:
-        """Return the rest of the budget after a release with loss `epsilon`, without writing; raise if it is < 0."""
+    def check(self, *losses: float) -> Decimal:
+        """Return the rest of the budget after releases with these losses, without writing; raise if it is < 0."""
         try:
             with open(self.path, "rb") as file:
-                return self._remaining(file.read(), epsilon)[0]
+                return self._remaining(file.read(), *losses)[0]
         except FileNotFoundError:
-            return self._remaining(b"", epsilon)[0]
+            return self._remaining(b"", *losses)[0]
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -77,8 +77,8 @@ class LedgerFile:
         finally:
             os.close(descriptor)
 
-    def _remaining(self, content: bytes, epsilon: float) -> tuple[Decimal, bytes, Decimal]:
-        """Return the rest of the budget after a release, the content without a cut off line, and the budget."""
+    def _remaining(self, content: bytes, *losses: float) -> tuple[Decimal, bytes, Decimal]:
+        """Return the rest of the budget after releases, the content without a cut off line, and the budget."""
         lines, whole = content.split(b"\n"), content
         last = lines.pop()
         if last and _parse(last) is not None:
@@ -104,11 +104,12 @@ class LedgerFile:
                 f"budget must be {budget}, the budget of the ledger {self.path}, got {self.budget}; omit --budget"
             )
         spent = sum((entry["epsilon"] for entry in entries[1:] if entry), Decimal())
-        remaining = budget - spent - Decimal(repr(epsilon))
+        wanted_loss = sum((Decimal(repr(loss)) for loss in losses), Decimal())
+        remaining = budget - spent - wanted_loss
         if remaining < 0:
             raise BadInputError(
                 f"epsilon must be at most {float(budget - spent):g}, the rest of the budget of {float(budget):g} in "
-                f"the ledger {self.path}, got {epsilon:g}; nothing was released"
+                f"the ledger {self.path}, got {float(wanted_loss):g}; nothing was released"
             )
         return remaining, whole, budget
 

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -104,6 +105,13 @@ class Request:
         except ValueError as error:
             raise BadInputError(str(error)) from error
 
+    def loss(self) -> float:
+        """Return the joint ε of all values, added as decimal numbers; 0 for methods without a guarantee."""
+        mechanism, n = self.mechanism(), len(self.cutoffs or self.probabilities)
+        shared = Decimal(repr(float(getattr(mechanism, "shared_loss", 0.0))))
+        each = Decimal(repr(float(mechanism.epsilon))) - shared
+        return float(shared + n * each) if mechanism.method.is_private else 0.0
+
     def _start(self) -> float:
         """Return μ, which determines the first interval of the search for the bounds of a quantile."""
         if not self.ranges:
@@ -136,12 +144,19 @@ class Request:
         return mechanism
 
 
-def release_table(path: str, request: Request, seed: int | None = None, cluster: str | None = None) -> Release:
+def release_table(
+    path: str,
+    request: Request,
+    seed: int | None = None,
+    cluster: str | None = None,
+    before_release: Callable[[], object] | None = None,
+) -> Release:
     """Release posterior probabilities or quantiles of one coefficient of a regression on a table.
 
     `seed` is that of the partition and of the noise, which use separate streams, for a rehearsal without privacy. By
     default the partition is random, and the noise is drawn exactly with fresh entropy of the operating system. The
-    cluster is ``FILE`` or ``FILE:PROFILE``; by default threads of this process.
+    cluster is ``FILE`` or ``FILE:PROFILE``; by default threads of this process. `before_release` is called directly
+    before the noise of a release is drawn; an exception that it raises prevents the release.
 
     Privacy
     -------
@@ -175,7 +190,7 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
         with connect(profile) as client:
             statistics = divide_rows(client, [table.rows], partition, request.intercept)
         posteriors = _Posteriors(statistics, names.index(request.coefficient), prior, request.error_variance)
-        values = _release(mechanism, request, posteriors, noise)
+        values = _release(mechanism, request, posteriors, noise, before_release if seed is None else None)
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{path}: {error}") from error
     return Release(
@@ -282,10 +297,13 @@ def _release(
     request: Request,
     posteriors: _Posteriors,
     rng: np.random.Generator | None,
+    before_release: Callable[[], object] | None,
 ) -> pd.DataFrame:
     """Release the values; if `rng` is None, the draws are exact."""
+    enter = before_release or (lambda: None)
     if isinstance(mechanism, PartitionProbability):
         below = posteriors.compute(lambda posterior: posterior.cdf(request.cutoffs), powered=False)
+        enter()
         released = publish_probabilities(mechanism, below) if rng is None else mechanism.release(rng, below)
         return pd.DataFrame({"cutoff": request.cutoffs, "probability": released, "epsilon": mechanism.loss})
     p = request.probabilities
@@ -293,6 +311,7 @@ def _release(
         lambda posterior: np.column_stack([posterior.quantile(p), posterior.std()]), powered=True
     )
     arrays = found[:, :-1], found[:, -1]
+    enter()
     drawn = publish_quantiles(mechanism, *arrays) if rng is None else mechanism.release(rng, *arrays)
     ascending = np.empty(len(p))
     ascending[np.argsort(p, kind="stable")] = np.sort(drawn.values)

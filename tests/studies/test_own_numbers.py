@@ -14,7 +14,7 @@ from mechanisms import posterior_from_release, private_posterior
 from mechanisms.noise import Noise
 from pipeline.errors import BadInputError
 from studies import estimates
-from studies.commands import estimating
+from studies.commands import spending
 from studies.commands.headings import OWN_NUMBERS
 from studies.data.ledger_file import LedgerFile
 from studies.data.private_csv import parse_condition, read_numbers, read_words
@@ -37,6 +37,8 @@ def file(tmp_path):
 
 
 MEAN = ("mean", "people.csv", "--column", "income", "--range", "0:200000")
+AUTO = (*MEAN[:4], "--range", "auto", "--bounds-epsilon")
+LEDGER = ("--ledger", "l", "--budget", "3", "--yes")
 COUNT = ("count", "people.csv", "--where", "age>=65")
 PROPORTION = ("proportion", "people.csv", "--where", "colour=red")
 HISTOGRAM = ("histogram", "people.csv", "--column", "colour", "--categories", "red,green")
@@ -65,6 +67,51 @@ def test_release_prints_interval_guarantee_and_ledger_and_draws_a_plot(command, 
     assert len(Path("l").read_text().splitlines()) == 2
 
 
+def test_search_for_the_range_is_entered_before_the_mean_and_counts_in_the_guarantee(command, file):
+    account = ("--epsilon", 2, "--ledger", "l", "--budget", 10)
+    code, out, err = command(*AUTO, 8, *account, "--yes")
+    assert (code, err) == (0, "")
+    assert "guarantee: 10-DP (proved), of which 8 for the range\n" in out
+    assert out.endswith("ledger: l, 0 of the budget left\n")
+    entries = [json.loads(line) for line in Path("l").read_text().splitlines()]
+    named = [("range for the mean of income from people.csv", 8), ("mean of income from people.csv", 2)]
+    assert [(entry["release"], entry["epsilon"]) for entry in entries[1:]] == named
+    assert command(*AUTO, 8, "--epsilon", 2, "--seed", 1)[1] == command(*AUTO, 8, *account, "--seed", 1)[1]
+
+
+def test_failed_search_spends_its_loss_only(command, file, monkeypatch):
+    monkeypatch.setattr(estimates, "publish_bounds", lambda records, epsilon, seed, hook: hook())
+    code, out, err = command(*AUTO, 8, "--epsilon", 2, "--ledger", "l", "--budget", 10, "--yes")
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert "no range was found with --bounds-epsilon 8, and no mean was released; 8 is spent on it" in err
+    assert LedgerFile("l").check() == 2
+
+
+def test_mean_that_cannot_be_released_is_refused_before_the_search(command, file):
+    code, out, err = command(*AUTO, 8, "--epsilon", 1e-9, "--ledger", "l", "--budget", 10, "--yes")
+    assert (code, out) == (2, "")
+    assert "the noise scale must be at most 2^52 units" in err
+    assert not Path("l").exists()
+
+
+def test_partition_enters_all_values_in_the_ledger(command, tmp_path):
+    rng = np.random.default_rng(3)
+    table = np.column_stack([rng.normal(size=200), rng.normal(size=200)])
+    np.savetxt("t.csv", table, delimiter=",", header="y,x", comments="")
+    words = ("partition", "t.csv", "--target", "y", "--coefficient", "x", "--partitions", 20, "--cutoffs", "0,1,2")
+    account = ("--ledger", "l", "--budget", "0.3")
+    assert "rehearsal" in command(*words, "--epsilon", 0.1, *account, "--seed", 1)[1]
+    assert not Path("l").exists()
+    code, out, err = command(*words, "--epsilon", 0.1, *account)
+    assert (code, err) == (0, "")
+    assert out.endswith("ledger: l, 0 of the budget left\n")  # in doubles 3 x 0.1 > 0.3
+    code, out, err = command(*words, "--epsilon", 0.1, "--ledger", "l")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "epsilon must be at most 0, the rest of the budget of 0.3 in the ledger l, got 0.3" in err
+    code, _, err = command(*words, "--epsilon", 0.1, "--budget", 3)
+    assert (code, "--ledger must be given with --budget" in err) == (2, True)
+
+
 def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
     first = command(*MEAN, "--epsilon", 2, "--seed", 5, "--ledger", "l", "--budget", 1, "--unit", "EUR")
     assert first[0] == 0
@@ -79,6 +126,11 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
     [
         ((*MEAN[:4], "--yes"), "range must be given, got none; choose it without looking at the records"),
         ((*MEAN[:4], "--range", "5:1", "--yes"), "range must be LOW:HIGH with LOW < HIGH, got 5:1"),
+        ((*MEAN[:4], "--range", "auto", "--yes"), "--bounds-epsilon must be given with --range auto only, got None"),
+        ((*MEAN, "--bounds-epsilon", "1", "--yes"), "--bounds-epsilon must be given with --range auto only, got 1.0"),
+        ((*AUTO, "-1", "--yes"), "epsilon must be finite and > 0, got -1"),
+        ((*AUTO, "1", *LEDGER), "epsilon of the bounds must be at least about 3 for 40 records, got 1"),
+        ((*AUTO, "9", *LEDGER), "epsilon must be at most 3, the rest of the budget of 3 in the ledger l, got 10"),
         (
             (*MEAN[:3], "colour", *MEAN[4:], "--yes"),
             "column 'colour' must be a finite number, got something else in data",
@@ -131,7 +183,7 @@ def test_epsilon_and_sizes_are_refused_before_the_ledger_is_written(command, fil
 def test_answer_on_the_terminal_decides(command, file, monkeypatch):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     for answer in (False, True):
-        monkeypatch.setattr(estimating.typer, "confirm", lambda question, err, answer=answer: answer)
+        monkeypatch.setattr(spending.typer, "confirm", lambda question, err, answer=answer: answer)
         code, _, err = command(*COUNT, "--epsilon", 1)
         assert code == (0 if answer else 2)
         assert ("nothing was released" in err) is not answer

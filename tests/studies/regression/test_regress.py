@@ -115,7 +115,7 @@ def test_rows_with_missing_values_are_dropped_on_request(regress):
         ((*AT, "--method", "naive"), "got naive; its intervals are not calibrated"),
         ((*AT, "--output", "o.txt"), "output must be a .json, .csv or .nc file"),
         ((*AT, "--level", 1), "level must be in (0, 1), got 1"),
-        ((*AT,), "--yes must be given if the input is no terminal; nothing was spent"),
+        ((*AT,), "a release must be confirmed, but there is no terminal to ask; pass --yes"),
         (("--release", "r.txt"), "a table and --seed must be omitted with --release"),
         (("--target", "y"), "a table, --target and --epsilon must be given"),
     ],

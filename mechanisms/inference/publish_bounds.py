@@ -1,0 +1,135 @@
+"""Private search for bounds of real records, with exact integer noise.
+
+The real line is divided by 0 and ±2ʲ, j = −29, …, 50, into 160 bins, of which the outer ones are unbounded. Replacement
+of one record changes the counts of at most two bins by one, so that counts with two-sided geometric noise of scale
+s = 2/ε are ε-DP, and so is everything computed from them. The bounds are the outer ends of
+
+1. all bins with noisy counts of at least t(0.001/160), where t(p) is the smallest integer that the noise reaches with a
+   probability of at most p:
+
+       Pr[Z ≥ t] = exp(−t/s)/(1 + exp(−1/s)) ≤ p;
+
+2. consecutive bins next to them with noisy counts of at least t(0.05), so that smaller tails are not cut off.
+
+Both ends come from one release. Two searches for quantiles, by the exponential mechanism (`private_bounds`) or by
+AboveThreshold (Durfee 2023), have half of ε each.
+
+References
+----------
+Wilson, Zhang, Lam, Desfontaines, Simmons-Marengo & Gipson, "Differentially private SQL with bounded user contribution",
+PoPETs 2020, section 5.1.1 (ApproxBounds), has step 1. Durfee, "Unbounded differentially private quantile and maximum
+estimation", NeurIPS 2023.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mechanisms.arguments import Floats, Integers, validate_integer
+from mechanisms.exact_noise import laplace_scale_for, require_opendp
+from mechanisms.inference.families import MODELS
+from mechanisms.inference.family import as_records, require_records
+from mechanisms.noise import Noise
+from mechanisms.privacy_parameters import validate_epsilon
+
+EDGES: Floats = np.concatenate([-(2.0 ** np.arange(50, -30, -1)), [0.0], 2.0 ** np.arange(-29, 51)])
+"""Finite ends of the bins and largest bounds, shape (161,)."""
+
+_FALSE = 0.001  # largest probability that an empty bin is among those of step 1
+_FALSE_NEIGHBOUR = 0.05  # largest probability that an empty bin is the next one of step 2
+_ROWS = 5  # smallest number of records, in units of the threshold of step 1
+
+
+def publish_bounds(
+    data: ArrayLike,
+    epsilon: float,
+    rehearsal_seed: int | None = None,
+    before_release: Callable[[], object] | None = None,
+) -> tuple[float, float] | None:
+    """Release bounds between which most of the records lie, zero or powers of two in size.
+
+    Parameters
+    ----------
+    data : array_like, shape (n,)
+        Private records, finite.
+    epsilon : float
+        Privacy loss in nats, at least about 120/n.
+    rehearsal_seed : int, optional
+        Seed of a rehearsal, which is reproducible and not private.
+    before_release : callable, optional
+        Called after all checks and directly before the noise is drawn; see `publish_sums`.
+
+    Returns
+    -------
+    tuple of float or None
+        Bounds lower < upper, within ±2⁵⁰; None if no bin has enough records. The privacy loss is spent in both cases.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, or ε is too small for the number of records.
+    ModuleNotFoundError
+        If OpenDP is not installed.
+
+    Privacy
+    -------
+    ε-DP (proved) under replacement of one record, with public n, as the noise is drawn exactly and everything else is
+    computed from noisy counts. A release within these bounds has a privacy loss of its own, and the losses add up. A
+    rehearsal has no guarantee. An error about the values of `data` reveals that a record is invalid.
+
+    Notes
+    -----
+    A bin next to the others is included with a probability of more than ½ if it has at least 4.6/ε records, and a
+    separate bin if it has at least 23/ε. Inference treats the bounds as constants.
+
+    Examples
+    --------
+    >>> incomes = np.random.default_rng(1).lognormal(10.4, 0.6, 1000)
+    >>> publish_bounds(incomes, epsilon=0.5, rehearsal_seed=1)
+    (8192.0, 131072.0)
+    """
+    records = as_records(data)
+    require_records(records, MODELS["normal"])
+    scale, n = 2 / validate_epsilon(epsilon), records.size
+    needed = _ROWS * _threshold(scale, _FALSE / (EDGES.size - 1))
+    if n < needed:
+        raise ValueError(
+            f"epsilon of the bounds must be at least about {epsilon * needed / n:.2g} for {n:,} records, got "
+            f"{epsilon:g}; increase it, or state public bounds"
+        )
+    counts = count_bins(records)
+    if rehearsal_seed is not None:
+        rng = np.random.default_rng([validate_integer("rehearsal_seed", rehearsal_seed, 0), 2])
+        return choose_bounds(counts + Noise("geometric", scale).sample(rng, counts.shape), scale)
+    require_opendp()
+    noise = Noise("geometric", laplace_scale_for(2, epsilon))
+    if before_release is not None:
+        before_release()
+    return choose_bounds(counts + noise.draw_exactly(counts.size), noise.scale)
+
+
+def count_bins(records: Floats, edges: Floats = EDGES) -> Integers:
+    """Return the numbers of records in [edges[i], edges[i+1]); the outer bins are unbounded."""
+    return np.bincount(np.searchsorted(edges[1:-1], records, side="right"), minlength=edges.size - 1)
+
+
+def choose_bounds(noisy: ArrayLike, scale: float, edges: Floats = EDGES) -> tuple[float, float] | None:
+    """Return the bounds chosen from noisy counts of the bins, whose noise has a scale."""
+    counts = np.asarray(noisy)
+    found = np.flatnonzero(counts >= _threshold(scale, _FALSE / counts.size))
+    if not found.size:
+        return None
+    first, last = found[0], found[-1]
+    neighbour = _threshold(scale, _FALSE_NEIGHBOUR)
+    while first > 0 and counts[first - 1] >= neighbour:
+        first -= 1
+    while last < counts.size - 1 and counts[last + 1] >= neighbour:
+        last += 1
+    return float(edges[first]), float(edges[last + 1])
+
+
+def _threshold(scale: float, p: float) -> int:
+    """Return t(p)."""
+    return math.ceil(-scale * math.log(p * (1 + math.exp(-1 / scale))))

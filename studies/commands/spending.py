@@ -1,0 +1,70 @@
+"""The budget of commands that release a user's own numbers: ledgers, confirmations and rehearsals."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING
+
+import typer
+
+from pipeline.declare.factors import require_integer
+from pipeline.errors import BadInputError
+
+if TYPE_CHECKING:
+    from studies.data.ledger_file import LedgerFile
+
+
+@dataclass(frozen=True)
+class Account:
+    """Ledger of the releases of one command; `ledger` is None without the option ``--ledger``."""
+
+    ledger: "LedgerFile | None"
+    is_rehearsal: bool
+
+    def entry(self, epsilon: float, what: str) -> Callable[[], object] | None:
+        """Return the function that enters a release in the ledger, to be called before its noise is drawn."""
+        book = self.ledger
+        return None if book is None or self.is_rehearsal else lambda: book.spend(epsilon, what)
+
+    def check(self, *losses: float) -> None:
+        """Raise BadInputError if the ledger has less left than the sum of the losses."""
+        if self.ledger is not None and not self.is_rehearsal:
+            self.ledger.check(*losses)
+
+    def lines(self) -> list[str]:
+        """Return the line on the rest of the budget; none for a rehearsal."""
+        if self.is_rehearsal:
+            return []
+        if self.ledger is None:
+            return ["ledger: none; losses of all releases from these records add up"]
+        return [f"ledger: {self.ledger.path}, {float(self.ledger.check()):g} of the budget left"]
+
+
+def open_account(ledger: str | None, budget: str | None, rehearsal: int | None) -> Account:
+    """Return the account of a command with the options ``--ledger``, ``--budget`` and ``--seed``."""
+    from studies.data.ledger_file import LedgerFile
+
+    if rehearsal is not None:
+        require_integer("--seed", rehearsal, 0, 2**63 - 1)
+    if budget is not None and ledger is None:
+        raise BadInputError(f"--ledger must be given with --budget, got a budget of {budget} alone; name a file")
+    book = None if ledger is None else LedgerFile(ledger, _parse_budget(budget))
+    return Account(book, rehearsal is not None)
+
+
+def _parse_budget(given: str | None) -> Decimal | None:
+    try:
+        return None if given is None else Decimal(given)
+    except InvalidOperation:
+        raise BadInputError(f"budget must be a number > 0, got {given!r}; pass the total epsilon, such as 3") from None
+
+
+def confirm(question: str) -> None:
+    """Ask for a confirmation on the terminal; raise BadInputError if there is none, or the answer is no."""
+    if not sys.stdin.isatty():
+        raise BadInputError(
+            "a release must be confirmed, but there is no terminal to ask; pass --yes, or --seed to rehearse"
+        )
+    if not typer.confirm(question, err=True):
+        raise BadInputError("the release was not confirmed; nothing was released")
