@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.tables.formats import Seen
+from mechanisms.tables.formats import NoiseLike, Seen
 from mechanisms.tables.messages import Messages
 from mechanisms.tables.posterior import TablePosterior
 from mechanisms.tables.priors import Prior, PriorGrid, leaf_weights, negative_binomial
 from mechanisms.tables.tilts import Tilts, solve_tilts
-from mechanisms.tables.tree import NoiseLike, Problem, solve, table_problem
+from mechanisms.tables.tree import Problem, solve, table_problem
 
 __all__ = ["fit_prior", "table_posterior"]
 
@@ -125,7 +125,7 @@ def _mixture(problem: Problem, grid: PriorGrid) -> TablePosterior:
     weights /= weights.sum()
 
     def solve_with(prior: Prior) -> Messages:
-        return solve(problem.with_weights(leaf_weights(prior, leaves)))
+        return solve(problem.with_weights(leaf_weights(prior, leaves.size)))
 
     components = [(float(w), partial(solve_with, grid.priors[j])) for w, j in zip(weights, kept, strict=True)]
     m = problem.shape.parents.size
@@ -203,7 +203,7 @@ def fit_prior(
             prior = negative_binomial(float(np.exp(log_shape)), float(np.exp(log_mean)))
             if progress is not None:
                 progress(len(found), max(_EVALUATIONS, len(found) + 25))
-            one = problem.with_weights(leaf_weights(prior, leaves))
+            one = problem.with_weights(leaf_weights(prior, leaves.size))
             last[:] = [solve_tilts(one.shape, one.factors, one.weights, one.cap, *last)]
             found[key] = float(solve(one, last[0]).log_weight.sum())
         return found[key]

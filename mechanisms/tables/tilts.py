@@ -209,9 +209,7 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats, s
     limit = _largest_tilts(shape, factors, weights, cap)
     centre = factors.centre()[leaves]
     with np.errstate(over="ignore"):
-        prior_mean = np.where(weights.r == 0.0, np.exp(np.minimum(weights.rate, 600.0)), weights.r)
-        rate = np.where(weights.rate < 0.0, np.expm1(-np.minimum(weights.rate, 0.0)), 1.0)
-        prior_mean = np.where((weights.r > 0.0) & (weights.rate < 0.0), weights.r / rate, prior_mean)
+        prior_mean = weights.mean()
     guess = np.minimum(np.maximum(np.where(np.isnan(centre), prior_mean, centre), 0.0), cap[leaves])
     spread = np.where(np.isnan(centre), np.sqrt(guess) + 1.0, factors.scale[leaves])
     total = np.zeros(m)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms.arguments import describe, real_array, validate_integer
 from mechanisms.noise import Exact, Noise
 from mechanisms.tables import kernels
-from mechanisms.tables.formats import FAR, Factors, Rounded, Seen, Suppressed, likelihoods
+from mechanisms.tables.formats import FAR, Factors, NoiseLike, Rounded, Seen, Suppressed, likelihoods, node_name
 from mechanisms.tables.messages import Messages, Plan, balanced_plan, depths, pass_messages, split_by
 from mechanisms.tables.priors import Prior, Weights, leaf_weights
 from mechanisms.tables.tilts import Shape, Tilts, caps, leaf_windows, level_tilts, solve_tilts
@@ -26,7 +26,6 @@ __all__ = ["MEMORY", "Problem", "solve", "table_problem"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-NoiseLike: TypeAlias = Noise | Exact | None
 
 MEMORY = 8e9
 """Largest forecast of memory in bytes; a table that needs more is refused."""
@@ -65,8 +64,9 @@ def table_problem(
     if np.isinf(y).any():
         raise ValueError(f"values must be finite or NaN, got {y[np.isinf(y)][0]}; pass NaN if not measured")
     shape = _shape(parents, y.size, names)
-    kinds = _per_node("noise", noise, y.size, Noise | Exact)
-    formats = _per_node("seen", "value" if seen is None else seen, y.size, str | Suppressed | Rounded)
+    kinds = _per_node("noise", noise, y.size, Noise | Exact | None, "a Noise or EXACT", names)
+    formats = _per_node("seen", "value" if seen is None else seen, y.size, str | Suppressed | Rounded,
+                        "'value', 'clipped', Suppressed or Rounded", names)  # fmt: skip
     roots = np.flatnonzero(shape.parents < 0)
     if n is not None and roots.size != 1:
         raise ValueError(f"n must be None for a table with {roots.size} roots, got {n}; pass the totals with EXACT")
@@ -82,26 +82,22 @@ def table_problem(
         factors.least[roots] = np.maximum(factors.least[roots], size)
         factors.most[roots] = np.minimum(factors.most[roots], size)
         factors.limited[roots] = True
-    weights = leaf_weights(prior, shape.leaves)
+    weights = leaf_weights(prior, shape.leaves.size)
     _refuse_consistent(y, kinds, shape)
     _refuse_unbounded(shape, factors, weights, total, names)
     _refuse_impossible(shape, factors, weights, names)
     return Problem(shape, balanced_plan(shape.parents), factors, weights, caps(shape, factors, weights), total)
 
 
-def node_name(names: Sequence[str] | None, i: int) -> str:
-    """Return the name of a node in messages."""
-    return f"node {i}" if names is None else names[i]
-
-
-def _per_node(name: str, given: object, m: int, kind: object) -> list:
-    """Return one entry per node, of one entry or a sequence of m."""
-    if given is None or isinstance(given, kind):  # type: ignore[arg-type]
-        return [given] * m
-    if not isinstance(given, list | tuple | np.ndarray) or len(given) != m:
-        got = f"{len(given)}" if isinstance(given, list | tuple | np.ndarray) else describe(given)
-        raise ValueError(f"{name} must be one or one per node, got {got} for {m} nodes; pass {m}")
-    return list(given)
+def _per_node(name: str, given: Any, m: int, kind: Any, allowed: str, names: Sequence[str] | None) -> list:
+    """Return one entry per node, of one entry or a sequence of m, after checking their types."""
+    found = list(given) if isinstance(given, list | tuple | np.ndarray) else [given] * m
+    if len(found) != m:
+        raise ValueError(f"{name} must be one or one per node, got {len(found)} for {m} nodes; pass {m}")
+    for i, one in enumerate(found):
+        if not isinstance(one, kind) or (isinstance(one, str) and one not in ("value", "clipped")):
+            raise ValueError(f"{name} must be {allowed}, got {describe(one)} for {node_name(names, i)}; choose one")
+    return found
 
 
 def _shape(parents: ArrayLike, m: int, names: Sequence[str] | None) -> Shape:
