@@ -56,6 +56,26 @@ class PriorGrid:
         return f"PriorGrid({len(self.priors)} priors, best {best} with weight {max(self.weights):.2g})"
 
 
+@dataclass(frozen=True)
+class GroupGrids:
+    """Independent grids of priors, one per group of leaves below the roots; built by `fit_prior`.
+
+    Parameters
+    ----------
+    nodes : tuple of int
+        Nodes below whose parents, the roots, the groups are.
+    grids : tuple of PriorGrid
+        Grid of each group, with weights given the measurements in the group; a table mixes them with equal weights
+        before all its measurements.
+    """
+
+    nodes: tuple[int, ...]
+    grids: tuple[PriorGrid, ...]
+
+    def __repr__(self) -> str:
+        return f"GroupGrids({len(self.nodes)} groups, {len(self.grids[0].priors)} priors each)"
+
+
 def negative_binomial(shape: float, mean: float) -> Prior:
     """Return the negative binomial prior: a Poisson count whose mean has a gamma distribution.
 
