@@ -2,8 +2,8 @@
 
 `table_posterior` computes the posterior of all counts of a tree by convolutions, and `fit_prior` a weighted grid of
 priors. `priors` contains the priors of the leaves and `formats` the likelihoods of values that were clipped, rounded or
-suppressed. `crossed_posterior` draws counts whose measured margins are no
-tree. `tree` validates tables; `tilts` and `messages` compute, with the loops of `kernels`.
+suppressed. `crossed_posterior` draws counts whose measured margins are no tree. `forest` and `tree` validate tables;
+`tilts` and `messages` compute, with the loops of `kernels`.
 """
 
 from mechanisms.noise import EXACT
@@ -12,6 +12,7 @@ from mechanisms.tables.fit import fit_prior, table_posterior
 from mechanisms.tables.formats import Rounded, Suppressed
 from mechanisms.tables.posterior import Evaluation, Shares, TablePosterior, Theta
 from mechanisms.tables.priors import (
+    GroupGrids,
     Prior,
     PriorGrid,
     dirichlet_multinomial,
@@ -24,6 +25,7 @@ __all__ = [
     "EXACT",
     "CrossedPosterior",
     "Evaluation",
+    "GroupGrids",
     "Prior",
     "PriorGrid",
     "Rounded",

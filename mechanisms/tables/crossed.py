@@ -173,7 +173,7 @@ def crossed_posterior(
     cells = math.prod(sizes)
     total = None if n is None else validate_integer("n", n, 0, "pass the public total")
     index, factors = _margins(sizes, measurements)
-    weights = leaf_weights(prior, np.arange(cells))
+    weights = leaf_weights(prior, cells)
     if weights.is_dirichlet.any() and total is None:
         raise ValueError("dirichlet_multinomial must have a public total, got n=None; pass n or other priors")
     covered = np.zeros(cells, bool)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.tables.formats import Seen
-from mechanisms.tables.messages import Messages
+from mechanisms.tables.formats import NoiseLike, Seen, node_name
+from mechanisms.tables.messages import Messages, add_windows
 from mechanisms.tables.posterior import TablePosterior
-from mechanisms.tables.priors import Prior, PriorGrid, leaf_weights, negative_binomial
-from mechanisms.tables.tilts import Tilts, solve_tilts
-from mechanisms.tables.tree import NoiseLike, Problem, solve, table_problem
-
-__all__ = ["fit_prior", "table_posterior"]
-
-Floats = NDArray[np.float64]
+from mechanisms.tables.priors import GroupGrids, Prior, PriorGrid, leaf_weights, negative_binomial
+from mechanisms.tables.tilts import Tilts, solve
+from mechanisms.tables.tree import Table, read_table
 
 _EVALUATIONS = 60  # usual number of evaluations of the marginal likelihood
 _SMALLEST = 1e-6  # weight of a prior below which it is omitted
@@ -29,7 +26,7 @@ def table_posterior(
     values: ArrayLike,
     noise: NoiseLike | Sequence[NoiseLike],
     parents: ArrayLike,
-    prior: Prior | Sequence[Prior] | PriorGrid | Literal["auto"],
+    prior: Prior | Sequence[Prior] | PriorGrid | GroupGrids | Literal["auto"],
     n: int | None = None,
     seen: Seen | Sequence[Seen] | None = None,
     names: Sequence[str] | None = None,
@@ -45,7 +42,7 @@ def table_posterior(
         with an exact total, and is equivalent to geometric noise given the total.
     parents : array_like of int, shape (m,)
         Index of the parent of each node; −1 for a root. Nodes without children are leaves.
-    prior : Prior, sequence of Prior, PriorGrid or "auto"
+    prior : Prior, sequence of Prior, PriorGrid, GroupGrids or "auto"
         Prior of the leaves, one for all or one per leaf in the order of the nodes: `negative_binomial`, `poisson`,
         `uniform` or `dirichlet_multinomial`; or the result of `fit_prior`, which "auto" computes.
     n : int, optional
@@ -89,63 +86,55 @@ def table_posterior(
         if prior != "auto":
             raise ValueError(f"prior must be 'auto' or a prior, got {prior!r}; use e.g. negative_binomial(1, 10)")
         prior = fit_prior(values, noise, parents, n=n, seen=seen, names=names)
+    first = prior.priors[0] if isinstance(prior, PriorGrid) else prior
+    first = prior.grids[0].priors[0] if isinstance(prior, GroupGrids) else first
+    table = read_table(values, noise, parents, first, n, seen, names)
+    size = table.forest.leaves.size
+    tables, weights = [table], np.ones(1)
     if isinstance(prior, PriorGrid):
-        problem = table_problem(values, noise, parents, prior.priors[0], n, seen, names)
-        return _mixture(problem, prior)
-    problem = table_problem(values, noise, parents, prior, n, seen, names)
-    messages = solve(problem)
-    m = problem.shape.parents.size
-    name = f"{prior}" if isinstance(prior, Prior) else "one per leaf"
-    return TablePosterior(
-        problem, name, _log_evidence(problem, messages), messages.error, messages.start[:m], messages.offset[:m],
-        messages.size[:m], messages.marginal, [(1.0, lambda: messages)],
-    )  # fmt: skip
+        kept = np.flatnonzero(np.array(prior.weights) >= _SMALLEST * max(prior.weights))
+        tables = [replace(table, options=(leaf_weights(prior.priors[j], size),)) for j in kept]
+        weights = np.array(prior.weights)[kept]
+        weights /= weights.sum()
+    elif isinstance(prior, GroupGrids):
+        tables = [_grouped(table, prior)]
+    terms, error, evidence = [], 0.0, []
+    for weight, one in zip(weights, tables, strict=True):
+        messages = solve(one)
+        terms.append((float(weight), np.arange(table.total.size), messages.marginal))
+        error += float(weight) * messages.error
+        evidence.append(_log_evidence(one, messages))
+    components = [(1.0, lambda: messages)] if len(tables) == 1 else [
+        (float(weight), partial(solve, one)) for weight, one in zip(weights, tables, strict=True)
+    ]  # fmt: skip
+    marginal = messages.marginal if len(tables) == 1 else add_windows(table.total.size, terms)
+    log_evidence = float(special.logsumexp(np.array(evidence), b=weights))
+    name = f"{prior}" if isinstance(prior, Prior | PriorGrid | GroupGrids) else "one per leaf"
+    return TablePosterior(table, name, log_evidence, error, marginal, components)
 
 
-def _log_evidence(problem: Problem, messages: Messages) -> float:
+def _grouped(table: Table, prior: GroupGrids) -> Table:
+    """Return the table with one part per group, whose options are the points of its grid."""
+    nodes, group = table.groups()
+    if tuple(nodes.tolist()) != prior.nodes:
+        raise ValueError(f"prior must be fitted to the same table, got groups {prior.nodes}; use fit_prior")
+    of_leaf = np.searchsorted(nodes, group[table.forest.leaves])
+    options = tuple(
+        leaf_weights([prior.grids[k].priors[j] for k in of_leaf], of_leaf.size)
+        for j in range(len(prior.grids[0].priors))
+    )
+    return replace(table, forest=table.forest.divided(nodes), options=options)
+
+
+def _log_evidence(table: Table, messages: Messages) -> float:
     """Return ln p(y), with the normaliser of Dirichlet-multinomial priors given the totals of their roots."""
-    found = float(messages.log_weight.sum())
-    weights, shape = problem.weights, problem.shape
+    found, weights, forest = messages.log_weight, table.weights, table.forest
     if weights.is_dirichlet.any():
-        alpha = np.zeros(shape.parents.size)
-        alpha[shape.leaves[weights.is_dirichlet]] = weights.r[weights.is_dirichlet]
-        for level in range(len(shape.levels) - 1, 0, -1):
-            shape.sum_children(alpha, level)
-        roots = np.flatnonzero((shape.parents < 0) & (alpha > 0))
-        a, n = alpha[roots], problem.total[roots]
+        alpha = forest.sums(np.where(weights.is_dirichlet, weights.r, 0.0))
+        roots = np.flatnonzero((forest.parents < 0) & (alpha > 0))
+        a, n = alpha[roots], table.total[roots]
         found += float((special.gammaln(n + 1.0) + special.gammaln(a) - special.gammaln(n + a)).sum())
     return found
-
-
-def _mixture(problem: Problem, grid: PriorGrid) -> TablePosterior:
-    """Return the posterior for a weighted grid of priors that all leaves share."""
-    leaves = problem.shape.leaves
-    kept = [j for j, weight in enumerate(grid.weights) if weight >= _SMALLEST * max(grid.weights)]
-    weights = np.array([grid.weights[j] for j in kept])
-    weights /= weights.sum()
-
-    def solve_with(prior: Prior) -> Messages:
-        return solve(problem.with_weights(leaf_weights(prior, leaves)))
-
-    components = [(float(w), partial(solve_with, grid.priors[j])) for w, j in zip(weights, kept, strict=True)]
-    m = problem.shape.parents.size
-    parts, error, evidence = [], 0.0, []
-    for weight, call in components:
-        messages = call()
-        parts.append((weight, messages.start[:m], messages.size[:m], messages.offset[:m], messages.marginal))
-        error += weight * messages.error
-        evidence.append(_log_evidence(problem, messages))
-    start = np.min([part[1] for part in parts], axis=0)
-    size = np.max([part[1] + part[2] for part in parts], axis=0) - start
-    offset = np.cumsum(size) - size
-    marginal = np.zeros(int(size.sum()))
-    for weight, first, length, place, values in parts:
-        ends = np.cumsum(length)
-        within = np.arange(ends[-1]) - np.repeat(ends - length, length)
-        to, source = (np.repeat(begin, length) + within for begin in (offset + first - start, place))
-        marginal[to] += weight * values[source]
-    log_evidence = float(special.logsumexp(np.array(evidence), b=weights))
-    return TablePosterior(problem, f"{grid}", log_evidence, error, start, offset, size, marginal, components)
 
 
 def fit_prior(
@@ -155,9 +144,10 @@ def fit_prior(
     *,
     n: int | None = None,
     seen: Seen | Sequence[Seen] | None = None,
+    per_group: bool = False,
     names: Sequence[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
-) -> PriorGrid:
+) -> PriorGrid | GroupGrids:
     """Return negative binomial priors on a grid of shapes and means, weighted by their exact marginal likelihoods.
 
     The prior of the logarithms of shape and mean is uniform on the grid, which is centred on the maximum of the
@@ -167,18 +157,21 @@ def fit_prior(
     ----------
     values, noise, parents, n, seen, names
         Table; see `table_posterior`.
+    per_group : bool
+        If True, each child of a root has a grid of its own for the leaves below it.
     progress : callable, optional
         Function of the numbers of evaluations of the marginal likelihood, done and expected.
 
     Returns
     -------
-    PriorGrid
-        Priors and their posterior probabilities; pass it as `prior` of `table_posterior` for the same table.
+    PriorGrid or GroupGrids
+        Priors and their posterior probabilities; pass it as `prior` of `table_posterior` for the same table. With
+        `per_group`, the probabilities are those given the measurements of the group.
 
     Raises
     ------
     ValueError
-        If the table is invalid; see `table_posterior`.
+        If the table is invalid, see `table_posterior`, or, with `per_group`, a group has no measurement.
 
     Examples
     --------
@@ -187,13 +180,25 @@ def fit_prior(
     >>> len(fit_prior(values, Noise("gaussian", 3.0), parents).priors)
     25
     """
-    problem = table_problem(values, noise, parents, negative_binomial(1.0, 1.0), n, seen, names)
-    leaves = problem.shape.leaves
-    centre = problem.factors.centre()
-    roots = np.flatnonzero((problem.shape.parents < 0) & ~np.isnan(centre))
-    known = centre[leaves][~np.isnan(centre[leaves])]
+    table = read_table(values, noise, parents, negative_binomial(1.0, 1.0), n, seen, names)
+    if not per_group:
+        return _fit(table, progress)
+    nodes, group = table.groups()
+    parts = [table.part(np.flatnonzero(group == node)) for node in nodes]
+    for node, part in zip(nodes, parts, strict=True):
+        if np.isnan(part.factors.centre()).all():
+            raise ValueError(f"every group must have a measurement, got none for {node_name(names, node)}; fit one "
+                             "prior for all leaves")  # fmt: skip
+    return GroupGrids(tuple(nodes.tolist()), tuple(_fit(part, progress) for part in parts))
+
+
+def _fit(table: Table, progress: Callable[[int, int], object] | None) -> PriorGrid:
+    """Return a grid around the maximum of the marginal likelihood, found by a coordinate search."""
+    forest, centre = table.forest, table.factors.centre()
+    roots = np.flatnonzero((forest.parents < 0) & ~np.isnan(centre))
+    known = centre[forest.leaves][~np.isnan(centre[forest.leaves])]
     total = float(np.maximum(centre[roots], 0.0).sum()) if roots.size else float(np.maximum(known, 0.0).sum())
-    count = leaves.size if roots.size else max(known.size, 1)
+    count = forest.leaves.size if roots.size else max(known.size, 1)
     found: dict[tuple[float, float], float] = {}
     last: list[Tilts] = []  # of the last evaluation
 
@@ -203,9 +208,8 @@ def fit_prior(
             prior = negative_binomial(float(np.exp(log_shape)), float(np.exp(log_mean)))
             if progress is not None:
                 progress(len(found), max(_EVALUATIONS, len(found) + 25))
-            one = problem.with_weights(leaf_weights(prior, leaves))
-            last[:] = [solve_tilts(one.shape, one.factors, one.weights, one.cap, *last)]
-            found[key] = float(solve(one, last[0]).log_weight.sum())
+            messages = solve(replace(table, options=(leaf_weights(prior, forest.leaves.size),)), *last)
+            last[:], found[key] = [messages.tilts], messages.log_weight
         return found[key]
 
     at, step = np.array([0.0, np.log(max(total / max(count, 1), 0.05))]), np.array([1.2, 0.6])

@@ -18,19 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from mechanisms.arguments import describe, validate_integer, validate_positive
+from mechanisms.arguments import Floats, Integers, describe, validate_integer, validate_positive
 from mechanisms.noise import Exact, Noise
-
-__all__ = ["Factors", "Rounded", "Seen", "Suppressed", "likelihoods"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 FAR = 1 << 60  # bound of a count without a bound
 _NONE, _POINT, _INTERVAL = 0, 1, 2
@@ -94,18 +88,14 @@ class Rounded:
         if self.ties not in _TIES:
             raise ValueError(f"ties must be one of {', '.join(_TIES)}, got {describe(self.ties)}; choose one of them")
 
-    def limits(self, value: float) -> tuple[float, float, bool, bool]:
-        """Return the ends of the interval that is rounded to `value`, and whether each end belongs to it."""
-        multiple, half = round(value / self.base), self.base / 2
-        low = high = multiple % 2 == 0
-        if self.ties == "up":
-            low, high = True, False
-        elif self.ties == "away":
-            low, high = multiple > 0, multiple < 0
-        return value - half, value + half, low, high
-
 
 Seen: TypeAlias = str | Suppressed | Rounded
+NoiseLike: TypeAlias = Noise | Exact | None
+
+
+def node_name(names: Sequence[str] | None, i: int) -> str:
+    """Return the name of a node in messages."""
+    return f"node {i}" if names is None else names[i]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,28 +113,27 @@ class Factors:
     high: Floats
     least: Integers
     most: Integers
-    limited: NDArray[np.bool_]  # values without noise, which limit the count
+    limited: np.ndarray  # True for values without noise, which limit the count
     _label: Integers = field(init=False)  # of kind and noise; −1 without a likelihood
     _log_sum: Floats = field(init=False)  # log normaliser of discrete Gaussian noise
 
     def __post_init__(self) -> None:
-        label = np.where(self.kind == _NONE, -1, 2 * self.code + self.kind - 1)
-        scales, index = np.unique(self.scale, return_inverse=True)
-        normalisers = np.array([Noise("discrete-gaussian", float(one)).log_normaliser(1) for one in scales])
-        object.__setattr__(self, "_label", label)
-        object.__setattr__(self, "_log_sum", np.where(self.code == 3, normalisers[index], 0.0))
+        log_sum, is_discrete = np.zeros(self.scale.size), self.code == 3
+        scales, index = np.unique(self.scale[is_discrete], return_inverse=True)
+        log_sum[is_discrete] = np.array([Noise("discrete-gaussian", float(s)).log_normaliser(1) for s in scales])[index]
+        object.__setattr__(self, "_label", np.where(self.kind == _NONE, -1, 2 * self.code + self.kind - 1))
+        object.__setattr__(self, "_log_sum", log_sum)
 
     def log(self, node: Integers, counts: Floats | Integers) -> Floats:
         """Return the log likelihood of one count per entry of `node`, without the limits of the counts."""
-        shape = np.broadcast_shapes(node.shape, counts.shape)
         label = self._label[node]
         if label.size and (label == label.flat[0]).all():
             return self._log(int(label.flat[0]), node, counts)
-        found = np.zeros(shape)
-        label, nodes, at = np.broadcast_to(label, shape), np.broadcast_to(node, shape), np.broadcast_to(counts, shape)
+        label, node, counts = np.broadcast_arrays(label, node, counts)
+        found = np.zeros(label.shape)
         for one in np.unique(label):
             which = label == one
-            found[which] = self._log(int(one), nodes[which], at[which])
+            found[which] = self._log(int(one), node[which], counts[which])
         return found
 
     def _log(self, label: int, node: Integers, counts: Floats | Integers) -> Floats:
@@ -171,83 +160,62 @@ class Factors:
 
 
 def likelihoods(
-    values: Floats, noise: Sequence[Noise | Exact | None], seen: Sequence[Seen], names: Sequence[str] | None = None
+    values: Floats, noise: Sequence[NoiseLike], seen: Sequence[Seen], names: Sequence[str] | None = None
 ) -> Factors:
-    """Return the likelihoods of published values, one per node; `names` replace "node i" in messages."""
+    """Return the likelihoods of published values, one per node, after checking them; `names` are those in messages."""
     m = values.size
-    kind, code, scale = np.zeros(m, np.int64), np.zeros(m, np.int64), np.ones(m)
-    low, high = np.full(m, -np.inf), np.full(m, np.inf)
-    least, most = np.zeros(m, np.int64), np.full(m, FAR, np.int64)
-    limited, plain = np.zeros(m, bool), {}
-    for i in range(m):
-        one, form = noise[i], seen[i]
-        key = (id(one), id(form))
-        if key not in plain:
-            if one is not None and not isinstance(one, Noise | Exact):
-                raise ValueError(
-                    f"noise must be a Noise or EXACT, got {describe(one)} for {_name(names, i)}; pass Noise"
-                )
-            if not (isinstance(form, Suppressed | Rounded) or form in ("value", "clipped")):
-                raise ValueError(
-                    f"seen must be 'value', 'clipped', Suppressed or Rounded, got {describe(form)} for "
-                    f"{_name(names, i)}; choose one of them"
-                )
-            if isinstance(one, Noise) and one.name not in _CODES:
-                raise ValueError(
-                    f"noise {one.name!r} must be that of all children of one node with an exact total, got it for "
-                    f"{_name(names, i)}; pass n or EXACT for the total, or geometric noise"
-                )
-            plain[key] = (isinstance(one, Noise) and one.is_integer) or isinstance(one, Exact)
-        value, is_integer = values[i], plain[key]
-        if math.isnan(value) and not isinstance(form, Suppressed):
-            continue
-        if one is None:
-            raise ValueError(f"noise must be given for a measured node, got None for {_name(names, i)}; pass EXACT")
-        if is_integer and not math.isnan(value) and value != math.floor(value):
-            what = "an invariant" if isinstance(one, Exact) else f"a value with {one.name} noise"
-            raise ValueError(f"{what} must be an integer, got {value} for {_name(names, i)}; check the noise")
-        kind[i], low[i], high[i] = _interval(value, form, is_integer, _name(names, i))
-        if isinstance(one, Exact):
-            first, last = (low[i], low[i]) if kind[i] == _POINT else (low[i], high[i])
-            if last < 0:
-                raise ValueError(f"an invariant must be >= 0, got {value:g} for {_name(names, i)}; check the table")
-            kind[i], least[i], most[i] = _NONE, int(max(first, 0)), int(min(last, FAR))
-            low[i], high[i], limited[i] = -np.inf, np.inf, True
+    kind, code, least = np.zeros((3, m), np.int64)
+    most, limited = np.full(m, FAR), np.zeros(m, bool)
+    scale, low, high = np.ones(m), np.full(m, -np.inf), np.full(m, np.inf)
+    groups: dict[tuple[NoiseLike | str, Seen], int] = {}
+    pairs = ((one.name if isinstance(one, Noise) else one, form) for one, form in zip(noise, seen, strict=True))
+    group = np.array([groups.setdefault(pair, len(groups)) for pair in pairs])
+    for (name, form), k in groups.items():
+        nodes = np.flatnonzero((group == k) & (isinstance(form, Suppressed) | ~np.isnan(values)))
+        y, is_exact = values[nodes], isinstance(name, Exact)
+        is_integer = is_exact or (isinstance(name, str) and Noise(name, 1.0).is_integer)
+
+        def refuse(bad: np.ndarray, what: str, remedy: str, nodes: Integers = nodes, name: Any = name) -> None:
+            if bad.any():
+                i = nodes[np.argmax(bad)]
+                got = "None" if name is None else f"{values[i]:.16g}"
+                raise ValueError(f"{what}, got {got} for {node_name(names, i)}; {remedy}")
+
+        every = np.ones(nodes.size, bool)
+        refuse(every & (name is None), "noise must be given for a measured node", "pass EXACT or Noise")
+        refuse(every & (isinstance(name, str) and name not in _CODES), f"noise {name!r} must be that of all children "
+               "of one node with an exact total", "pass n or EXACT for the total, or geometric noise")  # fmt: skip
+        what = "an invariant" if is_exact else f"a value with {name} noise"
+        refuse(is_integer & (y != np.floor(y)) & ~np.isnan(y), f"{what} must be an integer", "check the noise")
+        first, last, is_interval = y, y, ~every
+        if isinstance(form, Suppressed):
+            refuse(y < form.threshold, f"a value with Suppressed({form.threshold:g}) must be NaN or >= the threshold",
+                   "pass NaN for a suppressed value")  # fmt: skip
+            is_interval = np.isnan(y)
+            below = math.ceil(form.threshold) - 1 if is_integer else form.threshold
+            first, last = np.where(is_interval, -np.inf, y), np.where(is_interval, below, y)
+        elif isinstance(form, Rounded):
+            multiple, half = np.round(y / form.base), 0.5 * form.base
+            refuse(y / form.base != multiple, f"a rounded value must be a multiple of {form.base}", "check base")
+            first, last, is_interval = y - half, y + half, every
+            if is_integer:  # ends in the middle of two multiples belong to one of them
+                has_low = {"even": multiple % 2 == 0, "up": every, "away": multiple > 0}[form.ties]
+                has_high = {"even": multiple % 2 == 0, "up": ~every, "away": multiple < 0}[form.ties]
+                first = np.ceil(first) + ((first == np.ceil(first)) & ~has_low)
+                last = np.floor(last) - ((last == np.floor(last)) & ~has_high)
+        elif form == "clipped":
+            refuse(y < 0.0, "a clipped value must be >= 0", "pass seen='value'")
+            is_interval = y == 0.0
+            first = np.where(is_interval, -np.inf, y)
+        if is_exact:
+            refuse(last < 0.0, "an invariant must be >= 0", "check the table")
+            least[nodes], limited[nodes] = np.maximum(first, 0.0), True
+            most[nodes] = np.minimum(last, float(FAR))
         else:
-            code[i], scale[i] = _CODES[one.name], one.scale
+            kind[nodes], low[nodes], high[nodes] = np.where(is_interval, _INTERVAL, _POINT), first, last
+            code[nodes] = _CODES[name] if isinstance(name, str) and nodes.size else 0
+            scale[nodes] = [noise[i].scale for i in nodes]  # type: ignore[union-attr]
     return Factors(kind, code, scale, low, high, least, most, limited)
-
-
-def _name(names: Sequence[str] | None, i: int) -> str:
-    return f"node {i}" if names is None else names[i]
-
-
-def _interval(value: float, form: Seen, is_integer: bool, name: str) -> tuple[int, float, float]:
-    """Return the kind of the likelihood and the interval of the noisy value."""
-    if isinstance(form, Suppressed):
-        if math.isnan(value):
-            return _INTERVAL, -np.inf, math.ceil(form.threshold) - 1 if is_integer else form.threshold
-        if value < form.threshold:
-            raise ValueError(
-                f"a value with Suppressed({form.threshold:g}) must be NaN or >= the threshold, got {value:g} for "
-                f"{name}; pass NaN for a suppressed value"
-            )
-    elif isinstance(form, Rounded):
-        if value / form.base != round(value / form.base):
-            raise ValueError(f"a rounded value must be a multiple of {form.base}, got {value:g} for {name}; check base")
-        low, high, has_low, has_high = form.limits(value)
-        if is_integer:
-            low, high = (
-                math.ceil(low) + (low == math.ceil(low) and not has_low),
-                math.floor(high) - (high == math.floor(high) and not has_high),
-            )
-        return _INTERVAL, low, high
-    elif form == "clipped":
-        if value < 0:
-            raise ValueError(f"a clipped value must be >= 0, got {value:g} for {name}; pass seen='value'")
-        if value == 0:
-            return _INTERVAL, -np.inf, 0.0
-    return _POINT, value, value
 
 
 def _log_point(code: int, z: Floats, scale: Floats, log_sum: Floats) -> Floats:

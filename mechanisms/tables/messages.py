@@ -20,141 +20,64 @@ probabilistic convolution tree", PLoS ONE 9(3), 2014.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import fft
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.tables import kernels
+from mechanisms.tables.forest import Forest
 from mechanisms.tables.formats import Factors
 from mechanisms.tables.priors import Weights
-from mechanisms.tables.tilts import Shape
-
-__all__ = ["CUT", "DIRECT", "Messages", "Plan", "balanced_plan", "depths", "pass_messages", "split_by"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 CUT = 1e-19  # largest share of a message that is omitted at each end
 DIRECT = 1 << 17  # largest number of products of a convolution without Fourier transforms
 _ROUNDING = 2e-16  # error of a Fourier convolution relative to the product of the Euclidean norms
 _FAR = 48.0  # −log of the share that is omitted at each end before a Fourier transform
 _UNDERFLOW = 1e-290  # share of a message that may be lost by underflow
-_AT_ONCE = 1 << 22  # number of values of leaves that are computed at once
+_AT_ONCE = 1 << 20  # number of values that are computed at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan:
-    """Binary forest: nodes 0 to m − 1 are those of the table, and the others pairs of children of `owner`."""
+class Windows:
+    """Functions of counts, one per node, each on a run of counts; `values` has the runs one after the other."""
 
-    left: Integers
-    right: Integers
-    owner: Integers  # parent in the table, for which the node's message is tilted; −1 for roots
-    batches: tuple[Integers, ...]  # nodes of each height, in which draws use random numbers
-
-
-def depths(parents: Integers) -> Integers:
-    """Return the depth of each node of a forest, −1 for nodes on a cycle or below one, by doubling of paths."""
-    above, depth = parents.copy(), (parents >= 0).astype(np.int64)
-    for _ in range(parents.size.bit_length() + 1):
-        is_open = above >= 0
-        depth[is_open] += depth[above[is_open]]
-        above[is_open] = above[above[is_open]]
-    depth[above >= 0] = -1
-    return depth
-
-
-def balanced_plan(parents: Integers) -> Plan:
-    """Return the binary forest in which the children of each node are combined pairwise."""
-    m = parents.size
-    left, right = np.full(2 * m, -1, np.int64), np.full(2 * m, -1, np.int64)
-    owner = np.concatenate([parents, np.full(m, -1, np.int64)])
-    items = np.argsort(parents, kind="stable")
-    items = items[parents[items] >= 0]
-    of, following = parents[items], m
-    while items.size:
-        first = np.flatnonzero(np.diff(of, prepend=-1))
-        count = np.diff(np.append(first, of.size))
-        rank = np.arange(of.size) - np.repeat(first, count)
-        size = np.repeat(count, count)
-        single, heads = size == 1, (rank % 2 == 0) & (rank + 1 < size)
-        left[of[single]] = items[single]
-        place = np.flatnonzero(heads)
-        is_last = size[place] == 2
-        new = np.where(is_last, of[place], 0)
-        fresh = int((~is_last).sum())
-        new[~is_last] = following + np.arange(fresh)
-        following += fresh
-        left[new], right[new] = items[place], items[place + 1]
-        owner[new[~is_last]] = of[place][~is_last]
-        merged = np.where(heads, 0, items)
-        merged[place] = new
-        remains = (rank % 2 == 0) & (size > 2)
-        items, of = merged[remains], of[remains]
-    left, right, owner = left[:following], right[:following], owner[:following]
-    is_inner, both = left >= 0, right >= 0
-    above = np.full(following, -1)
-    above[left[is_inner]], above[right[both]] = np.flatnonzero(is_inner), np.flatnonzero(both)
-    height = np.zeros(following, np.int64)
-    for nodes in split_by(depths(above))[::-1]:
-        one = nodes[is_inner[nodes]]
-        other = np.where(both[one], right[one], left[one])
-        height[one] = 1 + np.maximum(height[left[one]], height[other])
-    return Plan(left, right, owner, split_by(height))
-
-
-def split_by(rank: Integers) -> tuple[Integers, ...]:
-    """Return the nodes of each rank 0, 1, …."""
-    return tuple(np.split(np.argsort(rank, kind="stable"), np.cumsum(np.bincount(rank))[:-1]))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Messages:
-    """Messages of all nodes of a plan, and marginals of the nodes of the table."""
-
-    plan: Plan
     start: Integers
     offset: Integers
     size: Integers
-    up: Floats  # normalised, tilted messages, one after the other
-    marginal: Floats  # normalised marginals of the nodes of the table, at the same places
-    log_weight: Floats  # log of the sum of the weights of each root's tree; 0 for other nodes
-    omitted: float  # bound of the total variation distance of any marginal by omitted mass
-    rounding: float  # the same by rounding errors of Fourier transforms
+    values: Floats
 
-    @property
-    def error(self) -> float:
-        """Bound of the total variation distance between any marginal and the exact one."""
-        return self.omitted + self.rounding
+    def of(self, node: int) -> Floats:
+        """Return the values of one node."""
+        return self.values[self.offset[node] : self.offset[node] + self.size[node]]
 
-    def message(self, node: int) -> Floats:
-        """Return the upward message of a node."""
-        return self.up[self.offset[node] : self.offset[node] + self.size[node]]
+    def counts(self, node: int) -> Integers:
+        """Return the counts of the values of one node."""
+        return self.start[node] + np.arange(self.size[node])
+
+    def moments(self) -> tuple[Floats, Floats]:
+        """Return mean and variance of each node for values that sum to 1."""
+        mean, variance = np.empty((2, self.start.size))
+        kernels.moments(self.values, self.start, self.offset, self.size, mean, variance)
+        return mean, variance
 
 
-def pass_messages(
-    shape: Shape,
-    plan: Plan,
-    factors: Factors,
-    weights: Weights,
-    cap: Floats,
-    tilt: Floats,
-    windows: tuple[Floats, Floats],
-    is_last: bool = False,
-) -> Messages | None:
-    """Return all messages and marginals, or None if no table has a weight above the smallest number.
-
-    The last attempt omits no mass, and uses no Fourier transforms.
-    """
-    state = _Passes(shape, plan, factors, cap, tilt, *((0.0, np.inf) if is_last else (CUT, DIRECT)))
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
-        if not state.leaves(weights, *windows):
-            return None
-        for batch in plan.batches[1:]:
-            if not state.combine(batch):
-                return None
-        return state.down()
+def add_windows(m: int, terms: Sequence[tuple[float, Integers, Windows]]) -> Windows:
+    """Return the weighted sums of functions of m nodes; each term is a weight, the nodes, and their functions."""
+    start, end = np.full(m, np.iinfo(np.int64).max), np.zeros(m, np.int64)
+    for _, nodes, term in terms:
+        start[nodes] = np.minimum(start[nodes], term.start)
+        end[nodes] = np.maximum(end[nodes], term.start + term.size)
+    size = end - start
+    offset = np.cumsum(size) - size
+    values = np.zeros(int(size.sum()))
+    for weight, nodes, term in terms:
+        for part in _pieces(np.arange(nodes.size), term.size):
+            to = _runs(offset[nodes[part]] + term.start[part] - start[nodes[part]], term.size[part])
+            values[to] += weight * term.values[_runs(term.offset[part], term.size[part])]
+    return Windows(start, offset, size, values)
 
 
 def _runs(first: Integers, size: Integers) -> Integers:
@@ -165,75 +88,173 @@ def _runs(first: Integers, size: Integers) -> Integers:
     return found
 
 
-class _Passes:
-    """State of one upward and one downward pass."""
+def _pieces(nodes: Integers, size: Integers) -> Iterator[Integers]:
+    """Divide nodes into runs with about `_AT_ONCE` values."""
+    piece = np.cumsum(size) // _AT_ONCE
+    yield from np.split(nodes, np.flatnonzero(np.diff(piece)) + 1)
+
+
+class Messages:
+    """Messages of all nodes for given tilts and windows of the leaves, and marginals of the nodes of the table.
+
+    Each option has weights of the leaves, and their first and last counts. With several options, those of different
+    parts are independent, and equally probable: the messages of the root of a part are mixed.
+    """
+
+    marginal: Windows
+    log_weight: float  # log of the sum of the weights of all tables
+    omitted: float  # bound of the total variation distance of any marginal by omitted mass
+    tilts: tuple[Floats, Floats, Floats]  # of the first attempt
+    rounding: float  # the same by rounding errors of Fourier transforms
 
     def __init__(
-        self, shape: Shape, plan: Plan, factors: Factors, cap: Floats, tilt: Floats, cut: float, direct: float
-    ) -> None:
-        self.shape, self.plan, self.factors, self.cut, self.direct = shape, plan, factors, cut, direct
+        self, forest: Forest, factors: Factors, cap: Floats, tilt: Floats,
+        options: Sequence[tuple[Weights, Floats, Floats]], is_last: bool,
+    ) -> None:  # fmt: skip
+        self.forest, self.factors, self.options = forest, factors, options
+        self.cut, self.direct = (0.0, np.inf) if is_last else (CUT, DIRECT)
         self.ends = np.minimum(cap, 2.0**52)  # counts beyond which the prior or the measurements leave no mass
-        n = plan.left.size
-        self.m = shape.parents.size
-        self.start, self.offset, self.size = (np.zeros(n, np.int64) for _ in range(3))
-        self.log_sum, self.lost, self.rounding = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.m, n = forest.parents.size, forest.left.size
+        self.start, self.offset, self.size = np.zeros((3, n), np.int64)
+        self.log_sum, self.lost, self.rounded = np.zeros((3, n))
         # tilt of the message of each node, and of the messages of its children
-        self.outer = np.where(plan.owner >= 0, tilt[np.maximum(plan.owner, 0)], 0.0)
+        self.outer = np.where(forest.owner >= 0, tilt[np.maximum(forest.owner, 0)], 0.0)
         self.inner = np.append(tilt, self.outer[self.m :])
-        self.up, self.used = np.empty(1 << 12), 0
+        self.values, self.used, self.base = np.empty(1 << 12), 0, 0
+        self.is_whole = len(forest.part_roots) == len(options) == 1 and not forest.parts[1]
+        self.mixed: dict[int, tuple[Floats, list[tuple[int, Floats]]]] = {}
+
+    @property
+    def error(self) -> float:
+        """Bound of the total variation distance between any marginal and the exact one."""
+        return self.omitted + self.rounding
+
+    @property
+    def up(self) -> Windows:
+        """Messages of the nodes of the last part and of the loaded part."""
+        return Windows(self.start, self.offset, self.size, self.values)
+
+    def run(self) -> bool:
+        """Compute all messages and marginals; return False if no table has a weight above the smallest number."""
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
+            return self._up() and self._down()
+
+    def load(self, part: int, option: int) -> bool:
+        """Compute the messages of a part again, unless all messages are in memory."""
+        if self.is_whole and self.used:
+            return True
+        self.used = self.base
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
+            return self._climb(self.forest.parts[part], option)
+
+    def load_node(self, node: int) -> None:
+        """Compute the message of a node again, if it is not in memory."""
+        for part, batches in enumerate(self.forest.parts[:-1]):
+            if any(node in batch for batch in batches) and not self.is_whole:
+                if len(self.options) > 1:
+                    raise ValueError("shares of nodes below the groups of a fitted prior must be drawn; use evaluate")
+                self.load(part, 0)
+
+    def _up(self) -> bool:
+        kept: list[tuple[int, Floats]] = []
+        for part, roots in enumerate(self.forest.part_roots):
+            found = []
+            for option in range(len(self.options)):
+                if not self.load(part, option):
+                    return False
+                if not self.is_whole:
+                    found.append([
+                        (int(self.start[i]), self.up.of(i).copy(), self.log_sum[i], self.lost[i], self.rounded[i])
+                        for i in roots
+                    ])  # fmt: skip
+            kept += [(int(i), self._mix(i, options)) for i, *options in zip(roots, *found, strict=True) if found]
+        if not self.is_whole:
+            self.used = 0
+            for i, values in kept:
+                self._reserve(values.size)
+                self.offset[i], self.size[i] = self.used, values.size
+                self.values[self.used : self.used + values.size] = values
+                self.used += values.size
+            if not self._climb(self.forest.parts[-1], 0):
+                return False
+            self.base = self.used
+        self.log_weight = float(np.where(self.forest.parents < 0, self.log_sum[: self.m], 0.0).sum())
+        return True
+
+    def _mix(self, node: int, options: list) -> Floats:
+        """Return the message of the root of a part, a mixture over the options."""
+        starts, values, log_sums, lost, rounded = zip(*options, strict=True)
+        top = max(log_sums)
+        share = np.exp(np.array(log_sums) - top)
+        self.log_sum[node] = top + np.log(share.mean())
+        share /= share.sum()
+        first = min(starts)
+        found = np.zeros(max(a + v.size for a, v in zip(starts, values, strict=True)) - first)
+        for weight, a, v in zip(share, starts, values, strict=True):
+            found[a - first : a - first + v.size] += weight * v
+        self.start[node], self.lost[node], self.rounded[node] = first, share @ lost, share @ rounded
+        self.mixed[int(node)] = share, list(zip(starts, values, strict=True))
+        return found
+
+    def _climb(self, batches: Sequence[Integers], option: int) -> bool:
+        """Compute the upward messages of the nodes of a part."""
+        for batch in batches:
+            left, right = self.forest.left[batch], self.forest.right[batch]
+            if left[0] < 0:
+                at = np.searchsorted(self.forest.leaves, batch)
+                _, first, last = self.options[option]
+                done = all(self._leaves(part, option) for part in _pieces(at, (last - first)[at] + 1.0))
+            else:
+                size = self.size[left] + np.where(right >= 0, self.size[right], 0)
+                done = all(self._combine(part) for part in _pieces(batch, size))
+            if not done:
+                return False
+        return True
+
+    def _reserve(self, need: int) -> None:
+        if self.used + need > self.values.size:
+            grown = np.empty(max(2 * self.values.size, self.used + need))
+            grown[: self.used] = self.values[: self.used]
+            self.values = grown
 
     def _store(
-        self, nodes: Integers, values: Floats, place: Integers, low: Integers, width: Integers, omitted: Floats | float
+        self, nodes: Integers, values: Floats, place: Integers, low: Integers, width: Integers, omitted: Floats
     ) -> bool:
         """Append the windows of messages, of which sums `omitted` are missing; return False if a message is 0."""
-        n = nodes.size
-        skip, kept, total, dropped = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n)
+        skip, kept = np.empty((2, nodes.size), np.int64)
+        total, dropped = np.empty((2, nodes.size))
         kernels.trim(values, place, width, self.cut, skip, kept, total, dropped)
         if not np.all((total > 0.0) & np.isfinite(total)):
             return False
-        need = int(kept.sum())
-        if self.used + need > self.up.size:
-            grown = np.empty(max(2 * self.up.size, self.used + need))
-            grown[: self.used] = self.up[: self.used]
-            self.up = grown
-        kernels.normalise(values, place, skip, kept, total, self.up[self.used :])
+        self._reserve(int(kept.sum()))
+        kernels.normalise(values, place, skip, kept, total, self.values[self.used :])
         self.start[nodes], self.size[nodes] = low + skip, kept
         self.offset[nodes] = self.used + np.cumsum(kept) - kept
-        self.used += need
+        self.used += int(kept.sum())
         self.log_sum[nodes] += np.log(total)
-        self.lost[nodes] += dropped + _UNDERFLOW + omitted / total
+        self.lost[nodes] = dropped + _UNDERFLOW + omitted / total
         return True
 
-    def leaves(self, weights: Weights, first: Floats, last: Floats) -> bool:
-        """Compute the messages of the leaves in the given windows."""
-        begin, widths = first.astype(np.int64), (last - first).astype(np.int64) + 1
-        ends = np.cumsum(widths)
-        i, n = 0, begin.size
-        while i < n:
-            j = max(i + 1, int(np.searchsorted(ends, ends[i] - widths[i] + _AT_ONCE, side="right")))
-            j = min(j, n)
-            part = slice(i, j)
-            nodes, low, width = self.shape.leaves[part], begin[part], widths[part]
-            place = np.cumsum(width) - width
-            counts = _runs(low, width)
-            value = np.empty(counts.size)
-            kernels.leaf_log_weights(low, width, weights.r[part], weights.rate[part] + self.outer[nodes], value)
-            value += self.factors.log(np.repeat(nodes, width), counts)
-            top = np.maximum.reduceat(value, place)
-            value -= np.repeat(top, width)
-            np.exp(value, out=value)
-            self.log_sum[nodes] = top + weights.log(np.arange(i, j), low) + self.outer[nodes] * low
-            # geometric bounds of the tails beyond the window
-            edge = value[place + width - 1]
-            ratio = np.where(width > 1, edge / value[place + np.maximum(width - 2, 0)], 0.0)
-            limit = np.minimum(self.factors.most[nodes], weights.upper[part])
-            tail = np.where(low + width - 1 < limit, edge / np.maximum(1.0 - ratio, 1e-3), 0.0)
-            head = np.where(low > self.factors.least[nodes], value[place] * width, 0.0)
-            self.lost[nodes] = (tail + head) / np.add.reduceat(value, place)
-            if not self._store(nodes, value, place, low, width, 0.0):
-                return False
-            i = j
-        return True
+    def _leaves(self, leaf: Integers, option: int) -> bool:
+        """Compute the messages of leaves in their windows."""
+        weights, first, last = self.options[option]
+        nodes, low = self.forest.leaves[leaf], first[leaf].astype(np.int64)
+        width = (last - first)[leaf].astype(np.int64) + 1
+        place, counts = np.cumsum(width) - width, _runs(low, width)
+        value = np.empty(counts.size)
+        kernels.leaf_log_weights(low, width, weights.r[leaf], weights.rate[leaf] + self.outer[nodes], value)
+        value += self.factors.log(np.repeat(nodes, width), counts)
+        top = np.maximum.reduceat(value, place)
+        value -= np.repeat(top, width)
+        np.exp(value, out=value)
+        self.log_sum[nodes] = top + weights.log(leaf, low) + self.outer[nodes] * low
+        # geometric bounds of the tails beyond the window
+        edge = value[place + width - 1]
+        ratio = np.where(width > 1, edge / value[place + np.maximum(width - 2, 0)], 0.0)
+        limit = np.minimum(self.factors.most[nodes], weights.upper[leaf])
+        tail = np.where(low + width - 1 < limit, edge / np.maximum(1.0 - ratio, 1e-3), 0.0)
+        head = np.where(low > self.factors.least[nodes], value[place] * width, 0.0)
+        return self._store(nodes, value, place, low, width, tail + head)
 
     def _factor(self, nodes: Integers, low: Integers, width: Integers) -> tuple[Floats, Floats, Floats]:
         """Return factors of nodes of the table relative to their maxima, with the change of tilt, and log maxima.
@@ -256,9 +277,10 @@ class _Passes:
         beyond = np.where(single, np.inf, np.exp(np.maximum(value[first] + down, value[last] + up)))
         return np.exp(value, out=value), top, np.maximum(beyond, 1.0)
 
-    def combine(self, nodes: Integers) -> bool:
+    def _combine(self, nodes: Integers) -> bool:
         """Compute the messages of inner nodes whose children are done."""
-        left, right = self.plan.left[nodes], self.plan.right[nodes]
+        self.rounded[nodes] = 0.0
+        left, right = self.forest.left[nodes], self.forest.right[nodes]
         both = right >= 0
         other = np.where(both, right, left)
         low = self.start[left] + np.where(both, self.start[other], 0)
@@ -275,7 +297,7 @@ class _Passes:
         is_cut = np.zeros(nodes.size, bool)
         if long.size:
             first, last = np.empty(long.size, np.int64), np.empty(long.size, np.int64)
-            kernels.chernoff_ends(self.up, self.start, self.offset, self.size, left[long], right[long],
+            kernels.chernoff_ends(self.values, self.start, self.offset, self.size, left[long], right[long],
                                   _FAR, first, last)  # fmt: skip
             span = last - first + 1
             first, last = np.maximum(first, low[long]), np.minimum(last, low[long] + width[long] - 1)
@@ -287,15 +309,15 @@ class _Passes:
         place = np.cumsum(width) - width
         values = np.empty(int(width.sum()))
         short = np.delete(np.arange(nodes.size), long)
-        kernels.convolve_pairs(self.up, self.start, self.offset, self.size, left[short], right[short], low[short],
+        kernels.convolve_pairs(self.values, self.start, self.offset, self.size, left[short], right[short], low[short],
                                width[short], place[short], values)  # fmt: skip
         for i, least in zip(long, length, strict=True):
-            f, g = self._message(left[i]), self._message(right[i])
+            f, g = self.up.of(left[i]), self.up.of(right[i])
             n = fft.next_fast_len(max(int(least), f.size, g.size), real=True)
             found = fft.irfft(fft.rfft(f, n) * fft.rfft(g, n), n)  # counts that would overlap have a negligible weight
             skip = low[i] - self.start[left[i]] - self.start[right[i]]
             values[place[i] : place[i] + width[i]] = _cyclic(found, skip, width[i])
-            self.rounding[nodes[i]] = _rounding(f, g)
+            self.rounded[nodes[i]] = _rounding(f, g)
         self.log_sum[nodes] = self.log_sum[left] + np.where(both, self.log_sum[other], 0.0)
         omitted = 2.0 * np.exp(-_FAR) * is_cut
         if real.size:
@@ -305,79 +327,187 @@ class _Passes:
             self.log_sum[tables] += top + (self.outer[tables] - self.inner[tables]) * low[real]
         return self._store(nodes, values, place, low, width, omitted)
 
-    def _message(self, node: int) -> Floats:
-        return self.up[self.offset[node] : self.offset[node] + self.size[node]]
-
-    def down(self) -> Messages | None:
+    def _down(self) -> bool:
         """Compute the messages from above, the marginals, and the bound of the error."""
-        self.up = self.up[: self.used].copy()
+        forest, terms = self.forest, []
+        roots = np.flatnonzero(forest.owner < 0)
+        self.omitted, self.rounding = float(self.lost[roots].sum()), 0.0
+        highest = np.ones(self.size.size)  # bound of each message from above
         out = np.empty(self.used)
-        roots = np.flatnonzero(self.plan.owner < 0)
         for i in roots:
             out[self.offset[i] : self.offset[i] + self.size[i]] = 1.0
-        omitted, rounding = float(self.lost[roots].sum()), 0.0
-        highest = np.ones(self.size.size)  # bound of each message from above
-        for nodes in self.plan.batches[:0:-1]:
-            size, place = self.size[nodes], np.cumsum(self.size[nodes]) - self.size[nodes]
-            source = _runs(self.offset[nodes], size)
-            u = out[source]
-            out[source] *= self.up[source]
-            real, peak = np.flatnonzero(nodes < self.m), np.ones(nodes.size)
-            if real.size:
-                factor, _, beyond = self._factor(nodes[real], self.start[nodes[real]], size[real])
-                peak[real] = beyond
-                u[_runs(place[real], size[real])] *= factor
-            largest = np.maximum.reduceat(u, place)
-            u /= np.repeat(largest, size)
-            left, right = self.plan.left[nodes], self.plan.right[nodes]
-            both = right >= 0
-            child = np.concatenate([left, right[both]])
-            sibling = np.concatenate([right, left[both]])
-            which = np.concatenate([np.arange(nodes.size), np.flatnonzero(both)])
-            one, two = self.size[left], self.size[np.where(both, right, left)]
-            products = np.minimum(np.minimum(one, size) * two, np.minimum(two, size) * one)
-            long = np.flatnonzero(both & (products > self.direct))
-            short = np.flatnonzero(~np.isin(which, long))
-            at = which[short]
-            kernels.correlate_pairs(self.up, self.start, self.offset, self.size, child[short], sibling[short], u,
-                                    self.start[nodes[at]], place[at], size[at], out)  # fmt: skip
-            e = np.zeros(child.size)
-            for w in long:
-                above, pair = u[place[w] : place[w] + size[w]], (left[w], right[w])
-                f = [self._message(a) for a in pair]
-                n = fft.next_fast_len(max(f[0].size + f[1].size - 1, above.size), real=True)
-                transform, parts = fft.rfft(above, n), [fft.rfft(one, n) for one in f]
-                for a, own, other_part in zip(pair, f, parts[::-1], strict=True):
-                    b = pair[1] if a == pair[0] else pair[0]
-                    found = fft.irfft(transform * other_part.conj(), n)
-                    skip = self.start[a] - self.start[nodes[w]] + self.start[b]  # lag of the first count of the child
-                    out[self.offset[a] : self.offset[a] + own.size] = _cyclic(found, skip, own.size)
-                e[which == w] = [_rounding(above, one) for one in f[::-1]]
-            cell = _runs(self.offset[child], self.size[child])
-            total = np.add.reduceat(out[cell] * self.up[cell], np.cumsum(self.size[child]) - self.size[child])
+        if not self.is_whole:
+            found = self._descend(forest.parts[-1], out, highest)
+            if found is None:
+                return False
+            terms.append((1.0, *found[0]))
+            self._add_errors(1.0, *found[1:])
+        top = [
+            [(self.start[i], out[self.offset[i] : self.offset[i] + self.size[i]].copy()) for i in one]
+            for one in ([] if self.is_whole else forest.part_roots)
+        ]
+        for part, part_roots in enumerate(forest.part_roots):
+            posterior = np.ones(1)
+            if len(self.options) > 1:
+                (first, above), (share, options) = top[part][0], self.mixed[int(part_roots[0])]
+                posterior = share * [v @ above[a - first : a - first + v.size] for a, v in options]
+                posterior /= posterior.sum()
+            for option, weight in enumerate(posterior):
+                if not self.is_whole:
+                    self.load(part, option)
+                    out = np.empty(self.used)
+                    for i, (first, above) in zip(part_roots, top[part], strict=True):
+                        skip = self.start[i] - first
+                        out[self.offset[i] : self.offset[i] + self.size[i]] = above[skip : skip + self.size[i]]
+                found = self._descend(forest.parts[part], out, highest)
+                if found is None:
+                    return False
+                terms.append((float(weight), *found[0]))
+                self._add_errors(float(weight), *found[1:])
+        self.omitted, self.rounding = (np.inf if np.isnan(bound) else bound for bound in (self.omitted, self.rounding))
+        self.marginal = add_windows(self.m, terms)
+        return True
+
+    def _add_errors(self, weight: float, omitted: float, rounding: float) -> None:
+        self.omitted += weight * omitted
+        self.rounding += weight * rounding
+
+    def _descend(
+        self, batches: Sequence[Integers], out: Floats, highest: Floats
+    ) -> tuple[tuple[Integers, Windows], float, float] | None:
+        """Return the marginals of a part's nodes of the table, and bounds of errors, given messages from above."""
+        omitted = rounding = 0.0
+        for batch in batches[::-1]:
+            if self.forest.left[batch[0]] < 0:
+                continue
+            for nodes in _pieces(batch, self.size[batch]):
+                found = self._descend_from(nodes, out, highest)
+                if found is None:
+                    return None
+                omitted, rounding = omitted + found[0], rounding + found[1]
+        every = np.concatenate([np.zeros(0, np.int64), *batches])
+        nodes = np.sort(every[every < self.m])
+        size = self.size[nodes]
+        values, place = np.empty(int(size.sum())), np.cumsum(size) - size
+        for part in _pieces(np.arange(nodes.size), size):
+            if not part.size:
+                continue
+            cell = _runs(self.offset[nodes[part]], size[part])
+            value, begin = out[cell], place[part] - place[part[0]]
+            is_leaf = np.repeat(self.forest.left[nodes[part]] < 0, size[part])
+            value[is_leaf] *= self.values[cell[is_leaf]]
+            total = np.add.reduceat(value, begin)
             if not np.all(total > 0.0):
                 return None
-            highest[child] = (peak * highest[nodes] / largest)[which]
-            omitted += float((self.lost[child] * highest[child] / total).sum())
-            rounding += float((e / total).sum())
-            # rounding of the convolution at the node itself, weighted by everything above it
-            rounded = np.flatnonzero(self.rounding[nodes] > 0.0)
-            for i in rounded:
-                part = slice(place[i], place[i] + size[i])
-                own = total[np.flatnonzero(child == left[i])[0]]
-                rounding += float(self.rounding[nodes[i]] * u[part].sum() / own)
-        cell = _runs(self.offset[: self.m], self.size[: self.m])
-        plain = self.plan.batches[0]
-        leaf = _runs(self.offset[plain], self.size[plain])
-        out[leaf] *= self.up[leaf]
-        total = np.add.reduceat(out[cell], np.cumsum(self.size[: self.m]) - self.size[: self.m])
+            value /= np.repeat(total, size[part])
+            values[place[part[0]] : place[part[0]] + value.size] = value
+        return (nodes, Windows(self.start[nodes], place, size, values)), omitted, rounding
+
+    def _descend_from(self, nodes: Integers, out: Floats, highest: Floats) -> tuple[float, float] | None:
+        """Compute the messages from above of the children of nodes, and the marginals of nodes; return error bounds."""
+        size, place = self.size[nodes], np.cumsum(self.size[nodes]) - self.size[nodes]
+        source = _runs(self.offset[nodes], size)
+        u = out[source]
+        out[source] *= self.values[source]
+        real, peak = np.flatnonzero(nodes < self.m), np.ones(nodes.size)
+        if real.size:
+            factor, _, beyond = self._factor(nodes[real], self.start[nodes[real]], size[real])
+            peak[real] = beyond
+            u[_runs(place[real], size[real])] *= factor
+        largest = np.maximum.reduceat(u, place)
+        u /= np.repeat(largest, size)
+        left, right = self.forest.left[nodes], self.forest.right[nodes]
+        both = right >= 0
+        child = np.concatenate([left, right[both]])
+        sibling = np.concatenate([right, left[both]])
+        which = np.concatenate([np.arange(nodes.size), np.flatnonzero(both)])
+        one, two = self.size[left], self.size[np.where(both, right, left)]
+        products = np.minimum(np.minimum(one, size) * two, np.minimum(two, size) * one)
+        long = np.flatnonzero(both & (products > self.direct))
+        short = np.flatnonzero(~np.isin(which, long))
+        at = which[short]
+        kernels.correlate_pairs(self.values, self.start, self.offset, self.size, child[short], sibling[short], u,
+                                self.start[nodes[at]], place[at], size[at], out)  # fmt: skip
+        e = np.zeros(child.size)
+        for w in long:
+            above, pair = u[place[w] : place[w] + size[w]], (left[w], right[w])
+            f = [self.up.of(a) for a in pair]
+            n = fft.next_fast_len(max(f[0].size + f[1].size - 1, above.size), real=True)
+            transform, parts = fft.rfft(above, n), [fft.rfft(one, n) for one in f]
+            for a, own, other_part in zip(pair, f, parts[::-1], strict=True):
+                b = pair[1] if a == pair[0] else pair[0]
+                found = fft.irfft(transform * other_part.conj(), n)
+                skip = self.start[a] - self.start[nodes[w]] + self.start[b]  # lag of the first count of the child
+                out[self.offset[a] : self.offset[a] + own.size] = _cyclic(found, skip, own.size)
+            e[which == w] = [_rounding(above, one) for one in f[::-1]]
+        cell = _runs(self.offset[child], self.size[child])
+        total = np.add.reduceat(out[cell] * self.values[cell], np.cumsum(self.size[child]) - self.size[child])
         if not np.all(total > 0.0):
             return None
-        out[cell] /= np.repeat(total, self.size[: self.m])
-        log_weight = np.zeros(self.m)
-        log_weight[roots] = self.log_sum[roots]
-        omitted, rounding = (np.inf if np.isnan(bound) else bound for bound in (omitted, rounding))
-        return Messages(self.plan, self.start, self.offset, self.size, self.up, out, log_weight, omitted, rounding)
+        highest[child] = (peak * highest[nodes] / largest)[which]
+        omitted = float((self.lost[child] * highest[child] / total).sum())
+        rounding = float((e / total).sum())
+        # rounding of the convolution at the node itself, weighted by everything above it
+        rounded = np.flatnonzero(self.rounded[nodes] > 0.0)
+        for i in rounded:
+            part = slice(place[i], place[i] + size[i])
+            own = total[np.flatnonzero(child == left[i])[0]]
+            rounding += float(self.rounded[nodes[i]] * u[part].sum() / own)
+        return omitted, rounding
+
+    def up_moments(self) -> tuple[Floats, Floats]:
+        """Return mean and variance of the upward messages of the nodes of the table, of the middle option."""
+        mean, variance = np.empty((2, self.m))
+        for part in range(len(self.forest.part_roots)):
+            self.load(part, len(self.options) // 2)
+            for batches in (self.forest.parts[part], self.forest.parts[-1]):
+                every = np.concatenate([np.zeros(0, np.int64), *batches])
+                nodes = every[every < self.m]
+                one = Windows(self.start[nodes], self.offset[nodes], self.size[nodes], self.values)
+                mean[nodes], variance[nodes] = one.moments()
+        return mean, variance
+
+    def draw(self, rng: np.random.Generator, size: int) -> Integers:
+        """Return joint draws of the counts of all nodes of the table, from the roots down, shape (size, m)."""
+        found = np.empty((self.forest.left.size, size), np.int64)
+        for i in np.flatnonzero(self.forest.owner < 0):
+            cumulative = np.cumsum(self.marginal.of(i))
+            drawn = np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right")
+            found[i] = self.marginal.start[i] + np.minimum(drawn, cumulative.size - 1)
+        self._split(self.forest.parts[-1], rng, found)
+        for part, roots in enumerate(self.forest.part_roots):
+            if len(self.options) == 1:
+                self.load(part, 0)
+                self._split(self.forest.parts[part], rng, found)
+                continue
+            share, options = self.mixed[int(roots[0])]
+            p = np.zeros((len(share), size))
+            for j, (first, values) in enumerate(options):
+                at = found[roots[0]] - first
+                known = (at >= 0) & (at < values.size)
+                p[j, known] = share[j] * values[at[known]]
+            cumulative = np.cumsum(p, axis=0)
+            chosen = (cumulative < rng.random(size) * cumulative[-1]).sum(axis=0)
+            for j in np.unique(chosen):
+                self.load(part, int(j))
+                columns = found[:, chosen == j]
+                self._split(self.forest.parts[part], rng, columns)
+                found[:, chosen == j] = columns
+        return np.ascontiguousarray(found[: self.m].T)
+
+    def _split(self, batches: Sequence[Integers], rng: np.random.Generator, found: Integers) -> None:
+        """Draw the counts of the children of the nodes of a part."""
+        for batch in batches[::-1]:
+            for i in batch:
+                a, b = self.forest.left[i], self.forest.right[i]
+                if a < 0:
+                    break
+                if b < 0:
+                    found[a] = found[i]
+                    continue
+                kernels.draw_splits(self.values, self.start, self.offset, self.size, a, b, found[i],
+                                    rng.random(found.shape[1]), found[a])  # fmt: skip
+                found[b] = found[i] - found[a]
 
 
 def _cyclic(values: Floats, first: int, size: int) -> Floats:

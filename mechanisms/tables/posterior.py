@@ -9,21 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import real_array, validate_integer
+from mechanisms.arguments import Floats, Integers, real_array, validate_integer
 from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
 from mechanisms.tables import kernels
-from mechanisms.tables.messages import Messages
-from mechanisms.tables.tree import Problem
+from mechanisms.tables.messages import Messages, Windows
+from mechanisms.tables.tree import Table
 
 if TYPE_CHECKING:
     import xarray as xr
-
-__all__ = ["Evaluation", "Shares", "TablePosterior", "Theta", "draws_to_arviz"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _CHAINS, _DRAWS = 4, 1_000
 _ATOMS = 1 << 24  # largest number of pairs of counts in the exact distribution of one share
@@ -52,7 +47,7 @@ class TablePosterior(Posterior):
 
     Parameters
     ----------
-    problem : Problem
+    problem : Table
         The validated table.
     prior : str
         Prior, as text.
@@ -62,20 +57,17 @@ class TablePosterior(Posterior):
         Bound of the total variation distance between each marginal and the exact one, apart from rounding errors.
     """
 
-    problem: Problem = field(repr=False)
+    problem: Table = field(repr=False)
     prior: str
     log_marginal_likelihood: float
     error: float
-    _start: Integers
-    _offset: Integers
-    _size: Integers
-    _marginal: Floats
+    _marginal: Windows
     _components: Sequence[tuple[float, Callable[[], Messages]]]  # weight and messages of each prior
 
     @property
     def parents(self) -> Integers:
         """Index of the parent of each node; −1 for a root."""
-        return self.problem.shape.parents
+        return self.problem.forest.parents
 
     def pmf(self, node: int) -> tuple[Integers, Floats]:
         """Return the counts of a node with a relevant probability, and their probabilities.
@@ -86,35 +78,34 @@ class TablePosterior(Posterior):
         probabilities : ndarray of float64, shape (c,)
         """
         i = self._node(node)
-        place = slice(self._offset[i], self._offset[i] + self._size[i])
-        return self._start[i] + np.arange(self._size[i]), self._marginal[place].copy()
+        return self._marginal.counts(i), self._marginal.of(i).copy()
 
     def mean(self) -> Floats:
         """Return the posterior mean of each count."""
-        return self._moments()[0]
+        return self._marginal.moments()[0]
 
     def std(self) -> Floats:
         """Return the posterior standard deviation of each count."""
-        return np.sqrt(self._moments()[1])
+        return np.sqrt(self._marginal.moments()[1])
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of counts ≤ `theta`, a number or an array of shape (..., m)."""
-        at = np.broadcast_to(
-            np.floor(real_array("theta", theta)), np.broadcast_shapes(np.shape(theta), self._start.shape)
-        )
+        start, size = self._marginal.start, self._marginal.size
+        at = np.broadcast_to(np.floor(real_array("theta", theta)), np.broadcast_shapes(np.shape(theta), start.shape))
         found = np.zeros(at.shape)
-        for i in range(self._start.size):
-            cumulative = np.append(0.0, np.cumsum(self.pmf(i)[1]))
-            index = np.clip(at[..., i] - self._start[i] + 1, 0, self._size[i]).astype(np.int64)
+        for i in range(start.size):
+            cumulative = np.append(0.0, np.cumsum(self._marginal.of(i)))
+            index = np.clip(at[..., i] - start[i] + 1, 0, size[i]).astype(np.int64)
             found[..., i] = np.minimum(cumulative[index], 1.0)
         return found
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return the smallest counts with cumulative probability ≥ p, shape (..., m), for p in (0, 1)."""
         p = validate_probabilities(probabilities)
-        found = np.empty((p.size, self._start.size))
+        of = self._marginal
+        found = np.empty((p.size, of.start.size))
         for row, one in zip(found, p.ravel(), strict=True):
-            kernels.quantiles(self._marginal, self._start, self._offset, self._size, float(one), row)
+            kernels.quantiles(of.values, of.start, of.offset, of.size, float(one), row)
         return found.reshape(*p.shape, -1)
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -128,7 +119,7 @@ class TablePosterior(Posterior):
         for weight, solve in self._components:
             n = left if weight >= mass else int(rng.binomial(left, weight / mass))
             left, mass = left - n, mass - weight
-            found.append(draw_counts(solve(), rng, n))
+            found.append(solve().draw(rng, n))
         return rng.permutation(np.concatenate(found)) if len(found) > 1 else found[0]
 
     @property
@@ -189,20 +180,14 @@ class TablePosterior(Posterior):
 
     def _node(self, node: int) -> int:
         i = validate_integer("node", node, 0, "pass the index of a node")
-        if i >= self._start.size:
-            raise ValueError(f"node must be below {self._start.size}, got {i}; pass the index of a node")
+        if i >= self.parents.size:
+            raise ValueError(f"node must be below {self.parents.size}, got {i}; pass the index of a node")
         return i
 
-    def _moments(self) -> tuple[Floats, Floats]:
-        m = self._start.size
-        mean, variance = np.empty(m), np.empty(m)
-        kernels.moments(self._marginal, self._start, self._offset, self._size, mean, variance)
-        return mean, variance
-
     def __repr__(self) -> str:
-        shape = self.problem.shape
+        forest = self.problem.forest
         return (
-            f"TablePosterior({shape.parents.size:,} nodes, {shape.leaves.size:,} leaves, prior={self.prior}, "
+            f"TablePosterior({forest.parents.size:,} nodes, {forest.leaves.size:,} leaves, prior={self.prior}, "
             f"log_marginal_likelihood={self.log_marginal_likelihood:.6g}, error={self.error:.1g})"
         )
 
@@ -229,25 +214,20 @@ class Theta(Posterior):
 
     def __post_init__(self) -> None:
         problem = self.table.problem
-        weights, shape = problem.weights, problem.shape
+        weights, forest = problem.weights, problem.forest
         is_public = weights.is_dirichlet.all()
         if not (is_public or ((weights.rate < 0).all() and np.ptp(weights.rate) <= -1e-9 * weights.rate[0])):
             raise ValueError(
                 "theta needs dirichlet_multinomial priors, or negative_binomial priors with one ratio of mean and "
                 "shape, got others; pass them, or use shares for the table itself"
             )
-        if len(self.table._components) > 1:
+        if len(self.table._components) > 1 or len(problem.options) > 1:
             raise ValueError("theta needs one prior, got a fitted grid; pass a negative_binomial prior")
-        alpha, root = np.zeros(shape.parents.size), np.arange(shape.parents.size)
-        alpha[shape.leaves] = weights.r
-        for level in range(len(shape.levels) - 1, 0, -1):
-            shape.sum_children(alpha, level)
-        for nodes in shape.levels[1:]:
-            root[nodes] = root[shape.parents[nodes]]
+        alpha, root = forest.sums(weights.r), forest.root_of()
         joint = {} if is_public else _joint_with_root(self.table, root)
         mixtures: list[BinomialMixture | None] = []
         for i in self.nodes:
-            if shape.parents[i] < 0:
+            if forest.parents[i] < 0:
                 mixtures.append(None)
                 continue
             n: Any = int(problem.total[root[i]])
@@ -287,12 +267,12 @@ class Theta(Posterior):
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return independent joint draws of the shares, shape (size, c): first of the counts, then of θ."""
-        shape = self.table.problem.shape
-        counts = self.table.sample(rng, size)[:, shape.leaves]
-        found = np.zeros((size, shape.parents.size))
-        found[:, shape.leaves] = rng.standard_gamma(self.table.problem.weights.r + counts)
-        for nodes in shape.levels[:0:-1]:
-            np.add.at(found.T, shape.parents[nodes], found.T[nodes])
+        forest = self.table.problem.forest
+        counts = self.table.sample(rng, size)[:, forest.leaves]
+        found = np.zeros((size, forest.parents.size))
+        found[:, forest.leaves] = rng.standard_gamma(self.table.problem.weights.r + counts)
+        for level in range(len(forest.levels) - 1, 0, -1):
+            forest.add_up(found.T, level)
         return found[:, self.nodes] / found[:, self._root[self.nodes]]
 
 
@@ -309,7 +289,8 @@ class Shares(Posterior):
     _atoms: list[tuple[Floats, Floats]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        pairs = self.table._size[self.node] * self.table._size[self.children].sum()
+        size = self.table._marginal.size
+        pairs = size[self.node] * size[self.children].sum()
         if pairs > _ATOMS:
             raise ValueError(
                 f"shares need at most {_ATOMS:,} pairs of counts, got {pairs:,} for node {self.node}; use evaluate"
@@ -318,10 +299,9 @@ class Shares(Posterior):
         weights: list[list[Floats]] = [[] for _ in self.children]
         for share, solve in self.table._components:
             messages = solve()
-            place = slice(messages.offset[self.node], messages.offset[self.node] + messages.size[self.node])
-            t = (messages.start[self.node] + np.arange(messages.size[self.node]))[:, None]
+            t = messages.marginal.counts(self.node)[:, None]
             for j, (start, split) in enumerate(_splits(messages, self.node, self.children)):
-                joint = split * messages.marginal[place][:, None]
+                joint = split * messages.marginal.of(self.node)[:, None]
                 kept = (joint > 0.0) & (t > 0)
                 values[j].append(((start + np.arange(joint.shape[1])) / np.maximum(t, 1))[kept])
                 weights[j].append(share * joint[kept])
@@ -373,12 +353,13 @@ def _splits(messages: Messages, node: int, children: Integers) -> list[tuple[int
 
     Given the count t of the node, the probability of s is proportional to f_child(s)·f_others(t − s).
     """
-    f = [(int(messages.start[i]), messages.message(i)) for i in children]
+    messages.load_node(int(children[0]))
+    f = [(int(messages.start[i]), messages.up.of(i)) for i in children]
     before, after = [(0, np.ones(1))], [(0, np.ones(1))]
     for left, right in zip(f[:-1], f[:0:-1], strict=True):
         before.append((before[-1][0] + left[0], np.convolve(before[-1][1], left[1])))
         after.append((after[-1][0] + right[0], np.convolve(after[-1][1], right[1])))
-    t = messages.start[node] + np.arange(messages.size[node])
+    t = messages.marginal.counts(node)
     found = []
     for (start, one), (a, first), (b, second) in zip(f, before, after[::-1], strict=True):
         others = np.convolve(first, second)
@@ -392,7 +373,8 @@ def _splits(messages: Messages, node: int, children: Integers) -> list[tuple[int
 
 def _joint_with_root(table: TablePosterior, root: Integers) -> dict[int, Floats]:
     """Return Pr[root = t, node = s] of shape (t, s) for each node, by the splits on the path to the node."""
-    pairs = int((table._size[root] * table._size).sum())
+    size = table._marginal.size
+    pairs = int((size[root] * size).sum())
     if pairs > _ATOMS:
         raise ValueError(
             f"theta without a public total needs at most {_ATOMS:,} pairs of counts, got {pairs:,}; pass n, "
@@ -401,8 +383,9 @@ def _joint_with_root(table: TablePosterior, root: Integers) -> dict[int, Floats]
     ((_, solve),) = table._components
     messages, parents = solve(), table.parents
     found = {int(i): np.diag(table.pmf(int(i))[1]) for i in np.flatnonzero(parents < 0)}
-    for nodes in table.problem.shape.levels:
-        for node in np.setdiff1d(nodes, table.problem.shape.leaves):
+    forest = table.problem.forest
+    for nodes in forest.levels:
+        for node in nodes[forest.inner[nodes]]:
             children = np.flatnonzero(parents == node)
             for child, (_, split) in zip(children, _splits(messages, node, children), strict=True):
                 found[int(child)] = found[int(node)] @ split
@@ -419,27 +402,6 @@ def evaluate_draws(function: Callable[[Integers], Any], draws: Integers) -> Eval
         )
     std = values.std(axis=0, ddof=1) if len(draws) > 1 else np.full(values.shape[1:], np.nan)
     return Evaluation(values, values.mean(axis=0), std, std / np.sqrt(len(draws)))
-
-
-def draw_counts(messages: Messages, rng: np.random.Generator, size: int) -> Integers:
-    """Return joint draws of the counts of all nodes of the table, from the roots down, shape (size, m)."""
-    plan, m = messages.plan, messages.log_weight.size
-    found = np.empty((plan.left.size, size), np.int64)
-    for i in np.flatnonzero(plan.owner < 0):
-        place = slice(messages.offset[i], messages.offset[i] + messages.size[i])
-        cumulative = np.cumsum(messages.marginal[place])
-        drawn = np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right")
-        found[i] = messages.start[i] + np.minimum(drawn, cumulative.size - 1)
-    for batch in plan.batches[:0:-1]:
-        for i in batch:
-            a, b = plan.left[i], plan.right[i]
-            if b < 0:
-                found[a] = found[i]
-                continue
-            kernels.draw_splits(messages.up, messages.start, messages.offset, messages.size, a, b, found[i],
-                                rng.random(size), found[a])  # fmt: skip
-            found[b] = found[i] - found[a]
-    return np.ascontiguousarray(found[:m].T)
 
 
 def draws_to_arviz(variables: dict[str, NDArray[Any]], attributes: dict[str, Any]) -> xr.DataTree:

@@ -17,18 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import describe, real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, Integers, describe, real_array, validate_integer, validate_positive
 from mechanisms.tables.formats import FAR
-
-__all__ = [
-    "Prior", "PriorGrid", "Weights", "dirichlet_multinomial", "leaf_weights", "negative_binomial", "poisson", "uniform"
-]  # fmt: skip
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -61,6 +54,26 @@ class PriorGrid:
     def __repr__(self) -> str:
         best = self.priors[int(np.argmax(self.weights))]
         return f"PriorGrid({len(self.priors)} priors, best {best} with weight {max(self.weights):.2g})"
+
+
+@dataclass(frozen=True)
+class GroupGrids:
+    """Independent grids of priors, one per group of leaves below the roots; built by `fit_prior`.
+
+    Parameters
+    ----------
+    nodes : tuple of int
+        Nodes below whose parents, the roots, the groups are.
+    grids : tuple of PriorGrid
+        Grid of each group, with weights given the measurements in the group; a table mixes them with equal weights
+        before all its measurements.
+    """
+
+    nodes: tuple[int, ...]
+    grids: tuple[PriorGrid, ...]
+
+    def __repr__(self) -> str:
+        return f"GroupGrids({len(self.nodes)} groups, {len(self.grids[0].priors)} priors each)"
 
 
 def negative_binomial(shape: float, mean: float) -> Prior:
@@ -163,8 +176,8 @@ class Weights:
     rate: Floats
     constant: Floats
     upper: Integers
-    is_dirichlet: NDArray[np.bool_]
-    is_improper: NDArray[np.bool_]
+    is_dirichlet: np.ndarray
+    is_improper: np.ndarray
 
     def log(self, leaf: Integers, x: Floats | Integers, convex: bool = True) -> Floats:
         """Return log weights; without `convex`, r < 1 is replaced by 1, which makes them log-concave."""
@@ -174,36 +187,31 @@ class Weights:
         gamma = gamma if plain else gamma - special.gammaln(x + 1.0)
         return gamma + x * self.rate[leaf] + self.constant[leaf]
 
+    def mean(self) -> Floats:
+        """Return about the mean of each prior; r if it is improper."""
+        falls = (self.r > 0.0) & (self.rate < 0.0)
+        mean = np.where(self.r == 0.0, np.exp(np.minimum(self.rate, 600.0)), self.r)
+        return np.where(falls, self.r / np.where(falls, np.expm1(-np.minimum(self.rate, 0.0)), 1.0), mean)
 
-def leaf_weights(prior: Prior | Sequence[Prior], leaves: Integers) -> Weights:
-    """Return the weights of the leaves after checking that there is one prior, or one per leaf."""
-    n = leaves.size
-    r, rate, constant = np.ones(n), np.zeros(n), np.zeros(n)
-    upper, dirichlet, improper = np.full(n, FAR, np.int64), np.zeros(n, bool), np.zeros(n, bool)
-    many: list[Any] = (
-        [prior] if isinstance(prior, Prior) else list(prior) if isinstance(prior, list | tuple) else [prior]
-    )
+
+def leaf_weights(prior: Prior | Sequence[Prior], n: int) -> Weights:
+    """Return the weights of n leaves after checking that there is one prior, or one per leaf."""
+    many: Sequence[Any] = prior if isinstance(prior, list | tuple) else [prior]
+    rows = []
     for one in many:
         if not isinstance(one, Prior):
             raise ValueError(f"prior must be a prior or one per leaf, got {describe(one)}; use e.g. uniform()")
-    if len(many) not in (1, n):
-        raise ValueError(f"prior must be one or one per leaf, got {len(many)} for {n} leaves; pass {n}")
-    parts = [(many[0], slice(None))] if len(many) == 1 else [(one, slice(i, i + 1)) for i, one in enumerate(many)]
-    for one, where in parts:
-        p = one.parameters
+        a = one.parameters
         if one.name == "negative_binomial":
-            r[where], rate[where] = p[0], -np.log1p(p[0] / p[1])
-            constant[where] = -p[0] * np.log1p(p[1] / p[0]) - special.gammaln(p[0])
+            constant = -a[0] * np.log1p(a[1] / a[0]) - special.gammaln(a[0])
+            rows.append((a[0], -np.log1p(a[0] / a[1]), constant, FAR, False, False))
         elif one.name == "poisson":
-            r[where], rate[where], constant[where] = 0.0, np.log(p[0]), -p[0]
+            rows.append((0.0, np.log(a[0]), -a[0], FAR, False, False))
         elif one.name == "uniform":
-            if p[0] is None:
-                improper[where] = True
-            else:
-                upper[where], constant[where] = p[0], -np.log(p[0] + 1.0)
+            rows.append((1.0, 0.0, 0.0, FAR, False, True) if a[0] is None else
+                        (1.0, 0.0, -np.log(a[0] + 1.0), a[0], False, False))  # fmt: skip
         else:
-            if len(p) not in (1, n if where == slice(None) else 1):
-                raise ValueError(f"alpha must have one entry or one per leaf, got {len(p)} for {n} leaves; pass {n}")
-            r[where] = p
-            constant[where], dirichlet[where], improper[where] = -special.gammaln(p), True, True
-    return Weights(r, rate, constant, upper, dirichlet, improper)
+            rows += [(alpha, 0.0, -special.gammaln(alpha), FAR, True, True) for alpha in a]
+    if len(rows) not in (1, n) or len(rows) != len(many) > 1:
+        raise ValueError(f"prior, or alpha, must be one or one per leaf, got {len(rows)} for {n} leaves; pass {n}")
+    return Weights(*(np.broadcast_to(np.array(column), n) for column in zip(*rows, strict=True)))

@@ -14,19 +14,21 @@ they make windows less accurate, which the bound of the omitted mass includes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mechanisms.arguments import Floats, Integers
+from mechanisms.tables import kernels
+from mechanisms.tables.forest import Forest
 from mechanisms.tables.formats import FAR, Factors
+from mechanisms.tables.messages import Messages
 from mechanisms.tables.priors import Weights
+from mechanisms.tables.tree import Table
 
-__all__ = ["Shape", "caps", "leaf_windows", "level_tilts", "solve_tilts"]
+Tilts = tuple[Floats, Floats, Floats]  # of the children of each node, and mean and spread of each leaf
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Tilts = tuple[Floats, Floats, Floats]
+MEMORY = 8e9
+"""Largest forecast of memory in bytes; a table that needs more is refused."""
 
 _DEPTH = 48.0  # log weight below the maximum at which windows of leaves end
 _POINTS = 64  # number of counts per leaf that the moments use
@@ -34,27 +36,92 @@ _STEPS = 40  # largest number of steps
 _NEAR = 0.2  # change of the means, in standard deviations, that ends the search
 _REACH = 60.0  # distance in scales of the noise that no count exceeds with a relevant probability
 _AT_ONCE = 1 << 16  # number of leaves that are evaluated at once
+_OMITTED = 5e-13, 1e-16  # bound of the omitted mass, and more per node, beyond which tilts and windows are improved
+_ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
+_LARGEST = 1e-6  # bound of the error beyond which there is no result
+_ATTEMPTS = 6
+_PRODUCTS = 1 << 26  # largest number of products of convolutions over all counts
+_DIRECT_PRODUCTS = 1e11  # largest number of products of an attempt without Fourier transforms
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Shape:
-    """Shape of a forest: parents, depth of each node, leaves, and the nodes of each depth."""
+def solve(table: Table, start: Tilts | None = None) -> Messages:
+    """Return the messages of a table; tilts, windows and convolutions are improved until the error bound is small."""
+    forest, factors = table.forest, table.factors
+    cap = np.max([caps(forest, factors, weights) for weights in table.options], axis=0)
+    tilts = tilt, guess, spread = solve_tilts(forest, factors, table.weights, cap, start)
+    above, is_root = np.maximum(forest.parents[forest.leaves], 0), forest.parents[forest.leaves] < 0
+    small = _OMITTED[0] + _OMITTED[1] * forest.parents.size
+    best: Messages | None = None
+    is_last, centred = False, tilt
+    for attempt in range(_ATTEMPTS):
+        on_leaf = np.where(is_root, 0.0, tilt[above])
+        is_last = is_last or attempt == _ATTEMPTS - 1
+        options = []
+        for weights in table.options:
+            first, last = leaf_windows(forest, factors, weights, cap, on_leaf, guess, spread)
+            if is_last and (best is None or best.omitted > _LARGEST):  # the tilts are far off
+                reach = 8.0 * (last - first) + 64.0
+                first = np.maximum(first - reach, factors.least[forest.leaves])
+                last = np.minimum(last + reach, np.floor(cap[forest.leaves]))
+            options.append((weights, first, last))
+        _refuse_large(forest, options)
+        found = Messages(forest, factors, cap, tilt, options, is_last)
+        is_found = found.run()
+        if is_found and (best is None or found.error < best.error):
+            best = found
+        if best is None:
+            is_last = True
+            continue
+        if attempt == _ATTEMPTS - 2 and best.error <= _ROUNDING:
+            break
+        if is_last or best.omitted <= max(small, 0.1 * best.rounding):
+            if is_last or best.rounding <= _ROUNDING:
+                break
+            is_last = True
+        elif found is best and best.rounding > _ROUNDING:
+            is_last = True
+        elif found is best:  # centre the convolutions on the posterior of this attempt
+            mean, _ = best.marginal.moments()
+            centred = tilt
+            tilt = _recentre(forest, factors, tilt, mean, *best.up_moments())
+            guess = mean[forest.leaves]
+        else:
+            tilt = 0.5 * (tilt + centred)
+    if best is None or best.omitted > max(small, 0.1 * best.rounding) or best.rounding > _ROUNDING:
+        ends = _all_counts(forest, factors, cap)
+        modal = None if ends is None else _mode_tilts(table, *ends)
+        if ends is not None and modal is not None:
+            whole = [end[forest.leaves].astype(np.float64) for end in ends]
+            options = [(weights, *whole) for weights in table.options]
+            found = Messages(forest, factors, cap, modal, options, True)
+            if found.run() and (best is None or found.error < best.error):
+                best = found
+    if best is None or best.error > _LARGEST:
+        raise ValueError(
+            "the measurements must be possible together, got a table whose levels contradict each other beyond "
+            "double precision; check the values and scales of the noise"
+        )
+    best.tilts = tilts
+    return best
 
-    parents: Integers
-    depth: Integers
-    leaves: Integers
-    levels: tuple[Integers, ...]
 
-    def sum_children(self, values: Floats, level: int) -> None:
-        """Add the values of the nodes of a level to those of their parents."""
-        nodes = self.levels[level]
-        above = self.parents[nodes]
-        np.add.at(values, above, values[nodes])
+def _refuse_large(forest: Forest, options: list[tuple[Weights, Floats, Floats]]) -> None:
+    """Raise ValueError if the marginals and the messages of the largest part would need too much memory."""
+    width = np.zeros(forest.left.size)
+    width[forest.leaves] = np.max([last - first + 1.0 for _, first, last in options], axis=0)
+    parts = [float(sum(width[batch].sum() for batch in part[:1])) for part in forest.parts[:-1]]
+    is_divided = len(parts) > 1 or len(options) > 1
+    need = 8.0 * (2.5 * max(parts) * min(4.0, 1.0 + 0.5 * len(forest.batches)) + is_divided * 3.0 * sum(parts))
+    if need > MEMORY:
+        raise ValueError(
+            f"the table must fit in {MEMORY / 1e9:g} GB of memory, got a forecast of {need / 1e9:.3g} GB; "
+            "split it, or choose a prior with a smaller range"
+        )
 
 
-def caps(shape: Shape, factors: Factors, weights: Weights) -> Floats:
+def caps(forest: Forest, factors: Factors, weights: Weights) -> Floats:
     """Return a count per node that it exceeds with a negligible probability; ∞ if nothing bounds it."""
-    m = shape.parents.size
+    m = forest.parents.size
     high = np.where(np.isfinite(factors.high), factors.high, factors.low)
     own = np.where(factors.kind > 0, np.maximum(high, 0.0) + _REACH * factors.scale + 10.0, np.inf)
     hard = np.where(factors.most < FAR, factors.most, np.inf).astype(np.float64)
@@ -66,36 +133,35 @@ def caps(shape: Shape, factors: Factors, weights: Weights) -> Floats:
     prior = np.where(falling, tail, np.inf)
     prior = np.where(weights.r == 0.0, mean + _REACH * np.sqrt(mean) + 4.0 * _REACH, prior)
     prior = np.where(weights.upper < FAR, np.minimum(prior, weights.upper), prior)
-    free[shape.leaves] = prior
+    free[forest.leaves] = prior
     cap = np.zeros(m)
-    inner = np.ones(m, bool)
-    inner[shape.leaves] = False
+    inner = forest.inner
     below = np.where(inner, 0.0, free)
-    for level in range(len(shape.levels) - 1, -1, -1):
-        nodes = shape.levels[level]
+    for level in range(len(forest.levels) - 1, -1, -1):
+        nodes = forest.levels[level]
         one = below[nodes]
         cap[nodes] = np.where(np.isfinite(own[nodes]), np.where(np.isfinite(one), np.maximum(own[nodes], one),
                                                                 own[nodes]), one)  # fmt: skip
         cap[nodes] = np.minimum(cap[nodes], hard[nodes])
         if level:
-            np.add.at(below, shape.parents[nodes], cap[nodes])
-    for level in range(1, len(shape.levels)):
-        nodes = shape.levels[level]
-        above = cap[shape.parents[nodes]]
+            np.add.at(below, forest.parents[nodes], cap[nodes])
+    for level in range(1, len(forest.levels)):
+        nodes = forest.levels[level]
+        above = cap[forest.parents[nodes]]
         raised = np.where(np.isfinite(cap[nodes]) & np.isfinite(above), np.maximum(cap[nodes], above), np.minimum(
             cap[nodes], above))  # fmt: skip
         cap[nodes] = np.minimum(raised, hard[nodes])
-    top = cap[shape.leaves]
-    cap[shape.leaves] = np.where(weights.upper < FAR, np.minimum(top, weights.upper), top)
+    top = cap[forest.leaves]
+    cap[forest.leaves] = np.where(weights.upper < FAR, np.minimum(top, weights.upper), top)
     return cap
 
 
 class _LeafTarget:
     """Log weights of tilted leaves, for searches over counts."""
 
-    def __init__(self, shape: Shape, factors: Factors, weights: Weights, which: Integers, tilt: Floats) -> None:
+    def __init__(self, forest: Forest, factors: Factors, weights: Weights, which: Integers, tilt: Floats) -> None:
         self.factors, self.weights, self.which, self.tilt = factors, weights, which, tilt
-        self.node = shape.leaves[which]
+        self.node = forest.leaves[which]
 
     def log(self, x: Floats, convex: bool = True) -> Floats:
         """Return log weights at x, of shape (leaves,) or (leaves, counts)."""
@@ -105,7 +171,7 @@ class _LeafTarget:
 
 
 def _first(
-    holds: Callable[[Floats], NDArray[np.bool_]],
+    holds: Callable[[Floats], np.ndarray],
     low: Floats,
     high: Floats,
     guess: Floats,
@@ -139,20 +205,20 @@ def _first(
 
 
 def leaf_windows(
-    shape: Shape, factors: Factors, weights: Weights, cap: Floats, tilt: Floats, guess: Floats, spread: Floats
+    forest: Forest, factors: Factors, weights: Weights, cap: Floats, tilt: Floats, guess: Floats, spread: Floats
 ) -> tuple[Floats, Floats]:
     """Return the first and last count of each tilted leaf with a relevant weight; `tilt` has one entry per leaf."""
-    n = shape.leaves.size
+    n = forest.leaves.size
     first, last = np.empty(n), np.empty(n)
     for begin in range(0, n, _AT_ONCE):
         which = np.arange(begin, min(begin + _AT_ONCE, n))
-        target = _LeafTarget(shape, factors, weights, which, tilt[which])
+        target = _LeafTarget(forest, factors, weights, which, tilt[which])
         low = factors.least[target.node].astype(np.float64)
         high = np.maximum(np.floor(np.minimum(cap[target.node], 2.0**52)), low)
         near = np.clip(np.rint(guess[which]), low, high)
         step = np.maximum(spread[which], 1.0)
 
-        def falls(x: Floats, target: _LeafTarget = target) -> NDArray[np.bool_]:
+        def falls(x: Floats, target: _LeafTarget = target) -> np.ndarray:
             return target.log(x + 1.0, False) <= target.log(x, False)
 
         mode = _first(falls, low, high, near, step, np.maximum(1.0, np.floor(0.1 * step)))
@@ -161,10 +227,10 @@ def leaf_windows(
             mode)  # fmt: skip
         tolerance = np.maximum(1.0, np.floor(0.25 * step))
 
-        def is_past(x: Floats, target: _LeafTarget = target, deep: Floats = deep) -> NDArray[np.bool_]:
+        def is_past(x: Floats, target: _LeafTarget = target, deep: Floats = deep) -> np.ndarray:
             return target.log(x, False) < deep
 
-        def is_before(x: Floats, target: _LeafTarget = target, deep: Floats = deep) -> NDArray[np.bool_]:
+        def is_before(x: Floats, target: _LeafTarget = target, deep: Floats = deep) -> np.ndarray:
             return target.log(-x, False) < deep
 
         last[which] = _first(is_past, mode, high, np.minimum(mode + 8.0 * step, high), step, tolerance)
@@ -178,13 +244,13 @@ def leaf_windows(
 
 
 def _leaf_moments(
-    shape: Shape, factors: Factors, weights: Weights, tilt: Floats, first: Floats, last: Floats
+    forest: Forest, factors: Factors, weights: Weights, tilt: Floats, first: Floats, last: Floats
 ) -> tuple[Floats, Floats]:
     """Return mean and variance of tilted leaves, from at most `_POINTS` + 1 counts each."""
     mean, variance = np.empty(first.size), np.empty(first.size)
     for begin in range(0, first.size, _AT_ONCE):
         which = np.arange(begin, min(begin + _AT_ONCE, first.size))
-        target = _LeafTarget(shape, factors, weights, which, tilt[which])
+        target = _LeafTarget(forest, factors, weights, which, tilt[which])
         width = last[which] - first[which]
         stride = np.maximum(1.0, np.ceil(width / _POINTS))
         x = first[which, None] + stride[:, None] * np.arange(min(_POINTS, int(width.max())) + 1)
@@ -196,22 +262,20 @@ def _leaf_moments(
     return mean, variance
 
 
-def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats, start: Tilts | None = None) -> Tilts:
+def solve_tilts(forest: Forest, factors: Factors, weights: Weights, cap: Floats, start: Tilts | None = None) -> Tilts:
     """Return the tilt of the children of each node, and the windows' guesses: mean and spread per leaf.
 
     The entry of a leaf in the first array is not used; the tilt of a root itself is 0.
     """
-    m, leaves = shape.parents.size, shape.leaves
-    above = np.maximum(shape.parents, 0)
-    is_root = shape.parents < 0
+    m, leaves = forest.parents.size, forest.leaves
+    above = np.maximum(forest.parents, 0)
+    is_root = forest.parents < 0
     inner = np.ones(m, bool)
     inner[leaves] = False
-    limit = _largest_tilts(shape, factors, weights, cap)
+    limit = _largest_tilts(forest, factors, weights, cap)
     centre = factors.centre()[leaves]
     with np.errstate(over="ignore"):
-        prior_mean = np.where(weights.r == 0.0, np.exp(np.minimum(weights.rate, 600.0)), weights.r)
-        rate = np.where(weights.rate < 0.0, np.expm1(-np.minimum(weights.rate, 0.0)), 1.0)
-        prior_mean = np.where((weights.r > 0.0) & (weights.rate < 0.0), weights.r / rate, prior_mean)
+        prior_mean = weights.mean()
     guess = np.minimum(np.maximum(np.where(np.isnan(centre), prior_mean, centre), 0.0), cap[leaves])
     spread = np.where(np.isnan(centre), np.sqrt(guess) + 1.0, factors.scale[leaves])
     total = np.zeros(m)
@@ -222,8 +286,8 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats, s
     measured = np.flatnonzero((factors.kind > 0) & inner)
     for attempt in range(_STEPS):
         on_leaf = np.where(is_root[leaves], 0.0, tilt[above[leaves]])
-        first, last = leaf_windows(shape, factors, weights, cap, on_leaf, guess, spread)
-        mean, variance = _leaf_moments(shape, factors, weights, on_leaf, first, last)
+        first, last = leaf_windows(forest, factors, weights, cap, on_leaf, guess, spread)
+        mean, variance = _leaf_moments(forest, factors, weights, on_leaf, first, last)
         guess, spread = mean, np.maximum(np.sqrt(variance), 0.3)
         # narrow messages jump from count to count as the tilt changes; their average change is that of the noise
         smooth = np.where(factors.kind[leaves] > 0, np.minimum(factors.scale[leaves] ** 2, 0.1), 0.1)
@@ -235,11 +299,7 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats, s
         after, var_after = np.zeros(m), np.zeros(m)
         after[leaves], var_after[leaves] = mean - on_leaf * variance, variance
         if attempt == 0:
-            current = np.zeros(m)
-            current[leaves] = mean
-            for level in range(len(shape.levels) - 1, 0, -1):
-                shape.sum_children(current, level)
-            total = current
+            total = forest.sums(mean)
         pseudo, noise_variance = np.zeros(m), np.full(m, np.inf)
         if measured.size:
             power_one = factors.code[measured] <= 1
@@ -259,22 +319,22 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats, s
         nearest = np.clip(total, factors.least, factors.most.astype(np.float64))
         pseudo = np.where(outside, nearest, pseudo)
         noise_variance = np.where(outside, np.where(factors.least == factors.most, 0.0, 1.0), noise_variance)
-        for level in range(len(shape.levels) - 1, -1, -1):
-            nodes = shape.levels[level]
+        for level in range(len(forest.levels) - 1, -1, -1):
+            nodes = forest.levels[level]
             one = nodes[inner[nodes]]
             v, s2 = var_before[one], noise_variance[one]
             gain = np.where(np.isinf(s2), 0.0, v / np.where(v + s2 > 0.0, v + s2, 1.0))
             after[one] = before[one] + gain * (pseudo[one] - before[one])
             var_after[one] = v * (1.0 - gain)
             if level:
-                np.add.at(before, shape.parents[nodes], after[nodes])
-                np.add.at(var_before, shape.parents[nodes], var_after[nodes])
+                np.add.at(before, forest.parents[nodes], after[nodes])
+                np.add.at(var_before, forest.parents[nodes], var_after[nodes])
         # down
         target, new = after.copy(), np.zeros(m)
-        for level in range(len(shape.levels)):
-            nodes = shape.levels[level]
+        for level in range(len(forest.levels)):
+            nodes = forest.levels[level]
             if level:
-                target[nodes] += var_after[nodes] * new[shape.parents[nodes]]
+                target[nodes] += var_after[nodes] * new[forest.parents[nodes]]
             one = nodes[inner[nodes]]
             v, s2 = var_before[one], noise_variance[one]
             outer = np.where(is_root[one], 0.0, new[above[one]])
@@ -296,29 +356,110 @@ def solve_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats, s
         share = np.where(step != 0.0, shortened / np.where(step != 0.0, step, 1.0), 1.0)
         moved, tilt = shortened, tilt + shortened
         total = np.clip(total + share * (target - total), factors.least, cap)
-    return level_tilts(shape, factors, np.where(inner, tilt, 0.0)), guess, spread
+    return level_tilts(forest, factors, np.where(inner, tilt, 0.0)), guess, spread
 
 
-def _largest_tilts(shape: Shape, factors: Factors, weights: Weights, cap: Floats) -> Floats:
+def _largest_tilts(forest: Forest, factors: Factors, weights: Weights, cap: Floats) -> Floats:
     """Return bounds of the tilts of the children of each node, beyond which the mode of a leaf is at its cap."""
-    found = np.full(shape.parents.size, 1e300)
-    which = np.arange(shape.leaves.size)
-    target = _LeafTarget(shape, factors, weights, which, np.zeros(which.size))
-    end = np.floor(np.minimum(cap[shape.leaves], 2.0**52))
-    free = (end > factors.least[shape.leaves]) & (factors.most[shape.leaves] >= FAR) & (weights.upper >= FAR)
+    found = np.full(forest.parents.size, 1e300)
+    which = np.arange(forest.leaves.size)
+    target = _LeafTarget(forest, factors, weights, which, np.zeros(which.size))
+    end = np.floor(np.minimum(cap[forest.leaves], 2.0**52))
+    free = (end > factors.least[forest.leaves]) & (factors.most[forest.leaves] >= FAR) & (weights.upper >= FAR)
     slope = target.log(np.maximum(end - 1.0, 0.0)) - target.log(end)
-    found[shape.leaves] = np.where(free, slope, 1e300)
-    for level in range(len(shape.levels) - 1, 0, -1):
-        nodes = shape.levels[level]
-        np.minimum.at(found, shape.parents[nodes], found[nodes])
+    found[forest.leaves] = np.where(free, slope, 1e300)
+    for level in range(len(forest.levels) - 1, 0, -1):
+        nodes = forest.levels[level]
+        np.minimum.at(found, forest.parents[nodes], found[nodes])
     return found
 
 
-def level_tilts(shape: Shape, factors: Factors, tilt: Floats) -> Floats:
+def level_tilts(forest: Forest, factors: Factors, tilt: Floats) -> Floats:
     """Return tilts that do not change at nodes without a likelihood or a limit, as the equations require."""
     free = (factors.kind == 0) & ~factors.limited
-    found = np.where(free & (shape.parents < 0), 0.0, tilt)
-    for nodes in shape.levels[1:]:
+    found = np.where(free & (forest.parents < 0), 0.0, tilt)
+    for nodes in forest.levels[1:]:
         one = nodes[free[nodes]]
-        found[one] = found[shape.parents[one]]
+        found[one] = found[forest.parents[one]]
     return found
+
+
+def _recentre(forest: Forest, factors: Factors, tilt: Floats, target: Floats, mean: Floats, variance: Floats) -> Floats:
+    """Return tilts with which the totals of the children have about the target means, by one bounded Newton step."""
+    total, spread = np.zeros(tilt.size), np.zeros(tilt.size)
+    child = forest.parents >= 0
+    np.add.at(total, forest.parents[child], mean[child])
+    np.add.at(spread, forest.parents[child], variance[child])
+    known = spread > 1e-9
+    limit = 5.0 / np.sqrt(np.where(known, spread, 1.0))
+    step = np.where(known, np.clip((target - total) / np.where(known, spread, 1.0), -limit, limit), 0.0)
+    return level_tilts(forest, factors, tilt + step)
+
+
+def _all_counts(forest: Forest, factors: Factors, cap: Floats) -> tuple[Integers, Integers] | None:
+    """Return the first and last possible count of each node of the plan; None if their convolutions are too long."""
+    m = forest.parents.size
+    first, last = np.zeros((2, forest.left.size))
+    first[:m], last[:m] = factors.least, np.minimum(np.floor(cap), factors.most)
+    products = 0.0
+    for nodes in forest.batches[1:]:
+        left, right = forest.left[nodes], forest.right[nodes]
+        both = right >= 0
+        low, high = (end[left] + np.where(both, end[right], 0.0) for end in (first, last))
+        products += float(
+            ((last[left] - first[left] + 1.0) * np.where(both, last[right] - first[right] + 1.0, 1)).sum()
+        )
+        real = nodes < m
+        first[nodes] = np.where(real, np.maximum(low, first[nodes]), low)
+        last[nodes] = np.where(real, np.minimum(high, factors.most[np.where(real, nodes, 0)]), high)
+    if not products <= _PRODUCTS or (last[:m] - first[:m]).max() > _PRODUCTS:
+        return None
+    return first.astype(np.int64), last.astype(np.int64)
+
+
+def _mode_tilts(table: Table, first: Integers, last: Integers) -> Floats | None:
+    """Return the tilts at about the most probable table, by messages of the logarithms of all weights.
+
+    Log weights f of a node are those h of its children's total and its likelihood g: f = h + g. With slopes (ln) as
+    intervals from one side of the mode to the other, −λ of the children is in h' and in −λ_parent − g'.
+    """
+    forest, factors = table.forest, table.factors
+    m, leaf = forest.parents.size, {int(node): j for j, node in enumerate(forest.leaves)}
+    f: list[Floats] = [np.empty(0)] * forest.left.size
+    h, g, begin = list(f), list(f), first.copy()  # h begins at `begin`, before the limits of the node
+    for batch in forest.batches:
+        for i in batch:
+            a, b, counts = forest.left[i], forest.right[i], np.arange(first[i], last[i] + 1)
+            if a < 0:
+                h[i] = table.weights.log(np.full(counts.size, leaf[int(i)]), counts)
+            else:
+                begin[i] = first[a] + (first[b] if b >= 0 else 0)
+                h[i] = f[a] if b < 0 else kernels.log_convolve(f[a], f[b])
+            g[i] = factors.log(np.full(counts.size, i), counts) if i < m else np.zeros(counts.size)
+            f[i] = h[i][first[i] - begin[i] : last[i] + 1 - begin[i]] + g[i]
+            if not f[i].max() > -np.inf:
+                return None
+    mode = np.array([first[i] + np.argmax(f[i]) for i in range(forest.left.size)])
+    tilt = np.zeros(m)
+    for batch in forest.batches[:0:-1]:
+        for i in batch:
+            a, b, t = forest.left[i], forest.right[i], mode[i]
+            mode[a] = t
+            if b >= 0:
+                s = np.arange(max(first[a], t - last[b]), min(last[a], t - first[b]) + 1)
+                mode[a] = s[np.argmax(f[a][s - first[a]] + f[b][t - s - first[b]])]
+                mode[b] = t - mode[a]
+            if i < m:
+                outer = 0.0 if forest.owner[i] < 0 else -tilt[forest.owner[i]]
+                (h_low, h_high), (g_low, g_high) = _slopes(h[i], t - begin[i]), _slopes(g[i], t - first[i])
+                low, high = max(h_low, outer - g_high), min(h_high, outer - g_low)
+                is_finite = np.isfinite(low) and np.isfinite(high)
+                tilt[i] = -(0.5 * (low + high) if is_finite else np.clip(outer, low, high))
+    return tilt
+
+
+def _slopes(values: Floats, at: int) -> tuple[float, float]:
+    """Return the differences after and before one of the values; infinite at the ends."""
+    after = values[at + 1] - values[at] if at + 1 < values.size else -np.inf
+    before = values[at] - values[at - 1] if at > 0 else np.inf
+    return float(after), float(before)
