@@ -181,6 +181,7 @@ def _powered_posteriors(parts: Array) -> tuple[Array, Array]:
 def _score(draws: Array, truth: Array) -> dict[str, Any]:
     """Return the measures of draws, shape (trials, chains, draws, components)."""
     rhat, ess = diagnose_chains(np.moveaxis(draws, -1, 1))
+    rhat = np.where(np.isnan(rhat) & (ess > 0.0), 1.0, rhat)  # all draws are equal: a bootstrap at a limit of σ²
     pooled = draws.reshape(len(truth), -1, truth.shape[1])
     low, high = np.quantile(pooled, [0.5 - NOMINAL / 2, 0.5 + NOMINAL / 2], axis=1)
     outside = np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0)
