@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 from mechanisms.arguments import Floats, Integers, validate_integer
 from mechanisms.exact_noise import laplace_scale_for, require_opendp
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import as_records, require_records
+from mechanisms.inference.publish import validate_data
 from mechanisms.noise import Noise
 from mechanisms.privacy_parameters import validate_epsilon
 
@@ -90,9 +90,8 @@ def publish_bounds(
     >>> publish_bounds(incomes, epsilon=0.5, rehearsal_seed=1)
     (8192.0, 131072.0)
     """
-    records = as_records(data)
-    require_records(records, MODELS["normal"])
-    scale, n = 2 / validate_epsilon(epsilon), records.size
+    records, n = validate_data(data, MODELS["normal"])
+    scale = 2 / validate_epsilon(epsilon)
     needed = _ROWS * _threshold(scale, _FALSE / (EDGES.size - 1))
     if n < needed:
         raise ValueError(

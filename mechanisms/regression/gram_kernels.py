@@ -9,14 +9,14 @@ import math
 
 import numpy as np
 
-from mechanisms.jit import kernel
+from mechanisms.jit import inlined_kernel, kernel
 
 __all__ = ["augment_records", "run_normal_covariates", "run_normal_statistics"]
 
 _FINEST = 7.0  # smallest proposal scale is 2^−7 standard deviations of the noise
 
 
-@kernel
+@inlined_kernel
 def _factor(a, lower):
     """Fill `lower` with the Cholesky factor of `a`, and return its log determinant, or −∞ if `a` is not definite."""
     size = a.shape[0]
@@ -38,7 +38,7 @@ def _factor(a, lower):
     return log_det
 
 
-@kernel
+@inlined_kernel
 def _solve_lower(lower, b):
     """Replace `b` by the solution x of L·x = b."""
     for i in range(b.size):
@@ -47,7 +47,7 @@ def _solve_lower(lower, b):
         b[i] /= lower[i, i]
 
 
-@kernel
+@inlined_kernel
 def _solve_upper(lower, b):
     """Replace `b` by the solution x of Lᵀ·x = b."""
     for i in range(b.size - 1, -1, -1):
@@ -56,7 +56,7 @@ def _solve_upper(lower, b):
         b[i] /= lower[i, i]
 
 
-@kernel
+@inlined_kernel
 def _log_noise(noise, scale, noisy, gram, residual):
     """Return the log density of the noise `noisy` − `gram`, up to a constant."""
     m = noisy.shape[0]
@@ -77,7 +77,7 @@ def _log_noise(noise, scale, noisy, gram, residual):
     return -total / scale if noise == 0 else -total / (2.0 * scale * scale)
 
 
-@kernel
+@inlined_kernel
 def _square(lower, b):
     """Replace `b` by L⁻¹b, and return its squared norm."""
     _solve_lower(lower, b)
@@ -87,7 +87,7 @@ def _square(lower, b):
     return total
 
 
-@kernel
+@inlined_kernel
 def _multiply(root, product):
     """Fill `product` with F·Fᵀ."""
     size = root.shape[0]
@@ -99,7 +99,7 @@ def _multiply(root, product):
             product[i, j] = product[j, i] = value
 
 
-@kernel
+@inlined_kernel
 def _fill_gram(n, mean, scatter, gram):
     """Fill `gram` with the statistic of n records of a given mean and scatter."""
     p = mean.size
@@ -110,7 +110,7 @@ def _fill_gram(n, mean, scatter, gram):
             gram[i + 1, j + 1] = scatter[i, j] + n * mean[i] * mean[j]
 
 
-@kernel
+@inlined_kernel
 def _fill_scatter(n, gram, mean, scatter):
     """Fill the mean and scatter of n records with the statistic `gram`."""
     p = mean.size
@@ -121,7 +121,7 @@ def _fill_scatter(n, gram, mean, scatter):
             scatter[i, j] = gram[i + 1, j + 1] - n * mean[i] * mean[j]
 
 
-@kernel
+@inlined_kernel
 def _propose(rng, width, shift, mean, root, new_mean, new_root, matrix):
     """Propose another mean, or another lower triangular factor L of `matrix` = L·Lᵀ.
 
@@ -148,7 +148,7 @@ def _propose(rng, width, shift, mean, root, new_mean, new_root, matrix):
     return log_det, log_jacobian
 
 
-@kernel
+@inlined_kernel
 def _fill_start(rng, scale, noisy, n, gram, mean, scatter, factor):
     """Fill the mean, scatter and its factor near those of the release; return ln|S|, or −∞ if S is not definite."""
     for j in range(1, noisy.shape[0]):
@@ -158,7 +158,7 @@ def _fill_start(rng, scale, noisy, n, gram, mean, scatter, factor):
     return _factor(scatter, factor)
 
 
-@kernel
+@inlined_kernel
 def _updated_scale(prior, n, mean, scatter, found):
     """Fill `found` with Λ₀ + S + κ₀n/(κ₀ + n)·ūūᵀ."""
     weight = prior[0] * n / (prior[0] + n)
@@ -168,34 +168,32 @@ def _updated_scale(prior, n, mean, scatter, found):
         found[i, i] += prior[2]
 
 
-@kernel
+@inlined_kernel
 def _draw_parameters(rng, prior, n, mean, scatter, matrix, lower, mu, psi):
     """Draw (μ, Ψ) from the normal inverse-Wishart posterior given a statistic; from the prior if n and S are 0."""
     p = mean.size
     _updated_scale(prior, n, mean, scatter, matrix)
     _factor(matrix, lower)
-    bartlett, root, row = np.zeros((p, p)), np.empty((p, p)), np.empty(p)
-    for i in range(p):
-        bartlett[i, i] = math.sqrt(rng.chisquare(prior[1] + n - i))
+    for i in range(p):  # Bartlett's factor A, in the lower triangle of `psi`
+        psi[i, i] = math.sqrt(rng.chisquare(prior[1] + n - i))
         for j in range(i):
-            bartlett[i, j] = rng.standard_normal()
+            psi[i, j] = rng.standard_normal()
+    root = matrix
     for i in range(p):  # Ψ = F·Fᵀ with F = L·A⁻ᵀ: row i of F solves A·f = row i of L
         for j in range(p):
-            row[j] = lower[i, j] if j <= i else 0.0
-        _solve_lower(bartlett, row)
-        for j in range(p):
-            root[i, j] = row[j]
+            root[i, j] = lower[i, j] if j <= i else 0.0
+        _solve_lower(psi, root[i])
     _multiply(root, psi)
-    for i in range(p):
-        row[i] = rng.standard_normal()
     shrink, spread = n / (prior[0] + n), 1.0 / math.sqrt(prior[0] + n)
     for i in range(p):
         mu[i] = shrink * mean[i]
-        for k in range(p):
-            mu[i] += spread * root[i, k] * row[k]
+    for k in range(p):
+        g = rng.standard_normal()
+        for i in range(p):
+            mu[i] += spread * root[i, k] * g
 
 
-@kernel
+@inlined_kernel
 def _store(mu, psi, lower, out):
     """Fill `out` with (θ₀, θ, σ²) of the regression of the last column on the others."""
     d = mu.size - 1
@@ -211,7 +209,7 @@ def _store(mu, psi, lower, out):
     out[d + 1] = lower[d, d] ** 2
 
 
-@kernel
+@inlined_kernel
 def _log_statistic(prior, n, mean, scatter, log_det, scale_matrix, lower):
     """Return ln p(ū, S), with the parameters integrated out."""
     p = mean.size
@@ -337,7 +335,7 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
     return accepted / ((burn_in + thinning * draws.shape[0] + 1) * n)
 
 
-@kernel
+@inlined_kernel
 def _fill_moments(n, mu, psi, first, second, expected, covariance):
     """Fill the mean and the covariance of the statistics Σuᵢ (second index −1) and Σuᵢuⱼ of n normal records."""
     for a in range(first.size):
@@ -357,7 +355,7 @@ def _fill_moments(n, mu, psi, first, second, expected, covariance):
             covariance[a, b] = covariance[b, a] = n * value
 
 
-@kernel
+@inlined_kernel
 def _widen(covariance, variance, total):
     """Fill `total` with the covariance after independent noise is added."""
     for a in range(variance.size):
@@ -366,7 +364,7 @@ def _widen(covariance, variance, total):
         total[a, a] += variance[a]
 
 
-@kernel
+@inlined_kernel
 def _log_normal(point, expected, covariance, lower, work):
     """Return the log density of a normal distribution, up to a constant."""
     log_det = _factor(covariance, lower)
@@ -377,7 +375,7 @@ def _log_normal(point, expected, covariance, lower, work):
     return -0.5 * (log_det + _square(lower, work))
 
 
-@kernel
+@inlined_kernel
 def _log_records(power, root, weight, mean, mu, psi, lower, work):
     """Return −½·(power·ln|Ψ| + tr(Ψ⁻¹FFᵀ) + weight·‖mean − μ‖²), the norm that of Ψ⁻¹.
 
@@ -435,7 +433,8 @@ def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, 
     _draw_parameters(rng, prior, n if is_near else 0, mean, scatter, matrix, lower, mu, psi)
     accepted, tried, log_p = 0, 0, 0.0
     for step in range(burn_in + thinning * draws.shape[0]):
-        _factor(psi, root)
+        if moves > 0:
+            _factor(psi, root)
         for move in range(-1 if moves > 0 else 0, moves):  # −1 is the current state
             log_jacobian = 0.0
             if move >= 0:
