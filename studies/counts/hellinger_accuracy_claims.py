@@ -106,6 +106,7 @@ def smooth_beats_global(summaries: Stored) -> Finding:
 
 @p0(
     place="Motivation 1",
+    leads=True,
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves on noise scaled to the l1 norm.",
         "Laplace noise with the sensitivity of the histogram, not of the dimension, is ahead of the published "

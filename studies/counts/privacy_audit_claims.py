@@ -154,6 +154,7 @@ def local_is_not_private(summaries: Stored) -> Finding:
 
 @p1(
     place="proof in section 1.2.2, with the prior of section 2.1",
+    leads=True,
     erratum=Erratum(
         "The proof that local sensitivity is not private uses Beta(1, 1).",
         "With Beta(1, 1) the exact loss stays below ε; a skewed prior gives a counterexample.",

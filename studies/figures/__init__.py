@@ -10,7 +10,7 @@ from studies.figures.conversion import Converter, convert
 from studies.figures.plot import Axis, Plot, across, constants_of, label_of, of, rows_of, stack
 from studies.figures.rendering import interactive
 from studies.figures.shared import looks_of, with_labels
-from studies.figures.vega import specify
+from studies.figures.vega import specify, specify_small
 
 Drawing = list[Plot]
 """Plots of a figure, one above the other."""
@@ -35,6 +35,7 @@ __all__ = [
     "rows_of",
     "shares",
     "specify",
+    "specify_small",
     "stack",
     "stacked",
     "with_labels",

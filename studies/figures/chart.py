@@ -24,7 +24,7 @@ Parts = Mapping[str, xr.Dataset]
 
 @dataclass(frozen=True)
 class Chart:
-    """Description of the axes of a figure.
+    """Description of the axes of a figure; there is no plot if `source` returns no parts.
 
     Attributes
     ----------
@@ -89,6 +89,8 @@ class Chart:
     def __call__(self, summaries: Summaries) -> list[Plot]:
         """Return the plot of summaries."""
         parts, looks, labels = self._name(self._parts(summaries))
+        if not parts:
+            return []
         axes = list(self._axes(parts))
         rows = stack([one for title, picked, ds in axes for one in self._rows(title, picked, ds)])
         if self.n_markers:

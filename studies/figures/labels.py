@@ -9,6 +9,7 @@ import numpy as np
 from studies.figures.plot import MAX_DIRECT, Plot
 from studies.styles import ORIGINS, Look
 
+_NARROW = 300  # pixels of a legend without headings
 _LINE = 13.0  # height of a label in pixels
 _ROW, _CHARACTER, _SAMPLE, _HEADING = 18, 6.2, 34, 86  # pixels of a legend: row, character, sample of a line, heading
 
@@ -106,7 +107,7 @@ def legend(
     if note:
         entries.append({"heading": note, "x": 0, "y": 0})
         row = 1
-    headed = any(look.origin for look in series.values())
+    headed = width > _NARROW and any(look.origin for look in series.values())
     start = _HEADING if headed else 0
     for origin in [*ORIGINS, ""]:
         group = [name for name, look in series.items() if look.origin == origin]

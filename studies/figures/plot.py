@@ -5,7 +5,7 @@ specification, from which static images and the interactive figure of a page are
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -171,6 +171,16 @@ class Plot:
     def picks(self) -> list[str]:
         """Values of the picked dimensions, of which one is shown at a time; empty if there are none."""
         return list(dict.fromkeys(self.rows["pick"])) if "pick" in self.rows else []
+
+    @property
+    def small(self) -> "Plot":
+        """First axes with the lines that are shown at first, for a small image."""
+        rows = self.rows[self.rows["series"].isna() | self.rows["series"].isin(self.shown)]
+        if self.titles:
+            rows = rows[rows["axes"] == self.titles[0]].drop(columns="axes")
+        title = ", ".join([self.y.title, *(self.titles[:1] or filter(None, [self.note]))])
+        y = replace(self.y, title=title)
+        return replace(self, rows=rows, y=y, columns=1, height=120, share_x=True, share_y=True, note="")
 
     def values(self) -> np.ndarray:
         """Return all finite values on the vertical axis."""

@@ -6,13 +6,14 @@ from typing import Any
 
 from studies.figures.plot import Plot
 from studies.figures.vega import Spec, first_lines, other_scale, specify
+from studies.styles import Look
 
 
 def interactive(plots: Sequence[Plot], datasets: Spec | None = None) -> str:
     """Return the interactive figure as JSON: specifications by scale, their common data, and what a reader can choose.
 
-    These are the names of the lines, with those shown at first, and the picked values of factors. The data, by default
-    those of the plots, are tables of ``names`` and ``rows``, with null for what a row lacks.
+    These are the names of the lines, with samples of them and those shown at first, and the picked values of factors.
+    The data, by default those of the plots, are tables of ``names`` and ``rows``, with null for what a row lacks.
     """
     scales = {"": specify(plots, hover=True, datasets=datasets)}
     data = scales[""]["datasets"]
@@ -20,12 +21,30 @@ def interactive(plots: Sequence[Plot], datasets: Spec | None = None) -> str:
         names = ("logarithmic", "linear") if plots[0].y.log else ("linear", "logarithmic")
         scales = {names[0]: scales[""], names[1]: specify(others, hover=True, datasets=data)}
     specs = {name: {key: value for key, value in spec.items() if key != "datasets"} for name, spec in scales.items()}
-    lines = list(dict.fromkeys(name for plot in plots if plot.named for name in plot.series))
+    looks = {name: look for plot in plots if plot.named for name, look in plot.series.items()}
+    lines = {name: _sample(look) for name, look in looks.items()} if len(looks) > 1 else {}
     picks = list(dict.fromkeys(pick for plot in plots for pick in plot.picks))
     tables = {name: _tabulate(rows) for name, rows in data.items()}
-    shown: dict[str, Any] = {"data": tables, "scales": specs, "lines": lines if len(lines) > 1 else []}
+    shown: dict[str, Any] = {"data": tables, "scales": specs, "lines": list(lines), "samples": list(lines.values())}
     shown |= {"first": [name for name in first_lines(plots) if name in lines], "picks": picks}
     return json.dumps(shown, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _sample(look: Look) -> list[dict[str, str]]:
+    """Return the attributes in SVG of the line and the marker of a legend."""
+    line = {"d": "M0,5H28", "stroke": look.color, "stroke-dasharray": " ".join(map(str, look.dash))}
+    at = "translate(14 5) scale(3.3)"
+    marker = {"d": _SHAPES.get(look.marker, look.marker), "stroke": look.color, "fill": look.fill, "transform": at}
+    return [line, marker]
+
+
+_SHAPES = {
+    "circle": "M-1,0a1,1 0 1,0 2,0a1,1 0 1,0 -2,0",
+    "square": "M-1,-1H1V1H-1Z",
+    "diamond": "M0,-1L1,0L0,1L-1,0Z",
+    "cross": "M-1,-.4H-.4V-1H.4V-.4H1V.4H.4V1H-.4V.4H-1Z",
+}
+"""Shape of Vega -> path in SVG."""
 
 
 def _tabulate(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -14,12 +14,12 @@ import numpy as np
 from pipeline.declare.factors import format_value
 from studies.figures.labels import Label, at_line_ends, legend
 from studies.figures.plot import MARKS, Axis, Plot
-from studies.styles import INK, Look
+from studies.styles import INK
 
 Spec = dict[str, Any]
 
 WIDTH = 640
-"""Width of a figure in pixels, without labels at the ends of lines."""
+"""Default width of a figure in pixels, without labels at the ends of lines."""
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _DIGITS = 5  # significant digits of embedded numbers
@@ -27,6 +27,7 @@ _GAP, _NARROW_GAP = 52, 26  # pixels between axes in a row, with and without tic
 _ROW_GAP, _TITLE = 44, 28  # pixels between rows of axes, and of the title of a horizontal axis
 _STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 8), np.arange(1, 10, 0.1))
 _MIN_TICKS, _MAX_TICKS = 4, 8
+_SPARE = 20  # pixels at the right end of names, for fonts that are wider than that of the converter
 _SHOWN = "!isValid(datum.series) || indexof(chosen, datum.series) >= 0"
 _FAINT, _READABLE = 0.25, 0.65  # opacity of what belongs to hidden lines: samples, and text of contrast >= 4.5
 _TEXT = {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal"}
@@ -50,25 +51,26 @@ _CONFIG: Spec = {
 }
 
 
-def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = None) -> Spec:
+def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = None, width: int = WIDTH) -> Spec:
     """Return the Vega-Lite specification of a figure, with its data under the key ``datasets``.
 
     Plots stand one above the other, with the lines that are shown at first. `hover` adds areas that display the values
-    of a point, and a legend of the other lines. The data can be those of another specification of the same figure.
+    of a point. The data can be those of another specification of the same figure.
     """
-    columns = [_specify_plot(plot, f"rows{number}", hover) for number, plot in enumerate(plots)]
+    columns = [_specify_plot(plot, f"rows{number}", hover, width) for number, plot in enumerate(plots)]
     datasets = dict(datasets or {f"rows{number}": records(plot) for number, plot in enumerate(plots)})
-    series = {name: look for plot in plots for name, look in _listed(plot, hover).items()}
+    series = {name: plot.series[name] for plot in plots if plot.named and not _direct(plot) for name in plot.shown}
     if len(series) < 2:
         series = {}
     notes = list(dict.fromkeys(note for plot in plots for note in _notes(plot, hover)))
     if series or notes:
-        view, datasets["legend"] = legend(series, ", ".join(notes), WIDTH, (_fade(_FAINT), _fade(_READABLE)))
+        view, datasets["legend"] = legend(series, ", ".join(notes), max(width, 290), (_fade(_FAINT), _fade(_READABLE)))
         columns = [view, *columns]
     picks = [plot.picks[0] for plot in plots if plot.picks][:1]
     return {
         "$schema": _SCHEMA,
         "background": "transparent",
+        "padding": {"left": 5, "top": 5, "right": _SPARE, "bottom": 5},
         "config": _CONFIG,
         "params": [{"name": "chosen", "value": first_lines(plots)}, *({"name": "picked", "value": p} for p in picks)],
         "vconcat": columns,
@@ -78,17 +80,16 @@ def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = 
     }
 
 
+def specify_small(plot: Plot) -> Spec:
+    """Return the specification of a small image: the first axes of a plot, about 340 pixels wide with its names."""
+    small = plot.small
+    n_characters = max((len(label.series) for label in _direct(small)), default=0)
+    return specify([small], width=round(285 - 6.5 * n_characters))
+
+
 def first_lines(plots: Sequence[Plot]) -> list[str]:
     """Return the names of the lines that a figure shows at first."""
     return list(dict.fromkeys(name for plot in plots for name in plot.shown))
-
-
-def _listed(plot: Plot, hover: bool) -> dict[str, Look]:
-    """Return the lines in the legend of a figure: those that it shows, or all if others can be added."""
-    hidden = len(plot.series) > len(plot.shown)
-    if not plot.named or (_direct(plot) and not (hover and hidden)):
-        return {}
-    return plot.series if hover else {name: plot.series[name] for name in plot.shown}
 
 
 def _notes(plot: Plot, hover: bool) -> list[str]:
@@ -163,9 +164,9 @@ def _fade(opacity: float) -> Spec:
     return {"condition": {"test": _SHOWN, "value": 1.0}, "value": opacity}
 
 
-def _specify_plot(plot: Plot, name: str, hover: bool) -> Spec:
+def _specify_plot(plot: Plot, name: str, hover: bool, whole: int) -> Spec:
     n_columns = min(plot.columns, len(plot.titles)) or 1
-    width = round((WIDTH - (_NARROW_GAP if plot.share_y else _GAP) * (n_columns - 1)) / n_columns)
+    width = round((whole - (_NARROW_GAP if plot.share_y else _GAP) * (n_columns - 1)) / n_columns)
     layers = [_layer(plot, mark) for mark in plot.marks]
     layers += _label_layers(plot, width) if _direct(plot) else []
     layers += [_hover_layer(plot)] if hover else []
@@ -236,7 +237,8 @@ def _quantitative(
     column: str, axis: Axis, domain: tuple[float, float], ticks: Sequence[float], title: str | None, shared: bool
 ) -> Spec:
     scale: Spec = {"type": "log" if axis.log else "linear", "nice": False}
-    scale |= {"domain": [_round(end) for end in domain]} if shared else {"zero": False, "padding": 6}
+    scale |= {"domain": [_round(end) for end in domain]} if shared else {"padding": 6}
+    scale |= {} if shared or axis.log else {"zero": False}
     values = list(ticks) or (_log_ticks(*domain) if axis.log else [])
     shown = {"values": [_round(value) for value in values if domain[0] <= value <= domain[1]]} if values else {}
     drawn = {"title": title, "format": ".6~g", "tickCount": 5, **shown}

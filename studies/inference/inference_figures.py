@@ -66,7 +66,7 @@ def _ecdfs(source: Callable[[Summaries], Parts]) -> Chart:
     def banded(summaries: Summaries) -> Parts:
         parts = {}
         for title, ds in source(summaries).items():
-            half = np.sqrt(np.log(2 / 0.05) / (2 * float(ds["n_ok"].min())))
+            half = np.sqrt(np.log(2 / 0.05) / (2 * float(ds["n_ok"].where(ds["n_ok"] > 0).min())))
             parts[title] = ds.assign(low=(ds["level"] - half).clip(0), high=(ds["level"] + half).clip(max=1))
         return parts
 
@@ -92,7 +92,7 @@ def _near(n: int, epsilon: float) -> Callable[[Summaries], Parts]:
 
     def parts(summaries: Summaries) -> Parts:
         cells = {name: _one_component(ds).sel(n=n, epsilon=epsilon, method="nearest") for name, ds in summaries.items()}
-        return {name: cell.sel(algorithm=cell["n_ok"] > 0) for name, cell in cells.items()}
+        return {name: cell.sel(algorithm=cell["n_ok"] > 0) for name, cell in cells.items() if cell["n_ok"].any()}
 
     return parts
 

@@ -57,7 +57,7 @@ def exact_posteriors_are_calibrated(summaries: Stored) -> Finding:
     )
 
 
-@claim("narrower-in-small-cells", kind="addition", min_trials=20, level=two_sided_level(4))
+@claim("narrower-in-small-cells", kind="addition", leads=True, min_trials=20, level=two_sided_level(4))
 def narrower_in_small_cells(summaries: Stored) -> Finding:
     """In leaves with fewer than 20 records, 95 % intervals of the exact posterior are at least 25 % narrower on average
     than those of least squares, for sparse leaves, noise of standard deviation 5 at every level, and the true prior.

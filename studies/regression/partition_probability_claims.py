@@ -188,6 +188,7 @@ def fisher_has_no_pattern(summaries: Stored) -> Finding:
 
 @p2(
     place="section 3.2",
+    leads=True,
     erratum=Erratum(
         "The sum of −2 log p has sensitivity −2 ln p*/M.", "−2 ln p*: as printed the noise is M times too small."
     ),

@@ -410,6 +410,7 @@ STUDY = Study(
             "two Monte Carlo standard errors; smaller is better.",
             ("one-feature",),
             of("one-feature", _draw, "score", "interval score of the slope", True),
+            claims=("k-norm-saves-little-with-one", "posterior-beats-bootstrap", "ignoring-noise-costs"),
         ),
     ),
     comparisons=(partial(compare_intervals, "pure"), partial(compare_intervals, "approximate")),

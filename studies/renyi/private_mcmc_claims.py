@@ -50,7 +50,7 @@ def one_draw_at_small_budgets(summaries: Stored) -> Finding:
     return _not_worse(_stored(summaries, _ONE, *_MANY, epsilons=EPSILONS[:3]), _ONE, _MANY, 1.0)
 
 
-@claim(kind="addition", min_trials=10)
+@claim(kind="addition", min_trials=10, leads=True)
 def many_draws_at_large_budgets(summaries: Stored) -> Finding:
     """At epsilon = 10, the iterates of a Langevin chain represent the posterior better than one exact draw of equal
     privacy: their energy distance is smaller.

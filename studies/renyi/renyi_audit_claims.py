@@ -63,6 +63,7 @@ def bound_is_tight(summaries: Stored) -> Finding:
 
 @p3(
     place="section 4.1, example",
+    leads=True,
     erratum=Erratum(
         "Theorem 16 covers probit and complementary log-log regression.",
         "It requires the canonical link: the divergence is infinite from a finite order on (probit) or above 1 "

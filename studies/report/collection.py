@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pipeline import Claim, Finding
+from pipeline import Claim, Erratum, Finding
 from pipeline.declare.claims import VERDICTS, Kind, Verdict
 from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import now
-from studies.figures.conversion import Converter
+from studies.figures import Converter, specify_small
 from studies.report.errata import list_errata
 from studies.report.page import (
-    N_FINDINGS,
     RenderedFigure,
-    first_figure,
+    drawable,
+    illustrating,
+    image_uri,
     mark_of,
     render_figures,
     render_page,
@@ -44,6 +45,26 @@ class Judged:
     claim: Claim
     finding: Finding
     figure: RenderedFigure | None = None
+
+    @property
+    def is_true(self) -> bool:
+        """True if the claim is decided and true as printed."""
+        return self.finding.verdict in _TRUE
+
+    @property
+    def refutes(self) -> bool:
+        """True if the finding shows that a statement of a paper does not hold."""
+        if self.claim.kind == "conclusion" or self.finding.verdict == "corrected":
+            return self.finding.verdict not in (*_TRUE, "undecided")
+        return self.is_true and self.claim.erratum is not None
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Claim of the first screen, with a small image of its figure as a data URI, or none."""
+
+    judged: Judged
+    image: str
 
 
 @dataclass(frozen=True)
@@ -126,11 +147,12 @@ def _page(
         title="Differentially private Bayesian inference: conclusions of papers, checked",
         headline="Complete." if whole and not n_failed else "Complete, with failed trials." if whole else "Incomplete.",
         detail=f"{len(results)} studies, {sum(one.state.n_ok for one in results.values()):,} evaluations ok, "
-        f"{n_failed:,} failed, {n_pending:,} pending. Made {now()}.",
+        f"{n_failed:,} failed, {n_pending:,} pending. Made {now()[:10]}.",
         claims=count_undecided(results),
         notes=_notes(results, missing),
         chapters=chapters,
-        lead=_lead(chapters),
+        leads=_lead(chapters, converter),
+        corrected=_corrected(chapters),
         counts=_count_verdicts(chapters),
         errata=list_errata(results),
         audits=tabulate_audits(results),
@@ -154,18 +176,25 @@ def _count(chapters: list[Chapter]) -> Counter[str]:
     return Counter(str(one.finding.verdict) for chapter in chapters for one in chapter.judged)
 
 
-def _lead(chapters: list[Chapter]) -> tuple[RenderedFigure | None, list[tuple[str, Claim, Finding]]]:
-    """Return the first figure of the page, and the leading findings of the chapters, or else one finding per paper."""
-    figures = [figure for chapter in chapters for figure in chapter.figures]
-    decided = [one for chapter in chapters for one in chapter.judged if one.finding.verdict != "undecided"]
-    leading = [one for one in decided if one.claim.leads]
-    figure = first_figure(figures, [(one.claim, one.finding) for one in decided])
-    on_figure = [one for one in decided if figure is not None and one.figure is figure]
-    rest = [*on_figure, *(one for one in decided if one.claim.kind == "conclusion")]
-    first = {one.claim.paper: one for one in reversed(rest)}
-    led = {one.claim.paper for one in leading}
-    shown = [*leading, *(first[paper] for paper in dict.fromkeys(one.claim.paper for one in rest) if paper not in led)]
-    return figure, [(f"claim-{one.study}-{one.claim.name}", one.claim, one.finding) for one in shown[:N_FINDINGS]]
+def _lead(chapters: list[Chapter], converter: Converter) -> list[Lead]:
+    """Return one claim that leads per study, if possible a true one, or else the first true one, with small images."""
+    claims = [one for chapter in chapters for one in chapter.judged if one.claim.erratum is None]
+    true = [one for one in claims if one.is_true]
+    leading = {one.study: one for one in reversed([*true, *claims]) if one.claim.leads}
+    shown = [one for one in claims if leading.get(one.study) is one] or true[:1]
+    images = [one.figure and converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
+    return [Lead(one, image_uri(image.result()) if image else "") for one, image in zip(shown, images, strict=True)]
+
+
+def _corrected(chapters: list[Chapter]) -> list[tuple[Judged, str, str]]:
+    """Return one statement per paper that does not hold, as printed and correct, with the claim that shows it."""
+    rows = []
+    for chapter in chapters:
+        shown = [one for one in chapter.judged if one.refutes]
+        for one in sorted(shown, key=lambda one: (not one.claim.leads, one.claim.erratum is None))[:1]:
+            erratum = one.claim.erratum or Erratum(one.claim.statement, one.finding.evidence)
+            rows.append((one, erratum.printed, erratum.correct))
+    return rows
 
 
 def _chapters(results: Results, converter: Converter) -> list[Chapter]:
@@ -176,9 +205,10 @@ def _chapters(results: Results, converter: Converter) -> list[Chapter]:
         chapters[own].studies.append(name)
         figures, _ = render_figures(one.study, one.summaries, converter, one.claims, prefix=f"{name}-")
         chapters[own].figures.extend(figures)
-        figure_of = {claim.name: figure for figure in figures for claim, _ in figure.judged}
+        drawn = {figure.id: figure for figure in figures}
+        declared = drawable(one.study, one.summaries)
         for claim, finding in one.claims:
-            judged = Judged(name, claim, finding, figure_of.get(claim.name))
+            judged = Judged(name, claim, finding, drawn.get(f"{name}-{illustrating(declared, claim)}"))
             chapters.get(claim.paper, chapters[own]).judged.append(judged)
     return [chapter for chapter in chapters.values() if chapter.judged or chapter.figures]
 

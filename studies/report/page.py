@@ -21,14 +21,14 @@ from pipeline.declare.claims import VERDICTS
 from pipeline.declare.streams import sha256
 from pipeline.stores.locations import is_local
 from studies.claims import Summaries
-from studies.figures.conversion import Converter
+from studies.figures import Converter, Plot, interactive, specify
+from studies.figures.defaults import default_figures
 from studies.report.papers import PAPERS
 
 _HEAD_BYTES = 4096  # the beginning of a page, which contains its mark
 _INKS = ("#1a1a1a", "#e8e8e8")  # text colours of images in light and dark mode
 _WITHOUT_EFFECT = re.compile(rb' (?:class|role|aria-[a-z]+|pointer-events)="[^"]*"| opacity="1"')
-N_FINDINGS = 5
-"""Number of findings next to the first figure."""
+_N_FINDINGS = 5  # next to the first figure
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -45,23 +45,29 @@ class RenderedFigure:
     svg: Future[bytes] = field(repr=False)
     data: str = field(repr=False)  # interactive figure as JSON that is safe in a ``script`` element
     judged: list[Judged]  # decided claims that the figure illustrates
+    plot: Plot = field(repr=False)  # the first of the figure
 
     @property
     def uri(self) -> str:
-        """Static image as a data URI, with dark ink in light mode and light ink in dark mode."""
-        svg = _shorten(self.svg.result())
-        light, dark = (f"svg{{color:{ink}}}" for ink in _INKS)
-        style = f"<style>{light}@media(prefers-color-scheme:dark){{{dark}}}</style>"
-        start = svg.index(b">") + 1
-        image = (svg[:start] + style.encode() + svg[start:]).decode()
-        for character in "%#'":  # base64 would be a quarter longer
-            image = image.replace(character, quote(character))
-        return "data:image/svg+xml," + image.replace('"', "'")
+        """Static image as a data URI."""
+        return image_uri(self.svg.result())
 
     @property
     def finding(self) -> str:
-        """First claim of the figure with its verdict, as a sentence; empty if no claim is decided."""
-        return next((state_finding(claim, finding) for claim, finding in self.judged), "")
+        """First claim of the figure that leads, or of all, with its verdict; empty if no claim is decided."""
+        ranked = sorted(self.judged, key=lambda one: not one[0].leads)
+        return next((state_finding(claim, finding) for claim, finding in ranked), "")
+
+
+def image_uri(svg: bytes) -> str:
+    """Return an image as a data URI, with dark ink in light mode and light ink in dark mode."""
+    light, dark = (f"svg{{color:{ink}}}" for ink in _INKS)
+    style = f"<style>{light}@media(prefers-color-scheme:dark){{{dark}}}</style>"
+    start = svg.index(b">") + 1
+    image = (_shorten(svg[:start]) + style.encode() + _shorten(svg[start:])).decode()
+    for character in "%#'":  # base64 would be a quarter longer
+        image = image.replace(character, quote(character))
+    return "data:image/svg+xml," + image.replace('"', "'")
 
 
 def _shorten(svg: bytes) -> bytes:
@@ -100,45 +106,47 @@ def correction(claim: Claim, finding: Finding) -> str:
     return ""
 
 
-def first_figure(figures: Sequence[RenderedFigure], judged: Sequence[Judged]) -> RenderedFigure | None:
-    """Return the first figure of a page: that of the first decided claim that leads, or else the first of all."""
-    leading = [one for one in judged if one[0].leads and one[1].verdict != "undecided"]
-    return next((figure for one in leading for figure in figures if one in figure.judged), next(iter(figures), None))
-
-
 def lead_with(
     figures: Sequence[RenderedFigure], judged: Sequence[Judged]
 ) -> tuple[RenderedFigure | None, list[Judged]]:
-    """Return the first figure of a page, and its first findings: those that lead, those on the figure, and others."""
-    first = first_figure(figures, judged)
+    """Return the first figure of a page, and its first findings: those that lead, those on the figure, and others.
+
+    The figure is that of the first decided claim that leads. Claims about errata follow others that lead.
+    """
     decided = [one for one in judged if one[1].verdict != "undecided"]
-    ranked = [*(one for one in decided if one[0].leads), *(first.judged if first else ()), *decided]
-    return first, [one for i, one in enumerate(ranked) if one not in ranked[:i]][:N_FINDINGS]
+    leading = sorted((one for one in decided if one[0].leads), key=lambda one: one[0].erratum is not None)
+    illustrating = [figure for one in leading for figure in figures if one in figure.judged]
+    first = next(iter([*illustrating, *figures]), None)
+    ranked = [*leading, *(first.judged if first else ()), *decided]
+    return first, [one for i, one in enumerate(ranked) if one not in ranked[:i]][:_N_FINDINGS]
 
 
 def pair_claims(figures: Sequence[Figure], judged: Sequence[Judged]) -> tuple[dict[str, list[Judged]], list[Judged]]:
-    """Return the decided claims by the name of the figure that illustrates them, and the decided claims without one.
-
-    A claim belongs to the figure that names it, otherwise to the first figure with all panels that it needs, otherwise
-    to the first figure with one of them.
-    """
+    """Return the decided claims by the name of the figure that illustrates them, and the decided claims without one."""
     pairs: dict[str, list[Judged]] = {figure.name: [] for figure in figures}
     rest: list[Judged] = []
     for claim, finding in judged:
         if finding.verdict == "undecided":
             continue
-        needed = set(claim.needs)
-        names = [figure.name for figure in figures if claim.name in figure.claims]
-        names += [figure.name for figure in figures if needed and needed <= set(figure.panels)]
-        names += [figure.name for figure in figures if needed & set(figure.panels)]
-        (pairs[names[0]] if names else rest).append((claim, finding))
+        pairs.get(illustrating(figures, claim), rest).append((claim, finding))
     return pairs, rest
+
+
+def illustrating(figures: Sequence[Figure], claim: Claim) -> str:
+    """Return the name of the figure that illustrates a claim, or an empty string.
+
+    It is the figure that names the claim, otherwise the first one with all panels that the claim needs, otherwise the
+    first one with one of them.
+    """
+    needed = set(claim.needs)
+    names = [figure.name for figure in figures if claim.name in figure.claims]
+    names += [figure.name for figure in figures if needed and needed <= set(figure.panels)]
+    names += [figure.name for figure in figures if needed & set(figure.panels)]
+    return next(iter(names), "")
 
 
 def drawable(study: Study, summaries: Summaries) -> list[Figure]:
     """Return the figures with results of at least one panel; a study that declares no figures has default ones."""
-    from studies.figures.defaults import default_figures  # slow import
-
     return [figure for figure in study.figures or default_figures(study) if _of_figure(figure, summaries)]
 
 
@@ -161,13 +169,11 @@ def render_figures(
     Return them with their decided claims, and the decided claims without a figure. The targets of links, unique on a
     page, begin with `prefix`. SVG and PNG copies are written to `figures_folder`.
     """
-    from studies.figures import interactive, specify
-
-    figures = drawable(study, summaries)
-    pairs, others = pair_claims(figures, judged)
+    drawn = [(figure, figure.draw(_of_figure(figure, summaries))) for figure in drawable(study, summaries)]
+    drawn = [(figure, plots) for figure, plots in drawn if plots]
+    pairs, others = pair_claims([figure for figure, _ in drawn], judged)
     rendered = []
-    for figure in figures:
-        plots = figure.draw(_of_figure(figure, summaries))
+    for figure, plots in drawn:
         spec = specify(plots)
         svg = converter.submit("svg", spec)
         if figures_folder is not None:
@@ -177,7 +183,15 @@ def render_figures(
             write_whole(Path(figures_folder, f"{figure.name}.png"), png.result())
         data = interactive(plots, spec["datasets"]).replace("<", "\\u003c")  # must not end the script element
         rendered.append(
-            RenderedFigure(f"{prefix}{figure.name}", figure.title, figure.caption, svg, data, pairs[figure.name])
+            RenderedFigure(
+                f"{prefix}{figure.name}",
+                figure.title,
+                figure.caption,
+                svg,
+                data,
+                pairs[figure.name],
+                plots[0],
+            )
         )
     return rendered, others
 

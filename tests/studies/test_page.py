@@ -61,7 +61,7 @@ FOCUSED = """(() => { const e = document.activeElement, s = getComputedStyle(e);
   return {tag: e.tagName, skip: e.classList.contains('skip'), top: e.getBoundingClientRect().top + scrollY,
     left: e.getBoundingClientRect().left, outline: parseFloat(s.outlineWidth) * (s.outlineStyle !== 'none'),
     order: [...document.querySelectorAll('*')].indexOf(e)}; })()"""
-UNNAMED = """[...document.querySelectorAll('img, svg')].filter((e) =>
+UNNAMED = """[...document.querySelectorAll('img, svg:not([aria-hidden])')].filter((e) =>
   !(e.getAttribute('alt') || e.getAttribute('aria-label') || '').trim()).length"""
 BROKEN_IMAGES = "[...document.images].filter((e) => !(e.complete && e.naturalWidth)).length"
 OVERFLOW = "document.documentElement.scrollWidth - innerWidth"
@@ -148,8 +148,10 @@ class Tab:
         ):
             await asyncio.sleep(0.05)
         await self.evaluate("Promise.allSettled([...document.images].map((e) => e.decode()))")  # codespell:ignore
+        await self.evaluate("document.querySelector('figure')?.scrollIntoView()")
         while await self.evaluate("document.querySelector('figure > img') && !document.querySelector('img[hidden]')"):
             await asyncio.sleep(0.05)  # until the first figure, if there is one, is interactive
+        await self.evaluate("scrollTo(0, 0)")
 
     async def evaluate(self, script):
         done = await self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
@@ -320,7 +322,7 @@ POINT = """(() => { const [e] = [...document.querySelectorAll('.chart svg path[a
   .filter((e) => e.getAttribute('opacity') === '0'); e.scrollIntoView({block: 'center'});
   const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()"""
 NAME = """(() => { const e = [...document.querySelectorAll('.chart svg text')].find((e) => e.textContent === 'smooth');
-  const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()"""
+  e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()"""
 CHOSEN = "[...document.querySelectorAll('figure details input:checked')].map((e) => e.value)"
 MARKS = "document.querySelectorAll('figure:has(.chart) .chart svg .mark-symbol path').length"
 
@@ -456,7 +458,7 @@ def test_findings_that_lead_come_first_with_their_figure():
         (Claim(name, name, "P0", "", "addition", {}, len, leads=name != "first"), Finding(verdict, ""))
         for name, verdict in (("first", "holds"), ("second", "does not hold"), ("open", "undecided"))
     )
-    figures = [RenderedFigure(one[0].name, "", "", None, "", [one]) for one in (first, second)]
+    figures = [RenderedFigure(one[0].name, "", "", None, "", [one], None) for one in (first, second)]
     assert lead_with(figures, [first, open_, second]) == (figures[1], [second, first])
     assert lead_with([], [open_]) == (None, [])
 

@@ -7,6 +7,15 @@
     return made;
   };
 
+  const drawing = (name, attributes, ...children) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    Object.entries(attributes).forEach(([key, value]) => made.setAttribute(key, value));
+    made.append(...children);
+    return made;
+  };
+  const sample = (paths) => drawing("svg", { viewBox: "0 0 28 10", "aria-hidden": true },
+    ...paths.map((path) => drawing("path", { "vector-effect": "non-scaling-stroke", ...path })));
+
   const records = ({ names, rows }) => rows.map((row) =>
     Object.fromEntries(row.map((value, i) => [names[i], value]).filter(([, value]) => value !== null)));
 
@@ -19,13 +28,14 @@
     place.setAttribute("aria-label", `${image.alt} Arrow keys read the values.`);
     const value = element("output", { className: "value" });
     const controls = element("div", { className: "controls" });
+    const { lines, samples } = shown;
     let view, chosen = new Set(shown.first), picked = shown.picks[0], read = -1;
 
     const update = () => {
       read = -1;
       boxes.forEach((box) => { box.checked = chosen.has(box.value); });
-      count.textContent = `Lines (${chosen.size} of ${shown.lines.length})`;
-      if (shown.lines.length) view.signal("chosen", [...chosen]);
+      count.textContent = `Lines (${chosen.size} of ${lines.length})`;
+      if (lines.length) view.signal("chosen", [...chosen]);
       if (shown.picks.length) view.signal("picked", picked);
       return view.runAsync();
     };
@@ -40,17 +50,17 @@
       place.querySelector("svg").setAttribute("aria-label", image.alt);
       view.addEventListener("click", (event, item) => {
         const line = item?.datum?.series;
-        if (shown.lines.includes(line)) toggle(line);
+        if (lines.includes(line)) toggle(line);
       });
       await update();
     }
 
     const count = element("summary", {});
-    const boxes = shown.lines.map((name) => element("input",
+    const boxes = lines.map((name) => element("input",
       { type: "checkbox", value: name, onchange: () => toggle(name) }));
-    if (shown.lines.length) controls.append(element("details", { className: "lines" }, count,
-      ...boxes.map((box) => element("label", {}, box, ` ${box.value} `)),
-      element("button", { type: "button", textContent: "all", onclick: () => choose(shown.lines) }),
+    if (lines.length) controls.append(element("details", { className: "lines" }, count,
+      ...boxes.map((box, i) => element("label", {}, box, sample(samples[i]), ` ${box.value} `)),
+      element("button", { type: "button", textContent: "all", onclick: () => choose(lines) }),
       element("button", { type: "button", textContent: "as at first", onclick: () => choose(shown.first) })));
 
     if (shown.picks.length) {
@@ -74,7 +84,7 @@
       event.preventDefault();
       const rows = Object.values(data).flat().filter((row) =>
         row.series !== undefined && (row.y ?? row.exact) !== undefined && (!row.pick || row.pick === picked)
-        && (!shown.lines.includes(row.series) || chosen.has(row.series)));
+        && (!lines.includes(row.series) || chosen.has(row.series)));
       read = (read + step + rows.length) % rows.length;
       const row = rows[read], error = row.mcse === undefined ? "" : ` ± ${row.mcse}`;
       value.textContent = [row.axes, row.series, `at ${row.x}: ${row.y ?? row.exact}${error}`,
