@@ -1,7 +1,7 @@
 """Gibbs samplers of P4: Algorithm 1 for binomial and multinomial records, Algorithm 2 for records with public bounds.
 
 The sum s of the records is unobserved, and the release y = s + Lap(b) is observed. The Laplace noise is represented as
-N(0, σ²) noise with σ² ~ Exp(mean 2b²). **Algorithm 1** alternates between draws of
+N(0, σ²) noise with σ² ~ Exp(mean 2b²) (Park & Casella). **Algorithm 1** alternates between draws of
 
     s  | θ, σ², y   from N(nμ, nΣ)·N(y, diag σ²) restricted to s ≥ 0 with Σs = n,
     σ² | s, y       from 1/σ² ~ InverseGaussian(mean 1/(b·|y − s|), shape 1/b²),
@@ -60,6 +60,7 @@ densities (Normal ∗ Laplace), so the modes have the correct weights. The move 
 References
 ----------
 P4, sections 3.2 and 3.3, Algorithms 1 to 3. The "N(s; nμ, sΣ)" of Algorithm 1 is N(s; nμ, nΣ).
+Park & Casella, "The Bayesian Lasso", JASA 103(482), 2008.
 """
 
 from __future__ import annotations
@@ -74,10 +75,14 @@ from scipy.interpolate import CubicSpline
 from mechanisms.arguments import Floats
 from mechanisms.inference.drawn_posterior import sampler
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.gibbs_kernels import run_binomial, run_multinomial, run_truncated, run_truncated_published
+from mechanisms.inference.family import EXPONENTIAL, POISSON
 from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.jit import kernel
 
 _MAX_CELLS = 1 << 17
+_MAX_TRIES = 200  # each try succeeds with probability > .45 for all inputs except NaN
+_JOINT_TRIES = 4  # number of unrestricted joint draws before the conditional draws
+_TINY = 1e-300  # added to noise variances, which may underflow, so that weights are never 0/0
 
 
 class RegionTable(NamedTuple):
@@ -162,3 +167,384 @@ def sample_gibbs(
         return run_truncated_published(rng, model.entry.code, *known, least_total, tuple(table), n_burn_in, draws)
     centre = (model.n * end for end in model.contribution_range())
     return run_truncated(rng, model.entry.code, jumps, *known, *centre, least_total, tuple(table), n_burn_in, draws)
+
+
+@kernel
+def draw_noise_variance(rng, distance, noise_scale):
+    """Draw the variance σ² given the noise z, |z| = `distance`: 1/σ² ~ InverseGaussian(mean 1/(b|z|), shape 1/b²).
+
+    The method of Michael, Schucany & Haas (1976) chooses one of two roots, σ² = b·r or σ² = b·z²/r. Here
+    r = |z| + h + √(h(h + 2|z|)), with h = bν²/2 and ν ~ N(0, 1), is a sum of positive terms. The formula is also exact
+    at |z| = 0, where the mean is infinite (σ² = b²ν²).
+    """
+    nu = rng.standard_normal()
+    half = 0.5 * noise_scale * nu * nu
+    root = distance + half + math.sqrt(half * (half + 2.0 * distance))
+    other = distance * (distance / root)
+    chosen = root if rng.random() * (root + distance) <= root else other
+    return noise_scale * chosen + _TINY
+
+
+@kernel
+def draw_truncated_normal(rng, mean, std, lower, upper):
+    """Draw from N(mean, std²) restricted to [lower, upper]; return the draw and a flag that is False on failure."""
+    if std == 0.0:
+        return min(max(mean, lower), upper), True
+    a, b = (lower - mean) / std, (upper - mean) / std
+    if a > 0.0:
+        offset, ok = _draw_tail(rng, a, b - a)
+        return min(lower + std * offset, upper), ok
+    if b < 0.0:
+        offset, ok = _draw_tail(rng, -b, b - a)
+        return max(upper - std * offset, lower), ok
+    for _ in range(_MAX_TRIES):
+        if b - a > 2.0:
+            x = rng.standard_normal()
+            accepted = a <= x <= b
+        else:
+            x = a + (b - a) * rng.random()
+            accepted = 2.0 * rng.standard_exponential() >= x * x
+        if accepted:
+            return min(max(mean + std * x, lower), upper), True
+    return mean, False
+
+
+@kernel
+def _draw_tail(rng, start, width):
+    """Draw x − start for x ~ N(0, 1) restricted to [start, start + width], start > 0.
+
+    Robert, "Simulation of truncated normal variables", Statistics and Computing 5, 1995: an exponential proposal with
+    the optimal rate, here truncated at `width`. Using x − start in the density ratio avoids cancellation in the tail.
+    """
+    gap = 2.0 / (start + math.hypot(start, 2.0))  # difference rate − start, without cancellation
+    rate = start + gap
+    mass = math.expm1(-rate * width)
+    for _ in range(_MAX_TRIES):
+        offset = -math.log1p(rng.random() * mass) / rate
+        away = offset - gap
+        if 2.0 * rng.standard_exponential() >= away * away:
+            return offset, True
+    return 0.0, False
+
+
+@kernel
+def run_binomial(rng, starts, alpha, beta, n, noisy, noise_scale, n_burn_in, draws):
+    """Fill `draws` (n_chains, n_draws) with θ of the Beta–binomial model, starting from `starts` (n_chains,)."""
+    n_chains, n_draws = draws.shape
+    for chain in range(n_chains):
+        theta = starts[chain]
+        other = 1.0 - theta
+        noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+        for iteration in range(-n_burn_in, n_draws):
+            # Algorithm 1, line 4: compute the moments. Line 5: draw the sum from the product of two normals.
+            mean = n * theta
+            variance = mean * other
+            weight = variance / (variance + noise_variance)
+            centre = mean + weight * (noisy - mean)
+            std = math.sqrt(weight * noise_variance)
+            s = centre + std * rng.standard_normal()
+            if not 0.0 <= s <= n:
+                s, ok = draw_truncated_normal(rng, centre, std, 0.0, float(n))
+                if not ok:
+                    return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            # Line 6: draw the noise variance. Line 3 of the next iteration: draw θ.
+            noise_variance = draw_noise_variance(rng, abs(noisy - s), noise_scale)
+            # 1 − θ has its own gamma variable, which stays accurate when θ rounds to one.
+            theta, other = rng.standard_gamma(alpha + s), rng.standard_gamma(beta + (n - s))
+            total = theta + other
+            theta /= total
+            other /= total
+            if iteration >= 0:
+                draws[chain, iteration] = theta
+    return -1
+
+
+@kernel
+def run_multinomial(rng, starts, prior, n, noisy, noise_scale, n_burn_in, draws):
+    """Fill `draws` (n_chains, n_draws, k) with θ of the Dirichlet–multinomial model, starting from `starts`."""
+    n_chains, n_draws, k = draws.shape
+    theta, sums, noise_variances, centres, variances = np.empty((5, k))
+    for chain in range(n_chains):
+        for j in range(k):
+            theta[j] = starts[chain, j]
+            sums[j] = n * theta[j]
+            noise_variances[j] = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+        for iteration in range(-n_burn_in, n_draws):
+            # Algorithm 1, lines 4 and 5: compute the moments, and draw the sums.
+            for j in range(k):
+                mean = n * theta[j]
+                weight = mean / (mean + noise_variances[j])
+                centres[j] = mean + weight * (noisy[j] - mean)
+                variances[j] = weight * noise_variances[j]
+            if not draw_sums_given_total(rng, centres, variances, float(n), sums):
+                return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            # Line 6: draw the noise variances. Line 3 of the next iteration: draw θ.
+            total = 0.0
+            for j in range(k):
+                noise_variances[j] = draw_noise_variance(rng, abs(noisy[j] - sums[j]), noise_scale)
+                theta[j] = rng.standard_gamma(prior[j] + sums[j])
+                total += theta[j]
+            for j in range(k):
+                theta[j] /= total
+                if iteration >= 0:
+                    draws[chain, iteration, j] = theta[j]
+    return -1
+
+
+@kernel
+def draw_sums_given_total(rng, centres, variances, total, sums):
+    """Update `sums`, shape (k,), by a step that leaves its conditional distribution invariant.
+
+    This is the distribution of independent s_j ~ N(centre_j, variance_j) given s ≥ 0 and Σs = total. An unrestricted
+    draw x conditioned on its sum is x + v·(total − Σx)/Σv, with v the variances. If all of a few such draws have
+    negative entries, which happens with a probability independent of the current sums, two Gibbs sweeps replace them.
+    For each category j, a sweep redraws s_j and s_pivot given their total, from a truncated normal distribution. The
+    pivot of the first sweep is the category with the largest variance, which constrains the others least. The second
+    pivot is random, because the sum of the first pivot may remain 0.
+    """
+    k = sums.size
+    proposal = np.empty(k)
+    total_variance = variances.sum()
+    for _ in range(_JOINT_TRIES):
+        excess = total
+        for j in range(k):
+            proposal[j] = centres[j] + math.sqrt(variances[j]) * rng.standard_normal()
+            excess -= proposal[j]
+        excess /= total_variance
+        valid = True
+        for j in range(k):
+            proposal[j] += variances[j] * excess
+            valid &= proposal[j] >= 0.0
+        if valid:
+            for j in range(k):
+                sums[j] = proposal[j]
+            return True
+    return _sweep_pairs(rng, centres, variances, np.argmax(variances), sums) and _sweep_pairs(
+        rng, centres, variances, int(rng.random() * k), sums
+    )
+
+
+@kernel
+def _sweep_pairs(rng, centres, variances, pivot, sums):
+    for j in range(sums.size):
+        pair_variance = variances[j] + variances[pivot]
+        if j == pivot or pair_variance == 0.0:
+            continue
+        pair_total = sums[j] + sums[pivot]
+        weight = variances[j] / pair_variance
+        centre = centres[j] + weight * (pair_total - centres[j] - centres[pivot])
+        std = math.sqrt(weight * variances[pivot])
+        value, ok = draw_truncated_normal(rng, centre, std, 0.0, pair_total)
+        if not ok:
+            return False
+        sums[j] = value
+        sums[pivot] = pair_total - value
+    return True
+
+
+@kernel
+def _log_ndtr(x):
+    """Return ln Φ(x), for x < −37 by the asymptotic series, because erfc underflows."""
+    if x > -37.0:
+        return math.log(0.5 * math.erfc(-x * math.sqrt(0.5)))
+    w = 1.0 / (x * x)
+    return -0.5 * x * x - math.log(-x * math.sqrt(2.0 * math.pi)) + math.log1p(-w * (1.0 - 3.0 * w * (1.0 - 5.0 * w)))
+
+
+@kernel
+def _log_sides(deviation, variance, noise_scale):
+    """Return the logs of the two parts of the density of N(0, variance) + Lap(noise_scale), up to the constant ln 2b.
+
+    The first part is the integral over noise ≥ 0, the second over noise < 0.
+    """
+    std = math.sqrt(variance)
+    shift = variance / noise_scale
+    level = 0.5 * shift / noise_scale
+    above = level - deviation / noise_scale + _log_ndtr((deviation - shift) / std)
+    below = level + deviation / noise_scale + _log_ndtr((-deviation - shift) / std)
+    return above, below
+
+
+@kernel
+def _log_add(x, y):
+    """Return ln(eˣ + eʸ)."""
+    return max(x, y) + math.log1p(math.exp(-abs(x - y)))
+
+
+@kernel
+def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
+    """Return the mean and variance of x·1[a ≤ x ≤ b] and of x for one record x, and the product q_l·μ_l·q_u·μ_u.
+
+    Here q is the probability of the lower region x < a or the upper region x > b, and μ the mean of a record in this
+    region. The last three arguments are fields of `RegionTable`.
+    """
+    if kind == EXPONENTIAL:
+        u = math.log(theta)
+        mean = mean_unit = 1.0 / theta
+        variance = mean * mean
+    elif kind == POISSON:
+        u = math.sqrt(theta)
+        mean = mean_unit = variance = theta
+    else:
+        u = mean = theta
+        mean_unit = variance = 1.0
+    n_cells = coefficients.shape[0]
+    position = (u - origin) * steps_per_unit
+    # For NaN the condition is false, so the first table cell is used instead of an index out of range.
+    position = min(position, float(n_cells)) if position > 0.0 else 0.0
+    cell = min(int(position), n_cells - 1)
+    t = position - cell
+    c = coefficients[cell]
+    centre_mean = c[0, 0] + t * (c[0, 1] + t * (c[0, 2] + t * c[0, 3]))
+    centre_variance = c[1, 0] + t * (c[1, 1] + t * (c[1, 2] + t * c[1, 3]))
+    outer_product = c[2, 0] + t * (c[2, 1] + t * (c[2, 2] + t * c[2, 3]))
+    return mean_unit * centre_mean, variance * max(centre_variance, 0.0), mean, variance, variance * outer_product
+
+
+@kernel
+def draw_conjugate(rng, kind, prior, n, total):
+    """Draw θ given the sum of all n records; with n = 0 and total = 0, draw from the prior."""
+    if kind == EXPONENTIAL:
+        return rng.standard_gamma(prior[0] + n) / (prior[1] + total)
+    if kind == POISSON:
+        return rng.standard_gamma(prior[0] + total) / (prior[1] + n)
+    precision = 1.0 / prior[1] + n
+    return (prior[0] / prior[1] + total) / precision + rng.standard_normal() / math.sqrt(precision)
+
+
+@kernel
+def split_moments(n, moments):
+    """Return the means and variances of the sums of records within and outside the bounds, and their covariance."""
+    centre_mean, centre_variance, mean, variance, _ = moments
+    rest_mean = mean - centre_mean
+    covariance = -centre_mean * rest_mean
+    rest_variance = max(variance - centre_variance - 2.0 * covariance, 0.0)
+    return n * centre_mean, n * centre_variance, n * rest_mean, n * rest_variance, n * covariance
+
+
+@kernel
+def _residual(mean, variance, covariance, other, other_mean, other_variance):
+    """Return the conditional mean and variance of a normal variable given the value `other` of a second one."""
+    slope = covariance / other_variance if other_variance > 0.0 else 0.0
+    return mean + slope * (other - other_mean), max(variance - slope * covariance, 0.0)
+
+
+@kernel
+def update_sums(rng, split, noisy, noise_variance, low, high, least_total, centre, rest):
+    """Draw (centre, rest) given θ, σ² and y, restricted to low ≤ centre ≤ high and centre + rest ≥ least_total.
+
+    `centre` is the sum of the records within the bounds, and `rest` the sum of all other records. A few unrestricted
+    joint draws are tried first. If all violate the restriction, each sum is drawn given the other, as in
+    `draw_sums_given_total`. The third returned value is False if no draw was accepted.
+    """
+    centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
+    weight = centre_variance / (centre_variance + noise_variance)
+    mean, std = centre_mean + weight * (noisy - centre_mean), math.sqrt(weight * noise_variance)
+    for _ in range(_JOINT_TRIES):
+        new_centre = mean + std * rng.standard_normal()
+        new_mean, new_variance = _residual(
+            rest_mean, rest_variance, covariance, new_centre, centre_mean, centre_variance
+        )
+        new_rest = new_mean + math.sqrt(new_variance) * rng.standard_normal()
+        if low <= new_centre <= high and new_centre + new_rest >= least_total:
+            return new_centre, new_rest, True
+    mean, variance = _residual(centre_mean, centre_variance, covariance, rest, rest_mean, rest_variance)
+    weight = variance / (variance + noise_variance)
+    mean, std = mean + weight * (noisy - mean), math.sqrt(weight * noise_variance)
+    centre, centre_ok = draw_truncated_normal(rng, mean, std, max(low, least_total - rest), high)
+    mean, variance = _residual(rest_mean, rest_variance, covariance, centre, centre_mean, centre_variance)
+    rest, rest_ok = draw_truncated_normal(rng, mean, math.sqrt(variance), least_total - centre, np.inf)
+    return centre, rest, centre_ok and rest_ok
+
+
+@kernel
+def log_marginal(split, noisy, noise_scale):
+    """Return ln p(y | θ) with all sums integrated out, up to the constant ln 2b."""
+    above, below = _log_sides(noisy - split[0], split[1], noise_scale)
+    return _log_add(above, below)
+
+
+@kernel
+def draw_sums(rng, split, noisy, noise_scale):
+    """Draw the sums (centre, rest) of `update_sums` given θ and y, with σ² integrated out and no restriction."""
+    centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
+    std, shift = math.sqrt(centre_variance), centre_variance / noise_scale
+    above, below = _log_sides(noisy - centre_mean, centre_variance, noise_scale)
+    # Noise >= 0 means centre <= y, where the Laplace factor shifts the normal mean upwards, and conversely.
+    if math.log(rng.random()) <= above - _log_add(above, below):
+        centre, ok = draw_truncated_normal(rng, centre_mean + shift, std, -np.inf, noisy)
+    else:
+        centre, ok = draw_truncated_normal(rng, centre_mean - shift, std, noisy, np.inf)
+    mean, variance = _residual(rest_mean, rest_variance, covariance, centre, centre_mean, centre_variance)
+    return centre, mean + math.sqrt(variance) * rng.standard_normal(), ok
+
+
+@kernel
+def run_truncated(
+    rng, kind, jumps, starts, prior, n, noisy, noise_scale, low, high, least_total, table, n_burn_in, draws
+):
+    """Fill `draws` (n_chains, n_draws) with values of θ by the corrected Algorithm 2.
+
+    `table` is (origin, steps_per_unit, coefficients). With `jumps`, each iteration ends with a joint move of θ, the
+    sums and σ²: θ' is drawn from the prior, and the sums and σ² are drawn given θ' and y. The move is accepted with
+    probability min(1, p(y | θ')/p(y | θ)).
+    """
+    n_chains, n_draws = draws.shape
+    for chain in range(n_chains):
+        theta = starts[chain]
+        split = split_moments(n, centre_moments(kind, theta, *table))
+        centre = min(max(split[0], low), high)
+        rest = max(split[2], least_total - centre)
+        noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+        for iteration in range(-n_burn_in, n_draws):
+            centre, rest, ok = update_sums(rng, split, noisy, noise_variance, low, high, least_total, centre, rest)
+            if not ok:
+                return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            noise_variance = draw_noise_variance(rng, abs(noisy - centre), noise_scale)
+            theta = draw_conjugate(rng, kind, prior, n, centre + rest)
+            split = split_moments(n, centre_moments(kind, theta, *table))
+            if jumps:
+                new_theta = draw_conjugate(rng, kind, prior, 0, 0.0)
+                new_split = split_moments(n, centre_moments(kind, new_theta, *table))
+                least = log_marginal(split, noisy, noise_scale) - rng.standard_exponential()
+                # E exp(−|d − Z|/b) ≤ E exp(±(d − Z)/b): this cheap bound rejects most proposals.
+                bound = 0.5 * new_split[1] / (noise_scale * noise_scale) - abs(noisy - new_split[0]) / noise_scale
+                if bound >= least and log_marginal(new_split, noisy, noise_scale) >= least:
+                    new_centre, new_rest, ok = draw_sums(rng, new_split, noisy, noise_scale)
+                    if ok and low <= new_centre <= high and new_centre + new_rest >= least_total:
+                        theta, split, centre, rest = new_theta, new_split, new_centre, new_rest
+                        noise_variance = draw_noise_variance(rng, abs(noisy - centre), noise_scale)
+            if iteration >= 0:
+                draws[chain, iteration] = theta
+    return -1
+
+
+@kernel
+def run_truncated_published(rng, kind, starts, prior, n, noisy, noise_scale, least_total, table, n_burn_in, draws):
+    """Fill `draws` (n_chains, n_draws) with values of θ by Algorithm 2 as printed; see `run_truncated`."""
+    n_chains, n_draws = draws.shape
+    for chain in range(n_chains):
+        theta = starts[chain]
+        noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+        for iteration in range(-n_burn_in, n_draws):
+            # Line 6: the three regions are treated as independent, so outer variances are added without covariance.
+            moments = centre_moments(kind, theta, *table)
+            centre_mean, centre_variance, rest_mean, rest_variance, _ = split_moments(n, moments)
+            rest_variance += 2.0 * n * moments[4]
+            # Lines 7 and 8: draw the total, given y.
+            weight = centre_variance / (centre_variance + noise_variance)
+            mean = centre_mean + weight * (noisy - centre_mean) + rest_mean
+            std = math.sqrt(weight * noise_variance + max(rest_variance, 0.0))
+            total = mean + std * rng.standard_normal()
+            if not total >= least_total:
+                total, ok = draw_truncated_normal(rng, mean, std, least_total, np.inf)
+                if not ok:
+                    return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            # Line 9: draw θ. Line 10: draw the centre at the new θ, which ignores y. Line 11: draw the noise variance.
+            theta = draw_conjugate(rng, kind, prior, n, total)
+            centre_mean, centre_variance, _, _, _ = centre_moments(kind, theta, *table)
+            centre = n * centre_mean + math.sqrt(n * centre_variance) * rng.standard_normal()
+            noise_variance = draw_noise_variance(rng, abs(noisy - centre), noise_scale)
+            if iteration >= 0:
+                draws[chain, iteration] = theta
+    return -1

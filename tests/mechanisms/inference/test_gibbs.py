@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from mechanisms.inference.gibbs_kernels import (
+from mechanisms.inference.gibbs import (
     draw_noise_variance,
     draw_sums_given_total,
     draw_truncated_normal,

@@ -8,13 +8,13 @@ from scipy import integrate, stats
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON
-from mechanisms.inference.gibbs import tabulate_regions
-from mechanisms.inference.gibbs_kernels import (
+from mechanisms.inference.gibbs import (
     centre_moments,
     draw_conjugate,
     draw_sums,
     log_marginal,
     split_moments,
+    tabulate_regions,
     update_sums,
 )
 from tests.mechanisms.inference.laplace import draw_sums as draw_statistics
