@@ -187,7 +187,7 @@ def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
     security = make_security(profile)
     client = Client.__new__(Client)  # in two steps, so that a client that failed can be closed before the process ends
     try:
-        client.__init__(profile.address, security=security, timeout=seconds, set_as_default=False)  # type: ignore[misc]
+        client.__init__(profile.address, security=security, timeout=seconds, set_as_default=False)
         return client
     except (OSError, ValueError, TypeError) as error:
         with suppress(Exception):
