@@ -6,7 +6,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import dask
@@ -192,9 +192,13 @@ def _hint(profile: Profile) -> str:
 def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
     seconds = _CONNECT_SECONDS if seconds is None else seconds
     security = make_security(profile)
+    client = Client.__new__(Client)  # in two steps, so that a client that failed can be closed before the process ends
     try:
-        return Client(profile.address, security=security, timeout=seconds, set_as_default=False)
+        client.__init__(profile.address, security=security, timeout=seconds, set_as_default=False)
+        return client
     except (OSError, ValueError, TypeError) as error:
+        with suppress(Exception):
+            client.close()
         is_anonymous = str(profile.address).startswith("tls://") and "tls_client_cert" not in profile.security
         remedy = (
             "its TLS needs a client certificate: add tls_client_cert and tls_client_key to the security"

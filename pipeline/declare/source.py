@@ -15,6 +15,7 @@ import os
 import stat
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -23,7 +24,7 @@ from typing import Any
 
 import cloudpickle
 
-from pipeline.declare.importing import append_to_path, import_content, module_file
+from pipeline.declare.importing import PREFIX, append_to_path, import_content, module_file
 from pipeline.declare.known import is_known, remember
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.streams import sha256
@@ -206,7 +207,7 @@ def _load(source: StudySource) -> Study:
         is_study = source.content is None or hasattr(module, attribute)
         study = getattr(module, attribute) if is_study else None
     except (Exception, SystemExit) as error:
-        raise BadInputError(f"cannot load the study {source.reference}: {_describe(error)}") from error
+        raise BadInputError(f"cannot load the study {source.reference}{_place(error)}: {_describe(error)}") from error
     if not is_study:
         raise BadInputError(f"{source.reference} must define STUDY; {_propose_audits(module, source.reference)}")
     if not isinstance(study, Study):
@@ -236,7 +237,16 @@ _AUDIT = ("--epsilon", "1", "--prior", "1:1", "--n", "20")
 
 
 def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {' '.join(text.split())}"
+
+
+def _place(error: BaseException) -> str:
+    """Return the line of a study file at which an error was raised, for the end of its path; empty for other files."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if PREFIX in frame.filename]
+    if isinstance(error, SyntaxError) and PREFIX in (error.filename or ""):
+        lines.append(error.lineno)
+    return f", line {lines[-1]}" if lines else ""
 
 
 def _read(path: str, what: str) -> str:

@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
-from distributed import Client, fire_and_forget, get_worker, secede
+from distributed import Client, Security, fire_and_forget, get_worker, secede
 
 from pipeline.errors import ExecutionError
 from pipeline.faults import explain
@@ -58,8 +59,19 @@ def connect_worker() -> Iterator[Client]:
     worker = get_worker()
     secede()
     # `worker_client` would become the default client of the worker process
-    with Client(worker.scheduler.address, security=worker.security, set_as_default=False) as client:
+    with Client(worker.scheduler.address, security=as_client(worker.security), set_as_default=False) as client:
         yield client
+
+
+def as_client(security: Security) -> Security:
+    """Return the security of a worker for a client, which has the certificate of the worker if it has none.
+
+    Workers started by ``dask worker --tls-cert`` have a certificate for workers only.
+    """
+    found = copy(security)
+    if found.tls_client_cert is None:
+        found.tls_client_cert, found.tls_client_key = security.tls_worker_cert, security.tls_worker_key
+    return found
 
 
 def announce(identifier: str, session: str) -> None:

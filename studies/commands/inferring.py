@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.shared import ERRORS, make_table, print_table, say, split_names, writing
+from studies.commands.shared import ERRORS, make_table, print_table, require_file, say, split_names, writing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +62,7 @@ def infer(
     require_integer("--draws", draws, 0, 10**6)
     if seed is not None:
         require_integer("--seed", seed, 0, 2**63 - 1)
-    if output is not None and (output.suffix not in (".csv", ".nc") or not output.parent.is_dir() or output.is_dir()):
-        raise BadInputError(f"output must be a .csv or .nc file in an existing folder, got {output}")
+    require_file("output", output, ".csv", ".nc")
     if draws and output is None:
         raise BadInputError(f"--output must be given with --draws, got {draws} draws without a file; name a file")
     chosen = _parse_prior(prior)

@@ -10,7 +10,7 @@ import typer
 
 from pipeline.errors import BadInputError
 from studies.commands.output import printable
-from studies.commands.shared import Panels, StorePath, print_columns, say, split_names, writing
+from studies.commands.shared import Panels, StorePath, print_columns, require_file, say, split_names, writing
 
 
 def summarise(
@@ -64,8 +64,7 @@ def summarise(
 
 
 def _check_output(output: Path) -> None:
-    if output.suffix not in (".csv", ".json", ".parquet") or not output.parent.is_dir():
-        raise BadInputError(f"--output must be a .csv, .json or .parquet file in an existing folder, got {output}")
+    require_file("--output", output, ".csv", ".json", ".parquet")
     if output.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise BadInputError("Parquet requires pyarrow; install it with: pip install 'dpstudies[tables]'")
 

@@ -26,6 +26,8 @@ import pipeline.clusters.cluster
 from pipeline import BadInputError, Measure, Method, Panel, Study
 from pipeline.clusters.profiles import Profile, load_profile
 from pipeline.stores.locations import STATE
+from pipeline.stores.store import ResultStore
+from pipeline.submission import last_submission
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 
 ROOT = Path(__file__).parents[2]
@@ -175,6 +177,11 @@ def test_tls_requires_a_certificate(tmp_path, monkeypatch):
         (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": profiles}))
         pipeline.run(str(TOY_FILE), tmp_path / "tls.zarr", cluster=f"{tmp_path}/c.yaml:ours", **arguments)
         assert_equal_arrays(tmp_path / "threads.zarr", tmp_path / "tls.zarr")
+        # the driver is a client on a worker that has a certificate for workers only
+        pipeline.submit(str(TOY_FILE), tmp_path / "sent.zarr", cluster=f"{tmp_path}/c.yaml:ours", **arguments)
+        while last_submission(ResultStore.open(tmp_path / "sent.zarr")).is_open:
+            time.sleep(0.2)
+        assert_equal_arrays(tmp_path / "threads.zarr", tmp_path / "sent.zarr")
         monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 2)
         for name in profiles.keys() - {"ours"}:
             with pytest.raises(BadInputError) as caught:

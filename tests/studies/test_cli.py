@@ -224,6 +224,22 @@ def test_unreachable_scheduler(command, tmp_path, monkeypatch):
     assert not (tmp_path / "s.zarr").exists()
 
 
+def test_client_that_failed_is_closed_before_the_process_ends(tmp_path):
+    """A client whose loop has ended waits for 20 s, and prints a traceback."""
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"gone": {"address": "tls://127.0.0.1:9"}}}))
+    words = [
+        sys.executable,
+        "-c",
+        "from studies.cli import main; main()",
+        "cluster",
+        "check",
+        f"{tmp_path}/c.yaml:gone",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no scheduler responds at tls://127.0.0.1:9" in done.stderr.splitlines()[-1]
+
+
 HEAVY = {"xarray", "dask", "distributed", "scipy", "numba", "matplotlib", "studies.counts.hellinger_accuracy"}
 LOADED = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from studies.cli import main; main()"
 

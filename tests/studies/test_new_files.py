@@ -123,6 +123,22 @@ def test_file_of_the_wrong_kind_names_the_right_command(command):
     assert not Path("s.zarr").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("def f():\n    return 1 / 0\n\n\nx = f()\n", ", line 2: ZeroDivisionError: division by zero"),
+        ("x = 1\ny = (\n", ", line 2: SyntaxError: '(' was never closed"),
+        ("from pipeline import Sudy\n", ", line 1: ImportError: cannot import name 'Sudy'"),
+    ],
+)
+def test_error_of_a_study_file_names_its_line(command, text, place):
+    Path("mine.py").write_text(text)
+    code, out, err = command("run", "mine.py", "--store", "s.zarr")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"/mine.py{place}" in err
+    assert "dpstudies_file" not in err
+
+
 def test_file_that_hides_the_pipeline_is_named_and_the_command_works_beside_it(tmp_path):
     (tmp_path / "pipeline.py").write_text("x = 1\n")
     (tmp_path / "mine.py").write_text("from studies import STUDIES\n")
