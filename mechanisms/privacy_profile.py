@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats
+from mechanisms.divergences import log_ratios
 from mechanisms.jit import kernel
 from mechanisms.output_distributions import OutputDistributions, cached_log_pmf, require_comparable
 from mechanisms.privacy import Guarantee, Neighbouring, Status
@@ -205,15 +206,10 @@ def losses_profile(
     return PrivacyProfile(np.minimum(deltas + omitted, 1.0), relation)
 
 
-@kernel
-def _largest_finite(log_p, log_q):
+def _largest_finite(log_p: Floats, log_q: Floats) -> float:
     """Return the largest finite |ln p/q| over the outputs, or 0 if there is none."""
-    largest = 0.0
-    for i in range(log_p.size):
-        loss = abs(log_p[i] - log_q[i])
-        if loss < math.inf:  # the condition is false for NaN, the loss of an output that is impossible under both
-            largest = max(largest, loss)
-    return largest
+    losses = np.abs(log_ratios(log_p, log_q))
+    return float(losses[np.isfinite(losses)].max(initial=0.0))
 
 
 @kernel

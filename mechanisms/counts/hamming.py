@@ -130,7 +130,8 @@ class HammingMechanism(CountRelease):
 
     def log_pmf(self) -> Floats:
         require_enumerable(self.n, self.k)
-        distances = np.maximum(tabulate_candidates(self.n, self.k) - self.counts, 0).sum(axis=1)
+        columns = zip(tabulate_candidates(self.n, self.k).T, self.counts, strict=True)
+        distances = np.sum([np.maximum(column - count, 0) for column, count in columns], axis=0)
         log_steps = -self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser
         return log_steps[distances]
 

@@ -1,18 +1,9 @@
 """Releases of counts: noise, composed with a map to counts of n records.
 
 Noise Z of k − 1 components is added to the first k − 1 counts, which are rounded and clipped in order
-(`mechanisms.counts.clipping`), or noise of k components is added to all counts, which are rounded, clipped to [0, n]
-and projected (`mechanisms.counts.projection`):
-
-==========  =========================================================================  =======================
-map         noise                                                                      depends on the order of
-                                                                                       the categories
-==========  =========================================================================  =======================
-clipped     independent Laplace or two-sided geometric                                 yes
-projected   independent Laplace or two-sided geometric; K-norm                         no
-            (`mechanisms.counts.k_norm`); discrete Gaussian with sum 0
-            (`mechanisms.counts.discrete_gaussian`)
-==========  =========================================================================  =======================
+(`mechanisms.counts.clipping`; the distribution depends on the order of the categories), or noise of k components is
+added to all counts, which are rounded, clipped to [0, n] and projected (`mechanisms.counts.projection`). Clipped noise
+is independent; `mechanisms.counts.k_norm` and `mechanisms.counts.discrete_gaussian` define other noise of k components.
 
 Independent noise has the density ∝ exp(−|z|/b) on the reals (Laplace) or the pmf ∝ exp(−|z|/b) on the integers
 (two-sided geometric); see `mechanisms.noise`. Replacing a record changes two of k counts by one each, so b is at least

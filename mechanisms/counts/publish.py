@@ -3,17 +3,9 @@
 OpenDP draws integer noise exactly (`mechanisms.exact_noise`). Mechanisms that compute probabilities in double precision
 have no exact sampler and are for simulation only.
 
-=======================  ==============================================================================================
-mechanism                exact draw
-=======================  ==============================================================================================
-`geometric`              two-sided geometric noise on k − 1 counts, clipped in order
-`geometric-projected`    two-sided geometric noise on all counts, projected
-`k-norm`                 two-sided geometric noise of scale 2/ε on all counts given that its sum is 0, which is the
-                         distribution of the K-norm mechanism, as d(v) = ½‖v‖₁ on the lattice; projected
-`discrete-gaussian`      discrete Gaussian noise on all counts given that its sum is 0; projected
-=======================  ==============================================================================================
-
 The draws have the distributions of the registered mechanisms, except that scales are rounded up in the last place.
+Noise with sum 0 is drawn by rejection; K-norm noise is two-sided geometric noise of scale 2/ε on all counts given that
+its sum is 0, as d(v) = ½‖v‖₁ on the lattice.
 """
 
 from __future__ import annotations

@@ -116,23 +116,14 @@ class LangevinChain:
 
 
 def langevin_chain(
-    n: int,
-    beta: float,
-    n_steps: int,
-    step: float,
-    power: float = 1.0,
-    norm_bound: float = 1.0,
-    *,
-    last_only: bool = False,
+    n: int, beta: float, n_steps: int, step: float, norm_bound: float = 1.0, *, last_only: bool = False
 ) -> LangevinChain:
-    """Return a chain with prior precision n·beta and a public norm bound; its step size is in (0, 4/(κ + M)]."""
+    """Return a chain for the posterior, prior precision n·beta; its step size is in (0, 4/(κ + M)]."""
     n, precision, norm_bound = _validate_target(n, beta, norm_bound)
-    if not 0 < validate_positive("power", power, "choose at most 1") <= 1:
-        raise ValueError(f"power must be in (0, 1], got {power}; choose at most 1")
-    largest = 4.0 / (precision + public_smoothness(n, precision, power, norm_bound))
+    largest = 4.0 / (precision + public_smoothness(n, precision, 1.0, norm_bound))
     if validate_positive("step", step, f"choose at most {largest:g}") > largest:
         raise ValueError(f"step must be at most 4/(kappa + M) = {largest:g}, got {step:g}; choose a smaller one")
-    return LangevinChain(n, precision, power, step, validate_integer("n_steps", n_steps), norm_bound, last_only)
+    return LangevinChain(n, precision, 1.0, step, validate_integer("n_steps", n_steps), norm_bound, last_only)
 
 
 def last_langevin(n: int, beta: float, epsilon: float, delta: float, norm_bound: float = 1.0) -> LangevinChain:

@@ -368,12 +368,17 @@ def test_invalid_input_raises_in_validation_and_build(name, change, message):
 def test_validation_raises_for_too_large_problems(name):
     n, k = 12 * 10**9, 12
     arguments = ([1.0] * k, [n // k] * k, 1.0, DELTA)
-    if name in ("laplace", "laplace-dimension", "geometric", "discrete-gaussian", *PROJECTED):
+    if MECHANISMS[name].supports(n, k):
         assert MECHANISMS[name].build(*arguments).n == n
     else:
         with pytest.raises(ValueError, match=r"must .*at most .*; .*use ") as caught:
             MECHANISMS[name].validate(*arguments)
         assert "\n" not in str(caught.value)
+
+
+def test_mechanisms_that_add_noise_have_no_limit():
+    unlimited = {name for name in NAMES if MECHANISMS[name].supports(12 * 10**9, 12)}
+    assert unlimited >= {"laplace", "laplace-dimension", "geometric", "discrete-gaussian", *PROJECTED}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if MECHANISMS[name].min_categories > 2])
