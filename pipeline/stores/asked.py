@@ -115,17 +115,7 @@ class Asked:
 
 
 def read_asked(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Asked]:
-    """Return the numbers of the latest session that recorded them, by panel; panels without an entry ask for all.
-
-    Examples
-    --------
-    >>> record = {"asked": {"p": {"shape": [2], "trials": [100, 400], "stopped": [1, 4]}}}
-    >>> asked = read_asked([record, {"id": "a later session"}])
-    >>> asked["p"].trials.tolist(), [Stop(code).meaning for code in asked["p"].stopped]
-    ([100, 400], ['precision reached', 'trials spent'])
-    >>> read_asked([record, {"asked": {}}])
-    {}
-    """
+    """Return the numbers of the latest session that recorded them, by panel; panels without an entry ask for all."""
     record: Mapping[str, Any] = next((one[RECORD] for one in reversed(sessions) if RECORD in one), {})
     return {
         panel: Asked(*(np.array(found[name], int).reshape(found["shape"]) for name in ("trials", "stopped")))
@@ -155,16 +145,7 @@ class RecordedGoal:
 
 
 def read_goal(sessions: Sequence[Mapping[str, Any]]) -> RecordedGoal | None:
-    """Return the goal of the latest run until a target, or None if there was none or a fixed number replaced it.
-
-    Examples
-    --------
-    >>> record = {"until": "claims", "at_most": 800}
-    >>> read_goal([record]).is_open, read_goal([{**record, "finished": "2026-01-01"}]).is_open
-    (True, False)
-    >>> read_goal([record, {"asked": {}}]) is None
-    True
-    """
+    """Return the goal of the latest run until a target, or None if there was none or a fixed number replaced it."""
     record: Mapping[str, Any] = next((one for one in reversed(sessions) if "until" in one or RECORD in one), {})
     if "until" not in record:
         return None

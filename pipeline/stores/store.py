@@ -36,7 +36,7 @@ from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, no
 from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
 from pipeline.stores.root import COMPACT_FORMAT, Root, read_root
 from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
-from pipeline.stores.shards import ChunkReader, ShardReader, unshard_root
+from pipeline.stores.shards import ShardReader, unshard_root
 from pipeline.stores.share import SHARE, Share
 from pipeline.stores.template import INAPPLICABLE, root_attributes, write_template
 
@@ -54,7 +54,7 @@ class ResultStore:
     def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
         self._root, self.files, self._is_checked = root, files, damaged
         self.url, self.problem = files.url, root.problem  # damage to the root or its copy, or an empty string
-        self.reader: ChunkReader = files  # of encoded chunks by key, or of the shards of a compact store
+        self.reader: Files | ShardReader = files  # of encoded chunks by key, or of the shards of a compact store
         content = root.content
         if self.is_compact:
             content, shardings = unshard_root(content)
