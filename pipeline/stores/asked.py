@@ -100,11 +100,6 @@ class Asked:
         within = tuple(slice(0, wanted) for wanted in shape)
         return Asked(trials[within], np.pad(self.stopped, pads)[within])
 
-    def beyond(self, panel: Panel) -> np.ndarray:
-        """Return a mask of the blocks and settings that are not asked for, shape (cell, block, setting)."""
-        starts = np.arange(0, panel.n_trials, panel.block_trials)
-        return starts[None, :, None] >= self.by_setting(panel)[0][:, None, :]
-
     def record(self) -> dict[str, Any]:
         """Return the numbers as JSON values."""
         return {
