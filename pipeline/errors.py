@@ -80,13 +80,7 @@ class SessionSupersededError(RuntimeError):
 
 
 def credentials_error(what: str, url: str) -> BadInputError:
-    """Return the error for a URL with credentials; the message contains only its scheme.
-
-    Examples
-    --------
-    >>> str(credentials_error("store", "s3://me:hush@bucket/s.zarr")).partition(";")[0]
-    'the URL of a store must contain no credentials and no options, got a s3:// URL with some'
-    """
+    """Return the error for a URL with credentials; the message contains only its scheme."""
     return BadInputError(
         f"the URL of a {what} must contain no credentials and no options, got a {url.partition('://')[0]}:// URL with "
         "some; set them in the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"

@@ -83,8 +83,8 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
         n_settings=len(panel.settings()),
         n_trials=panel.n_trials,
         n_blocks=n_cells * _n_blocks(panel),
-        n_bytes=n_fixed + round(_sum_over_cells(n_cells, {cell: pilot.n_bytes for cell, pilot in pilots.items()})),
-        seconds=_sum_over_cells(n_cells, {cell: pilot.seconds for cell, pilot in pilots.items()}),
+        n_bytes=n_fixed + round(sum_over_cells(n_cells, {cell: pilot.n_bytes for cell, pilot in pilots.items()})),
+        seconds=sum_over_cells(n_cells, {cell: pilot.seconds for cell, pilot in pilots.items()}),
         n_piloted=len(pilots),
         mcse={name: max(pilot.errors.get(name, 0.0) for pilot in found) for name in names},
         failures=sum(pilot.failures for pilot in found),
@@ -104,7 +104,7 @@ def _n_blocks(panel: Panel) -> int:
     return -(-panel.n_trials // panel.block_trials)
 
 
-def _sum_over_cells(n_cells: int, known: Mapping[int, float]) -> float:
+def sum_over_cells(n_cells: int, known: Mapping[int, float]) -> float:
     """Return the sum of positive values over cells, from the known ones and geometric interpolation."""
     cells = sorted(known)
     return float(np.exp(np.interp(np.arange(n_cells), cells, np.log([known[cell] for cell in cells]))).sum())

@@ -20,13 +20,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 def format_duration(seconds: float | None) -> str:
-    """Return a duration as h:mm:ss, or ``estimating`` for an unknown one.
-
-    Examples
-    --------
-    >>> format_duration(3725.2), format_duration(None)
-    ('1:02:05', 'estimating')
-    """
+    """Return a duration as h:mm:ss, or ``estimating`` for an unknown one."""
     if seconds is None:
         return "estimating"
     minutes, left = divmod(round(seconds), 60)

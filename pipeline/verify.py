@@ -98,11 +98,8 @@ def verify(
     Without `repair`, nothing is written. With it, reset damaged blocks to pending, which `resume` computes; rewrite
     damaged coordinates, metadata and root; and replace blocks whose numbers differ from the recomputed ones. `progress`
     is called with the number of checked blocks and the total number. See `pipeline.resume` for the other arguments and
-    the errors; raise `StoreAccessError` if the store cannot be read for a reason other than damage.
-
-    Notes
-    -----
-    Blocks with a killed or timed-out trial are read, but not recomputed.
+    the errors; raise `StoreAccessError` if the store cannot be read for a reason other than damage. Blocks with
+    a killed or timed-out trial are read, but not recomputed.
     """
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to recompute must be >= 0, got {sample}")

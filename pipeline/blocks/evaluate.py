@@ -87,13 +87,7 @@ class Outcome:
 
 
 def cause_line(error: str, file: str = "") -> str:
-    r"""Return the last line of a traceback after the file and line of its last frame in the file of the study, if any.
-
-    Examples
-    --------
-    >>> cause_line('Traceback ...\n  File "/c/dpstudies_file_ab.py", line 27, in f\nValueError: no', "/home/me/boot.py")
-    'boot.py:27: ValueError: no'
-    """
+    """Return the last line of a traceback, after file and line of the last frame in the file of the study, if any."""
     frames = _FRAME.findall(error)
     own = [
         line for path, line in frames if PREFIX in path or (file and os.path.basename(path) == os.path.basename(file))

@@ -119,11 +119,6 @@ def split_choice(choice: str) -> tuple[str, str]:
     """Return the file and the profile name of a ``--cluster`` option; both may contain colons.
 
     The name is empty for a file alone, and the file is empty for an unknown name.
-
-    Examples
-    --------
-    >>> split_choice("elsewhere/c.yaml:slurm"), split_choice("absent")
-    (('elsewhere/c.yaml', 'slurm'), ('', 'absent'))
     """
     if re.fullmatch(r"[\w-]+", choice) and not Path(choice).exists():
         return profile_files().get(choice, ""), choice

@@ -72,28 +72,14 @@ MEMORY_LIMIT = Rule("a size per worker such as 2GB, a fraction <= 1 of the machi
 
 
 def check_values(where: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
-    """Raise `BadInputError` for values that violate their rules; keys without a rule are not checked.
-
-    Examples
-    --------
-    >>> check_values("c.yaml: profile a", {"scale": 0}, {"scale": POSITIVE})
-    Traceback (most recent call last):
-    pipeline.errors.BadInputError: c.yaml: profile a: scale must be an integer >= 1, got 0
-    """
+    """Raise `BadInputError` for values that violate their rules; keys without a rule are not checked."""
     for key, value in given.items():
         if key in rules and not rules[key].accepts(value):
             raise BadInputError(f"{where}: {key} must be {rules[key].allowed}, got {short_repr(value, key)}")
 
 
 def check_names(where: str, what: str, given: Mapping[Any, Any], allowed: Collection[str]) -> None:
-    """Raise `BadInputError` for unknown names; the message lists the nearest allowed names, or all if there are few.
-
-    Examples
-    --------
-    >>> check_names("c.yaml: profile a", "key", {"kwarg": {}}, ("scale", "kwargs"))
-    Traceback (most recent call last):
-    pipeline.errors.BadInputError: c.yaml: profile a: unknown key 'kwarg'; did you mean kwargs? Allowed: scale, kwargs
-    """
+    """Raise `BadInputError` for unknown names; the message lists the nearest allowed names, or all if there are few."""
     for name in given:
         if name in allowed:
             continue

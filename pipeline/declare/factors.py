@@ -72,15 +72,7 @@ def require_integer(name: str, value: Any, least: int, most: int) -> int:
 
 
 def require_types(declared: Any, **expected: Any) -> None:
-    """Raise BadInputError for a field of a declaration that has not its type; ``[Kind]`` is a tuple of such objects.
-
-    Examples
-    --------
-    >>> Method("a", print, uses="epsilon")
-    Traceback (most recent call last):
-    ...
-    pipeline.errors.BadInputError: uses of a Method must be a tuple of str objects, got 'epsilon'
-    """
+    """Raise BadInputError for a field of a declaration that has not its type; ``[Kind]`` is a tuple of such objects."""
     for name, kind in expected.items():
         value = getattr(declared, name)
         if isinstance(kind, list):
@@ -95,15 +87,7 @@ def require_types(declared: Any, **expected: Any) -> None:
 
 
 def require_name(what: str, name: Any) -> str:
-    """Return a name that is used in paths and options; raise BadInputError for other values.
-
-    Examples
-    --------
-    >>> require_name("the name of a panel", "../x")
-    Traceback (most recent call last):
-    ...
-    pipeline.errors.BadInputError: the name of a panel must consist of 1 to 100 letters, digits, ..., got '../x'
-    """
+    """Return a name that is used in paths and options; raise BadInputError for other values."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInputError(
             f"{what} must consist of 1 to 100 letters, digits, '_', '.' and '-', begin with a letter, digit or '_', "

@@ -28,12 +28,6 @@ class Plugins(Mapping[str, str]):
     The entry points are read from package metadata, without importing a package, when all names or a name that is not
     built in are requested. `group` is the group of the entry points, such as ``"dpstudies.studies"``, and packages must
     not register the names of `built_in`.
-
-    Examples
-    --------
-    >>> names = Plugins("no.such.group", {"toy": "tests.pipeline.toy:STUDY"})
-    >>> names["toy"], list(names), names.refused()
-    ('tests.pipeline.toy:STUDY', ['toy'], [])
     """
 
     def __init__(self, group: str, built_in: Mapping[str, str]) -> None:

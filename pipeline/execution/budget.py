@@ -22,7 +22,6 @@ class Budget:
     def __init__(self, study: Study, lifted: bool = False) -> None:
         self._study, self._lifted = study, lifted
         self._succeeded: set[tuple[str, int]] = set()
-        self._any_succeeded: set[str] = set()
         self._n_failed: Counter[tuple[str, int]] = Counter()
         self._spent: Counter[tuple[str, int]] = Counter()
         self._failed: dict[Block, set[int]] = {}
@@ -39,7 +38,6 @@ class Budget:
             place = panel, k
             if tally.n_ok:
                 self._succeeded.add(place)
-                self._any_succeeded.add(panel)
             self._n_failed[place] += tally.n_failed
             self._spent[place] += tally.n_failed + (ENDED_COST - 1) * tally.n_ended
             if self._lifted:
@@ -50,7 +48,7 @@ class Budget:
                 cause = f" ({tally.cause})" if tally.cause else ""
                 self._stop(place, f"failed on all {self._n_failed[place]:,} computed trials{cause}")
         is_long = len(receipt.work.block.trials) >= _FEWEST_TRIALS
-        if is_long and not self._lifted and panel not in self._any_succeeded:
+        if is_long and not self._lifted and panel not in {name for name, _ in self._succeeded}:
             self._note_failed_block(receipt)
         return tuple(again)
 

@@ -85,11 +85,6 @@ def imported_modules(source: StudySource) -> set[str]:
 
     The source of the study file and of modules in the same folder is searched, since functions may import modules when
     they are called.
-
-    Examples
-    --------
-    >>> sorted(imported_modules(StudySource(None, content="import json\ndef f():\n    from numpy import random")))
-    ['json', 'numpy']
     """
     text, folder = source.content, None
     if source.file is not None:

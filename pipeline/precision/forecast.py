@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import BUDGET, Block, Status, evaluate_block
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import MAX_TRIALS
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
-from pipeline.estimate import spread_out
+from pipeline.estimate import sum_over_cells
 from pipeline.precision.goals import applies, describe_place, whole_blocks
 from pipeline.precision.stopping import MIN_TRIALS, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolve_target
@@ -65,12 +66,9 @@ def _forecast(study: Study, target: PanelTarget, budget: float) -> Forecast:
         for item, n_trials in needed.items():
             if n_trials > most:
                 most, widest = n_trials, describe_place(panel, cell, (item,))
-    piloted, n_cells = sorted(evaluations), len(panel.cells())
-    totals = [
-        float(np.exp(np.interp(range(n_cells), piloted, np.log([found[cell] for cell in piloted]))).sum())
-        for found in (evaluations, seconds)
-    ]
-    return Forecast(panel.name, len(piloted), n_cells, totals[0], most, widest, totals[1])
+    n_cells = len(panel.cells())
+    n_evaluations, n_seconds = (sum_over_cells(n_cells, found) for found in (evaluations, seconds))
+    return Forecast(panel.name, len(evaluations), n_cells, n_evaluations, most, widest, n_seconds)
 
 
 def _pilot(study: Study, target: PanelTarget, cell: int, n_trials: int) -> tuple[dict[int, int], float]:

@@ -32,13 +32,7 @@ _GROWTH = 2  # maximum ratio of the numbers of trials of two successive rounds
 
 
 def required_trials(n: int, ratio: float) -> int:
-    """Return the number of trials at which a ratio of error to bound is 1, if the spread of the draws is unchanged.
-
-    Examples
-    --------
-    >>> required_trials(100, ratio=2.0)
-    400
-    """
+    """Return the number of trials at which a ratio of error to bound is 1, if the spread of the draws is unchanged."""
     return min(
         math.ceil(n * min(ratio, 1e9) ** 2 * (1 - 1e-12)), MAX_TRIALS
     )  # at most rounding errors above an integer
@@ -48,11 +42,6 @@ def next_trials(n: int, ratio: float) -> int:
     """Return the number of trials after the next round: `n` if the ratio is at most 1, and otherwise at most twice `n`.
 
     A first estimate of the standard error is uncertain. The limit lets later rounds correct it.
-
-    Examples
-    --------
-    >>> next_trials(100, ratio=2.0), next_trials(300, 1.1), next_trials(400, 1.0)
-    (200, 363, 400)
     """
     if ratio <= 1:
         return n

@@ -182,13 +182,7 @@ def _pairs(target: Target, panel: Panel) -> tuple[tuple[int, ...], ...]:
 
 
 def estimate_mean(draws: np.ndarray) -> Estimate:
-    """Return means and standard errors of columns, and minima by skewness; NaN, which pads ragged rows, is omitted.
-
-    Examples
-    --------
-    >>> estimate_mean(np.array([[1.0], [3.0]]))
-    (array([2.]), array([1.]), array([0.]))
-    """
+    """Return means and standard errors of columns, and minima by skewness; NaN, which pads ragged rows, is omitted."""
     values = np.asarray(draws, float)
     n = np.count_nonzero(~np.isnan(values), axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -100,11 +100,6 @@ class Asked:
         within = tuple(slice(0, wanted) for wanted in shape)
         return Asked(trials[within], np.pad(self.stopped, pads)[within])
 
-    def beyond(self, panel: Panel) -> np.ndarray:
-        """Return a mask of the blocks and settings that are not asked for, shape (cell, block, setting)."""
-        starts = np.arange(0, panel.n_trials, panel.block_trials)
-        return starts[None, :, None] >= self.by_setting(panel)[0][:, None, :]
-
     def record(self) -> dict[str, Any]:
         """Return the numbers as JSON values."""
         return {
@@ -115,17 +110,7 @@ class Asked:
 
 
 def read_asked(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Asked]:
-    """Return the numbers of the latest session that recorded them, by panel; panels without an entry ask for all.
-
-    Examples
-    --------
-    >>> record = {"asked": {"p": {"shape": [2], "trials": [100, 400], "stopped": [1, 4]}}}
-    >>> asked = read_asked([record, {"id": "a later session"}])
-    >>> asked["p"].trials.tolist(), [Stop(code).meaning for code in asked["p"].stopped]
-    ([100, 400], ['precision reached', 'trials spent'])
-    >>> read_asked([record, {"asked": {}}])
-    {}
-    """
+    """Return the numbers of the latest session that recorded them, by panel; panels without an entry ask for all."""
     record: Mapping[str, Any] = next((one[RECORD] for one in reversed(sessions) if RECORD in one), {})
     return {
         panel: Asked(*(np.array(found[name], int).reshape(found["shape"]) for name in ("trials", "stopped")))
@@ -155,16 +140,7 @@ class RecordedGoal:
 
 
 def read_goal(sessions: Sequence[Mapping[str, Any]]) -> RecordedGoal | None:
-    """Return the goal of the latest run until a target, or None if there was none or a fixed number replaced it.
-
-    Examples
-    --------
-    >>> record = {"until": "claims", "at_most": 800}
-    >>> read_goal([record]).is_open, read_goal([{**record, "finished": "2026-01-01"}]).is_open
-    (True, False)
-    >>> read_goal([record, {"asked": {}}]) is None
-    True
-    """
+    """Return the goal of the latest run until a target, or None if there was none or a fixed number replaced it."""
     record: Mapping[str, Any] = next((one for one in reversed(sessions) if "until" in one or RECORD in one), {})
     if "until" not in record:
         return None

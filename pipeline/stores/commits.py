@@ -38,13 +38,10 @@ class Planned:
 class Commit:
     """Commit of blocks, created before they are computed; after `finish` they are visible, and their values durable.
 
-    `present` has the digests of the durable per-cell chunks that this process has found or written, by key.
-
-    Notes
-    -----
-    `write` writes values; `finish` flushes them once for all blocks and then writes the statuses. If the process dies
-    before that, all blocks remain pending. A block with a status is replaced in `finish`: first its status also binds
-    the new chunks, then these are written, then the new status; so it is committed at all times.
+    `present` has the digests of the durable per-cell chunks that this process has found or written, by key. `write`
+    writes values; `finish` flushes them once for all blocks and then writes the statuses. If the process dies before
+    that, all blocks remain pending. A block with a status is replaced in `finish`: first its status also binds the new
+    chunks, then these are written, then the new status; so it is committed at all times.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ def compact(
     """
     source, url = open_complete(store), normalise_location(destination)
     _refuse(source, url)
-    number = require_idle(source.files)
+    numbers = {source: require_idle(source.files)}
     root = _compact_root(source)
     shardings = unshard_root(root)[1]
     total = 2 * sum(sharding.n_shards for sharding in shardings.values())
@@ -89,22 +89,27 @@ def compact(
         if progress is not None:
             progress(n_done, total)
 
-    try:
-        with new_store(url, f"{number:06}-compact") as files:
-            _write(source, files, root, shardings, count)
-            _require_unchanged(source, number)
-            _compare(source, ResultStore(files, Root(root)), shardings, count)
-            _require_unchanged(source, number)
-            files.put(ROOT, root)
-    except OSError as error:
-        raise BadInputError(f"cannot write to {url}: {error.strerror or error}; choose another path") from error
+    with new_store(url, numbers[source], root, numbers) as new:
+        for sharding in shardings.values():
+            for shard, keys in sharding.shards():
+                contents = _read_committed(source, sharding, keys)
+                if any(content is not None for content in contents.values()):
+                    new.put(shard, pack_shard([None if key is None else contents[key] for key in keys]))
+                count()
+        new.put_all(_read_others(source, shardings))
+        new.flush()
+        _require_unchanged(numbers)
+        _compare(source, ResultStore(new.files, Root(root)), shardings, count)
     return ResultStore.open(url)
 
 
-def _require_unchanged(source: ResultStore, number: int) -> None:
-    """Raise `BusyStoreError` if a session has begun after the one with a number."""
-    if last_number(source.files) != number:
-        raise BusyStoreError(f"another session began on the store {source.url} meanwhile; run compact again")
+def _require_unchanged(numbers: Mapping[ResultStore, int]) -> None:
+    """Raise `BusyStoreError` if a session has begun after the one with a number, by store."""
+    for source, number in numbers.items():
+        if last_number(source.files) != number:
+            raise BusyStoreError(
+                f"another session began on the store {source.url} meanwhile; repeat the command when it has ended"
+            )
 
 
 def refuse_destination(source: ResultStore, url: str) -> None:
@@ -145,35 +150,76 @@ def _compact_root(source: ResultStore) -> bytes:
     return seal_root(json.dumps({**root, "attributes": attributes}).encode())
 
 
+class NewStore:
+    """Files of a store that is being copied."""
+
+    def __init__(self, files: Files) -> None:
+        self.files, self._written = files, list[str]()
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write a file, which `flush` makes durable."""
+        self.files.put(key, content, durable=False)
+        self._written.append(key)
+
+    def put_all(self, contents: Mapping[str, bytes | None]) -> None:
+        """Write all files that have a content."""
+        for key, content in contents.items():
+            if content is not None:
+                self.put(key, content)
+
+    def flush(self) -> None:
+        """Make all files durable."""
+        if self._written:
+            self.files.flush(self._written)
+            self._written = []
+
+    def finish(self, root: bytes) -> None:
+        """Make all files durable, then write the root."""
+        self.flush()
+        self.files.put(ROOT, root)
+        self.files.end()
+
+
 @contextmanager
-def new_store(url: str, session: str) -> Iterator[Files]:
-    """Yield the files of a new store, which exists at `url` if the context succeeds; otherwise nothing remains."""
+def new_store(url: str, n_sessions: int, root: bytes, numbers: Mapping[ResultStore, int]) -> Iterator[NewStore]:
+    """Yield a store that appears at `url` if the context succeeds; otherwise nothing remains.
+
+    The store has `n_sessions` records of sessions. Raise `BusyStoreError` if the number of the last session of one of
+    the stores that are copied has changed.
+    """
     place, lock = url, -1
-    if is_local(url):
-        folder, name = os.path.split(url)
-        _remove_leftovers(folder, f".{name}.")
-        place = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
-    files = open_files(place, session)
     try:
-        files.begin()
         if is_local(url):
-            lock = _lock(place)
-        yield files
-        files.end()
-        if place != url:
-            os.rename(place, url)
-            LocalFiles(url).sync(os.path.dirname(url))
-    except BaseException:
-        if is_local(url):
-            shutil.rmtree(place, ignore_errors=True)
-        else:
-            with suppress(Exception):
-                target, path = fsspec.url_to_fs(url, use_listings_cache=False)
-                target.rm(path, recursive=True)
-        raise
-    finally:
-        if lock >= 0:
-            os.close(lock)
+            folder, name = os.path.split(url)
+            _remove_leftovers(folder, f".{name}.")
+            place = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
+        # in an object store, the record of a later session would supersede this one
+        files = open_files(place, f"{n_sessions:06}-copy")
+        try:
+            files.begin()
+            if is_local(url):
+                lock = _lock(place)
+            new = NewStore(files)
+            new.put_all({**metadata_files(root), COPY: root})
+            yield new
+            _require_unchanged(numbers)
+            new.finish(root)
+            if place != url:
+                os.rename(place, url)
+                LocalFiles(url).sync(os.path.dirname(url))
+        except BaseException:
+            if is_local(url):
+                shutil.rmtree(place, ignore_errors=True)
+            else:
+                with suppress(Exception):
+                    target, path = fsspec.url_to_fs(url, use_listings_cache=False)
+                    target.rm(path, recursive=True)
+            raise
+        finally:
+            if lock >= 0:
+                os.close(lock)
+    except OSError as error:
+        raise BadInputError(f"cannot write to {url}: {error.strerror or error}; choose another path") from error
 
 
 def _remove_leftovers(folder: str, prefix: str) -> None:
@@ -196,30 +242,6 @@ def _lock(folder: str) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _write(
-    source: ResultStore, files: Files, root: bytes, shardings: Mapping[str, Sharding], count: Callable[[], None]
-) -> None:
-    """Write all files of a copy but its root, and make them durable."""
-    written = []
-
-    def put(key: str, content: bytes) -> None:
-        files.put(key, content, durable=False)
-        written.append(key)
-
-    for sharding in shardings.values():
-        for shard, keys in sharding.shards():
-            contents = _read_committed(source, sharding, keys)
-            if any(content is not None for content in contents.values()):
-                put(shard, pack_shard([None if key is None else contents[key] for key in keys]))
-            count()
-    for key, content in _read_others(source, shardings).items():
-        if content is not None:
-            put(key, content)
-    for key, content in {**metadata_files(root), COPY: root}.items():
-        put(key, content)
-    files.flush(written)
 
 
 def _read_committed(source: ResultStore, sharding: Sharding, keys: Sequence[str | None]) -> dict[str, bytes | None]:

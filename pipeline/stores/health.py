@@ -103,9 +103,7 @@ def check_sessions(store: ResultStore, *, repair: bool = False) -> dict[tuple[st
         f"{command('extend', store.url, '--until', 'TARGET')}"
     )
     return {
-        ("", f"session {name}" if name[0].isdigit() else name): Damage("lost", advice)
-        if problem.kind == "lost"
-        else problem
+        ("", name): Damage("lost", advice) if problem.kind == "lost" else problem
         for name, problem in check_records(store.files, repair=repair).items()
     }
 

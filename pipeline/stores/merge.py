@@ -6,16 +6,15 @@ shares are not asked for. All settings of a block belong to one share, and share
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, StoreAccessError, command
-from pipeline.stores.compact import committed_chunks, coordinate_chunks, new_store, refuse_destination
-from pipeline.stores.locations import ROOT, normalise_location
+from pipeline.stores.compact import NewStore, committed_chunks, coordinate_chunks, new_store, refuse_destination
+from pipeline.stores.locations import normalise_location
 from pipeline.stores.regions import iterate_slabs
-from pipeline.stores.root import COPY, seal_root
-from pipeline.stores.sessions import is_lost, last_number, record_files, require_idle
-from pipeline.stores.shards import metadata_files
+from pipeline.stores.root import seal_root
+from pipeline.stores.sessions import is_lost, record_files, require_idle
 from pipeline.stores.share import SHARE, Share
 from pipeline.stores.store import ResultStore, open_complete
 
@@ -63,39 +62,20 @@ def merge(stores: Sequence[str | os.PathLike[str]], destination: str | os.PathLi
     _refuse(sources)
     for source in sources:
         refuse_destination(source, url)
-    numbers = [require_idle(source.files) for source in sources]
+    numbers = {source: require_idle(source.files) for source in sources}
     first = sources[0]
     attributes = {name: value for name, value in first.attributes.items() if name != SHARE}
     root = seal_root(json.dumps({**json.loads(first.root_content), "attributes": attributes}).encode())
-    try:
-        with new_store(url, "000000-merge") as files:
-            written: list[str] = []
-
-            def put(key: str, content: bytes) -> None:
-                files.put(key, content, durable=False)
-                written.append(key)
-
-            for panel in first.spec["panels"]:
-                for name in ("status", "error", *first.spec["panels"][panel]["measures"]):
-                    _join(sources, panel, name, put)
-            records = [
-                {**one, SHARE: str(source.share)} for source in sources for one in source.sessions if not is_lost(one)
-            ]
-            others = coordinate_chunks(first) | record_files(records) | metadata_files(root) | {COPY: root}
-            for key, content in others.items():
-                if content is not None:
-                    put(key, content)
-            files.flush(written)
-            for source, number in zip(sources, numbers, strict=True):
-                if last_number(source.files) != number:
-                    raise BadInputError(f"another session began on the store {source.url} meanwhile; merge again")
-            files.put(ROOT, root)
-    except OSError as error:
-        raise BadInputError(f"cannot write to {url}: {error.strerror or error}; choose another path") from error
+    records = [{**one, SHARE: str(source.share)} for source in sources for one in source.sessions if not is_lost(one)]
+    with new_store(url, len(records), root, numbers) as new:
+        for panel in first.spec["panels"]:
+            for name in ("status", "error", *first.spec["panels"][panel]["measures"]):
+                _join(sources, panel, name, new)
+        new.put_all(coordinate_chunks(first) | record_files(records))
     return ResultStore.open(url)
 
 
-def _join(sources: Sequence[ResultStore], panel: str, name: str, put: Callable[[str, bytes], None]) -> None:
+def _join(sources: Sequence[ResultStore], panel: str, name: str, new: NewStore) -> None:
     """Copy the committed chunks of a variable; shares may have the same per-cell chunk, which must be equal."""
     for _, region in iterate_slabs(sources[0].array(panel, name)):
         found: dict[str, bytes] = {}
@@ -106,8 +86,7 @@ def _join(sources: Sequence[ResultStore], panel: str, name: str, put: Callable[[
                         f"{key} differs between the shares {sources[0].url} and {source.url}, which were computed by "
                         "different code; compute them again with one version"
                     )
-        for key, content in found.items():
-            put(key, content)
+        new.put_all(found)
 
 
 def _refuse(sources: Sequence[ResultStore]) -> None:

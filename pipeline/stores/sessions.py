@@ -218,7 +218,7 @@ def is_lost(record: Mapping[str, Any]) -> bool:
 
 
 def check_records(files: Files, *, repair: bool = False) -> dict[str, Damage]:
-    """Check the records of all sessions and their copies, and return the damage by name of the file.
+    """Check the records of all sessions and their copies, and return the damage by name of the session or file.
 
     With `repair`, damaged files are rewritten from the intact ones, and a lost record is replaced by a note.
     """
@@ -234,9 +234,10 @@ def check_records(files: Files, *, repair: bool = False) -> dict[str, Damage]:
         content = files.read(_key(number))
         if _intact(number, content) is None:
             state = "missing" if content is None else "damaged"
-            problems[_name(number)] = Damage("damaged", f"the record is {state}; its copy is intact")
+            name = f"session {_name(number)}"
+            problems[name] = Damage("damaged", f"the record is {state}; its copy is intact")
             if is_lost(record):
-                problems[_name(number)] = Damage("lost")
+                problems[name] = Damage("lost")
                 record |= {"id": _lost(number), "ended": now()}
             if repair:
                 files.put(_key(number), seal(record))

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numcodecs.checksum32 import CRC32C
 
 from pipeline.errors import DamagedChunkError
+from pipeline.stores.files import Files
 from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import chunk_steps
 
@@ -30,38 +31,9 @@ _CACHED_INDICES = 256
 _CHECKSUM = CRC32C(location="end")
 
 
-class ChunkReader(Protocol):
-    """Encoded chunks of a store by key."""
-
-    def read(self, key: str) -> bytes | None:
-        """Return an encoded chunk, or None if it does not exist."""
-
-    def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
-        """Return encoded chunks by key."""
-
-    def exists(self, key: str) -> bool:
-        """Return True if the chunk exists."""
-
-
-class PartialReader(ChunkReader, Protocol):
-    """Files of which a part can be read."""
-
-    def read_part(self, key: str, start: int, stop: int | None = None) -> bytes | None:
-        """Return a part of a file, or None if the file does not exist; a negative start counts from the end."""
-
-
 @dataclass(frozen=True)
 class Sharding:
-    """Division of the chunks of one array into shards.
-
-    Examples
-    --------
-    >>> sharding = Sharding("p/x", (3, 10), (2, 4))
-    >>> sharding.locate("p/x/c/2/5")
-    ('p/x/c/1/1', 1)
-    >>> [keys[5] for _, keys in sharding.shards()]
-    ['p/x/c/1/1', 'p/x/c/1/5', 'p/x/c/1/9', None, None, None]
-    """
+    """Division of the chunks of one array into shards."""
 
     path: str  # of the array in the store
     grid: tuple[int, ...]  # number of chunks along each dimension
@@ -182,23 +154,9 @@ class ShardReader:
     Chunks of a shard whose index is damaged have no content, so that their checksums fail.
     """
 
-    def __init__(self, files: PartialReader, shardings: Mapping[str, Sharding]) -> None:
+    def __init__(self, files: Files, shardings: Mapping[str, Sharding]) -> None:
         self._files, self._shardings = files, shardings
         self._index = lru_cache(maxsize=_CACHED_INDICES)(self._read_index)  # errors are not cached
-
-    def read(self, key: str) -> bytes | None:
-        """Return an encoded chunk, or None if it does not exist."""
-        sharding = self._sharding(key)
-        if sharding is None:
-            return self._files.read(key)
-        shard, at = sharding.locate(key)
-        try:
-            span = _span(self._index(shard, sharding.n_chunks)[at])
-        except FileNotFoundError:
-            return None
-        except DamagedChunkError:
-            return b""
-        return None if span is None else self._files.read_part(shard, *span)
 
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
         """Return encoded chunks by key; a shard that holds several of them is read once, as a whole."""
@@ -212,15 +170,31 @@ class ShardReader:
                 shard, at = sharding.locate(key)
                 places[shard, sharding.n_chunks][key] = at
         for (shard, n_chunks), of_shard in places.items():
-            if len(of_shard) == 1:
-                found |= {key: self.read(key) for key in of_shard}
+            found |= self._read_shard(shard, n_chunks, of_shard)
+        return found
+
+    def _read_shard(self, shard: str, n_chunks: int, places: Mapping[str, int]) -> Mapping[str, bytes | None]:
+        """Return some chunks of a shard by key, from their positions in its index."""
+        content = self._files.read(shard) if len(places) > 1 else None
+        try:
+            index = self._index(shard, n_chunks) if content is None else read_index(content, n_chunks)
+        except FileNotFoundError:
+            return dict.fromkeys(places)
+        except DamagedChunkError:
+            return dict.fromkeys(places, b"")
+        found: dict[str, bytes | None] = {}
+        for key, at in places.items():
+            offset, length = map(int, index[at])
+            span = offset, offset + length
+            if offset == _ABSENT:
+                found[key] = None
             else:
-                found |= _cut(self._files.read(shard), n_chunks, of_shard)
+                found[key] = self._files.read_part(shard, *span) if content is None else content[slice(*span)]
         return found
 
     def exists(self, key: str) -> bool:
         """Return True if the chunk exists, or if the index of its shard is damaged."""
-        return self._files.exists(key) if self._sharding(key) is None else self.read(key) is not None
+        return self._files.exists(key) if self._sharding(key) is None else self.read_many([key])[key] is not None
 
     def _sharding(self, key: str) -> Sharding | None:
         return self._shardings.get(key.rpartition("/c/")[0])
@@ -230,24 +204,6 @@ class ShardReader:
         if content is None:
             raise FileNotFoundError(shard)
         return read_index(content, n_chunks)
-
-
-def _cut(content: bytes | None, n_chunks: int, places: Mapping[str, int]) -> Mapping[str, bytes | None]:
-    """Return some chunks of a shard by key, from their positions in its index."""
-    if content is None:
-        return dict.fromkeys(places)
-    try:
-        index = read_index(content, n_chunks)
-    except DamagedChunkError:
-        return dict.fromkeys(places, b"")
-    spans = {key: _span(index[at]) for key, at in places.items()}
-    return {key: None if span is None else content[slice(*span)] for key, span in spans.items()}
-
-
-def _span(entry: np.ndarray) -> tuple[int, int] | None:
-    """Return the first byte of a chunk and the byte after its last, or None for an absent chunk."""
-    offset, length = map(int, entry)
-    return None if offset == _ABSENT else (offset, offset + length)
 
 
 def _grid(shape: Sequence[int], chunk: Sequence[int]) -> tuple[int, ...]:

@@ -36,13 +36,7 @@ class Share:
         return f"{self.number}/{self.count}"
 
     def others(self, panel: str, shapes: Mapping[str, tuple[int, int]]) -> np.ndarray:
-        """Return a mask of the blocks of other shares, from the shape (cell, block) of each panel in order.
-
-        Examples
-        --------
-        >>> [int((~Share(k, 3).others("p", {"p": (2, 5)})).sum()) for k in (1, 2, 3)]
-        [4, 3, 3]
-        """
+        """Return a mask of the blocks of other shares, from the shape (cell, block) of each panel in order."""
         before = 0
         for name, shape in shapes.items():
             if name == panel:

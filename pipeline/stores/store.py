@@ -36,7 +36,7 @@ from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, no
 from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
 from pipeline.stores.root import COMPACT_FORMAT, Root, read_root
 from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
-from pipeline.stores.shards import ChunkReader, ShardReader, unshard_root
+from pipeline.stores.shards import ShardReader, unshard_root
 from pipeline.stores.share import SHARE, Share
 from pipeline.stores.template import INAPPLICABLE, root_attributes, write_template
 
@@ -54,7 +54,7 @@ class ResultStore:
     def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
         self._root, self.files, self._is_checked = root, files, damaged
         self.url, self.problem = files.url, root.problem  # damage to the root or its copy, or an empty string
-        self.reader: ChunkReader = files  # of encoded chunks by key, or of the shards of a compact store
+        self.reader: Files | ShardReader = files  # of encoded chunks by key, or of the shards of a compact store
         content = root.content
         if self.is_compact:
             content, shardings = unshard_root(content)
@@ -142,15 +142,23 @@ class ResultStore:
         except (ValueError, TypeError, AttributeError, OverflowError):
             return {}
 
-    def _of_other_shares(self, panel: str) -> np.ndarray | None:
-        """Return a mask of the blocks of other shares, shape (cell, block), or None for a store without a share."""
-        if self.share is None:
+    def _not_asked(self, panel: str, asked: Asked | None) -> np.ndarray | None:
+        """Return a mask of the chunks of the statuses whose trials are not asked for, or None if all are."""
+        if asked is None and self.share is None:
             return None
-        shapes = {
+        sizes = {
             name: (math.prod(map(len, one["factors"].values())), -(-(one["trials"] or 1) // one["block_trials"]))
             for name, one in self.spec["panels"].items()
         }
-        return self.share.others(panel, shapes)
+        spec, status, n_blocks = self.spec["panels"][panel], self.array(panel, "status"), sizes[panel][1]
+        grid, n_factors = status.shape[: len(spec["dims"])], len(spec["factors"])
+        mask = np.zeros((*grid, n_blocks), bool)
+        if asked is not None:
+            limits = asked.fitted(grid, spec["trials"] or 1).trials
+            mask |= np.arange(n_blocks) * spec["block_trials"] >= limits[..., None]
+        if self.share is not None:
+            mask |= self.share.others(panel, sizes).reshape(*grid[:n_factors], *[1] * len(grid[n_factors:]), n_blocks)
+        return mask.reshape(status.cdata_shape)
 
     @property
     def is_compact(self) -> bool:
@@ -360,6 +368,9 @@ class ResultStore:
                 is_pending = np.logical_or.reduceat(is_pending, starts, axis=-1)
                 is_written = np.logical_or.reduceat(is_written, starts, axis=-1)
             states[chunks] = np.where(is_pending, np.where(is_written, STALE, UNWRITTEN), COMMITTED)
+        not_asked = self._not_asked(panel.name, (self.asked if asked is None else asked).get(panel.name))
+        if not_asked is not None:
+            states[not_asked] = COMMITTED
         axes, n_cells, n_blocks = len(panel.factors), len(panel.cells()), -(-panel.n_trials // panel.block_trials)
         states = states if panel.trials is not None else states[..., None]
         found = np.empty((n_cells, n_blocks, len(panel.settings())), np.uint8)
@@ -368,10 +379,6 @@ class ResultStore:
             # after a crash, some positions of a setting may be committed and others absent
             is_mixed = (of_setting == UNWRITTEN).any(axis=1) & (of_setting != UNWRITTEN).any(axis=1)
             found[:, :, k] = np.where(is_mixed, STALE, of_setting.max(axis=1))
-        if (wanted := (self.asked if asked is None else asked).get(panel.name)) is not None:
-            found[wanted.beyond(panel)] = COMMITTED
-        if (others := self._of_other_shares(panel.name)) is not None:
-            found[others] = COMMITTED
         return found
 
     def count(self, panel: str) -> dict[Status, int]:
@@ -379,44 +386,31 @@ class ResultStore:
 
         Regions without a status chunk count as pending and are not read.
         """
-        counts, status, asked = np.zeros(2**8, int), self.array(panel, "status"), self.asked.get(panel)
-        limits = None if asked is None else asked.fitted(status.shape[:-1], status.shape[-1]).trials
-        others = self._of_other_shares(panel)
-        for _, region in iterate_slabs(status):
+        counts, status = np.zeros(2**8, int), self.array(panel, "status")
+        not_asked, spec = self._not_asked(panel, self.asked.get(panel)), self.spec["panels"][panel]
+        for chunks, region in iterate_slabs(status):
             values = self._statuses(panel, region)
             if values is None:
                 counts[Status.PENDING] += math.prod(part.stop - part.start for part in region)
             else:
                 counts += np.bincount(values.ravel().view(np.uint8), minlength=counts.size)
-            if limits is None and others is None:
+            if not_asked is None:
                 continue
-            shape = tuple(part.stop - part.start for part in region)
-            is_beyond = np.zeros(shape, bool)
-            if limits is not None:
-                is_beyond |= np.arange(region[-1].start, region[-1].stop) >= limits[region[:-1]][..., None]
-            if others is not None:
-                is_beyond |= self._along(panel, others, region)
+            beyond = not_asked[chunks]
+            if spec["trials"] is not None:
+                n_trials = region[-1].stop - region[-1].start
+                beyond = np.repeat(beyond, spec["block_trials"], axis=-1)[..., :n_trials]
             if values is not None:  # committed trials beyond, as after the loss of a record, keep their status
-                is_beyond &= values == Status.PENDING
-            n_beyond = np.count_nonzero(is_beyond)
+                beyond = beyond & (values == Status.PENDING)
+            n_beyond = np.count_nonzero(beyond)
             counts[Status.PENDING] -= n_beyond
             counts[Status.NOT_ASKED_FOR] += n_beyond
-        if limits is None and others is None:  # blocks of methods that do not apply are never pending evaluations
+        if not_asked is None:  # blocks of methods that do not apply are never pending evaluations
             n_known = max(0, self._inapplicable.get(panel, 0) - counts[Status.NOT_APPLICABLE])
             n_known = min(n_known, counts[Status.PENDING])
             counts[Status.PENDING] -= n_known
             counts[Status.NOT_APPLICABLE] += n_known
         return {status: int(counts[status]) for status in Status}
-
-    def _along(self, panel: str, blocks: np.ndarray, region: Region) -> np.ndarray:
-        """Return values by cell and block at the trials of a region of the statuses, to be broadcast to its shape."""
-        spec = self.spec["panels"][panel]
-        n_axes, has_trials = len(spec["factors"]), spec["trials"] is not None
-        grid = blocks.reshape([*map(len, spec["factors"].values()), -1])[region[:n_axes]]
-        along = np.arange(region[-1].start, region[-1].stop) // spec["block_trials"] if has_trials else [0]
-        n_others = len(region) - n_axes - has_trials
-        found = grid[..., along].reshape([*grid.shape[:-1], *(1 for _ in range(n_others)), len(along)])
-        return found if has_trials else found[..., 0]
 
     def _statuses(self, panel: str, region: tuple[slice, ...]) -> np.ndarray | None:
         """Return the statuses of a region, or None if the region has no status chunk."""
