@@ -153,7 +153,7 @@ def _rank(ds: xr.Dataset, name: str, others: list[str], found: Mapping[str, Any]
     ratio = ratio.where(np.isfinite(ratio)).dropna(_BY, how="all")
     dims = [dim for dim in ratio.dims if dim != _BY]
     with np.errstate(divide="ignore"):  # a mechanism without noise has the distance 0
-        mean = np.log(ratio).mean(dims)
+        mean = ratio.copy(data=np.log(ratio.values)).mean(dims)
     is_ahead = ((ratio > 1) | ratio.isnull()).all(dims)
     text = f"rank {int((mean > 0).sum()) + 1} of {mean.size + 1}"
     if is_ahead.any():
