@@ -49,13 +49,7 @@ MODULES = Plugins(
 
 
 class _Studies(Mapping[str, Study]):
-    """Studies by name, imported on access.
-
-    Examples
-    --------
-    >>> STUDIES["gibbs-traces"].panel("binomial").name
-    'binomial'
-    """
+    """Studies by name, imported on access."""
 
     def __getitem__(self, name: str) -> Study:
         """Return a study; raise KeyError if it is not registered, BadInputError if it cannot be loaded."""

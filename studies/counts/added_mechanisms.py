@@ -12,7 +12,7 @@ from mechanisms import Guarantee, Mechanism, audit_counts
 from mechanisms.audit import Audit, exceeds
 from mechanisms.conjugate import count_candidates
 from pipeline import Panel
-from studies.claims import Summaries
+from studies.claims import Summaries, smallest
 from studies.styles import describe_audit, stored_audits
 from studies.tables import Table
 
@@ -149,16 +149,14 @@ def _rank(ds: xr.Dataset, name: str, others: list[str], found: Mapping[str, Any]
     if "expected_hellinger" in ds:
         distance = distance.where(ds["expected_hellinger"].isnull(), ds["expected_hellinger"])
     ours = distance.sel({_BY: name})
-    behind, nearest, n_compared = 0, ("", math.inf), 1
-    for other in others:
-        ratio = (ours / distance.sel({_BY: other})).values.ravel()
-        ratio = ratio[np.isfinite(ratio)]
-        if not ratio.size:
-            continue
-        n_compared += 1
-        mean = float(np.exp(np.log(ratio).mean()))
-        behind += mean > 1
-        if np.all(ratio > 1) and mean < nearest[1]:
-            nearest = (other, mean)
-    ahead = f", behind {nearest[0]} at every {'n' if 'n' in ds.dims else 'value'}" if nearest[0] else ""
-    return f"rank {behind + 1} of {n_compared}{ahead}"
+    ratio = ours / distance.sel({_BY: others})
+    ratio = ratio.where(np.isfinite(ratio)).dropna(_BY, how="all")
+    dims = [dim for dim in ratio.dims if dim != _BY]
+    with np.errstate(divide="ignore"):  # a mechanism without noise has the distance 0
+        mean = ratio.copy(data=np.log(ratio.values)).mean(dims)
+    is_ahead = ((ratio > 1) | ratio.isnull()).all(dims)
+    text = f"rank {int((mean > 0).sum()) + 1} of {mean.size + 1}"
+    if is_ahead.any():
+        nearest = smallest(mean.where(is_ahead))[_BY].item()
+        text += f", behind {nearest} at every {'n' if 'n' in ds.dims else 'value'}"
+    return text

@@ -20,7 +20,7 @@ import xarray as xr
 
 from mechanisms import MECHANISMS, Mechanism, balanced_counts, enumerate_candidates, hellinger, posterior
 from mechanisms.counts.candidates import require_enumerable
-from pipeline import Erratum, Factor, Figure, Finding, Measure, Panel, Streams, Study, claim, claims_in, verdict
+from pipeline import Claim, Erratum, Factor, Figure, Finding, Measure, Panel, Streams, Study, claim, claims_in, verdict
 from studies.claims import Stored, Summaries, correct, p0
 from studies.counts.problems import balanced, require_balanced
 from studies.figures import Axis, Chart, stacked
@@ -123,15 +123,10 @@ def _compare(summaries: Summaries, first: str, second: str, n_above: int) -> tup
     return nearer, dominates, f"{first} against {second}: {'; '.join(evidence)}"
 
 
-def _ask(summaries: Stored, sizes: tuple[int, ...], *mechanisms: str, n: tuple[int, ...] = ()) -> Summaries:
+def _ask(summaries: Stored, sizes: tuple[int, ...], *mechanisms: str, **values: tuple[int, ...]) -> Summaries:
     """Return panels by number of categories; the claim needs the mechanisms, with the constants of the poster."""
-    more = {"n": n} if n else {}
-    return {
-        f"k{k}": summaries.need(
-            f"k{k}", mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,), prior=(":".join("1" * k),), **more
-        )
-        for k in sizes
-    }
+    needs: dict[str, Any] = {"mechanism": mechanisms, "epsilon": (1.0,), "delta": (1e-8,), **values}
+    return {f"k{k}": summaries.need(f"k{k}", prior=(":".join("1" * k),), **needs) for k in sizes}
 
 
 def _stochastically_smaller(summaries: Summaries, first: str, second: str, n_above: int = 0) -> Finding:
@@ -150,31 +145,29 @@ _AHEAD = (
 )
 
 
-@p0(
-    "ahead-of-dimension-k2",
-    f"{_AHEAD} (2 categories).",
-    place="Conclusion and Figure 3b",
-    erratum=Erratum(
-        "The same holds for the distribution of the distance (2 categories).",
-        "It holds for the mean only: small distances are less likely.",
-    ),
-)
-def ahead_of_dimension_k2(summaries: Stored) -> Finding:
-    names = ("smooth", "laplace-dimension")
-    return _stochastically_smaller(_ask(summaries, (2,), *names, n=(500,)), *names, n_above=400)
+def _ahead_of_dimension(k: int, mechanism: str, model: str, label: str, correction: str) -> Claim:
+    """Return the claim that a mechanism has smaller distances than `laplace-dimension` at each n > 400."""
+    printed = f"The same holds for the distribution of the distance ({k} categories)."
+
+    @p0(
+        f"ahead-of-dimension-k{k}",
+        f"{_AHEAD} ({model}).",
+        place=f"Conclusion and Figure {label}",
+        erratum=Erratum(printed, correction),
+    )
+    def check(summaries: Stored) -> Finding:
+        names = mechanism, "laplace-dimension"
+        return _stochastically_smaller(_ask(summaries, (k,), *names, n=(500,)), *names, n_above=400)
+
+    return check
 
 
-@p0(
-    "ahead-of-dimension-k3",
-    f"{_AHEAD} (3 categories, N = n + 1 as printed).",
-    place="Conclusion and Figure 3c",
-    erratum=Erratum(
-        "The same holds for the distribution of the distance (3 categories).", "It holds for the mean only."
-    ),
+ahead_of_dimension_k2 = _ahead_of_dimension(
+    2, "smooth", "2 categories", "3b", "It holds for the mean only: small distances are less likely."
 )
-def ahead_of_dimension_k3(summaries: Stored) -> Finding:
-    names = ("smooth-n", "laplace-dimension")
-    return _stochastically_smaller(_ask(summaries, (3,), *names, n=(500,)), *names, n_above=400)
+ahead_of_dimension_k3 = _ahead_of_dimension(
+    3, "smooth-n", "3 categories, N = n + 1 as printed", "3c", "It holds for the mean only."
+)
 
 
 @p0(place="Motivation 2")

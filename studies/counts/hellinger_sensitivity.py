@@ -23,6 +23,7 @@ from pipeline import Factor, Figure, Measure, Method, Panel, Streams, Study
 from studies.counts.hellinger_sensitivity_claims import CLAIMS, NAMES
 from studies.counts.problems import DELTA, EPSILON, require_size
 from studies.figures import Axis, Chart
+from studies.panels import given
 from studies.styles import MECHANISM_STYLES
 
 _SIZES = (20, 100, 500, 2000)
@@ -39,20 +40,14 @@ def _require_problem(prior: Any, n: int, epsilon: float = 1.0, delta: float = 1e
 # Panel beta
 
 
-def _simulate_data_sets(cell: Mapping[str, Any], streams: Streams) -> list[tuple[Any, Any]]:
-    """Return the prior and, for each number of successes, the counts, or None if the number exceeds n."""
-    n = cell["n"]
-    return [(cell["prior"], (x, n - x) if x <= n else None) for x in cell["successes"]]
-
-
 def _evaluate_sensitivities(
-    data: list[tuple[Any, Any]], setting: Mapping[str, Any], streams: Streams
+    cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
 ) -> dict[str, list[float]]:
-    epsilon, delta = setting["epsilon"], setting["delta"]
+    """Return the sensitivities for each number of successes, NaN if it exceeds the number of records."""
+    prior, n, epsilon, delta = (cell[name] for name in ("prior", "n", "epsilon", "delta"))
     return {
         f"{name}_sensitivity": [
-            np.nan if counts is None else SENSITIVITIES[name].at(prior, counts, epsilon, delta)
-            for prior, counts in data
+            SENSITIVITIES[name].at(prior, (x, n - x), epsilon, delta) if x <= n else np.nan for x in cell["successes"]
         ]
         for name in NAMES
     }
@@ -69,7 +64,7 @@ def _validate_beta(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
 _BETA = Panel(
     name="beta",
     meaning="sensitivities of the Hellinger score over Beta posteriors (P0, Figure 1)",
-    simulate=_simulate_data_sets,
+    simulate=given,
     methods=(Method("sensitivities", _evaluate_sensitivities, note="Local, varying, smooth and global sensitivity."),),
     measures=tuple(
         Measure(f"{name}_sensitivity", meaning, dims=("successes",), ragged=True)

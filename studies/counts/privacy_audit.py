@@ -136,15 +136,9 @@ def _sums(family: Family) -> Method:
 def _audit_relation(
     mechanism: Mechanism, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
 ) -> dict[str, Any]:
-    audit = audit_counts(
-        mechanism,
-        cell["prior"],
-        cell["n_records"],
-        cell["epsilon"],
-        cell["delta"],
-        relation=RELATIONS[cell["relation"]],
-    )
-    return {"exact_epsilon": audit.epsilon}
+    prior, n, epsilon, delta = (cell[name] for name in ("prior", "n_records", "epsilon", "delta"))
+    found = audit_counts(mechanism, prior, n, epsilon, delta, relation=RELATIONS[cell["relation"]])
+    return {"exact_epsilon": found.epsilon}
 
 
 def _validate_relation(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
