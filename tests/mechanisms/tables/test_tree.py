@@ -13,6 +13,7 @@ from mechanisms.tables import (
     Suppressed,
     dirichlet_multinomial,
     fit_prior,
+    forest,
     messages,
     negative_binomial,
     poisson,
@@ -278,3 +279,24 @@ def test_invalid_arguments_of_priors_and_formats_are_refused():
     ]:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_divided_tables_equal_undivided_ones(monkeypatch):
+    """Messages of large tables are computed part by part."""
+    _, y, parents = grouped(np.random.default_rng(3), (3, 4, 5), 3.0)
+    arguments = y, GAUSSIAN, parents, negative_binomial(0.6, 12.0)
+    whole = table_posterior(*arguments)
+    monkeypatch.setattr(forest, "_PART", 7)
+    divided = table_posterior(*arguments)
+    assert len(divided.problem.forest.part_roots) > 5
+    for name in ("mean", "std", "interval"):
+        np.testing.assert_allclose(getattr(divided, name)(), getattr(whole, name)(), rtol=1e-12)
+    assert divided.log_marginal_likelihood == pytest.approx(whole.log_marginal_likelihood, rel=1e-14)
+    assert divided.error <= 1e-12
+    for node in (60, 72, 75):
+        np.testing.assert_allclose(divided.shares(node).mean(), whole.shares(node).mean(), rtol=1e-11)
+    draws = divided.sample(np.random.default_rng(1), 4_000)
+    sums = np.zeros_like(draws)
+    np.add.at(sums.T, parents[:-1], draws.T[:-1])
+    np.testing.assert_array_equal(sums[:, 60:], draws[:, 60:])
+    assert np.all(np.abs(draws.mean(axis=0) - whole.mean()) < 5 * whole.std() / math.sqrt(4_000))
