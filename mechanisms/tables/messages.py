@@ -152,6 +152,7 @@ class Messages:
                 self._down()
         except _VanishedError:
             return False
+        self.omitted, self.rounding = (np.inf if np.isnan(bound) else bound for bound in (self.omitted, self.rounding))
         return True
 
     def load(self, part: int, option: int) -> None:
