@@ -21,6 +21,7 @@ from mechanisms.tables import (
     uniform,
 )
 from mechanisms.tables.kernels import chernoff_ends
+from tests.statistical import assert_frequencies
 
 NAN = math.nan
 GAUSSIAN = Noise("gaussian", 3.0)
@@ -300,3 +301,21 @@ def test_divided_tables_equal_undivided_ones(monkeypatch):
     np.add.at(sums.T, parents[:-1], draws.T[:-1])
     np.testing.assert_array_equal(sums[:, 60:], draws[:, 60:])
     assert np.all(np.abs(draws.mean(axis=0) - whole.mean()) < 5 * whole.std() / math.sqrt(4_000))
+
+
+def test_draws_of_three_hundred_leaves_follow_their_marginals():
+    """Draws of a leaf, a county and the total, and of a leaf given its county, by χ² tests."""
+    _, y, parents = grouped(np.random.default_rng(9), (3, 10, 10), 3.0)
+    posterior = table_posterior(y, GAUSSIAN, parents, negative_binomial(0.6, 12.0))
+    draws = posterior.sample(np.random.default_rng(2), 10_000)
+    for node in (0, 157, 305, 331, 333):
+        support, p = posterior.pmf(node)
+        counts = np.bincount(draws[:, node] - support[0], minlength=support.size)
+        assert_frequencies(counts, p)
+        wrong = p * np.exp(0.1 * (support - posterior.mean()[node]) / posterior.std()[node])
+        with pytest.raises(AssertionError, match="chi-square"):
+            assert_frequencies(counts, wrong / wrong.sum())
+    below = posterior.shares(305)
+    ratio = draws[:, below.children] / np.maximum(draws[:, 305], 1)[:, None]
+    known = ratio[draws[:, 305] > 0]
+    assert np.all(np.abs(known.mean(axis=0) - below.mean()) < 5 * below.std() / math.sqrt(len(known)))
