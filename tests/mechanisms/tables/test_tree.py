@@ -319,3 +319,11 @@ def test_draws_of_three_hundred_leaves_follow_their_marginals():
     ratio = draws[:, below.children] / np.maximum(draws[:, 305], 1)[:, None]
     known = ratio[draws[:, 305] > 0]
     assert np.all(np.abs(known.mean(axis=0) - below.mean()) < 5 * below.std() / math.sqrt(len(known)))
+
+
+def test_prior_far_from_the_counts_gives_a_posterior():
+    """In an earlier version, rounding errors at poor tilts led to sums of products over all counts, and a refusal."""
+    truth, y, parents = grouped(np.random.default_rng(42), (8, 10, 10), 20.0, mean=100.0)
+    posterior = table_posterior(np.rint(y), Noise("geometric", 20.0), parents, negative_binomial(0.6, 12.0))
+    assert posterior.error <= 1e-9
+    assert posterior.mean()[-1] == pytest.approx(truth[-1], rel=0.05)
