@@ -93,7 +93,7 @@ def _runs(first: Integers, size: Integers) -> Integers:
     return found
 
 
-def _pieces(nodes: Integers, size: Integers) -> Iterator[Integers]:
+def _pieces(nodes: Integers, size: Integers | Floats) -> Iterator[Integers]:
     """Divide nodes into runs with about `_AT_ONCE` values."""
     piece = np.cumsum(size) // _AT_ONCE
     yield from np.split(nodes, np.flatnonzero(np.diff(piece)) + 1) if nodes.size else ()
@@ -121,7 +121,8 @@ class Messages:
         options: Sequence[tuple[Weights, Floats, Floats]], is_last: bool,
     ) -> None:  # fmt: skip
         self.forest, self.factors, self.options = forest, factors, options
-        self.cut, self.direct = (0.0, np.inf) if is_last else (CUT, DIRECT)
+        self.cut = 0.0 if is_last else CUT
+        self.direct: float = np.inf if is_last else DIRECT
         self.ends = np.minimum(cap, 2.0**52)  # counts beyond which the prior or the measurements leave no mass
         self.m, n = forest.parents.size, forest.left.size
         self.start, self.offset, self.size = np.zeros((3, n), np.int64)
@@ -462,7 +463,7 @@ class Messages:
         found = np.empty((self.forest.left.size, size), np.int64)
         self._restore()
         for i in np.flatnonzero(self.forest.owner < 0):
-            cumulative = np.cumsum(self.marginal.of(i))
+            cumulative = np.cumsum(self.marginal.of(int(i)))
             drawn = np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right")
             found[i] = self.marginal.start[i] + np.minimum(drawn, cumulative.size - 1)
         self._split(self.forest.parts[-1], rng, found)

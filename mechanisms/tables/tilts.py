@@ -92,8 +92,8 @@ def solve(table: Table, start: Tilts | None = None) -> Messages:
         ends = _all_counts(forest, factors, cap)
         modal = None if ends is None else _mode_tilts(table, *ends)
         if ends is not None and modal is not None:
-            whole = [end[forest.leaves].astype(np.float64) for end in ends]
-            options = [(weights, *whole) for weights in table.options]
+            low, high = (end[forest.leaves].astype(np.float64) for end in ends)
+            options = [(weights, low, high) for weights in table.options]
             found = Messages(forest, factors, cap, modal, options, True)
             if found.run() and (best is None or found.error < best.error):
                 best = found
