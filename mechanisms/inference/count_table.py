@@ -36,6 +36,7 @@ from mechanisms.tables import Prior, TablePosterior, Theta, dirichlet_multinomia
 from mechanisms.tables.formats import Seen, Suppressed
 
 _DRAWS = 4, 5_000  # numbers of chains and of independent draws per chain
+_PAIRS = 1 << 17  # largest number of pairs of a count and the total with which θ is not drawn if n is unknown
 _SURPRISE = 1e-6
 _VAGUE = 1e10  # mean over shape of the prior of counts if n is unknown
 _FAR = 1e6  # largest distance of a value from the possible counts, in scales of pure noise
@@ -115,7 +116,7 @@ class CountTable:
         return False
 
     def posterior(self, prior: ArrayLike, rng: np.random.Generator | None) -> tuple[Posterior, TablePosterior]:
-        """Return the posteriors of θ and of the counts; without n, that of θ consists of independent draws."""
+        """Return the posteriors of θ and of the counts; without n, that of θ is exact for small counts only."""
         first = tuple(self.entry.validate_prior(prior))
         if self.exposure is not None:
             shape, rate = first
@@ -127,6 +128,10 @@ class CountTable:
             theta = Theta(table, np.arange(self.k))
             return (theta.marginals[0] if self.is_scalar else theta), table  # type: ignore[return-value]
         table = solve_counts(self.k, self.measured, [negative_binomial(one, _VAGUE * one) for one in first], None)
+        sizes = [table.pmf(node)[0].size for node in range(table.parents.size)]
+        if sizes[int(np.flatnonzero(table.parents < 0)[0])] * sum(sizes) <= _PAIRS:
+            theta = Theta(table, np.arange(self.k))
+            return (theta.marginals[0] if self.is_scalar else theta), table  # type: ignore[return-value]
         assert rng is not None
         draws = rng.standard_gamma(np.array(first) + table.sample(rng, _DRAWS[0] * _DRAWS[1])[:, : self.k])
         shares = (draws / draws.sum(axis=1, keepdims=True)).reshape(*_DRAWS, self.k)

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import describe, real_array, validate_integer
+from mechanisms.arguments import Floats, Integers, describe, real_array, validate_integer
 from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.jit import kernel
 from mechanisms.noise import Exact, Noise
@@ -38,10 +38,6 @@ from mechanisms.tables.priors import Prior, leaf_weights
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["CrossedPosterior", "crossed_posterior"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Measurement = tuple[Sequence[int], ArrayLike, Noise | Exact]
 
 _CHAINS = 4

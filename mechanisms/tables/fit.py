@@ -86,8 +86,8 @@ def table_posterior(
         if prior != "auto":
             raise ValueError(f"prior must be 'auto' or a prior, got {prior!r}; use e.g. negative_binomial(1, 10)")
         prior = fit_prior(values, noise, parents, n=n, seen=seen, names=names)
-    first = prior.priors[0] if isinstance(prior, PriorGrid) else prior
-    first = prior.grids[0].priors[0] if isinstance(prior, GroupGrids) else first
+    grid = prior.grids[0] if isinstance(prior, GroupGrids) else prior
+    first = grid.priors[0] if isinstance(grid, PriorGrid) else grid
     table = read_table(values, noise, parents, first, n, seen, names)
     size = table.forest.leaves.size
     tables, weights = [table], np.ones(1)

@@ -214,7 +214,7 @@ def likelihoods(
         else:
             kind[nodes], low[nodes], high[nodes] = np.where(is_interval, _INTERVAL, _POINT), first, last
             code[nodes] = _CODES[name] if isinstance(name, str) and nodes.size else 0
-            scale[nodes] = [noise[i].scale for i in nodes]  # type: ignore[union-attr]
+            scale[nodes] = [getattr(noise[int(i)], "scale", 1.0) for i in nodes]
     return Factors(kind, code, scale, low, high, least, most, limited)
 
 

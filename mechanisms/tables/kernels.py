@@ -6,19 +6,6 @@ import numpy as np
 
 from mechanisms.jit import kernel
 
-__all__ = [
-    "chernoff_ends",
-    "convolve_pairs",
-    "correlate_pairs",
-    "draw_splits",
-    "leaf_log_weights",
-    "log_convolve",
-    "moments",
-    "normalise",
-    "quantiles",
-    "trim",
-]
-
 
 @kernel
 def leaf_log_weights(first, size, r, rate, out):

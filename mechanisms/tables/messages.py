@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import fft
@@ -57,6 +58,10 @@ class Windows:
         """Return the counts of the values of one node."""
         return self.start[node] + np.arange(self.size[node])
 
+    def at(self, nodes: Integers) -> Windows:
+        """Return the functions of some nodes."""
+        return Windows(self.start[nodes], self.offset[nodes], self.size[nodes], self.values)
+
     def moments(self) -> tuple[Floats, Floats]:
         """Return mean and variance of each node for values that sum to 1."""
         mean, variance = np.empty((2, self.start.size))
@@ -88,10 +93,14 @@ def _runs(first: Integers, size: Integers) -> Integers:
     return found
 
 
-def _pieces(nodes: Integers, size: Integers) -> Iterator[Integers]:
+def _pieces(nodes: Integers, size: Integers | Floats) -> Iterator[Integers]:
     """Divide nodes into runs with about `_AT_ONCE` values."""
     piece = np.cumsum(size) // _AT_ONCE
-    yield from np.split(nodes, np.flatnonzero(np.diff(piece)) + 1)
+    yield from np.split(nodes, np.flatnonzero(np.diff(piece)) + 1) if nodes.size else ()
+
+
+class _VanishedError(Exception):
+    """No table has a weight above the smallest number."""
 
 
 class Messages:
@@ -112,7 +121,8 @@ class Messages:
         options: Sequence[tuple[Weights, Floats, Floats]], is_last: bool,
     ) -> None:  # fmt: skip
         self.forest, self.factors, self.options = forest, factors, options
-        self.cut, self.direct = (0.0, np.inf) if is_last else (CUT, DIRECT)
+        self.cut = 0.0 if is_last else CUT
+        self.direct: float = np.inf if is_last else DIRECT
         self.ends = np.minimum(cap, 2.0**52)  # counts beyond which the prior or the measurements leave no mass
         self.m, n = forest.parents.size, forest.left.size
         self.start, self.offset, self.size = np.zeros((3, n), np.int64)
@@ -122,7 +132,8 @@ class Messages:
         self.inner = np.append(tilt, self.outer[self.m :])
         self.values, self.used, self.base = np.empty(1 << 12), 0, 0
         self.is_whole = len(forest.part_roots) == len(options) == 1 and not forest.parts[1]
-        self.mixed: dict[int, tuple[Floats, list[tuple[int, Floats]]]] = {}
+        self.kept: list[tuple[int, int, int, int]] = []  # start, offset and size of the roots of parts
+        self.mixed: dict[int, tuple[Floats, list[tuple[int, Floats]]]] = {}  # shares and messages of options
 
     @property
     def error(self) -> float:
@@ -136,38 +147,45 @@ class Messages:
 
     def run(self) -> bool:
         """Compute all messages and marginals; return False if no table has a weight above the smallest number."""
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
-            return self._up() and self._down()
+        try:
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
+                self._up()
+                self._down()
+        except _VanishedError:
+            return False
+        self.omitted, self.rounding = (np.inf if np.isnan(bound) else bound for bound in (self.omitted, self.rounding))
+        return True
 
-    def load(self, part: int, option: int) -> bool:
+    def load(self, part: int, option: int) -> None:
         """Compute the messages of a part again, unless all messages are in memory."""
-        if self.is_whole and self.used:
-            return True
-        self.used = self.base
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
-            return self._climb(self.forest.parts[part], option)
+        if not (self.is_whole and self.used):
+            self.used = self.base
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
+                self._climb(self.forest.parts[part], option)
 
-    def load_node(self, node: int) -> None:
-        """Compute the message of a node again, if it is not in memory."""
-        for part, batches in enumerate(self.forest.parts[:-1]):
-            if any(node in batch for batch in batches) and not self.is_whole:
+    def load_children(self, node: int) -> None:
+        """Make the messages of the children of a node available in `up`."""
+        for part, batches in enumerate([] if self.is_whole else self.forest.parts[:-1]):
+            if any(node in batch for batch in batches):
                 if len(self.options) > 1:
-                    raise ValueError("shares of nodes below the groups of a fitted prior must be drawn; use evaluate")
-                self.load(part, 0)
+                    raise ValueError("shares below the groups of a fitted prior have no closed form; use evaluate")
+                return self.load(part, 0)
+        return self._restore()
 
-    def _up(self) -> bool:
+    def _restore(self) -> None:
+        """Point to the messages of the roots of parts that the last part uses."""
+        for i, first, offset, size in self.kept:
+            self.start[i], self.offset[i], self.size[i] = first, offset, size
+
+    def _up(self) -> None:
         kept: list[tuple[int, Floats]] = []
         for part, roots in enumerate(self.forest.part_roots):
-            found = []
+            found: list[list[tuple[Any, ...]]] = [[] for _ in roots]
             for option in range(len(self.options)):
-                if not self.load(part, option):
-                    return False
-                if not self.is_whole:
-                    found.append([
-                        (int(self.start[i]), self.up.of(i).copy(), self.log_sum[i], self.lost[i], self.rounded[i])
-                        for i in roots
-                    ])  # fmt: skip
-            kept += [(int(i), self._mix(i, options)) for i, *options in zip(roots, *found, strict=True) if found]
+                self.load(part, option)
+                for one, i in zip(found, roots, strict=True):
+                    one.append((self.start[i], self.up.of(i).copy(), self.log_sum[i], self.lost[i], self.rounded[i]))
+            kept += [] if self.is_whole else [(i, self._mix(i, one)) for i, one in zip(roots, found, strict=True)]
         if not self.is_whole:
             self.used = 0
             for i, values in kept:
@@ -175,11 +193,10 @@ class Messages:
                 self.offset[i], self.size[i] = self.used, values.size
                 self.values[self.used : self.used + values.size] = values
                 self.used += values.size
-            if not self._climb(self.forest.parts[-1], 0):
-                return False
+                self.kept.append((i, self.start[i], self.offset[i], values.size))
+            self._climb(self.forest.parts[-1], 0)
             self.base = self.used
         self.log_weight = float(np.where(self.forest.parents < 0, self.log_sum[: self.m], 0.0).sum())
-        return True
 
     def _mix(self, node: int, options: list) -> Floats:
         """Return the message of the root of a part, a mixture over the options."""
@@ -189,27 +206,25 @@ class Messages:
         self.log_sum[node] = top + np.log(share.mean())
         share /= share.sum()
         first = min(starts)
-        found = np.zeros(max(a + v.size for a, v in zip(starts, values, strict=True)) - first)
-        for weight, a, v in zip(share, starts, values, strict=True):
-            found[a - first : a - first + v.size] += weight * v
+        found = np.zeros(max(a + one.size for a, one in zip(starts, values, strict=True)) - first)
+        for weight, a, one in zip(share, starts, values, strict=True):
+            found[a - first : a - first + one.size] += weight * one
         self.start[node], self.lost[node], self.rounded[node] = first, share @ lost, share @ rounded
-        self.mixed[int(node)] = share, list(zip(starts, values, strict=True))
+        self.mixed[node] = share, list(zip(starts, values, strict=True))
         return found
 
-    def _climb(self, batches: Sequence[Integers], option: int) -> bool:
+    def _climb(self, batches: Sequence[Integers], option: int) -> None:
         """Compute the upward messages of the nodes of a part."""
         for batch in batches:
             left, right = self.forest.left[batch], self.forest.right[batch]
             if left[0] < 0:
                 at = np.searchsorted(self.forest.leaves, batch)
                 _, first, last = self.options[option]
-                done = all(self._leaves(part, option) for part in _pieces(at, (last - first)[at] + 1.0))
+                for leaf in _pieces(at, (last - first)[at] + 1.0):
+                    self._leaves(leaf, option)
             else:
-                size = self.size[left] + np.where(right >= 0, self.size[right], 0)
-                done = all(self._combine(part) for part in _pieces(batch, size))
-            if not done:
-                return False
-        return True
+                for nodes in _pieces(batch, self.size[left] + np.where(right >= 0, self.size[right], 0)):
+                    self._combine(nodes)
 
     def _reserve(self, need: int) -> None:
         if self.used + need > self.values.size:
@@ -219,13 +234,13 @@ class Messages:
 
     def _store(
         self, nodes: Integers, values: Floats, place: Integers, low: Integers, width: Integers, omitted: Floats
-    ) -> bool:
-        """Append the windows of messages, of which sums `omitted` are missing; return False if a message is 0."""
+    ) -> None:
+        """Append the windows of messages, of which sums `omitted` are missing."""
         skip, kept = np.empty((2, nodes.size), np.int64)
         total, dropped = np.empty((2, nodes.size))
         kernels.trim(values, place, width, self.cut, skip, kept, total, dropped)
         if not np.all((total > 0.0) & np.isfinite(total)):
-            return False
+            raise _VanishedError
         self._reserve(int(kept.sum()))
         kernels.normalise(values, place, skip, kept, total, self.values[self.used :])
         self.start[nodes], self.size[nodes] = low + skip, kept
@@ -233,9 +248,8 @@ class Messages:
         self.used += int(kept.sum())
         self.log_sum[nodes] += np.log(total)
         self.lost[nodes] = dropped + _UNDERFLOW + omitted / total
-        return True
 
-    def _leaves(self, leaf: Integers, option: int) -> bool:
+    def _leaves(self, leaf: Integers, option: int) -> None:
         """Compute the messages of leaves in their windows."""
         weights, first, last = self.options[option]
         nodes, low = self.forest.leaves[leaf], first[leaf].astype(np.int64)
@@ -254,7 +268,7 @@ class Messages:
         limit = np.minimum(self.factors.most[nodes], weights.upper[leaf])
         tail = np.where(low + width - 1 < limit, edge / np.maximum(1.0 - ratio, 1e-3), 0.0)
         head = np.where(low > self.factors.least[nodes], value[place] * width, 0.0)
-        return self._store(nodes, value, place, low, width, tail + head)
+        self._store(nodes, value, place, low, width, tail + head)
 
     def _factor(self, nodes: Integers, low: Integers, width: Integers) -> tuple[Floats, Floats, Floats]:
         """Return factors of nodes of the table relative to their maxima, with the change of tilt, and log maxima.
@@ -277,7 +291,7 @@ class Messages:
         beyond = np.where(single, np.inf, np.exp(np.maximum(value[first] + down, value[last] + up)))
         return np.exp(value, out=value), top, np.maximum(beyond, 1.0)
 
-    def _combine(self, nodes: Integers) -> bool:
+    def _combine(self, nodes: Integers) -> None:
         """Compute the messages of inner nodes whose children are done."""
         self.rounded[nodes] = 0.0
         left, right = self.forest.left[nodes], self.forest.right[nodes]
@@ -291,7 +305,7 @@ class Messages:
         high[real] = np.minimum(high[real], self.factors.most[tables] + 1)
         width = high - low
         if not np.all(width > 0):
-            return False
+            raise _VanishedError
         long = np.flatnonzero(both & (self.size[left] * self.size[other] > self.direct) & (width > 64))
         length = self.size[left[long]] + self.size[right[long]] - 1
         is_cut = np.zeros(nodes.size, bool)
@@ -325,86 +339,64 @@ class Messages:
             omitted[real] *= beyond
             values[_runs(place[real], width[real])] *= factor
             self.log_sum[tables] += top + (self.outer[tables] - self.inner[tables]) * low[real]
-        return self._store(nodes, values, place, low, width, omitted)
+        self._store(nodes, values, place, low, width, omitted)
 
-    def _down(self) -> bool:
+    def _down(self) -> None:
         """Compute the messages from above, the marginals, and the bound of the error."""
-        forest, terms = self.forest, []
-        roots = np.flatnonzero(forest.owner < 0)
+        forest, roots = self.forest, np.flatnonzero(self.forest.owner < 0)
         self.omitted, self.rounding = float(self.lost[roots].sum()), 0.0
         highest = np.ones(self.size.size)  # bound of each message from above
         out = np.empty(self.used)
         for i in roots:
             out[self.offset[i] : self.offset[i] + self.size[i]] = 1.0
-        if not self.is_whole:
-            found = self._descend(forest.parts[-1], out, highest)
-            if found is None:
-                return False
-            terms.append((1.0, *found[0]))
-            self._add_errors(1.0, *found[1:])
-        top = [
-            [(self.start[i], out[self.offset[i] : self.offset[i] + self.size[i]].copy()) for i in one]
-            for one in ([] if self.is_whole else forest.part_roots)
-        ]
+        if self.is_whole:
+            self.marginal = self._descend(forest.parts[0], out, highest, 1.0)[1]
+            return
+        terms = [(1.0, *self._descend(forest.parts[-1], out, highest, 1.0))]
+        top = [[(self.start[i], out[self.offset[i] : self.offset[i] + self.size[i]].copy()) for i in one]
+               for one in forest.part_roots]  # fmt: skip
         for part, part_roots in enumerate(forest.part_roots):
-            posterior = np.ones(1)
-            if len(self.options) > 1:
-                (first, above), (share, options) = top[part][0], self.mixed[int(part_roots[0])]
-                posterior = share * [v @ above[a - first : a - first + v.size] for a, v in options]
-                posterior /= posterior.sum()
-            for option, weight in enumerate(posterior):
-                if not self.is_whole:
-                    self.load(part, option)
-                    out = np.empty(self.used)
-                    for i, (first, above) in zip(part_roots, top[part], strict=True):
-                        skip = self.start[i] - first
-                        out[self.offset[i] : self.offset[i] + self.size[i]] = above[skip : skip + self.size[i]]
-                found = self._descend(forest.parts[part], out, highest)
-                if found is None:
-                    return False
-                terms.append((float(weight), *found[0]))
-                self._add_errors(float(weight), *found[1:])
-        self.omitted, self.rounding = (np.inf if np.isnan(bound) else bound for bound in (self.omitted, self.rounding))
+            (first, above), (share, options) = top[part][0], self.mixed[part_roots[0]]
+            weights = share * [values @ above[a - first : a - first + values.size] for a, values in options]
+            weights = weights / weights.sum()
+            for option, weight in enumerate(weights):
+                self.load(part, option)
+                out = np.empty(self.used)
+                for i, (first, above) in zip(part_roots, top[part], strict=True):
+                    skip = self.start[i] - first
+                    out[self.offset[i] : self.offset[i] + self.size[i]] = above[skip : skip + self.size[i]]
+                terms.append((weight, *self._descend(forest.parts[part], out, highest, weight)))
         self.marginal = add_windows(self.m, terms)
-        return True
-
-    def _add_errors(self, weight: float, omitted: float, rounding: float) -> None:
-        self.omitted += weight * omitted
-        self.rounding += weight * rounding
 
     def _descend(
-        self, batches: Sequence[Integers], out: Floats, highest: Floats
-    ) -> tuple[tuple[Integers, Windows], float, float] | None:
-        """Return the marginals of a part's nodes of the table, and bounds of errors, given messages from above."""
-        omitted = rounding = 0.0
+        self, batches: Sequence[Integers], out: Floats, highest: Floats, weight: float
+    ) -> tuple[Integers, Windows]:
+        """Return a part's nodes of the table, and their marginals, given messages from above; add error bounds."""
         for batch in batches[::-1]:
-            if self.forest.left[batch[0]] < 0:
-                continue
-            for nodes in _pieces(batch, self.size[batch]):
-                found = self._descend_from(nodes, out, highest)
-                if found is None:
-                    return None
-                omitted, rounding = omitted + found[0], rounding + found[1]
-        every = np.concatenate([np.zeros(0, np.int64), *batches])
-        nodes = np.sort(every[every < self.m])
+            if self.forest.left[batch[0]] >= 0:
+                for nodes in _pieces(batch, self.size[batch]):
+                    self._descend_from(nodes, out, highest, weight)
+        nodes = self._tabled(batches)
         size = self.size[nodes]
         values, place = np.empty(int(size.sum())), np.cumsum(size) - size
         for part in _pieces(np.arange(nodes.size), size):
-            if not part.size:
-                continue
             cell = _runs(self.offset[nodes[part]], size[part])
-            value, begin = out[cell], place[part] - place[part[0]]
+            value = out[cell]
             is_leaf = np.repeat(self.forest.left[nodes[part]] < 0, size[part])
             value[is_leaf] *= self.values[cell[is_leaf]]
-            total = np.add.reduceat(value, begin)
+            total = np.add.reduceat(value, place[part] - place[part[0]])
             if not np.all(total > 0.0):
-                return None
-            value /= np.repeat(total, size[part])
-            values[place[part[0]] : place[part[0]] + value.size] = value
-        return (nodes, Windows(self.start[nodes], place, size, values)), omitted, rounding
+                raise _VanishedError
+            values[place[part[0]] : place[part[0]] + value.size] = value / np.repeat(total, size[part])
+        return nodes, Windows(self.start[nodes], place, size, values)
 
-    def _descend_from(self, nodes: Integers, out: Floats, highest: Floats) -> tuple[float, float] | None:
-        """Compute the messages from above of the children of nodes, and the marginals of nodes; return error bounds."""
+    def _tabled(self, batches: Sequence[Integers]) -> Integers:
+        """Return the nodes of the table in a part, in ascending order."""
+        every = np.concatenate([np.zeros(0, np.int64), *batches])
+        return np.sort(every[every < self.m])
+
+    def _descend_from(self, nodes: Integers, out: Floats, highest: Floats, weight: float) -> None:
+        """Compute the messages from above of the children of nodes, and the marginals of nodes; add error bounds."""
         size, place = self.size[nodes], np.cumsum(self.size[nodes]) - self.size[nodes]
         source = _runs(self.offset[nodes], size)
         u = out[source]
@@ -443,35 +435,35 @@ class Messages:
         cell = _runs(self.offset[child], self.size[child])
         total = np.add.reduceat(out[cell] * self.values[cell], np.cumsum(self.size[child]) - self.size[child])
         if not np.all(total > 0.0):
-            return None
+            raise _VanishedError
         highest[child] = (peak * highest[nodes] / largest)[which]
-        omitted = float((self.lost[child] * highest[child] / total).sum())
-        rounding = float((e / total).sum())
+        self.omitted += weight * float((self.lost[child] * highest[child] / total).sum())
+        self.rounding += weight * float((e / total).sum())
         # rounding of the convolution at the node itself, weighted by everything above it
         rounded = np.flatnonzero(self.rounded[nodes] > 0.0)
         for i in rounded:
             part = slice(place[i], place[i] + size[i])
             own = total[np.flatnonzero(child == left[i])[0]]
-            rounding += float(self.rounded[nodes[i]] * u[part].sum() / own)
-        return omitted, rounding
+            self.rounding += weight * float(self.rounded[nodes[i]] * u[part].sum() / own)
 
     def up_moments(self) -> tuple[Floats, Floats]:
-        """Return mean and variance of the upward messages of the nodes of the table, of the middle option."""
-        mean, variance = np.empty((2, self.m))
-        for part in range(len(self.forest.part_roots)):
-            self.load(part, len(self.options) // 2)
-            for batches in (self.forest.parts[part], self.forest.parts[-1]):
-                every = np.concatenate([np.zeros(0, np.int64), *batches])
-                nodes = every[every < self.m]
-                one = Windows(self.start[nodes], self.offset[nodes], self.size[nodes], self.values)
-                mean[nodes], variance[nodes] = one.moments()
-        return mean, variance
+        """Return mean and variance of the upward messages of the nodes of the table, averages over the options."""
+        found = np.zeros((2, self.m))
+        for part, roots in enumerate(self.forest.part_roots):
+            for option, share in enumerate(np.ones(1) if self.is_whole else self.mixed[roots[0]][0]):
+                self.load(part, option)
+                nodes = self._tabled(self.forest.parts[part])
+                found[:, nodes] += share * np.array(self.up.at(nodes).moments())
+        nodes = self._tabled(self.forest.parts[-1])
+        found[:, nodes] = self.up.at(nodes).moments()
+        return found[0], found[1]
 
     def draw(self, rng: np.random.Generator, size: int) -> Integers:
         """Return joint draws of the counts of all nodes of the table, from the roots down, shape (size, m)."""
         found = np.empty((self.forest.left.size, size), np.int64)
+        self._restore()
         for i in np.flatnonzero(self.forest.owner < 0):
-            cumulative = np.cumsum(self.marginal.of(i))
+            cumulative = np.cumsum(self.marginal.of(int(i)))
             drawn = np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right")
             found[i] = self.marginal.start[i] + np.minimum(drawn, cumulative.size - 1)
         self._split(self.forest.parts[-1], rng, found)
@@ -480,7 +472,7 @@ class Messages:
                 self.load(part, 0)
                 self._split(self.forest.parts[part], rng, found)
                 continue
-            share, options = self.mixed[int(roots[0])]
+            share, options = self.mixed[roots[0]]
             p = np.zeros((len(share), size))
             for j, (first, values) in enumerate(options):
                 at = found[roots[0]] - first

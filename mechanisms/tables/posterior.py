@@ -353,7 +353,7 @@ def _splits(messages: Messages, node: int, children: Integers) -> list[tuple[int
 
     Given the count t of the node, the probability of s is proportional to f_child(s)·f_others(t − s).
     """
-    messages.load_node(int(children[0]))
+    messages.load_children(node)
     f = [(int(messages.start[i]), messages.up.of(i)) for i in children]
     before, after = [(0, np.ones(1))], [(0, np.ones(1))]
     for left, right in zip(f[:-1], f[:0:-1], strict=True):

@@ -41,7 +41,7 @@ _ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transf
 _LARGEST = 1e-6  # bound of the error beyond which there is no result
 _ATTEMPTS = 6
 _PRODUCTS = 1 << 26  # largest number of products of convolutions over all counts
-_DIRECT_PRODUCTS = 1e11  # largest number of products of an attempt without Fourier transforms
+_DIRECT_PRODUCTS = 3e10  # largest number of products of an attempt without Fourier transforms
 
 
 def solve(table: Table, start: Tilts | None = None) -> Messages:
@@ -65,6 +65,9 @@ def solve(table: Table, start: Tilts | None = None) -> Messages:
                 last = np.minimum(last + reach, np.floor(cap[forest.leaves]))
             options.append((weights, first, last))
         _refuse_large(forest, options)
+        width = np.max([last - first + 1.0 for _, first, last in options], axis=0)
+        if is_last and 0.5 * (forest.sums(width)[forest.levels[0]] ** 2).sum() > _DIRECT_PRODUCTS:
+            break
         found = Messages(forest, factors, cap, tilt, options, is_last)
         is_found = found.run()
         if is_found and (best is None or found.error < best.error):
@@ -78,8 +81,6 @@ def solve(table: Table, start: Tilts | None = None) -> Messages:
             if is_last or best.rounding <= _ROUNDING:
                 break
             is_last = True
-        elif found is best and best.rounding > _ROUNDING:
-            is_last = True
         elif found is best:  # centre the convolutions on the posterior of this attempt
             mean, _ = best.marginal.moments()
             centred = tilt
@@ -91,8 +92,8 @@ def solve(table: Table, start: Tilts | None = None) -> Messages:
         ends = _all_counts(forest, factors, cap)
         modal = None if ends is None else _mode_tilts(table, *ends)
         if ends is not None and modal is not None:
-            whole = [end[forest.leaves].astype(np.float64) for end in ends]
-            options = [(weights, *whole) for weights in table.options]
+            low, high = (end[forest.leaves].astype(np.float64) for end in ends)
+            options = [(weights, low, high) for weights in table.options]
             found = Messages(forest, factors, cap, modal, options, True)
             if found.run() and (best is None or found.error < best.error):
                 best = found
@@ -171,12 +172,7 @@ class _LeafTarget:
 
 
 def _first(
-    holds: Callable[[Floats], np.ndarray],
-    low: Floats,
-    high: Floats,
-    guess: Floats,
-    step: Floats,
-    tolerance: Floats,
+    holds: Callable[[Floats], np.ndarray], low: Floats, high: Floats, guess: Floats, step: Floats, tolerance: Floats
 ) -> Floats:
     """Return a count ≥ the smallest in [low, high] at which a monotone condition holds, to a tolerance ≥ 1."""
     # invariant: the condition fails at `a` (or a = low − 1) and holds at `b` (or b = high)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import special
 
 from mechanisms.noise import EXACT, Exact, Noise
-from mechanisms.tables import Prior, PriorGrid, Rounded, Suppressed, TablePosterior, fit_prior, table_posterior
+from mechanisms.tables import Prior, Rounded, Suppressed, TablePosterior, fit_prior, table_posterior
 from pipeline import Method, Streams
 
 Array = np.ndarray
@@ -110,7 +110,7 @@ def _judge(table: NoisyTable, posterior: TablePosterior) -> dict[str, Array]:
 def _tree(table: NoisyTable) -> dict[str, Array]:
     """Return the measures of the exact posterior of the whole table."""
     given = table.values, table.noise, table.parents
-    prior: Prior | PriorGrid = table.prior or fit_prior(*given, seen=table.seen)
+    prior: Any = table.prior or fit_prior(*given, seen=table.seen)
     return _judge(table, table_posterior(*given, prior, seen=table.seen))
 
 

@@ -13,9 +13,12 @@ from scipy import special, stats
 
 from mechanisms.noise import EXACT, Noise
 from mechanisms.tables import (
+    GroupGrids,
+    PriorGrid,
     Rounded,
     Suppressed,
     dirichlet_multinomial,
+    fit_prior,
     negative_binomial,
     poisson,
     table_posterior,
@@ -266,3 +269,52 @@ def test_draws_follow_the_enumerated_distribution():
     wrong = weights * (1.0 + 0.1 * all_tables[:, 0])
     with pytest.raises(AssertionError, match="chi-square"):
         assert_frequencies(counts, wrong / wrong.sum())
+
+
+def test_grids_per_group_equal_the_enumeration_of_counts_and_priors():
+    """The prior of each of three groups, one of which is a leaf below the root, is one of two."""
+    values, noise, parents = [3.0, NAN, 1.0, 2.0, 6.0, NAN, 5.0], [Noise("geometric", 2.0)] * 7, [4, 4, 5, 6, 6, 6, -1]
+    seen, most = ["value"] * 7, 14
+    pairs = [[negative_binomial(0.5, 1.0), negative_binomial(2.0, 4.0)], [poisson(1.0), poisson(3.0)],
+             [negative_binomial(1.0, 0.5), poisson(2.0)]]  # fmt: skip
+    found = [enumerate_table(values, noise, parents, [one, one, two, three], seen, None, most)
+             for one, two, three in itertools.product(*pairs)]  # fmt: skip
+    all_tables, log_joint = found[0][0], special.logsumexp([log for _, log in found], axis=0) - math.log(8)
+    weights = np.exp(log_joint - special.logsumexp(log_joint))
+    grids = GroupGrids((3, 4, 5), tuple(PriorGrid(tuple(pairs[k]), (0.9, 0.1)) for k in (2, 0, 1)))
+    posterior = table_posterior(values, noise, parents, grids)
+    for i in range(7):
+        exact = np.bincount(all_tables[:, i], weights=weights)
+        support, p = posterior.pmf(i)
+        np.testing.assert_allclose(p[support < exact.size], exact[support[support < exact.size]], atol=1e-6)
+    assert posterior.log_marginal_likelihood == pytest.approx(special.logsumexp(log_joint), abs=1e-5)
+    draws = posterior.sample(np.random.default_rng(3), 20_000)
+    sums = draws[:, 0] + 10 * draws[:, 1]
+    for i, one in ((0, draws[:, 0]), (2, draws[:, 2]), (1, sums)):
+        exact = all_tables[:, 0] + 10 * all_tables[:, 1] if i == 1 else all_tables[:, i]
+        counts, p = np.bincount(one, minlength=200), np.bincount(exact, weights, minlength=200)
+        assert_frequencies(counts, np.append(p, 0.0)[: counts.size] / p.sum())
+    with pytest.raises(ValueError, match="fitted to the same table"):
+        table_posterior(values, noise, parents, GroupGrids((0,), grids.grids[:1]))
+    with pytest.raises(ValueError, match="use evaluate"):
+        posterior.shares(4)
+    assert posterior.shares(6).mean().sum() == pytest.approx(1.0)
+
+
+def test_fit_per_group_finds_the_prior_of_each_group():
+    rng = np.random.default_rng(8)
+    truth = np.concatenate([rng.negative_binomial(0.5, 0.5 / 8.5, 60), rng.negative_binomial(5.0, 5.0 / 65.0, 60)])
+    parents = np.append(np.repeat([120, 121], 60), [122, 122, -1])
+    sums = truth.reshape(2, 60).sum(axis=1)
+    y = np.concatenate([truth, sums, [truth.sum()]]) + rng.normal(0, 2.0, 123)
+    grids = fit_prior(y, Noise("gaussian", 2.0), parents, per_group=True)
+    means = [grid.priors[int(np.argmax(grid.weights))].parameters[1] for grid in grids.grids]
+    assert grids.nodes == (120, 121)
+    assert means == [pytest.approx(8.0, rel=0.5), pytest.approx(60.0, rel=0.3)]
+    posterior = table_posterior(y, Noise("gaussian", 2.0), parents, grids)
+    assert posterior.error <= 1e-10
+    error = [np.sqrt(np.mean((one.mean()[:120] - truth) ** 2)) for one in
+             (posterior, table_posterior(y, Noise("gaussian", 2.0), parents, poisson(30.0)))]  # fmt: skip
+    assert error[0] < error[1]
+    with pytest.raises(ValueError, match="every group must have a measurement, got none for node 1"):
+        fit_prior([3.0, NAN, 5.0], Noise("gaussian", 2.0), [2, 2, -1], per_group=True)

@@ -13,6 +13,7 @@ from mechanisms.tables import (
     Suppressed,
     dirichlet_multinomial,
     fit_prior,
+    forest,
     messages,
     negative_binomial,
     poisson,
@@ -20,6 +21,7 @@ from mechanisms.tables import (
     uniform,
 )
 from mechanisms.tables.kernels import chernoff_ends
+from tests.statistical import assert_frequencies
 
 NAN = math.nan
 GAUSSIAN = Noise("gaussian", 3.0)
@@ -278,3 +280,50 @@ def test_invalid_arguments_of_priors_and_formats_are_refused():
     ]:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_divided_tables_equal_undivided_ones(monkeypatch):
+    """Messages of large tables are computed part by part."""
+    _, y, parents = grouped(np.random.default_rng(3), (3, 4, 5), 3.0)
+    arguments = y, GAUSSIAN, parents, negative_binomial(0.6, 12.0)
+    whole = table_posterior(*arguments)
+    monkeypatch.setattr(forest, "_PART", 7)
+    divided = table_posterior(*arguments)
+    assert len(divided.problem.forest.part_roots) > 5
+    for name in ("mean", "std", "interval"):
+        np.testing.assert_allclose(getattr(divided, name)(), getattr(whole, name)(), rtol=1e-12)
+    assert divided.log_marginal_likelihood == pytest.approx(whole.log_marginal_likelihood, rel=1e-14)
+    assert divided.error <= 1e-12
+    for node in (60, 72, 75):
+        np.testing.assert_allclose(divided.shares(node).mean(), whole.shares(node).mean(), rtol=1e-11)
+    draws = divided.sample(np.random.default_rng(1), 4_000)
+    sums = np.zeros_like(draws)
+    np.add.at(sums.T, parents[:-1], draws.T[:-1])
+    np.testing.assert_array_equal(sums[:, 60:], draws[:, 60:])
+    assert np.all(np.abs(draws.mean(axis=0) - whole.mean()) < 5 * whole.std() / math.sqrt(4_000))
+
+
+def test_draws_of_three_hundred_leaves_follow_their_marginals():
+    """Draws of a leaf, a county and the total, and of a leaf given its county, by χ² tests."""
+    _, y, parents = grouped(np.random.default_rng(9), (3, 10, 10), 3.0)
+    posterior = table_posterior(y, GAUSSIAN, parents, negative_binomial(0.6, 12.0))
+    draws = posterior.sample(np.random.default_rng(2), 10_000)
+    for node in (0, 157, 305, 331, 333):
+        support, p = posterior.pmf(node)
+        counts = np.bincount(draws[:, node] - support[0], minlength=support.size)
+        assert_frequencies(counts, p)
+        wrong = p * np.exp(0.1 * (support - posterior.mean()[node]) / posterior.std()[node])
+        with pytest.raises(AssertionError, match="chi-square"):
+            assert_frequencies(counts, wrong / wrong.sum())
+    below = posterior.shares(305)
+    ratio = draws[:, below.children] / np.maximum(draws[:, 305], 1)[:, None]
+    known = ratio[draws[:, 305] > 0]
+    assert np.all(np.abs(known.mean(axis=0) - below.mean()) < 5 * below.std() / math.sqrt(len(known)))
+
+
+def test_prior_far_from_the_counts_gives_a_posterior():
+    """In an earlier version, rounding errors at poor tilts led to sums of products over all counts, and a refusal."""
+    truth, y, parents = grouped(np.random.default_rng(42), (8, 10, 10), 20.0, mean=100.0)
+    posterior = table_posterior(np.rint(y), Noise("geometric", 20.0), parents, negative_binomial(0.6, 12.0))
+    assert posterior.error <= 1e-9
+    assert posterior.mean()[-1] == pytest.approx(truth[-1], rel=0.05)
