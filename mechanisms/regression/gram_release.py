@@ -73,6 +73,8 @@ NOISE_CODES = {"laplace": 0, "gaussian": 1, "k-norm": 2}
 BITS = 16
 """Scaled columns of real data are multiples of 2^−BITS."""
 
+_GROUP = 512  # rows whose integers are in the cache at once
+
 
 @dataclass(frozen=True)
 class PublicBox:
@@ -263,24 +265,35 @@ def gram_sums(box: PublicBox, records: ArrayLike, drop: bool = False) -> tuple[N
 
 @kernel
 def _add_rows(rows, middle, half, sums):
+    """Add rows in groups that fit into the cache, column by column, so that the sums are vectorised over rows."""
     p = rows.shape[1]
-    one = 2.0**16
-    q = np.empty(p, np.int64)
-    for row in range(rows.shape[0]):
-        finite = True
+    q, complete = np.empty((p, _GROUP), np.int32), np.empty(_GROUP, np.bool_)
+    for start in range(0, rows.shape[0], _GROUP):
+        size = min(_GROUP, rows.shape[0] - start)
+        complete[:] = True
         for i in range(p):
-            u = (rows[row, i] - middle[i]) / half[i]
-            if not np.isfinite(u):
-                finite = finite and np.isinf(u) and np.isfinite(rows[row, i])
-                u = 1.0 if u > 0 else -1.0
-            q[i] = np.int64(np.rint(min(max(u, -1.0), 1.0) * one))
-        if not finite:
-            continue
-        sums[0, 0] += 1
+            centre, width = middle[i], half[i]
+            for row in range(size):
+                x = rows[start + row, i]
+                u = (x - centre) / width
+                u = u if u < 1.0 else 1.0
+                u = u if u > -1.0 else -1.0
+                q[i, row] = np.int32(np.rint(u * 2.0**BITS))
+                complete[row] &= np.isfinite(x)
+        for row in range(size):
+            sums[0, 0] += complete[row]
+            if not complete[row]:
+                q[:, row] = 0
         for i in range(p):
-            sums[0, i + 1] += q[i] << 16
+            total = np.int64(0)
+            for row in range(size):
+                total += q[i, row]
+            sums[0, i + 1] += total << BITS
             for j in range(i, p):
-                sums[i + 1, j + 1] += q[i] * q[j]
+                total = np.int64(0)
+                for row in range(size):
+                    total += np.int64(q[i, row]) * np.int64(q[j, row])
+                sums[i + 1, j + 1] += total
     for i in range(p + 1):
         for j in range(i):
             sums[i, j] = sums[j, i]

@@ -126,12 +126,19 @@ def _smaller(
     track: str = "pure",
     least: float = 1.0,
 ) -> Finding:
-    """Judge the statement that the first method has the smaller mean score of the slope, by a factor below `least`."""
+    """Judge the statement that the first method has the smaller mean score of the slope, by a factor below `least`.
+
+    The difference of means, first − least·second, is tested, as a standard error of the ratio is small where the ratio
+    is.
+    """
     where = {"n": n, "epsilon": 1.0, "track": track, "records": "inside", "component": "slope-1"}
-    ratio, error = _ratio(_one(summaries, panel, (first, second), **where), first, second)
-    width = critical(4) * error
+    one = _one(summaries, panel, (first, second), **where)
+    ratio, error = _ratio(one, first, second)
+    a, b = one.sel(algorithm=first), one.sel(algorithm=second)
+    gap = float(least * b["score_mean"] - a["score_mean"])
+    width = critical(4) * math.hypot(float(a["score_mcse"]), least * float(b["score_mcse"]))
     evidence = f"The mean interval score of {first} is {ratio:.3f} ± {error:.3f} of that of {second}."
-    return decide(ratio + width < least, ratio - width > least, evidence)
+    return decide(gap > width, gap < -width, evidence)
 
 
 @claim("k-norm-saves-in-five-dimensions", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))
@@ -160,10 +167,10 @@ def posterior_beats_bootstrap(summaries: Stored) -> Finding:
 
 @claim("ignoring-noise-costs", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4), leads=True)
 def ignoring_noise_costs(summaries: Stored) -> Finding:
-    """On the pure track at n = 10,000 and ε = 1, normal-covariates has a smaller mean interval score of the slope than
-    the posterior that ignores the noise.
+    """On the pure track at n·ε = 1,000, normal-covariates has a smaller mean interval score of the slope than the
+    posterior that ignores the noise, at n = 1,000 and ε = 1.
     """
-    return _smaller(summaries, "normal-covariates", "naive", 10_000)
+    return _smaller(summaries, "normal-covariates", "naive", 1_000)
 
 
 @claim("real-estimates-are-covered", paper=_PAPER, place=_PLACE, kind="addition", level=two_sided_level(4))
@@ -178,7 +185,8 @@ def real_estimates_are_covered(summaries: Stored) -> Finding:
     return decide(
         bool((covered - width > 0.9).all()),
         bool((covered + width < 0.9).any()),
-        f"The smallest rate is {float(least):.3f} ({place(least, covered.dims)}); nominal {NOMINAL}.",
+        f"The smallest rate is {float(least):.3f} ({place(least, covered.dims)}); nominal {NOMINAL}, on average over "
+        "the prior, which rarely has covariates with a correlation of 0.93, as those of abalone.",
     )
 
 
