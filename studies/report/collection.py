@@ -23,7 +23,7 @@ from studies.report.page import (
     write_whole,
 )
 from studies.report.papers import OTHER, PAPERS, Paper
-from studies.report.provenance import describe_folder
+from studies.report.provenance import cite, describe_folder
 from studies.report.results import Results, StudyResults, count_undecided, list_comparisons, load_results
 from studies.tables import Table, duration, markdown_table
 
@@ -159,6 +159,7 @@ def _page(
         comparisons=list_comparisons(results),
         times=_times(results),
         provenance=describe_folder(folder, results),
+        citation=cite(results.values()),
         origins=_origins(results),
         specs={name: json.dumps(one.store.spec) for name, one in results.items()},
     )
