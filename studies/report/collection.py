@@ -183,8 +183,8 @@ def _lead(chapters: list[Chapter], converter: Converter) -> list[Lead]:
     true = [one for one in claims if one.is_true]
     leading = {one.study: one for one in reversed([*true, *claims]) if one.claim.leads}
     shown = [one for one in claims if leading.get(one.study) is one] or true[:1]
-    images = [one.figure and converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
-    return [Lead(one, image_uri(image.result()) if image else "") for one, image in zip(shown, images, strict=True)]
+    images = [None if one.figure is None else converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
+    return [Lead(one, "" if svg is None else image_uri(svg.result())) for one, svg in zip(shown, images, strict=True)]
 
 
 def _corrected(chapters: list[Chapter]) -> list[tuple[Judged, str, str]]:

@@ -439,7 +439,9 @@ FIGURES = """(async () => {
   const found = [];
   for (const figure of document.querySelectorAll('figure')) {
     figure.scrollIntoView();
-    while (!figure.querySelector('img[hidden]')) await new Promise((done) => setTimeout(done, 20));
+    while (!figure.querySelector('img[hidden]')) {
+      await new Promise((done) => setTimeout(done, 20)); // codespell:ignore
+    }
     const svg = figure.querySelector('.chart svg'), frame = svg.getBoundingClientRect();
     const scale = frame.width / svg.viewBox.baseVal.width;
     const texts = [...svg.querySelectorAll('text')].filter((e) => e.textContent.trim() && e.checkVisibility({
