@@ -1,7 +1,8 @@
 """Research note ``studies/FINDINGS.md``, from stores: ``python .github/findings.py LAB [STORE ...]``.
 
 LAB is a folder of ``dpstudies run all``; a STORE replaces the one of the same study. The template has the prose;
-numbers, verdicts and evidence come from the stores, each with its scale. Figures are written to ``.github/figures``.
+numbers, verdicts and evidence come from the stores, each with its scale. Figures are written to ``.github/figures``,
+and that of the README to ``.github/accuracy-k3.png``.
 """
 
 import os
@@ -19,16 +20,16 @@ from pipeline.errors import BadInputError
 from pipeline.resolve import study_of
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES, __version__
-from studies.figures import Converter
+from studies.figures import Converter, specify
 from studies.folders import configure, is_folder
 from studies.report.errata import list_errata
-from studies.report.page import render_figures
+from studies.report.page import RenderedFigure, render_figures
 from studies.report.results import StudyResults, load_results, read_results
 from studies.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 _LONGEST = 260  # characters of evidence
-_MOST = 6  # claims of a study that are listed without their names
+_MOST = 5  # claims of a study that are listed without their names
 
 
 @dataclass(frozen=True)
@@ -95,15 +96,25 @@ class Findings:
         """Write a figure of a study; return its image with its title."""
         figures = STUDIES[study].figures if study in STUDIES else ()
         declared = tuple(figure for figure in figures if figure.name == name)
-        if not self.has(study) or not declared:
+        drawn: list[RenderedFigure] = []
+        if self.has(study) and declared:
+            one = self.results[study]
+            drawn, _ = render_figures(replace(one.study, figures=declared), one.summaries, self.converter)
+        if not drawn:
             return f"*Figure {name}: not computed, no store of `{study}`.*"
-        one = self.results[study]
-        drawn, _ = render_figures(replace(one.study, figures=declared), one.summaries, self.converter)
         self.figures.mkdir(parents=True, exist_ok=True)
         picture = b'<svg style="background:white" '
         (self.figures / f"{study}-{name}.svg").write_bytes(drawn[0].svg.result().replace(b"<svg ", picture, 1))
         title = f"{drawn[0].title}, {self.scale(study)}"
         return f"![{title}](../.github/figures/{study}-{name}.svg)\n\n*{title}.*"
+
+    def headline(self) -> bytes | None:
+        """Return the figure of the README as a PNG image; None without its store."""
+        if not self.has("hellinger-accuracy"):
+            return None
+        one = self.results["hellinger-accuracy"]
+        plots = next(figure for figure in one.study.figures if figure.name == "accuracy-k3").draw(one.summaries)
+        return self.converter.submit("png", {**specify(plots), "background": "white"}).result()
 
     def errata(self) -> str:
         """Return a table of the statements of the papers that do not hold, with the correct ones and numbers."""
@@ -169,7 +180,10 @@ def write_findings(paths: list[str], output: Path, figures: Path) -> None:
     with Converter() as converter:
         found = Findings(results, figures, converter)
         text = environment.get_template("findings.md.jinja2").render(f=found, version=__version__)
+        headline = found.headline()
     output.write_text(text, encoding="utf-8")
+    if headline is not None:
+        figures.with_name("accuracy-k3.png").write_bytes(headline)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class Label:
     y: float
 
 
+@lru_cache(maxsize=16)
 def at_line_ends(plot: Plot) -> list[Label]:
     """Return labels for the lines that end at the right edge of the figure.
 

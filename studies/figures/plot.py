@@ -96,7 +96,7 @@ class Axis:
     covers: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plot:
     """Axes with the same scales, one for each value of the column ``axes``.
 

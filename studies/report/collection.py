@@ -23,7 +23,7 @@ from studies.report.page import (
     write_whole,
 )
 from studies.report.papers import OTHER, PAPERS, Paper
-from studies.report.provenance import describe_folder
+from studies.report.provenance import cite, describe_folder
 from studies.report.results import Results, StudyResults, count_undecided, list_comparisons, load_results
 from studies.tables import Table, duration, markdown_table
 
@@ -159,6 +159,7 @@ def _page(
         comparisons=list_comparisons(results),
         times=_times(results),
         provenance=describe_folder(folder, results),
+        citation=cite(results.values()),
         origins=_origins(results),
         specs={name: json.dumps(one.store.spec) for name, one in results.items()},
     )
@@ -182,8 +183,8 @@ def _lead(chapters: list[Chapter], converter: Converter) -> list[Lead]:
     true = [one for one in claims if one.is_true]
     leading = {one.study: one for one in reversed([*true, *claims]) if one.claim.leads}
     shown = [one for one in claims if leading.get(one.study) is one] or true[:1]
-    images = [one.figure and converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
-    return [Lead(one, image_uri(image.result()) if image else "") for one, image in zip(shown, images, strict=True)]
+    images = [None if one.figure is None else converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
+    return [Lead(one, "" if svg is None else image_uri(svg.result())) for one, svg in zip(shown, images, strict=True)]
 
 
 def _corrected(chapters: list[Chapter]) -> list[tuple[Judged, str, str]]:

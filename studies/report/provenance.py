@@ -8,6 +8,7 @@ from pipeline.stores.provenance import describe
 from studies.report.results import Results, StudyResults
 
 Rows = list[tuple[str, str]]
+_SOFTWARE = "The dpstudies developers. dpstudies: a laboratory for differentially private Bayesian inference"
 
 
 def describe_store(results: StudyResults) -> Rows:
@@ -37,6 +38,20 @@ def describe_folder(folder: str | os.PathLike[str], results: Results) -> Rows:
         *_describe_sessions(sessions),
         ("Page written by", _revision(describe(__file__))),
     ]
+
+
+def cite(runs: Iterable[StudyResults]) -> str:
+    """Return the citation of the software, as in CITATION.cff, with store, seed, spec and commits of each run."""
+    records = []
+    versions: list[str] = []
+    for one in runs:
+        attributes = one.store.attributes
+        found = [session.get("versions") for session in one.sessions]
+        versions += [str(one["dpstudies"]) for one in found if isinstance(one, dict) and "dpstudies" in one]
+        commits = _distinct(_revision(session).replace(" with", ", with") for session in one.sessions) or "unknown"
+        name = one.store.url.rstrip("/").rpartition("/")[2]
+        records.append(f"{name} (seed {attributes['seed']}, spec {attributes['spec_sha256'][:12]}, commit {commits})")
+    return f"{_SOFTWARE}, version {_distinct(versions) or 'unknown'}. {'; '.join(records)}."
 
 
 def _describe_sessions(sessions: Sequence[Mapping[str, Any]]) -> Rows:

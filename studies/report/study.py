@@ -8,7 +8,7 @@ from pipeline.stores.store import ResultStore
 from studies.figures.conversion import Converter
 from studies.report.page import lead_with, mark_of, render_figures, render_page, write_whole
 from studies.report.precision import tabulate_precision
-from studies.report.provenance import describe_store
+from studies.report.provenance import cite, describe_store
 from studies.report.results import count_undecided, list_comparisons, read_results
 from studies.report.summaries import tabulate
 from studies.styles import describe_audit, stored_audits
@@ -88,6 +88,7 @@ def _page(
         comparisons=list_comparisons({study.name: results}) if has_audits else [],
         tables=tables,
         provenance=describe_store(results),
+        citation=cite([results]),
         spec=json.dumps(store.spec, indent=2),
         store_name=repr(os.path.basename(store.url)),
         first_panel=repr(study.panels[0].name),

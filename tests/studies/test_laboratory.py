@@ -3,9 +3,11 @@
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from scipy import integrate, stats
 
 import pipeline
@@ -79,6 +81,9 @@ def test_run_all_twice_then_report(command, tmp_path, few):
     page = (tmp_path / "lab/report.html").read_text()
     assert "Complete." in page
     assert "3 studies" in page
+    software = yaml.safe_load(Path(__file__).parents[2].joinpath("CITATION.cff").read_text())
+    assert f"{software['authors'][0]['name']}. {software['title']}, version {software['version']}. " in page
+    assert "renyi-curves.zarr (seed " in page
     assert page.count("<figure") == 3
     links = re.findall(r'(?:src|href)="(?!data:|#)([^"]*)"', re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL))
     assert set(links) <= {paper.url for paper in PAPERS}

@@ -322,7 +322,8 @@ POINT = """(() => { const [e] = [...document.querySelectorAll('.chart svg path[a
   .filter((e) => e.getAttribute('opacity') === '0'); e.scrollIntoView({block: 'center'});
   const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()"""
 NAME = """(() => { const e = [...document.querySelectorAll('.chart svg text')].find((e) => e.textContent === 'smooth');
-  e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()"""
+  e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect();
+  return [r.left + r.width / 2, r.top + r.height / 2]; })()"""
 CHOSEN = "[...document.querySelectorAll('figure details input:checked')].map((e) => e.value)"
 MARKS = "document.querySelectorAll('figure:has(.chart) .chart svg .mark-symbol path').length"
 
@@ -432,6 +433,50 @@ def test_print_cuts_nothing(address, pages, name):
 
 def test_cut_text_is_detected(address, pages):
     assert look(address, pages["laboratory"], CUT, size=PHONE) > 0
+
+
+FIGURES = """(async () => {
+  const found = [];
+  for (const figure of document.querySelectorAll('figure')) {
+    figure.scrollIntoView();
+    while (!figure.querySelector('img[hidden]')) {
+      await new Promise((done) => setTimeout(done, 20)); // codespell:ignore
+    }
+    const svg = figure.querySelector('.chart svg'), frame = svg.getBoundingClientRect();
+    const scale = frame.width / svg.viewBox.baseVal.width;
+    const texts = [...svg.querySelectorAll('text')].filter((e) => e.textContent.trim() && e.checkVisibility({
+      opacityProperty: true, visibilityProperty: true }) && e.getAttribute('opacity') !== '0');
+    const boxes = texts.map((e) => [e.textContent, e.getBoundingClientRect()]);
+    const sizes = texts.map((e) => parseFloat(getComputedStyle(e).fontSize) * scale);
+    const meet = (p, q) => Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1
+      && Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 3;
+    const clash = boxes.flatMap(([a, p], i) =>
+      boxes.slice(i + 1).filter(([, q]) => meet(p, q)).map(([b]) => `${a} / ${b}`));
+    const cut = boxes.filter(([, p]) => p.right > frame.right + 1).map(([a]) => `cut ${a}`);
+    found.push([figure.id, Math.min(...sizes), [...clash, ...cut]]);
+  }
+  return found; })()"""
+"""Each figure, when it is drawn, with the size of its smallest text and texts that overlap or are cut."""
+
+
+def test_texts_of_figures_are_legible_and_do_not_overlap(address, pages):
+    for name in GOOD:
+        found = look(address, pages[name], FIGURES, size=(1280, 900))
+        assert found
+        assert [(figure, wrong) for figure, size, wrong in found if size < 11 or wrong] == []
+
+
+def test_small_and_overlapping_texts_of_figures_are_detected(address, pages):
+    async def act(tab):
+        await tab.evaluate(
+            "document.head.append(Object.assign(document.createElement('style'), {textContent: "
+            "'.chart svg { min-width: 0 !important; width: 20rem !important } .chart text { font-size: 30px }'}))"
+        )
+        return await tab.evaluate(FIGURES)
+
+    assert all(wrong for _, _, wrong in visit(address, pages["store"], act, size=(1280, 900)))
+    small = FIGURES.replace("* scale)", "* scale / 2)")
+    assert all(size < 11 for _, size, _ in look(address, pages["store"], small, size=(1280, 900)))
 
 
 def test_first_screen_counts_undecided_claims(pages):
