@@ -187,11 +187,10 @@ def posterior_from_release(
         return _infer(model, prior, release, choose_method(model, prior), model.guarantee(relation), rng)
     reason = "counts on a tree have a posterior by convolutions"
     if n is None and exposure is None:
-        rng, reason = (
-            require_generator(rng, "shares of an unknown n"),
-            f"{reason}, and shares are drawn given the counts",
-        )
+        rng = require_generator(rng, "shares of an unknown n")
     distribution, table = model.posterior(prior, rng)
+    if isinstance(distribution, DrawnPosterior):
+        reason = f"{reason}, and shares are drawn given the counts"
     choice = Choice("exact", reason)
     return ReleasePosterior(model, np.atleast_1d(release), model.guarantee, choice, distribution, table)
 
