@@ -252,7 +252,7 @@ class GramRelease:
         return cls(noisy, n, noise, guarantee=guarantee)
 
 
-def gram_sums(box: PublicBox, records: ArrayLike, drop: bool = False) -> tuple[NDArray[np.int64], int]:
+def gram_sums(box: PublicBox, records: ArrayLike) -> tuple[NDArray[np.int64], int]:
     """Return G − without its first entry − in units of 2⁻³², shape (m, m), and the number of rows with missing values.
 
     Rows with missing or infinite values are skipped, and G₀₀ counts the others.
