@@ -210,27 +210,6 @@ def test_every_figure_is_drawn(study, summaries):
         assert overlapping(words) == []
 
 
-def interrupted(ds, rng):
-    """Return a summary without the results of some cells, with at least one that has results."""
-    kept = xr.DataArray(rng.random(ds["n_ok"].shape) < 0.5, dims=ds["n_ok"].dims)
-    kept[(0,) * kept.ndim] = True
-    numbers = {name: one.where(kept) for name, one in ds.data_vars.items() if one.dtype.kind == "f"}
-    return ds.assign(numbers, n_ok=ds["n_ok"].where(kept, 0), n_pending=ds["n_pending"].where(kept, 1))
-
-
-def test_incomplete_stores_have_figures_and_tables(study, summaries):
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        part = {name: interrupted(ds, rng) for name, ds in summaries.items()}
-        for figure in drawable(study, part):
-            for plots in [figure.draw({panel: part[panel] for panel in figure.panels if panel in part})]:
-                assert not plots or specify(plots)
-        for compare in study.comparisons:
-            compare(part)
-        for audit in study.audits:
-            list(audit(part))
-
-
 def test_overlapping_texts_are_found():
     """A control for the check of the figures: two labels of axes at the same place."""
     words = [{"label": label, "x": x} for label, x in (("published", 0), ("corrected", 0), ("apart", 90))]
