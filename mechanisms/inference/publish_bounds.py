@@ -88,7 +88,7 @@ def publish_bounds(
     --------
     >>> incomes = np.random.default_rng(1).lognormal(10.4, 0.6, 1000)
     >>> publish_bounds(incomes, epsilon=0.5, rehearsal_seed=1)
-    (8192.0, 131072.0)
+    (4096.0, 131072.0)
     """
     records, n = validate_data(data, MODELS["normal"])
     scale = 2 / validate_epsilon(epsilon)
