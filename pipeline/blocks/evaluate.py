@@ -174,8 +174,6 @@ def _compute(
     study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, settings: Sequence[Setting]
 ) -> list[Outcome]:
     """Evaluate settings by one call of `Panel.evaluate`; errors are not caught."""
-    if not settings:
-        return []
     data = _simulate(study, panel, cell, trials)
     results = panel.evaluate(
         data,
