@@ -165,7 +165,7 @@ def split_names(names: list[str] | None) -> list[str]:
 
 
 def parse_values(assignments: list[str] | None) -> dict[str, list[str]]:
-    """Return the values given by ``--set``, by name."""
+    """Return the values given by an option of the form ``NAME=V1,V2``, such as ``--set``, by name."""
     given = _parse(assignments, "NAME=V1,V2", "list its values once, as {}=V1,V2")
     return {name: [value.strip() for value in values.split(",")] for name, values in given.items()}
 
