@@ -209,9 +209,15 @@ def parse_time(given: str | None) -> float | None:
 
 
 def format_size(n_bytes: float) -> str:
-    """Format a number of bytes with three digits and a unit."""
+    """Format a number of bytes with three digits and a unit.
+
+    Examples
+    --------
+    >>> format_size(999_400), format_size(999_600)
+    ('999 kB', '1 MB')
+    """
     for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
+        if n_bytes < 999.5:  # larger numbers are rounded to 1000
             return f"{n_bytes:.3g} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.3g} TB"
