@@ -13,14 +13,12 @@ import numpy as np
 import xarray as xr
 from scipy.special import betaincinv
 
-from pipeline.blocks.evaluate import FAILURES, Status
+from pipeline.blocks.evaluate import KINDS, Status
 from pipeline.declare.factors import Statistic
 from pipeline.stores.regions import chunk_steps
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 _STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))
-_GROUPS = {"n_ok": (Status.OK,), "n_failed": FAILURES, "n_pending": (Status.PENDING,)}
-_COUNTED = {name: {"long_name": f"trials that are {name[2:]}", "units": "1"} for name in _GROUPS}
 _READ_BYTES = 2**20  # number of bytes per read of a variable
 _COLUMN_BYTES = 2**26  # number of bytes of a measure in a cell that are reduced together (at least one output)
 
@@ -99,6 +97,22 @@ def _pieces(variable: xr.DataArray) -> Iterator[slice]:
     step = chunk * max(1, _READ_BYTES * n_trials // max(1, chunk * variable.nbytes))
     for start in range(0, n_trials, step):
         yield slice(start, min(start + step, n_trials))
+
+
+def _status_of(ds: xr.Dataset) -> tuple[xr.DataArray, dict[Hashable, int]]:
+    """Return the statuses of a panel, the trials last, and the sizes of the other dimensions."""
+    status = ds["status"] if "trial" in ds["status"].dims else ds["status"].expand_dims("trial")
+    grid = {dim: size for dim, size in status.sizes.items() if dim != "trial"}
+    return status.transpose(*grid, "trial"), grid
+
+
+def _count(status: xr.DataArray) -> np.ndarray:
+    r"""Return the numbers of trials by status, shape (\*grid, status); statuses are read block by block."""
+    counts = np.zeros((*status.shape[:-1], len(Status)), int)
+    for trials in _pieces(status):
+        flags = status.isel(trial=trials).values
+        counts += np.stack([np.count_nonzero(flags == one, axis=-1) for one in Status], axis=-1)
+    return counts
 
 
 def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> list[np.ndarray]:
@@ -206,27 +220,27 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     >>> float(summary.x_mean), float(summary.x_mcse), int(summary.n_ok), int(summary.n_failed)
     (2.0, 1.0, 2, 1)
     """
-    status = ds["status"] if "trial" in ds["status"].dims else ds["status"].expand_dims("trial")
-    grid = {dim: size for dim, size in status.sizes.items() if dim != "trial"}
-    status = status.transpose(*grid, "trial")
+    status, grid = _status_of(ds)
     others = {str(name): variable for name, variable in ds.data_vars.items() if name not in ("status", "error")}
     measures = {
         name: _Measure(others.pop(name), list(grid), [one for one in statistics if one.measure == name])
         for name in list(others)
         if "trial" in others[name].dims
     }
-    counts = {name: np.zeros(tuple(grid.values()), int) for name in _GROUPS}
+    counts = np.zeros((*grid.values(), len(Status)), int)
     largest = max([status.sizes["trial"], *(measure.n_bytes for measure in measures.values())])
     for region in _slabs(grid, largest, _READ_BYTES):
         part = status.isel(region)
         part = part.load() if part.nbytes <= _READ_BYTES else part  # larger parts are read block by block, per measure
-        for trials in _pieces(part):
-            flags = part.isel(trial=trials).values
-            for name, members in _GROUPS.items():
-                counts[name][tuple(region.values())] += sum(np.count_nonzero(flags == one, axis=-1) for one in members)
+        counts[tuple(region.values())] = _count(part)
         for measure in measures.values():
             measure.reduce(region, part)
-    result = {name: xr.Variable(list(grid), array, _COUNTED[name]) for name, array in counts.items()}
+    result = {
+        f"n_{kind}": xr.Variable(
+            list(grid), counts[..., list(members)].sum(axis=-1), {"long_name": f"trials that are {kind}", "units": "1"}
+        )
+        for kind, members in KINDS.items()
+    }
     for measure in measures.values():
         result |= measure.summaries()
     further = {name: found for measure in measures.values() for name, found in measure.further_summaries().items()}
@@ -242,12 +256,8 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
 
 def count_status(ds: xr.Dataset) -> dict[Status, int]:
     """Count the trials of a panel by status, over all its cells and settings."""
-    status = ds["status"] if "trial" in ds["status"].dims else ds["status"].expand_dims("trial")
+    status, grid = _status_of(ds)
     counts = np.zeros(len(Status), int)
-    grid = {dim: size for dim, size in status.sizes.items() if dim != "trial"}
     for region in _slabs(grid, status.sizes["trial"], _READ_BYTES):
-        part = status.isel(region)
-        for trials in _pieces(part):
-            flags = part.isel(trial=trials).values.ravel()
-            counts += np.bincount(flags, minlength=len(Status))[: len(Status)]
+        counts += _count(status.isel(region)).reshape(-1, len(Status)).sum(axis=0)
     return {status: int(counts[status]) for status in Status}

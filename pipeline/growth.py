@@ -140,15 +140,16 @@ class _Clock:
 class _FirstRound:
     """Forecast of the time of the first round, which is computed in full; a warning if it exceeds the budget."""
 
-    def __init__(self, n_trials: int, within: float | None) -> None:
+    def __init__(self, n_trials: int, within: float) -> None:
         self._n_trials, self._n_done = n_trials, 0
         self._within, self._started = within, time.monotonic()
+        self._is_forecast = False
 
     def note(self, receipt: Receipt) -> None:
         """Record a receipt; forecast the time once from a tenth of the trials, or at the end of the budget."""
         self._n_done += receipt.n_done
         elapsed = time.monotonic() - self._started
-        if self._within is None or not self._n_done:
+        if self._is_forecast or not self._n_done:
             return
         if 10 * self._n_done < self._n_trials and elapsed < self._within:
             return
@@ -159,7 +160,7 @@ class _FirstRound:
                 f"{expected:,.1f} s; --within {self._within:g} s limits only later rounds",
                 stacklevel=2,
             )
-        self._within = None
+        self._is_forecast = True
 
 
 class _Growth:
@@ -188,14 +189,14 @@ class _Growth:
             self._compute(client, task, works, progress, session)
             while True:
                 assessed = self._goal.assess(store, self.study, self._asked)
-                first = self._ask(assessed)
+                widest = self._ask(assessed)
                 session.update(record_asked(self.asked()) | self._goal.record())
-                if not first:
+                if not widest:
                     break
                 if not store.holds(self.study):
                     store = retried(store.grow, session, self.study)
                 task = replace(task, spec_sha256=sha256(canonical_json(self.study.spec())), run=uuid.uuid4().hex)
-                works = PendingWork(self.study, store, asked=self.asked(), first=first)
+                works = PendingWork(self.study, store, asked=self.asked(), first=widest)
                 with shipped(client, task):
                     self._compute(client, task, works, progress, session)
         if unmet := self._goal.unmet(self.study, assessed):
@@ -212,7 +213,8 @@ class _Growth:
     def _compute(self, client: Any, task: Task, works: PendingWork, progress: Any, session: Session) -> None:
         started = time.monotonic()
         report = progress(works)
-        first = None if self._clock.has_round else _FirstRound(works.n_evaluations, self.recorded.within)
+        within = self.recorded.within
+        first = None if within is None or self._clock.has_round else _FirstRound(works.n_evaluations, within)
 
         def on_receipt(receipt: Receipt) -> None:
             self._clock.note(receipt)

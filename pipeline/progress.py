@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -118,6 +119,7 @@ class ProgressDisplay:
         self._task = TaskID(0)
         self._costs = _Costs()
         self._started: float | None = None
+        self._last_line = -math.inf
         self.n_done = self.n_failed = self.n_total = 0
 
     def begin(self, name: str, label: str) -> ProgressDisplay:
@@ -132,6 +134,10 @@ class ProgressDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the bar; later receipts are printed as lines."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

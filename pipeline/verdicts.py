@@ -104,7 +104,7 @@ def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[
     parts: dict[int, Summaries] = {last: summaries}
     findings = []
     for claim in study.claims:
-        look = looks.decided.get(claim.name, last) if claim.level else last
+        look = looks.decided.get(claim.name, last)
         if look not in parts:
             parts[look] = {**summaries, **_summarise_part(study, store, looks.trials[look - 1])}
         findings.append((claim, judge_look(study, claim, parts[look], look)))

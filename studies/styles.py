@@ -126,8 +126,8 @@ SERIES = (
 """Styles of lines that are values of a factor, in order."""
 
 
-def look_up(names: Iterable[Any]) -> dict[Any, Look]:
-    """Return a look of `SERIES` for each value of a factor."""
+def assign_series(names: Iterable[Any]) -> dict[Any, Look]:
+    """Return the looks of `SERIES` in order, one for each value of a factor."""
     return dict(zip(names, cycle(SERIES), strict=False))
 
 
@@ -152,7 +152,7 @@ def complete_styles(styles: Styles, names: Iterable[str], broken: Collection[str
     used = {style.marker for style in styles.values()}
     unused = [_MARKERS[marker] for marker in "|_+x1348" if _MARKERS[marker] not in used]
     looks = {name: Look(INK, marker) for name, marker in zip(others, cycle(unused), strict=False)}
-    looks = looks if styles else look_up(others)
+    looks = looks if styles else assign_series(others)
     broken = {name: replace(looks[name], color=_COLORS["crimson"], dash=(1, 4), origin="broken") for name in broken}
     return {**styles, **looks, **broken}
 

@@ -46,7 +46,7 @@ STATUS_MESSAGES = {
     Status.KILLED: "the process that computed this trial terminated",
     Status.TIMED_OUT: "this trial took longer than the time limit",
 }
-_KINDS = ((Status.OK,), FAILURES, (Status.PENDING,))
+KINDS = {"ok": (Status.OK,), "failed": FAILURES, "pending": (Status.PENDING,)}  # statuses that are counted together
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)  # of a traceback
 BUDGET = 100  # number of failed trials of a setting in a block after which the others are skipped, if none was ok
 ENDED_COST = 10  # number of failed trials that a killed or timed-out trial counts for
@@ -54,7 +54,7 @@ ENDED_COST = 10  # number of failed trials that a killed or timed-out trial coun
 
 def total_by_kind(counts: Collection[Mapping[Status, int]]) -> tuple[int, int, int]:
     """Return the total numbers of ok, failed and pending evaluations, given counts by status, such as one per panel."""
-    n_ok, n_failed, n_pending = (sum(one[kind] for one in counts for kind in kinds) for kinds in _KINDS)
+    n_ok, n_failed, n_pending = (sum(one[kind] for one in counts for kind in kinds) for kinds in KINDS.values())
     return n_ok, n_failed, n_pending
 
 
@@ -174,8 +174,6 @@ def _compute(
     study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, settings: Sequence[Setting]
 ) -> list[Outcome]:
     """Evaluate settings by one call of `Panel.evaluate`; errors are not caught."""
-    if not settings:
-        return []
     data = _simulate(study, panel, cell, trials)
     results = panel.evaluate(
         data,

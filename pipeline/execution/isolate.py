@@ -217,8 +217,7 @@ class Child:
             while not self._replies.poll(_POLL_SECONDS):
                 now = time.monotonic()
                 waited, before = waited + min(now - before, 10 * _POLL_SECONDS), now
-                used = self._used_memory()
-                if memory and used > memory * _MEMORY_FRACTION:
+                if memory and self._used_memory() > memory * _MEMORY_FRACTION:
                     reason = f"this trial exceeded the memory limit of its worker, {format_bytes(all_memory)}"
                     return End(Status.KILLED, reason, at_share=memory < all_memory)
                 if limit is not None and waited > limit and not self._replies.poll():

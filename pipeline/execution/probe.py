@@ -24,19 +24,19 @@ from pipeline.redact import format_error, redact_text
 def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Mapping[str, Any]) -> None:
     """Raise `BadInputError` if a worker cannot load a study or lacks a module that its functions import."""
     modules = tuple(sorted(imported_modules(source)))
-    problem = _find_problem(client, run, "loaded the study", load_study, run, dict(spec), modules)
+    problem = _find_problem(client, "loaded the study", load_study, run, dict(spec), modules)
     if problem:
         raise BadInputError(problem)
 
 
 def refuse_workers_without_store(client: Client, task: Task) -> None:
     """Raise `ExecutionError` if a worker cannot open the store of a task."""
-    problem = _find_problem(client, task.run, "opened the store", open_store, task.run, task.session)
+    problem = _find_problem(client, "opened the store", open_store, task.run, task.session)
     if problem:
         raise ExecutionError(problem)
 
 
-def _find_problem(client: Client, run: str, action: str, function: Callable[..., str], *args: Any) -> str:
+def _find_problem(client: Client, action: str, function: Callable[..., str], *args: Any) -> str:
     """Run a function on each worker; return the first error message, or an empty string on success."""
     in_flight = TasksInFlight(client)
     for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:

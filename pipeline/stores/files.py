@@ -51,7 +51,7 @@ class Files(Protocol):
     def exists(self, key: str) -> bool:
         """Return True if the file exists."""
 
-    def refuse_links(self, folders: Iterable[str]) -> None:
+    def require_folders(self, folders: Iterable[str]) -> None:
         """Raise `BadInputError` if a folder, or one that contains it in the store, is a link or another file."""
 
     def names(self, folder: str) -> list[str]:

@@ -89,7 +89,7 @@ class LocalFiles:
             return False
         return True
 
-    def refuse_links(self, folders: Iterable[str]) -> None:
+    def require_folders(self, folders: Iterable[str]) -> None:
         """Raise `BadInputError` if a folder, or one that contains it in the store, is a link or another file."""
         for folder in (*folders, SESSIONS, _WRITING):
             try:

@@ -69,8 +69,8 @@ class ObjectFiles:
         """Return True if the object exists."""
         return self._files.isfile(self._path(key))
 
-    def refuse_links(self, folders: Iterable[str]) -> None:
-        """Do nothing: an object store has no links."""
+    def require_folders(self, folders: Iterable[str]) -> None:
+        """Do nothing: an object store has no folders."""
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder, or an empty list if the folder does not exist."""

@@ -90,7 +90,7 @@ def read_root(files: Files) -> Root | None:
     document = intact or copied
     assert document is not None
     _refuse_other_format(files.url, document["attributes"].get("store_format"))
-    files.refuse_links(refuse_other_layout(files.url, document))
+    files.require_folders(refuse_other_layout(files.url, document))
     return root
 
 

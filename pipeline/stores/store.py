@@ -133,6 +133,14 @@ class ResultStore:
         """Share of the blocks that the store asks for, or None for all of them."""
         return Share.parse(self.attributes[SHARE]) if SHARE in self.attributes else None
 
+    def others(self, panel: str) -> np.ndarray:
+        """Return a mask of the blocks of other shares, shape (cell, block)."""
+        shapes = {
+            name: (math.prod(map(len, one["factors"].values())), -(-(one["trials"] or 1) // one["block_trials"]))
+            for name, one in self.spec["panels"].items()
+        }
+        return np.zeros(shapes[panel], bool) if self.share is None else self.share.others(panel, shapes)
+
     @cached_property
     def _inapplicable(self) -> dict[str, int]:
         """Number of statuses of methods that do not apply, by panel; empty for stores of earlier versions."""
@@ -146,18 +154,13 @@ class ResultStore:
         """Return a mask of the chunks of the statuses whose trials are not asked for, or None if all are."""
         if asked is None and self.share is None:
             return None
-        sizes = {
-            name: (math.prod(map(len, one["factors"].values())), -(-(one["trials"] or 1) // one["block_trials"]))
-            for name, one in self.spec["panels"].items()
-        }
-        spec, status, n_blocks = self.spec["panels"][panel], self.array(panel, "status"), sizes[panel][1]
-        grid, n_factors = status.shape[: len(spec["dims"])], len(spec["factors"])
+        spec, status, others = self.spec["panels"][panel], self.array(panel, "status"), self.others(panel)
+        grid, n_factors, n_blocks = status.shape[: len(spec["dims"])], len(spec["factors"]), others.shape[1]
         mask = np.zeros((*grid, n_blocks), bool)
+        mask |= others.reshape(*grid[:n_factors], *[1] * len(grid[n_factors:]), n_blocks)
         if asked is not None:
             limits = asked.fitted(grid, spec["trials"] or 1).trials
             mask |= np.arange(n_blocks) * spec["block_trials"] >= limits[..., None]
-        if self.share is not None:
-            mask |= self.share.others(panel, sizes).reshape(*grid[:n_factors], *[1] * len(grid[n_factors:]), n_blocks)
         return mask.reshape(status.cdata_shape)
 
     @property

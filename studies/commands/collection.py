@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
@@ -24,7 +24,7 @@ from studies.report import write_collection
 from studies.report.summaries import state_of
 
 
-def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> None:
+def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> NoReturn:
     """Run every study and write one store per study to a folder, or resume an earlier run.
 
     A failure of one study does not stop the others. `how` contains keyword arguments of `pipeline.run`,

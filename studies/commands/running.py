@@ -259,7 +259,7 @@ def _compute(store: str, work: Callable[[Any], object]) -> None:
         try:
             work(display)
         except (KeyboardInterrupt, ExecutionError) as error:
-            display.__exit__()
+            display.close()
             if isinstance(error, ExecutionError):
                 fail(str(error), 3)
             if not isinstance(error, TargetNotReachedError):

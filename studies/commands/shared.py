@@ -165,7 +165,7 @@ def split_names(names: list[str] | None) -> list[str]:
 
 
 def parse_values(assignments: list[str] | None) -> dict[str, list[str]]:
-    """Return the values given by ``--set``, by name."""
+    """Return the values given by an option of the form ``NAME=V1,V2``, such as ``--set``, by name."""
     given = _parse(assignments, "NAME=V1,V2", "list its values once, as {}=V1,V2")
     return {name: [value.strip() for value in values.split(",")] for name, values in given.items()}
 
@@ -209,9 +209,15 @@ def parse_time(given: str | None) -> float | None:
 
 
 def format_size(n_bytes: float) -> str:
-    """Format a number of bytes with three digits and a unit."""
+    """Format a number of bytes with three digits and a unit.
+
+    Examples
+    --------
+    >>> format_size(999_400), format_size(999_600)
+    ('999 kB', '1 MB')
+    """
     for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
+        if n_bytes < 999.5:  # larger numbers are rounded to 1000
             return f"{n_bytes:.3g} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.3g} TB"

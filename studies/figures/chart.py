@@ -15,7 +15,7 @@ import xarray as xr
 from pipeline.declare.factors import format_value
 from studies.figures.plot import Axis, Plot, across, constants_of, label_of, rows_of, stack
 from studies.figures.shared import looks_of, with_labels
-from studies.styles import INK, Look, Styles, label_method, look_up
+from studies.styles import INK, Look, Styles, assign_series, label_method
 
 Summaries = Mapping[str, xr.Dataset]
 Parts = Mapping[str, xr.Dataset]
@@ -151,7 +151,7 @@ class Chart:
             title: ds.assign_coords({self.lines: [labels[name] for name in ds[self.lines].values.tolist()]})
             for title, ds in parts.items()
         }
-        return labelled, look_up(dict.fromkeys(labels.values())), {label: name for name, label in labels.items()}
+        return labelled, assign_series(dict.fromkeys(labels.values())), {label: name for name, label in labels.items()}
 
     def _axes(self, parts: Parts) -> Iterator[tuple[str, str, xr.Dataset]]:
         """Yield the title, the picked values and the summary of each axes."""

@@ -104,6 +104,63 @@ def legend(
     The opacities of samples and of names are `fades`.
     """
     fade, fade_text = fades
+    entries, n_rows = _place_entries(series, note, width)
+    raw = {"type": "quantitative", "scale": None, "axis": None}
+    at = {"x": {"field": "x", **raw}, "y": {"field": "y", **raw}}
+    names = list(series)
+
+    def encode(channel: str, values: list[Any]) -> dict[str, Any]:
+        return {channel: {"field": "series", "scale": {"domain": names, "range": values}, "legend": None}}
+
+    lines = series.values()
+    of_series = [{"filter": "isValid(datum.series)"}]
+    view: dict[str, Any] = {
+        "data": {"name": "legend"},
+        "width": width,
+        "height": max(n_rows, 1) * _ROW - 6,
+        "layer": [
+            {
+                "transform": [*of_series, {"calculate": f"datum.x + {_SAMPLE - 6}", "as": "end"}],
+                "mark": {"type": "rule", "strokeWidth": 1.5},
+                "encoding": {
+                    **at,
+                    "x2": {"field": "end"},
+                    **encode("color", [look.color for look in lines]),
+                    **encode("strokeDash", [list(look.dash) or [1, 0] for look in lines]),
+                    "opacity": fade,
+                },
+            },
+            {
+                "transform": [*of_series, {"calculate": f"datum.x + {(_SAMPLE - 6) / 2}", "as": "middle"}],
+                "mark": {"type": "point", "size": 34, "strokeWidth": 1.2},
+                "encoding": {
+                    **at,
+                    "x": {"field": "middle", **raw},
+                    **encode("stroke", [look.color for look in lines]),
+                    **encode("fill", [look.fill for look in lines]),
+                    **encode("shape", [look.marker for look in lines]),
+                    "opacity": fade,
+                },
+            },
+            {
+                "transform": of_series,
+                "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": _SAMPLE, "cursor": "pointer"},
+                "encoding": {**at, "text": {"field": "series"}, "opacity": fade_text},
+            },
+            {
+                "transform": [{"filter": "isValid(datum.heading)"}],
+                "mark": {"type": "text", "align": "left", "baseline": "middle", "fontWeight": 600},
+                "encoding": {**at, "text": {"field": "heading"}},
+            },
+        ],
+    }
+    if not series:
+        view["layer"] = view["layer"][-1:]
+    return view, entries
+
+
+def _place_entries(series: Mapping[str, Look], note: str, width: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the headings and the names of series in a legend with their positions, and the number of rows."""
     entries: list[dict[str, Any]] = []
     row = 0
     if note:
@@ -125,55 +182,4 @@ def legend(
             entries.append({"series": name, "x": round(x), "y": row * _ROW})
             x += needed
         row += 1
-    raw = {"type": "quantitative", "scale": None, "axis": None}
-    at = {"x": {"field": "x", **raw}, "y": {"field": "y", **raw}}
-    names = list(series)
-
-    def look(channel: str, values: list[Any]) -> dict[str, Any]:
-        return {channel: {"field": "series", "scale": {"domain": names, "range": values}, "legend": None}}
-
-    lines = series.values()
-    of_series = [{"filter": "isValid(datum.series)"}]
-    view: dict[str, Any] = {
-        "data": {"name": "legend"},
-        "width": width,
-        "height": max(row, 1) * _ROW - 6,
-        "layer": [
-            {
-                "transform": [*of_series, {"calculate": f"datum.x + {_SAMPLE - 6}", "as": "end"}],
-                "mark": {"type": "rule", "strokeWidth": 1.5},
-                "encoding": {
-                    **at,
-                    "x2": {"field": "end"},
-                    **look("color", [one.color for one in lines]),
-                    **look("strokeDash", [list(one.dash) or [1, 0] for one in lines]),
-                    "opacity": fade,
-                },
-            },
-            {
-                "transform": [*of_series, {"calculate": f"datum.x + {(_SAMPLE - 6) / 2}", "as": "middle"}],
-                "mark": {"type": "point", "size": 34, "strokeWidth": 1.2},
-                "encoding": {
-                    **at,
-                    "x": {"field": "middle", **raw},
-                    **look("stroke", [one.color for one in lines]),
-                    **look("fill", [one.fill for one in lines]),
-                    **look("shape", [one.marker for one in lines]),
-                    "opacity": fade,
-                },
-            },
-            {
-                "transform": of_series,
-                "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": _SAMPLE, "cursor": "pointer"},
-                "encoding": {**at, "text": {"field": "series"}, "opacity": fade_text},
-            },
-            {
-                "transform": [{"filter": "isValid(datum.heading)"}],
-                "mark": {"type": "text", "align": "left", "baseline": "middle", "fontWeight": 600},
-                "encoding": {**at, "text": {"field": "heading"}},
-            },
-        ],
-    }
-    if not series:
-        view["layer"] = view["layer"][-1:]
-    return view, entries
+    return entries, row

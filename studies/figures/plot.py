@@ -104,7 +104,7 @@ class Plot:
     ----------
     rows : pandas.DataFrame
         Columns ``x`` and ``series``, the columns of the marks (`MARKS`), and optionally ``axes``, the title of the
-        axes, ``mcse`` and ``trials``, which are displayed with a value.
+        axes, ``pick``, the picked values (see `picks`), and ``mcse`` and ``trials``, which are displayed with a value.
     x, y : Axis
         Axes.
     looks : mapping of str to Look

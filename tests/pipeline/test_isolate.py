@@ -182,7 +182,9 @@ def test_end_of_a_child_process_is_certain(start, misbehaving):
 
 
 @pytest.mark.parametrize("how", ["sleep", "loop", "lock"])
-def test_time_limit_of_a_child_process(start, misbehaving, how):
+def test_time_limit_of_a_child_process(start, misbehaving, monkeypatch, how):
+    """A worker without a memory limit does not read the memory of its child processes."""
+    monkeypatch.delattr(isolate.Child, "_used_memory")
     children = start(misbehaving({(1, "a", 2): how}), limit=1.5)
     assert children(Step(Block("p", 1, FILE_CELL), (0,))).status == Status.TIMED_OUT
     assert isinstance(children(Step(Block("p", 1, FILE_CELL), (1,))), list)

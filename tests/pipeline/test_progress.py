@@ -137,3 +137,16 @@ def test_several_studies_have_one_forecast(monkeypatch):
     assert first.endswith("ETA 0:00:13")  # 15 blocks, each of (15 + 20) / 20 s
     assert lines[-1].startswith("u (of 3): 236 of 236 evaluations")
     assert lines[-1].endswith("ETA 0:00:00")
+
+
+def test_receipt_after_the_bar_is_closed():
+    """A block that ends after an interruption is counted, and printed as a line."""
+    works = PendingWork(study_of(), None)
+    text = io.StringIO()
+    display = ProgressDisplay(Console(file=text, width=200, force_terminal=True))
+    with display:
+        take = display(works)
+        display.close()
+        take(SimpleNamespace(work=next(iter(works)), seconds=1.0, n_done=4, n_failed=0))
+    assert display.n_done == 4
+    assert "4 of 100 evaluations" in text.getvalue().splitlines()[-1]

@@ -1,5 +1,6 @@
 """Tests that stores do not depend on clusters or interruptions, and that stores computed by other code are refused."""
 
+import ast
 import errno
 import shutil
 import threading
@@ -65,6 +66,24 @@ def lose(store, panel, *position, whole=False):
 
 
 # One run
+
+
+def late_calls_of_locals(source):
+    """Return the functions that call locals() after their first statement, which could have assigned other names."""
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    return [
+        function.name
+        for function in functions
+        for statement in function.body[1 + (ast.get_docstring(function) is not None) :]
+        if "locals()" in ast.unparse(statement)
+    ]
+
+
+def test_options_are_the_arguments_only():
+    """An assignment before locals() would replace an option without a message."""
+    folder = Path(pipeline.__file__).parent
+    assert [name for path in folder.rglob("*.py") for name in late_calls_of_locals(path.read_text())] == []
+    assert late_calls_of_locals("def f(a):\n    a = 1\n    return options_of(locals())") == ["f"]
 
 
 @pytest.mark.slow

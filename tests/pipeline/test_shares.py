@@ -9,6 +9,7 @@ import pytest
 import pipeline
 from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, UnreadableStoreError
+from pipeline.execution.rerun import rerun_trial
 from pipeline.stores.share import Share
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
@@ -93,6 +94,16 @@ def test_a_share_is_resumed_and_complete_by_itself(parts, tmp_path):
     counts = [resumed.count(panel) for panel in resumed.spec["panels"]]
     assert sum(count[Status.PENDING] for count in counts) == 0
     assert sum(count[Status.NOT_ASKED_FOR] for count in counts) > 0
+
+
+def test_blocks_of_other_shares_are_not_pending_in_a_share(parts):
+    found = verify(parts[1], study=STUDY)
+    assert (found.n_pending, found.problems) == (0, ())
+    assert found.n_read > 0
+    panel = STUDY.panel("means")
+    for cell, block in np.argwhere(parts[1].others("means")):
+        reruns = rerun_trial(parts[1], STUDY, "means", panel.cells()[cell], int(block) * panel.block_trials)
+        assert not any(rerun.is_asked for rerun in reruns)
 
 
 REFUSED = {

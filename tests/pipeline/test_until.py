@@ -13,6 +13,7 @@ from pipeline import (
     Measure,
     Method,
     Status,
+    claim,
     compact,
     computation,
     extend,
@@ -21,6 +22,7 @@ from pipeline import (
     resume,
     run,
     summarise,
+    verdict,
 )
 from pipeline.errors import TargetNotReachedError, UnreadableStoreError
 from pipeline.precision import goals
@@ -30,6 +32,7 @@ from pipeline.stores.asked import Stop
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import SESSION_COPIES
 from pipeline.stores.store import ResultStore
+from pipeline.verdicts import judge_store
 from pipeline.verify import verify
 from tests.pipeline import toy
 from tests.pipeline.helpers import read_arrays
@@ -309,6 +312,25 @@ def test_claims_are_decided_at_looks(tmp_path):
     assert (ds["n_asked"].sel(algorithm="narrow") == n_narrow).all()
     assert (ds["n_asked"].sel(algorithm="constant") == 100).all()
     assert json.loads(json.dumps(looks)) == looks
+
+
+def test_claim_about_exact_numbers_is_judged_at_the_look_that_decided_it(tmp_path):
+    """Later trials, which other claims require, do not change the verdict of a claim with level 0."""
+
+    @claim("constant", "Constant draws are 0.5.", kind="self-check", level=0)
+    def constant(summaries):
+        one = summaries.need("p", algorithm=("constant",))
+        return verdict(bool((one["x_mean"] == 0.5).all()), f"{int(one['n_ok'].max())} trials.")
+
+    unbiased = next(one for one in STUDY.claims if one.name == "unbiased")
+    study = replace(STUDY, panels=STUDY.panels[:1], claims=(unbiased, constant))
+    store = run(study, tmp_path / "s.zarr", until="claims", at_most=200, values={"sd": [1.0]})
+    assert store.sessions[-1]["looks"] == {"trials": [{"p": 100}, {"p": 200}], "decided": {"constant": 1}}
+    configured = study.from_spec(store.spec)
+    summaries = {"p": summarise(open_results(store)["p"].to_dataset())}
+    findings = {claim.name: finding for claim, finding in judge_store(configured, store, summaries)}
+    assert findings["constant"].evidence == "100 trials."
+    assert findings["unbiased"].evidence.endswith("Look 2 spends 8.7e-08 of the error level 5.7e-07.")
 
 
 @pytest.mark.parametrize("place", ["execute", pytest.param("retried", marks=pytest.mark.slow)])
