@@ -391,12 +391,14 @@ def require_support(
         raise ValueError(f"n must be at least {box.p + 2} for {box.p - 1} features, got {n}; use fewer features")
     expected, before = expected_widths(box, n, noise, prior, level)
     ratio = expected[1:-1] / before[1:-1]
-    if np.median(ratio) > _UNINFORMATIVE:
-        name = box.names[int(np.argmin(ratio))]
+    median = np.median(ratio)
+    if median > _UNINFORMATIVE:
+        k = int(np.argmin(np.abs(ratio - median)))
+        example = f"{expected[1 + k]:.3g} of {box.names[k]}"
         raise ValueError(
-            f"{n:,} records must be enough for {box.p - 1} features at this epsilon, got an expected interval of "
-            f"{name} of width {expected[1 + int(np.argmin(ratio))]:.3g}, {100 * ratio.min():.0f} % of the prior's; use "
-            "fewer features, narrower bounds or a larger epsilon"
+            f"{n:,} records must be enough for {box.p - 1} features at this epsilon, got expected intervals with "
+            f"{100 * median:.0f} % of the prior's widths in the median, such as {example}; use fewer "
+            "features, narrower bounds or a larger epsilon"
         )
     return expected
 

@@ -97,6 +97,7 @@ def regress(
             {name: tuple(given) for name, given in parse_values(levels).items()},
             method,
             missing == "drop",
+            level,
         )
         prepared = prepare(table, request, given["cluster"], rehearsal=seed is not None)
         box, chosen = prepared.box, prepared.method
@@ -117,7 +118,7 @@ def regress(
     for name, values in posterior.to_dict(level)["coefficients"].items():
         shown.add_row(name, *(f"{value:.4g}" for value in values.values()))
     print_table(shown)
-    say(f"{level:.4g} intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
+    say(f"{100 * level:g} % intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
     for one in caught:
         say(f"warning: {one.message}")
     if released.guarantee is None:
@@ -135,4 +136,5 @@ def _show_forecast(prepared, rehearsal: bool) -> None:  # type: ignore[no-untype
     verb = "a release would spend" if rehearsal else "the release spends"
     say(f"{prepared.table.rows.shape[0]:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
     widths = zip(("intercept", *prepared.box.names[:-1]), prepared.expected, strict=False)
-    say(f"expected widths of 95 % intervals: {', '.join(f'{name} {width:.3g}' for name, width in widths)}")
+    shown = ", ".join(f"{name} {width:.3g}" for name, width in widths)
+    say(f"expected widths of {100 * prepared.request.level:g} % intervals: {shown}")
