@@ -40,9 +40,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mechanisms.arguments import validate_integer, validate_positive
+from mechanisms.arguments import Floats, validate_integer, validate_positive
 from mechanisms.metadata import find_entry
 from mechanisms.regression.gram_kernels import (
     _fill_moments,
@@ -53,8 +52,6 @@ from mechanisms.regression.gram_kernels import (
 from mechanisms.regression.gram_release import NOISE_CODES, GramRelease
 
 __all__ = ["GRAM_METHODS", "GramMethod", "RegressionPrior", "normal_statistic", "regression_of", "sample_gram"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -43,15 +43,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import integrate, special
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import Floats, validate_integer
 from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

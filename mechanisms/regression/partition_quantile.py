@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import Floats, validate_integer
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
@@ -51,9 +51,6 @@ from mechanisms.protocols import OutputDistribution
 from mechanisms.regression.partition_probability import require_generator
 from mechanisms.regression.quantile_methods import QUANTILE_METHODS, QuantileMethod
 from mechanisms.regression.sparse_vector import SparseVector, calibrate_search
-
-Floats = NDArray[np.float64]
-
 
 SCALE_WINDOW = 2.0
 """Half-width of both the window for the centre and the clipping interval, in units of the scale."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import Floats, Integers, validate_integer
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
@@ -41,7 +41,6 @@ __all__ = [
     "require_support",
 ]
 
-Floats = NDArray[np.float64]
 
 AUGMENTED = 200
 """Largest number of records for which ``auto`` redraws all records."""
@@ -344,7 +343,7 @@ def choose_gram_method(method: str, n: int, controls: bool = False) -> str:
 
 
 def rehearse_release(
-    sums: Sequence[Sequence[int]] | NDArray[np.int64], noise: GramNoise, seed: int
+    sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, seed: int
 ) -> tuple[GramRelease, np.random.Generator]:
     """Return a release with noise from a seed, which is not private, and the generator for its chains."""
     gram = np.array(sums, dtype=np.float64) / 2.0**32
