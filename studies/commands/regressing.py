@@ -69,7 +69,7 @@ def regress(
         infer_release,
         load_release,
         prepare,
-        release_sums,
+        release_regression,
         write_posterior,
     )
 
@@ -104,7 +104,7 @@ def regress(
         _show_forecast(prepared, seed is not None)
         if seed is None and not given["yes"]:
             confirm("Spend the budget?")
-        released, rng, n_dropped = release_sums(prepared, seed)
+        released, rng, n_dropped = release_regression(prepared, seed)
         say(f"release: {dump_release(released, box)}")
         if n_dropped:
             say(f"{n_dropped:,} rows with missing values were dropped; n = {released.n:,} is public")

@@ -94,7 +94,7 @@ def prepare(path: str, request: RegressionRequest, cluster: str | None = None, r
     return Prepared(request, table, box, noise, guarantee, method, expected, cluster)
 
 
-def release_sums(prepared: Prepared, seed: int | None = None) -> tuple[GramRelease, np.random.Generator, int]:
+def release_regression(prepared: Prepared, seed: int | None = None) -> tuple[GramRelease, np.random.Generator, int]:
     """Read the table once, and return the release, a generator for the chains, and the number of dropped rows.
 
     Privacy
