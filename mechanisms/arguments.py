@@ -51,6 +51,15 @@ def validate_positive(name: str, value: Any, advice: str) -> float:
     return number
 
 
+def require_generator(rng: Any, purpose: str) -> np.random.Generator:
+    """Return `rng` if it is a generator, which `purpose` needs."""
+    if not isinstance(rng, np.random.Generator):
+        raise ValueError(
+            f"rng must be a numpy Generator for {purpose}, got {describe(rng)}; pass np.random.default_rng(1)"
+        )
+    return rng
+
+
 def _as_float(value: Any) -> float:
     """Return a real number as a float; infinite if it is too large."""
     try:

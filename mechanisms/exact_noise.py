@@ -21,9 +21,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
+from mechanisms.arguments import Floats, Integers
 
 _LARGEST_SCALE = 2.0**52  # noise of 1,000 scales fits in 64 bits
 _MAX_DRAWS = 5_000_000
@@ -67,7 +66,7 @@ def integer_gaussian(std: float, size: int) -> Integers:
     return np.array(dp.m.make_gaussian(domain, metric, scale=float(std))([0] * size), dtype=np.int64)
 
 
-def noisy_sums(values: NDArray[np.float64], low: float, high: float, epsilon: float) -> NDArray[np.float64]:
+def noisy_sums(values: Floats, low: float, high: float, epsilon: float) -> Floats:
     """Return sums of the columns of private values (M, c), clipped to public bounds, with exact noise, each ε-DP.
 
     Each value is rounded to `low` plus a multiple of the unit u = (high − low)/2³², which changes a sum by at most

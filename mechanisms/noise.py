@@ -35,7 +35,7 @@ from scipy import special
 from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.exact_noise import integer_gaussian, integer_laplace, sum_zero
 from mechanisms.jit import kernel
-from mechanisms.privacy import Guarantee, RenyiGuarantee
+from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.privacy_parameters import validate_epsilon, validate_sensitivity
 
 
@@ -71,14 +71,14 @@ class Noise:
         Distribution. The sensitivity Δ of the statistic is in the norm of the table; discrete Gaussian noise is
         Gaussian noise on integer vectors.
 
-        ==========  ==============================  ===================  ======================================
+        ==========  ==============================  ===================  ========================
         name        support                         sensitivity Δ        guarantee of one release
-        ==========  ==============================  ===================  ======================================
+        ==========  ==============================  ===================  ========================
         laplace     real vectors                    ℓ₁                   (Δ/scale)-DP
         geometric   integer vectors                 ℓ₁                   (Δ/scale)-DP
         k-norm      integer vectors with sum zero   ℓ₁                   (Δ/scale)-DP
-        gaussian    real vectors                    ℓ₂                   (λ, λΔ²/(2·scale²))-RDP at every order λ
-        ==========  ==============================  ===================  ======================================
+        gaussian    real vectors                    ℓ₂                   Δ²/(2·scale²)-zCDP
+        ==========  ==============================  ===================  ========================
     scale : float
         Scale of the noise, finite and > 0, in units of the statistic; the standard deviation of Gaussian noise, and
         about that of discrete Gaussian noise.
@@ -190,32 +190,35 @@ class Noise:
         """
         draw = NOISES[self.name].exact
         if draw is None:
-            raise ValueError(f"noise must have an exact sampler, got {self.name}; use geometric or k-norm noise")
+            known = ", ".join(name for name, shape in NOISES.items() if shape.exact)
+            raise ValueError(f"noise must have an exact sampler, got {self.name}; use one of {known}")
         return draw(self.scale, d)
 
-    def guarantee(self, sensitivity: float) -> Guarantee | Callable[[float], RenyiGuarantee]:
-        """Return the guarantee of a release: ε-DP, or for Gaussian noise a Rényi guarantee as a function of the order.
+    def guarantee(
+        self, sensitivity: float, relation: Neighbouring = Neighbouring.REPLACE_ONE
+    ) -> Guarantee | ConcentratedGuarantee:
+        """Return the guarantee of a release: (Δ/scale)-DP, or Δ²/(2·scale²)-zCDP for Gaussian noise.
 
         Parameters
         ----------
         sensitivity : float
-            Sensitivity Δ, the largest change of the statistic when one record is replaced, in ℓ₁, or in ℓ₂ for
-            Gaussian noise.
+            Sensitivity Δ, the largest change of the statistic between neighbours, in ℓ₁, or in ℓ₂ for Gaussian noise.
+        relation : Neighbouring
+            Neighbouring relation of the sensitivity, and of the guarantee.
 
         Returns
         -------
-        Guarantee or callable
-            Guarantee under replacement of one record; the number of records is public.
+        Guarantee or ConcentratedGuarantee
 
         Examples
         --------
-        >>> print(Noise("gaussian", 2.0).guarantee(1.0)(8.0))
-        (8, 1)-RDP
+        >>> print(Noise("gaussian", 2.0).guarantee(1.0))
+        0.125-zCDP
         """
         loss = validate_sensitivity(sensitivity) / self.scale
         if self.is_pure:
-            return Guarantee(loss)
-        return lambda order: RenyiGuarantee(order, order * 0.5 * loss * loss)
+            return Guarantee(loss, relation=relation)
+        return ConcentratedGuarantee(0.5 * loss * loss, relation)
 
 
 @dataclass(frozen=True)
@@ -255,8 +258,10 @@ def calibrated_noise(name: str, sensitivity: float, loss: float) -> Noise:
     >>> calibrated_noise("k-norm", 2.0, 0.1), calibrated_noise("gaussian", 1.0, 0.02)
     (Noise(name='k-norm', scale=20.0), Noise(name='gaussian', scale=5.0))
     """
-    spent, change = validate_epsilon(loss), validate_sensitivity(sensitivity)
-    return Noise(name, change / (spent if Noise(name, 1.0).is_pure else math.sqrt(2.0 * spent)))
+    change = validate_sensitivity(sensitivity)
+    if Noise(name, 1.0).is_pure:
+        return Noise(name, change / validate_epsilon(loss))
+    return Noise(name, change / math.sqrt(2.0 * ConcentratedGuarantee(loss).rho))
 
 
 def _draw_geometric(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:

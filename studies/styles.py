@@ -22,6 +22,7 @@ from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.metadata import Entry, Style
+from mechanisms.regression.gram_samplers import GRAM_METHODS
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS
 from mechanisms.regression.quantile_methods import QUANTILE_METHODS
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
@@ -209,18 +210,10 @@ def _listed(*rows: tuple[str, str, str, str]) -> dict[str, Look]:
     return {name: _look(*row) for name, *row in rows}
 
 
-GRAM_STYLES = _listed(
-    ("normal-covariates", "blue", "o", "ours"),
+GRAM_STYLES = _styles(GRAM_METHODS, **{"non-private": _REFERENCE}) | _listed(
     ("normal-covariates-k-norm", "teal", "P", "ours"),
-    ("noise-aware", "purple", "D", "ours"),
-    ("data-augmentation", "green", "^", "ours"),
-    ("noise-aware-published", "vermilion", "s", "paper"),
-    ("noise-aware-uncorrected", "brown", "<", "paper"),
-    ("noise-aware-redrawn", "sky", ">", "paper"),
     ("adassp", "olive", "p", "baseline"),
     ("partition", "crimson", "*", "paper"),
-    ("naive", "orange", "v", "baseline"),
-    ("non-private", "grey", "X", "reference"),
 )
 """Styles of posteriors of regression coefficients given a noisy Gram matrix."""
 

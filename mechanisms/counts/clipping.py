@@ -35,7 +35,7 @@ def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -
     return float(
         _stream_mean(
             rows[:, -1],
-            np.exp(_log_probabilities(n, rows[:, :-1], log_interior, log_upper)),
+            np.exp(_log_probabilities(n, rows, log_interior[:-1], log_upper[:-1])),
             row_deficits(deficits, rows),
             deficits[-2],
             deficits[-1],
@@ -49,7 +49,7 @@ def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:
     """Return the log-pmf of c̃ in the order of `mechanisms.conjugate.enumerate_candidates`."""
     n, k = int(counts.sum()), counts.size
     require_enumerable(n, k)
-    return _log_probabilities(n, tabulate_candidates(n, k)[:, :-1], *pmfs)
+    return _log_probabilities(n, tabulate_candidates(n, k), *pmfs)
 
 
 def category_pmfs(counts: Integers, noise: Noise) -> CategoryPmfs:
@@ -60,14 +60,19 @@ def category_pmfs(counts: Integers, noise: Noise) -> CategoryPmfs:
     return log_interior, noise.rounded.log_at_least(offset, noise.scale)
 
 
-def _log_probabilities(n: int, released: Integers, log_interior: Floats, log_upper: Floats) -> Floats:
-    """Return the log probabilities of rows of released counts of the first categories."""
+@kernel
+def _log_probabilities(n, released, log_interior, log_upper):
+    """Return the log probabilities of the first released counts of each row, as many as the rows of `log_upper`."""
     total = np.zeros(len(released))
-    remaining = np.full(len(released), n)
-    for category, x in enumerate(released.T):
-        at_top = np.where(remaining == 0, 0.0, log_upper[category, remaining])  # no record is left: the count is 0
-        total += np.where(x == remaining, at_top, log_interior[category, x])
-        remaining -= x
+    for row in range(len(released)):
+        remaining = n
+        for category in range(len(log_upper)):
+            x = released[row, category]
+            if x < remaining:
+                total[row] += log_interior[category, x]
+            elif remaining > 0:  # else no record is left: the count is 0
+                total[row] += log_upper[category, remaining]
+            remaining -= x
     return total
 
 

@@ -15,11 +15,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.arguments import Floats, Integers
 from mechanisms.jit import kernel
 from mechanisms.sums import weighted_sum
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 ROOT_PANELS = 64
 """Number of root panels, and index of the first one. The halves of panel p have the indices 2p and 2p + 1."""
@@ -46,7 +44,7 @@ NODES, WEIGHTS, _CUMULATIVE = _nested_rule(9)
 COARSE_WEIGHTS = _nested_rule(5)[1]
 
 
-def panel_nodes(panel: Indices, low: float, root_width: float) -> Floats:
+def panel_nodes(panel: Integers, low: float, root_width: float) -> Floats:
     """Return the 9 nodes of each panel, shape (panels, 9), ascending from end to end; panel 64 starts at `low`.
 
     Root panels have the indices 64, …, 127; 2p and 2p + 1 are the halves of panel p.
@@ -58,15 +56,15 @@ def panel_nodes(panel: Indices, low: float, root_width: float) -> Floats:
     return left[:, None] * (1 - fraction) + right[:, None] * fraction
 
 
-def _levels(panel: Indices) -> Indices:
+def _levels(panel: Integers) -> Integers:
     return np.frexp(panel / ROOT_PANELS)[1] - 1
 
 
 def refine(
     n_trials: int,
     root_width: float,
-    evaluate: Callable[[Indices, Indices], tuple[Floats, Floats]],
-) -> tuple[Indices, Indices, Floats]:
+    evaluate: Callable[[Integers, Integers], tuple[Floats, Floats]],
+) -> tuple[Integers, Integers, Floats]:
     """Halve quadrature panels, in all trials at once, until each is resolved or negligible; return the resolved ones.
 
     A panel is resolved if its estimated error is small relative to the total mass, and negligible if its own mass is.
@@ -106,7 +104,7 @@ def refine(
 
 
 def tabulate(
-    n_trials: int, trial: Indices, phi: Floats, log_integrand: Floats, to_theta: Callable[[Floats], Floats]
+    n_trials: int, trial: Integers, phi: Floats, log_integrand: Floats, to_theta: Callable[[Floats], Floats]
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Tabulate the distribution function of each trial by integrating over its panels from the left.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, validate_integer
+from mechanisms.arguments import Floats, require_generator, validate_integer
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.protocols import Posterior, validate_probabilities
 
@@ -39,8 +39,7 @@ def sampler(fill: Callable[..., int]) -> Callable[..., Floats]:
         **options: Any,
     ) -> Floats:
         hyperparameters, y = model.validate_release(prior, noisy_statistics)
-        if not isinstance(rng, np.random.Generator):
-            raise ValueError(f"rng must be a numpy.random.Generator, got {rng!r}; pass the generator of the trial")
+        require_generator(rng, "chains")
         shape = (validate_integer("n_chains", n_chains), validate_integer("n_draws", n_draws))
         draws = np.empty(shape if y.size == 1 else (*shape, y.size))
         n_burn_in = validate_integer("n_burn_in", n_burn_in, least=0)

@@ -26,7 +26,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, describe, real_array, validate_integer
+from mechanisms.arguments import Floats, describe, real_array, require_generator, validate_integer
 from mechanisms.inference.choice import Choice, choose_method, fit_release, rehearse
 from mechanisms.inference.count_table import CountTable, count_table
 from mechanisms.inference.drawn_posterior import DrawnPosterior
@@ -34,7 +34,7 @@ from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import NORMAL, Bounds, Family
 from mechanisms.inference.publish import release_sums, validate_data
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.inference.release_posterior import ReleasePosterior, require_generator
+from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.metadata import find_entry
 from mechanisms.noise import NOISES, Exact, Noise, calibrated_noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, validate_relation

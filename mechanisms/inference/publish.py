@@ -139,12 +139,13 @@ def release_sums(
     unit = math.ldexp(1.0, math.frexp(min(noise.scale, sensitivity))[1] - 1 - _BITS)
     unit = min(unit, 1.0) if model.entry.integer_records else unit
     totals, integer_sensitivity = _integer_sums(model, records, relation, unit)
-    drawn = laplace_scale_for(integer_sensitivity, epsilon)
+    scale_in_units = laplace_scale_for(integer_sensitivity, epsilon)
     if before_release is not None:
         before_release()
-    values = [unit * (t + z) for t, z in zip(totals, integer_laplace(drawn, len(totals)).tolist(), strict=True)]
+    drawn = integer_laplace(scale_in_units, len(totals)).tolist()
+    values = [unit * (t + z) for t, z in zip(totals, drawn, strict=True)]
     stated = Guarantee(epsilon, relation=relation)
-    return PublishedSums(np.array(values), unit * drawn, unit, guarantee=stated, rehearsal=False)
+    return PublishedSums(np.array(values), unit * scale_in_units, unit, guarantee=stated, rehearsal=False)
 
 
 def validate_data(data: ArrayLike, family: Family, n: int | None = None, least: int = 1) -> tuple[Floats, int]:

@@ -150,10 +150,7 @@ class ReleaseModel:
 
     def guarantee(self, relation: Neighbouring = Neighbouring.REPLACE_ONE) -> Guarantee | ConcentratedGuarantee:
         """Return the guarantee of the release: (Δ/scale)-DP, or Δ²/(2·scale²)-zCDP for Gaussian noise."""
-        loss = self.sensitivity(relation) / self.noise.scale
-        if self.noise.is_pure:
-            return Guarantee(loss, relation=relation)
-        return ConcentratedGuarantee(0.5 * loss * loss, relation=relation)
+        return self.noise.guarantee(self.sensitivity(relation), relation)
 
     def contributions(self, records: ArrayLike) -> Floats:
         """Return the contribution of each record, without its square, with the shape of `records`."""

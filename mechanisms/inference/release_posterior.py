@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats
+from mechanisms.arguments import Floats, require_generator
 from mechanisms.inference.choice import Choice
 from mechanisms.inference.count_table import CountTable
 from mechanisms.inference.drawn_posterior import DrawnPosterior
@@ -301,13 +301,6 @@ class ReleasePosterior(Posterior):
             f"ReleasePosterior({self.model.family}, n={self.model.n}, noise={self._noise()}, mean={mean}, "
             f"std={_brief(self.std())}, method={self.method}{chains}, guarantee={self._stated()})"
         )
-
-
-def require_generator(rng: np.random.Generator | None, purpose: str) -> np.random.Generator:
-    """Return `rng` after checking that it is a generator, which `purpose` needs."""
-    if not isinstance(rng, np.random.Generator):
-        raise ValueError(f"rng must be a numpy Generator for {purpose}, got {rng!r}; pass np.random.default_rng(1)")
-    return rng
 
 
 def _brief(values: Floats | float, digits: int = 4) -> str:

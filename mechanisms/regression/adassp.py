@@ -30,16 +30,15 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, real_array, validate_integer, validate_positive
 from mechanisms.privacy import ConcentratedGuarantee
 from mechanisms.privacy_parameters import validate_delta
 from mechanisms.regression.gram_release import GramNoise, largest_rho
 
 __all__ = ["AdaSSP", "AdaSSPRelease", "calibrated_adassp"]
 
-Floats = NDArray[np.float64]
 
 _FAILURE = 0.05  # probability that the noise of XᵀX exceeds the smallest eigenvalue after the penalty
 _SMALLEST, _LARGEST = 1e-6, 1.0  # of the error variance; responses are in [−1, 1]

@@ -22,8 +22,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats
 from mechanisms.audit import audit_distributions
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.neighbours import neighbouring_pairs
@@ -34,8 +35,6 @@ from mechanisms.regression.posterior import CoefficientPosterior, coefficient_po
 from mechanisms.regression.prior import Prior
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
-
-Floats = NDArray[np.float64]
 
 _BINS = 32
 

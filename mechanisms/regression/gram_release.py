@@ -43,9 +43,9 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, Integers, real_array, validate_integer, validate_positive
 from mechanisms.calibrate import bisect
 from mechanisms.exact_noise import integer_gaussian, integer_laplace, laplace_scale_for, require_opendp
 from mechanisms.jit import kernel
@@ -64,7 +64,6 @@ __all__ = [
     "release_gram",
 ]
 
-Floats = NDArray[np.float64]
 NoiseName = Literal["laplace", "gaussian", "k-norm"]
 
 NOISE_CODES = {"laplace": 0, "gaussian": 1, "k-norm": 2}
@@ -252,7 +251,7 @@ class GramRelease:
         return cls(noisy, n, noise, guarantee=guarantee)
 
 
-def gram_sums(box: PublicBox, records: ArrayLike) -> tuple[NDArray[np.int64], int]:
+def gram_sums(box: PublicBox, records: ArrayLike) -> tuple[Integers, int]:
     """Return G − without its first entry − in units of 2⁻³², shape (m, m), and the number of rows with missing values.
 
     Rows with missing or infinite values are skipped, and G₀₀ counts the others.
@@ -305,7 +304,7 @@ def release_gram(rng: np.random.Generator, gram: ArrayLike, noise: GramNoise) ->
     return GramRelease(exact + noise.sample(rng, 1)[0], round(float(exact[0, 0])), noise)
 
 
-def publish_gram(sums: Sequence[Sequence[int]] | NDArray[np.int64], noise: GramNoise, stated: Guarantee) -> GramRelease:
+def publish_gram(sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, stated: Guarantee) -> GramRelease:
     """Release the sums of `gram_sums` over all records, with integer noise of OpenDP.
 
     Privacy

@@ -36,14 +36,13 @@ augmentation MCMC for Bayesian inference from privatized data", NeurIPS 2022.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mechanisms.arguments import validate_integer, validate_positive
-from mechanisms.metadata import find_entry
+from mechanisms.arguments import Floats, validate_integer, validate_positive
+from mechanisms.metadata import Entry, Style, find_entry, register
 from mechanisms.regression.gram_kernels import (
     _fill_moments,
     augment_records,
@@ -53,8 +52,6 @@ from mechanisms.regression.gram_kernels import (
 from mechanisms.regression.gram_release import NOISE_CODES, GramRelease
 
 __all__ = ["GRAM_METHODS", "GramMethod", "RegressionPrior", "normal_statistic", "regression_of", "sample_gram"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -111,15 +108,18 @@ def normal_statistic(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) 
     return gram
 
 
-@dataclass(frozen=True)
-class GramMethod:
-    """Inference method: its kernel, supported noise, and whether its draws are exact for a stated joint model."""
+_ALL = tuple(NOISE_CODES)
+_MIXED = _ALL[:2]  # noises that are mixtures of normal distributions
 
-    run: Callable[..., float]
-    noises: tuple[str, ...]
-    summary: str
-    is_control: bool = False
-    thinning: int = 5
+
+@dataclass(frozen=True)
+class GramMethod(Entry):
+    """Inference method given a noisy Gram matrix."""
+
+    run: Callable[..., float] = field(kw_only=True, repr=False)  # kernel
+    noises: tuple[str, ...] = field(default=_ALL, kw_only=True)  # supported noises
+    is_control: bool = field(default=False, kw_only=True)  # draws are not exact for a stated joint model
+    thinning: int = field(default=5, kw_only=True)
 
 
 def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
@@ -138,30 +138,78 @@ def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     return 1.0
 
 
-_ALL = tuple(NOISE_CODES)
-_MIXED = _ALL[:2]  # noises that are mixtures of normal distributions
-GRAM_METHODS = {
-    "normal-covariates": GramMethod(
-        partial(run_normal_covariates, False), _ALL, "Exact for unclamped normal records.", thinning=20
+GRAM_METHODS = register(
+    GramMethod(
+        "normal-covariates",
+        "Exact for unclamped normal records.",
+        run=partial(run_normal_covariates, False),
+        thinning=20,
+        style=Style("blue", "o"),
     ),
-    "noise-aware": GramMethod(
-        partial(run_normal_statistics, True, 1, 4), _MIXED, "Exact for statistics with normal errors."
+    GramMethod(
+        "noise-aware",
+        "Exact for statistics with normal errors.",
+        run=partial(run_normal_statistics, True, 1, 4),
+        noises=_MIXED,
+        style=Style("purple", "D"),
     ),
-    "data-augmentation": GramMethod(augment_records, _ALL, "Exact for clamped normal records.", thinning=10),
-    "normal-covariates-records": GramMethod(
-        partial(run_normal_covariates, True), _ALL, "Regression of the n records.", is_control=True, thinning=20
+    GramMethod(
+        "data-augmentation",
+        "Exact for clamped normal records.",
+        run=augment_records,
+        thinning=10,
+        style=Style("green", "^"),
     ),
-    "noise-aware-published": GramMethod(
-        partial(run_normal_statistics, False, 100, 0), _MIXED, "The published Gibbs steps.", is_control=True
+    GramMethod(
+        "normal-covariates-records",
+        "Regression of the n records.",
+        run=partial(run_normal_covariates, True),
+        is_control=True,
+        thinning=20,
+        style=Style("blue", "h"),
     ),
-    "noise-aware-uncorrected": GramMethod(
-        partial(run_normal_statistics, False, 1, 4), _MIXED, "The conjugate draw, not corrected.", is_control=True
+    GramMethod(
+        "noise-aware-published",
+        "The published Gibbs steps.",
+        run=partial(run_normal_statistics, False, 100, 0),
+        noises=_MIXED,
+        is_control=True,
+        origin="paper",
+        paper="P5",
+        style=Style("vermilion", "s"),
     ),
-    "noise-aware-redrawn": GramMethod(
-        partial(run_normal_statistics, True, 100, 4), _MIXED, "The rejection without normaliser.", is_control=True
+    GramMethod(
+        "noise-aware-uncorrected",
+        "The conjugate draw, not corrected.",
+        run=partial(run_normal_statistics, False, 1, 4),
+        noises=_MIXED,
+        is_control=True,
+        origin="paper",
+        paper="P5",
+        variant="not redrawn",
+        style=Style("brown", "<"),
     ),
-    "naive": GramMethod(_run_naive, _ALL, "Ignores the noise.", is_control=True, thinning=1),
-}
+    GramMethod(
+        "noise-aware-redrawn",
+        "The rejection without normaliser.",
+        run=partial(run_normal_statistics, True, 100, 4),
+        noises=_MIXED,
+        is_control=True,
+        origin="paper",
+        paper="P5",
+        variant="corrected",
+        style=Style("sky", ">"),
+    ),
+    GramMethod(
+        "naive",
+        "Ignores the noise.",
+        run=_run_naive,
+        is_control=True,
+        thinning=1,
+        origin="baseline",
+        style=Style("orange", "v"),
+    ),
+)
 """Inference methods by name."""
 
 

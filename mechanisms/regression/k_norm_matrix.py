@@ -23,14 +23,12 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from mechanisms.arguments import Floats
 from mechanisms.jit import kernel
 
 __all__ = ["draw_k_norm", "k_norm"]
-
-Floats = NDArray[np.float64]
 
 
 def k_norm(matrices: Floats) -> Floats:

@@ -43,15 +43,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import integrate, special
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import Floats, require_generator, validate_integer
 from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -233,7 +231,9 @@ class PartitionProbability:
         """
         found = self.aggregate(probabilities)
         if self.noise_scale:
-            found = found + require_generator(rng, self.name).laplace(scale=self.noise_scale, size=found.shape)
+            found = found + require_generator(rng, f"the noise of {self.name}").laplace(
+                scale=self.noise_scale, size=found.shape
+            )
         return self.postprocess(found)
 
 
@@ -278,10 +278,3 @@ def partition_probability(
     if method.divides_noise:
         scale /= M
     return PartitionProbability(method.name, M, epsilon, float(least_probability), sensitivity, scale)
-
-
-def require_generator(rng: np.random.Generator | None, name: str) -> np.random.Generator:
-    """Return `rng` after checking that it is not None, because a method with noise requires a generator."""
-    if rng is None:
-        raise ValueError(f"{name} must have a generator for its noise, got None; pass a numpy.random.Generator")
-    return rng

@@ -43,17 +43,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import Floats, require_generator, validate_integer
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 from mechanisms.protocols import OutputDistribution
-from mechanisms.regression.partition_probability import require_generator
 from mechanisms.regression.quantile_methods import QUANTILE_METHODS, QuantileMethod
 from mechanisms.regression.sparse_vector import SparseVector, calibrate_search
-
-Floats = NDArray[np.float64]
-
 
 SCALE_WINDOW = 2.0
 """Half-width of both the window for the centre and the clipping interval, in units of the scale."""
@@ -226,7 +222,7 @@ class PartitionQuantile:
         about them.
         """
         q, s = self.validate(quantiles, spreads)
-        noise = require_generator(rng, self.name) if self.method.has_noise else None
+        noise = require_generator(rng, f"the noise of {self.name}") if self.method.has_noise else None
         scale = self._scale(noise, s) if self.method.is_centred else 0.0
         columns: list[tuple[float, float, float, bool]] = []
         for values in q.T:

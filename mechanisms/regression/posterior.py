@@ -45,13 +45,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, real_array, validate_integer, validate_positive
 from mechanisms.jit import kernel
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.regression.prior import ConjugatePrior, Prior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import RegressionStatistics
 
-Floats = NDArray[np.float64]
 Substitute = tuple[float, float] | None
 
 _COLLINEAR = 1e-11  # eigenvalues of the correlation matrix below this value are treated as zero

@@ -12,11 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import real_array, validate_positive
-
-Floats = NDArray[np.float64]
+from mechanisms.arguments import Floats, real_array, validate_positive
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mechanisms.arguments import validate_integer
+from mechanisms.arguments import Floats, Integers, validate_integer
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
@@ -41,7 +41,6 @@ __all__ = [
     "require_support",
 ]
 
-Floats = NDArray[np.float64]
 
 AUGMENTED = 200
 """Largest number of records for which ``auto`` redraws all records."""
@@ -344,7 +343,7 @@ def choose_gram_method(method: str, n: int, controls: bool = False) -> str:
 
 
 def rehearse_release(
-    sums: Sequence[Sequence[int]] | NDArray[np.int64], noise: GramNoise, seed: int
+    sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, seed: int
 ) -> tuple[GramRelease, np.random.Generator]:
     """Return a release with noise from a seed, which is not private, and the generator for its chains."""
     gram = np.array(sums, dtype=np.float64) / 2.0**32
@@ -391,12 +390,14 @@ def require_support(
         raise ValueError(f"n must be at least {box.p + 2} for {box.p - 1} features, got {n}; use fewer features")
     expected, before = expected_widths(box, n, noise, prior, level)
     ratio = expected[1:-1] / before[1:-1]
-    if np.median(ratio) > _UNINFORMATIVE:
-        name = box.names[int(np.argmin(ratio))]
+    median = np.median(ratio)
+    if median > _UNINFORMATIVE:
+        k = int(np.argmin(np.abs(ratio - median)))
+        example = f"{expected[1 + k]:.3g} of {box.names[k]}"
         raise ValueError(
-            f"{n:,} records must be enough for {box.p - 1} features at this epsilon, got an expected interval of "
-            f"{name} of width {expected[1 + int(np.argmin(ratio))]:.3g}, {100 * ratio.min():.0f} % of the prior's; use "
-            "fewer features, narrower bounds or a larger epsilon"
+            f"{n:,} records must be enough for {box.p - 1} features at this epsilon, got expected intervals with "
+            f"{100 * median:.0f} % of the prior's widths in the median, such as {example}; use fewer "
+            "features, narrower bounds or a larger epsilon"
         )
     return expected
 

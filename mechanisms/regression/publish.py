@@ -22,14 +22,13 @@ import secrets
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mechanisms.arguments import Floats
 from mechanisms.exact_noise import integer_laplace, noisy_sums, require_opendp
 from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, ReleasedQuantiles
 from mechanisms.regression.sparse_vector import SparseVector
-
-Floats = NDArray[np.float64]
 
 _SEARCH_BITS = 40
 _CENTRE_STEPS = 64  # number of grid points of c per scale w

@@ -44,11 +44,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from mechanisms.arguments import is_real, validate_integer, validate_positive
+from mechanisms.arguments import Floats, Integers, is_real, validate_integer, validate_positive
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
-
-Floats = NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _MARGIN = 1e-9
@@ -109,7 +107,7 @@ class SparseVector:
         """Return the bound μ2ᵗ for the stopping index t."""
         return math.ldexp(self.start, int(stop))
 
-    def counts(self, values: ArrayLike) -> NDArray[np.int64]:
+    def counts(self, values: ArrayLike) -> Integers:
         """Return the number of values in each interval; the T + 1 counts ascend, since the intervals are nested."""
         q = np.asarray(values, dtype=np.float64)
         if q.shape != (self.n_values,) or np.any(np.isnan(q)):

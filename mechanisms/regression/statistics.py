@@ -27,18 +27,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import validate_integer, validate_positive
+from mechanisms.arguments import Floats, Integers, validate_integer, validate_positive
 from mechanisms.jit import kernel
 from mechanisms.privacy_parameters import validate_size
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class RegressionStatistics:
     """Sufficient statistics of the rows of each partition."""
 
-    n_rows: NDArray[np.int64] = field(repr=False)  # shape (...)
+    n_rows: Integers = field(repr=False)  # shape (...)
     means: Floats = field(repr=False)  # of p columns and, last, of the outcome, shape (..., p + 1); 0 without rows
     scatter: Floats = field(repr=False)  # Σ (z − z̄)(z − z̄)ᵀ of z = (x, y), shape (..., p + 1, p + 1)
     intercept: bool = True  # the model has an intercept, coefficient 0; x has no column of ones
@@ -142,7 +140,7 @@ class RegressionStatistics:
         return raw
 
 
-def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
+def partition_sizes(n: int, size: int) -> Integers:
     """Return the sizes of ⌊n/size⌋ partitions of n rows.
 
     Sizes are at least `size` and differ by at most one; the first partitions are the larger ones.
@@ -156,7 +154,7 @@ def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
     return sizes
 
 
-def draw_partition(rng: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
+def draw_partition(rng: np.random.Generator, n: int, size: int) -> Integers:
     """Divide n rows at random into partitions, labelled from 0, with the sizes of `partition_sizes`.
 
     The partition does not depend on the data. Replacing a row changes one partition, and guarantees hold for every
@@ -201,7 +199,7 @@ def partition_statistics(
 
 def row_moments(
     x: NDArray, y: NDArray, labels: NDArray[np.integer], n_partitions: int
-) -> tuple[NDArray[np.int64], Floats, Floats]:
+) -> tuple[Integers, Floats, Floats]:
     """Return counts, means and scatter of each partition.
 
     Return, for M partitions, counts (M,), means (M, p + 1) and scatter Σ (z − z̄)(z − z̄)ᵀ, shape (M, p + 1, p + 1), of

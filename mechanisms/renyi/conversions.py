@@ -173,7 +173,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest μ for which μ-GDP implies (ε, δ)-DP, within a relative 2e-12."""
+    """Return the largest μ ≤ 10⁴ for which μ-GDP implies (ε, δ)-DP, within a relative 2e-12."""
     epsilon, target = validate_epsilon(epsilon), math.log(validate_delta(delta))
     root = math.sqrt(-2.0 * target)
     low, high = 2.0 * epsilon / (root + math.sqrt(root**2 + 2.0 * epsilon)), _LARGEST_MU  # as in `gaussian_epsilon`

@@ -113,8 +113,8 @@ class Messages:
     marginal: Windows
     log_weight: float  # log of the sum of the weights of all tables
     omitted: float  # bound of the total variation distance of any marginal by omitted mass
-    tilts: tuple[Floats, Floats, Floats]  # of the first attempt
     rounding: float  # the same by rounding errors of Fourier transforms
+    tilts: tuple[Floats, Floats, Floats]  # of the first attempt
 
     def __init__(
         self, forest: Forest, factors: Factors, cap: Floats, tilt: Floats,
@@ -132,7 +132,7 @@ class Messages:
         self.inner = np.append(tilt, self.outer[self.m :])
         self.values, self.used, self.base = np.empty(1 << 12), 0, 0
         self.is_whole = len(forest.part_roots) == len(options) == 1 and not forest.parts[1]
-        self.kept: list[tuple[int, int, int, int]] = []  # start, offset and size of the roots of parts
+        self.kept: list[tuple[int, int, int, int]] = []  # root of a part, with start, offset and size
         self.mixed: dict[int, tuple[Floats, list[tuple[int, Floats]]]] = {}  # shares and messages of options
 
     @property

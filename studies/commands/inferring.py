@@ -90,7 +90,7 @@ def infer(
     print_table(shown)
     if len(frame) > _SHOWN:
         say(f"and {len(frame) - _SHOWN:,} more cells{'; pass --output for all' if output is None else ''}")
-    say(f"{level:.4g} intervals, {len(frame):,} cells, {noise} noise, prior {posterior.prior}")
+    say(f"{100 * level:g} % intervals, {len(frame):,} cells, {noise} noise, prior {posterior.prior}")
     if output is not None:
         with writing(output, "the values above are valid"):
             _write(output, frame, drawn)

@@ -69,7 +69,7 @@ def regress(
         infer_release,
         load_release,
         prepare,
-        release_sums,
+        release_regression,
         write_posterior,
     )
 
@@ -97,13 +97,14 @@ def regress(
             {name: tuple(given) for name, given in parse_values(levels).items()},
             method,
             missing == "drop",
+            level,
         )
         prepared = prepare(table, request, given["cluster"], rehearsal=seed is not None)
         box, chosen = prepared.box, prepared.method
         _show_forecast(prepared, seed is not None)
         if seed is None and not given["yes"]:
             confirm("Spend the budget?")
-        released, rng, n_dropped = release_sums(prepared, seed)
+        released, rng, n_dropped = release_regression(prepared, seed)
         say(f"release: {dump_release(released, box)}")
         if n_dropped:
             say(f"{n_dropped:,} rows with missing values were dropped; n = {released.n:,} is public")
@@ -117,7 +118,7 @@ def regress(
     for name, values in posterior.to_dict(level)["coefficients"].items():
         shown.add_row(name, *(f"{value:.4g}" for value in values.values()))
     print_table(shown)
-    say(f"{level:.4g} intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
+    say(f"{100 * level:g} % intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
     for one in caught:
         say(f"warning: {one.message}")
     if released.guarantee is None:
@@ -135,4 +136,5 @@ def _show_forecast(prepared, rehearsal: bool) -> None:  # type: ignore[no-untype
     verb = "a release would spend" if rehearsal else "the release spends"
     say(f"{prepared.table.rows.shape[0]:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
     widths = zip(("intercept", *prepared.box.names[:-1]), prepared.expected, strict=False)
-    say(f"expected widths of 95 % intervals: {', '.join(f'{name} {width:.3g}' for name, width in widths)}")
+    shown = ", ".join(f"{name} {width:.3g}" for name, width in widths)
+    say(f"expected widths of {100 * prepared.request.level:g} % intervals: {shown}")

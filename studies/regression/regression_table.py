@@ -52,13 +52,14 @@ class RegressionRequest:
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     method: str = "auto"
     drop_missing: bool = False
+    level: float = 0.95
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """Opened table, with everything that is public before a release.
 
-    `expected` are the expected widths of 95 % intervals of (intercept, slopes, error variance).
+    `expected` are the expected widths of the intervals of (intercept, slopes, error variance).
     """
 
     request: RegressionRequest
@@ -84,7 +85,7 @@ def prepare(path: str, request: RegressionRequest, cluster: str | None = None, r
         noise = calibrated_gram_noise(noise_name, box.p, request.epsilon, request.delta)
         n = table.rows.shape[0]
         method = choose_gram_method(request.method, n)
-        expected = require_support(box, n, noise)
+        expected = require_support(box, n, noise, level=request.level)
     except BadInputError:
         raise
     except (ValueError, ModuleNotFoundError) as error:
@@ -93,7 +94,7 @@ def prepare(path: str, request: RegressionRequest, cluster: str | None = None, r
     return Prepared(request, table, box, noise, guarantee, method, expected, cluster)
 
 
-def release_sums(prepared: Prepared, seed: int | None = None) -> tuple[GramRelease, np.random.Generator, int]:
+def release_regression(prepared: Prepared, seed: int | None = None) -> tuple[GramRelease, np.random.Generator, int]:
     """Read the table once, and return the release, a generator for the chains, and the number of dropped rows.
 
     Privacy

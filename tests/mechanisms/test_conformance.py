@@ -30,6 +30,7 @@ from mechanisms.metadata import Entry
 from mechanisms.noise import Noise
 from mechanisms.privacy import Guarantee
 from mechanisms.protocols import OutputDistribution, Posterior
+from mechanisms.regression.gram_samplers import GRAM_METHODS
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import window_distribution
 from mechanisms.regression.posterior import CoefficientPosterior
@@ -54,6 +55,7 @@ REGISTRIES = {
     "renyi": RENYI_SAMPLERS,
     "gaussian": GAUSSIAN_MECHANISMS,
     "inference": INFERENCE_METHODS,
+    "gram": GRAM_METHODS,
     "probability": PROBABILITY_METHODS,
     "quantile": QUANTILE_METHODS,
 }

@@ -74,8 +74,8 @@ def test_gaussian_guarantee_equals_the_renyi_divergence():
     z = np.linspace(-35, 35, 40_001)
     p, q = (stats.norm.pdf(z, shift, noise.scale) for shift in (1.5, 0.0))
     divergence = math.log(np.sum(p**order * q ** (1 - order)) * (z[1] - z[0])) / (order - 1)
-    assert noise.guarantee(1.5)(order).epsilon == pytest.approx(divergence, rel=1e-9)
-    assert noise.guarantee(1.5)(order).epsilon == pytest.approx(0.2 * order, rel=1e-12)
+    assert noise.guarantee(1.5).at_order(order).epsilon == pytest.approx(divergence, rel=1e-9)
+    assert noise.guarantee(1.5).at_order(order).epsilon == pytest.approx(0.2 * order, rel=1e-12)
 
 
 def test_values_outside_the_support_have_probability_zero():
@@ -91,6 +91,8 @@ def test_values_outside_the_support_have_probability_zero():
         (lambda: Noise("laplace", math.nan), "scale must be a finite number > 0"),
         (lambda: calibrated_noise("laplace", -1.0, 1.0), "sensitivity must be"),
         (lambda: calibrated_noise("laplace", 1.0, 0.0), "epsilon must be"),
+        (lambda: calibrated_noise("gaussian", 1.0, -0.5), "rho must be a finite number > 0, got -0.5"),
+        (lambda: Noise("laplace", 1.0).draw_exactly(1), "use one of geometric, k-norm, discrete-gaussian"),
     ],
 )
 def test_invalid_arguments_raise(call, message):

@@ -100,7 +100,7 @@ def test_improper_priors_are_refused():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rng": 3}, "rng must be a numpy.random.Generator"),
+        ({"rng": 3}, "rng must be a numpy Generator for chains"),
         ({"n_chains": 0}, "n_chains must be an integer >= 1"),
         ({"n_draws": 2.5}, "n_draws must be an integer >= 1"),
     ],

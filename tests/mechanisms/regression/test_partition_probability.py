@@ -140,7 +140,10 @@ def test_noiseless_methods_need_no_generator():
     ("call", "message"),
     [
         (lambda: partition_probability("normal", 10, 1.0), "must be one of normality, normality-noiseless"),
-        (lambda: partition_probability("fisher", 2, 1.0).release(None, np.full((2, 1), 0.5)), "must have a generator"),
+        (
+            lambda: partition_probability("fisher", 2, 1.0).release(None, np.full((2, 1), 0.5)),
+            "rng must be a numpy Generator for the noise of",
+        ),
         (lambda: partition_probability("normality", 0, 1.0), "n_partitions must be"),
         (lambda: partition_probability("normality", 2.5, 1.0), "n_partitions must be"),
         (lambda: partition_probability("normality", 10, 0.0), "epsilon must be a finite number > 0"),

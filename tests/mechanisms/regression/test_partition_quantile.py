@@ -252,7 +252,10 @@ def test_extreme_inputs_give_finite_releases(name):
         (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=0.0), "mu, half the width"),
         (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=-2.0), "mu, half the width"),
         (lambda: partition_quantile("quantile", 0, 1.0, (0.5, 0.5)), "n_values must be"),
-        (lambda: method("quantile", 3).release(None, np.zeros((3, 1)), np.ones(3)), "must have a generator"),
+        (
+            lambda: method("quantile", 3).release(None, np.zeros((3, 1)), np.ones(3)),
+            "rng must be a numpy Generator for the noise of",
+        ),
         (lambda: method("quantile", 4).release(None, np.zeros((3, 1)), np.ones(3)), "must have shapes"),
         (lambda: method("quantile", 3).release(None, np.zeros(3), np.ones(3)), "must have shapes"),
         (lambda: method("quantile", 3).release(None, np.full((3, 1), np.nan), np.ones(3)), "must be numbers"),

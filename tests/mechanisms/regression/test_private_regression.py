@@ -1,6 +1,7 @@
 """Tests of private regression in one call."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -92,7 +93,7 @@ def test_constant_columns_have_wide_intervals():
         ({"bounds": {"x": (10, 11)}}, "bounds must be given for at least 2 columns, got 1"),
         ({"bounds": {"x": (10, 11), "z": (0, 1), "y": (0, 4)}}, r"features and response must have shapes \(n, 2\)"),
         ({"epsilon": 0.0}, "epsilon must be a finite number > 0"),
-        ({"epsilon": 1e-4}, "300 records must be enough for 1 features at this epsilon, got an expected"),
+        ({"epsilon": 1e-4}, "300 records must be enough for 1 features at this epsilon, got expected intervals with"),
         (
             {"method": "naive"},
             r"method must be auto, normal-covariates, .*, got naive",
@@ -118,5 +119,11 @@ def test_more_features_than_the_budget_supports_are_refused():
     names = tuple(f"x{i}" for i in range(12))
     box = PublicBox((*names, "y"), (0.0,) * 13, (1.0,) * 13)
     noise = calibrated_gram_noise("laplace", 13, 0.5)
-    with pytest.raises(ValueError, match=r"200 records must be enough for 12 features .* % of the prior"):
+    with pytest.raises(ValueError, match=r"200 records must be enough for 12 features") as refused:
         require_support(box, 200, noise)
+    after, before = (widths[1:-1] for widths in expected_widths(box, 200, noise))
+    percent, width, name = re.search(r"with (\d+) % .* such as (\S+) of (\w+);", str(refused.value)).groups()
+    assert percent == f"{100 * np.median(after / before):.0f}"
+    k = names.index(name)
+    assert width == f"{after[k]:.3g}"
+    assert np.sum(after / before < after[k] / before[k]) in (5, 6)  # one of the two in the middle

@@ -1,6 +1,7 @@
 """Tests of the command ``regress``."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -83,6 +84,17 @@ def test_forecasts_precede_the_release_which_can_be_resumed(regress, command, tm
     assert table.loc["a", "low"] < 2 < table.loc["a", "high"]
 
 
+def test_level_applies_to_the_forecast_and_the_intervals(regress):
+    widths = {}
+    for level in (0.8, 0.95):
+        code, out, _ = regress(*AT, "--seed", 1, "--level", level)
+        assert code == 0
+        forecast = re.search(rf"^expected widths of {100 * level:g} % intervals: .*, a (\S+),", out, re.MULTILINE)
+        widths[level] = float(forecast[1])
+        assert f"\n{100 * level:g} % intervals, n = 3,000, " in out
+    assert 0.4 < widths[0.8] / widths[0.95] < 0.85  # 0.65 for a normal posterior
+
+
 def test_draws_are_written_as_netcdf(regress, tmp_path):
     code, _, _ = regress(*AT, "--seed", 1, "--output", tmp_path / "o.nc", table="t.zarr")
     assert code == 0
@@ -104,7 +116,7 @@ def test_rows_with_missing_values_are_dropped_on_request(regress):
             "a public range must be given for a, got none; bounds from",
         ),
         ((*AT[:-1], 0), "epsilon must be a finite number > 0, got 0"),
-        ((*AT[:-1], 1e-4), "records must be enough for 2 features at this epsilon, got an expected interval of"),
+        ((*AT[:-1], 1e-4), "records must be enough for 2 features at this epsilon, got expected intervals with"),
         ((*AT, "--range", "a=11:10"), "bounds of a must be finite numbers LOW < HIGH, got 11 and 10"),
         ((*AT, "--range", "a=11"), "range must have the form COLUMN=LOW:HIGH"),
         ((*AT, "--features", "a,b,kind"), "column kind must be numeric"),
