@@ -20,6 +20,7 @@ from studies.report.page import (
     mark_of,
     render_figures,
     render_page,
+    require_writable,
     write_whole,
 )
 from studies.report.papers import OTHER, PAPERS, Paper
@@ -117,6 +118,7 @@ def write_collection(
     BadInputError
         If there is no store of any study.
     """
+    require_writable(output)
     with Converter() as converter:
         page, chapters, results = _page(folder, converter, mark_of(output, normalise_location(folder)))
     write_whole(output, page.encode())

@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -237,6 +238,16 @@ def mark_of(page: str | os.PathLike[str], location: str) -> str:
     """Return the mark of a store or folder in its page: a hash of its URL, or of its path relative to the page."""
     folder = os.path.dirname(os.path.abspath(page))
     return sha256(os.path.relpath(location, folder) if is_local(location) else location)
+
+
+def require_writable(path: str | os.PathLike[str]) -> None:
+    """Raise OSError, before a page is computed, if its folder cannot hold a new file."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        return  # a pipe or a device
+    try:
+        tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent).close()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:

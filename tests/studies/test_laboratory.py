@@ -124,6 +124,14 @@ def test_incomplete_store_has_figures_and_a_page(tmp_path, monkeypatch):
     assert page.count("<figure") >= 1
 
 
+def test_page_that_cannot_be_written_is_not_computed(tmp_path, monkeypatch):
+    monkeypatch.setattr(collection_module, "load_results", lambda folder: pytest.fail("computed"))
+    (tmp_path / "file").touch()
+    for path in ("file/report.html", "none/report.html"):
+        with pytest.raises(OSError, match=path):
+            collection_module.write_collection(tmp_path, tmp_path / path)
+
+
 def _lose_records(folder, damaged, *lost):
     """Damage the session record of one store, or delete the hidden files of several stores."""
     for record in (folder / f"{damaged}.zarr" / SESSIONS).iterdir() if not lost else ():
