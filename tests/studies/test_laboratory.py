@@ -117,11 +117,13 @@ def test_incomplete_store_has_figures_and_a_page(tmp_path, monkeypatch):
     name = "hellinger-sensitivity"
     monkeypatch.setattr(results, "STUDIES", {name: STUDIES[name]})
     pipeline.run(STUDIES[name], store_path(tmp_path, name), share="1/3", **CASES[name].runs[0])
+    (tmp_path / "mine.zarr").mkdir()
     counts = collection_module.write_collection(tmp_path, tmp_path / "report.html")
     assert counts["undecided"] == counts.total() == len(STUDIES[name].claims)
     page = (tmp_path / "report.html").read_text()
     assert "Incomplete." in page
     assert page.count("<figure") >= 1
+    assert f"<b>mine.zarr is not on this page.</b> Its own page: dpstudies report {tmp_path / 'mine.zarr'}" in page
 
 
 def test_page_that_cannot_be_written_is_not_computed(tmp_path, monkeypatch):
