@@ -13,7 +13,7 @@ def interactive(plots: Sequence[Plot], datasets: Spec | None = None) -> str:
     """Return the interactive figure as JSON: specifications by scale, their common data, and what a reader can choose.
 
     These are the names of the lines, with samples of them and those shown at first, and the picked values of factors.
-    The data, by default those of the plots, are tables of ``names`` and ``rows``, with null for what a row lacks.
+    The data, by default those of the plots, are columns by name, with null for what a row lacks; see `_tabulate`.
     """
     scales = {"": specify(plots, hover=True, datasets=datasets)}
     data = scales[""]["datasets"]
@@ -48,12 +48,19 @@ _SHAPES = {
 
 
 def _tabulate(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return records as a table, whose JSON contains each name once.
+    """Return records as columns by name, whose JSON contains each name, and each text of a column, once.
+
+    A column of texts is the list of its distinct texts, followed by the positions in this list.
 
     Examples
     --------
-    >>> _tabulate([{"x": 1, "y": 2}, {"x": 3}])
-    {'names': ['x', 'y'], 'rows': [[1, 2], [3, None]]}
+    >>> _tabulate([{"x": 1, "series": "a"}, {"x": 3}, {"series": "a"}])
+    {'x': [1, 3, None], 'series': [['a'], 0, None, 0]}
     """
-    names = list(dict.fromkeys(name for record in records for name in record))
-    return {"names": names, "rows": [[record.get(name) for name in names] for record in records]}
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: _encode([record.get(name) for record in records]) for name in names}
+
+
+def _encode(column: Sequence[Any]) -> list[Any]:
+    codes = {text: code for code, text in enumerate(dict.fromkeys(one for one in column if isinstance(one, str)))}
+    return [list(codes), *map(codes.get, column)] if codes else list(column)

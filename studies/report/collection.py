@@ -5,12 +5,16 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pipeline import Claim, Erratum, Finding
 from pipeline.declare.claims import VERDICTS, Kind, Verdict
-from pipeline.stores.locations import normalise_location
+from pipeline.errors import command
+from pipeline.stores.locations import is_local, normalise_location
 from pipeline.stores.provenance import now
+from studies import STUDIES
 from studies.figures import Converter, specify_small
+from studies.folders import store_path
 from studies.report.errata import list_errata
 from studies.report.page import (
     RenderedFigure,
@@ -20,6 +24,7 @@ from studies.report.page import (
     mark_of,
     render_figures,
     render_page,
+    require_writable,
     write_whole,
 )
 from studies.report.papers import OTHER, PAPERS, Paper
@@ -117,6 +122,7 @@ def write_collection(
     BadInputError
         If there is no store of any study.
     """
+    require_writable(output)
     with Converter() as converter:
         page, chapters, results = _page(folder, converter, mark_of(output, normalise_location(folder)))
     write_whole(output, page.encode())
@@ -149,7 +155,7 @@ def _page(
         detail=f"{len(results)} studies, {sum(one.state.n_ok for one in results.values()):,} evaluations ok, "
         f"{n_failed:,} failed, {n_pending:,} pending. Made {now()[:10]}.",
         claims=count_undecided(results),
-        notes=_notes(results, missing),
+        notes=_notes(results, missing) | _others(folder),
         chapters=chapters,
         leads=_lead(chapters, converter),
         corrected=_corrected(chapters),
@@ -171,6 +177,17 @@ def _notes(results: Results, missing: Mapping[str, str]) -> dict[str, tuple[str,
     states = {name: one.state for name, one in results.items() if one.state.n_pending or one.state.n_failed}
     absent = {name: (f"{name} is missing.", reason) for name, reason in missing.items()}
     return absent | {name: (f"{name}: {state.headline}", state.detail) for name, state in states.items()}
+
+
+def _others(folder: str | os.PathLike[str]) -> dict[str, tuple[str, str]]:
+    """Return a heading and a sentence for each store of a study of a user in a local folder."""
+    known = {os.path.basename(store_path(folder, name)) for name in STUDIES}
+    paths = sorted(Path(folder).glob("*.zarr")) if is_local(normalise_location(folder)) else []
+    return {
+        path.name: (f"{path.name} is not on this page.", f"Its own page: {command('report', path)}")
+        for path in paths
+        if path.name not in known
+    }
 
 
 def _count(chapters: list[Chapter]) -> Counter[str]:

@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -27,7 +28,13 @@ from studies.report.papers import PAPERS
 
 _HEAD_BYTES = 4096  # the beginning of a page, which contains its mark
 _INKS = ("#1a1a1a", "#e8e8e8")  # text colours of images in light and dark mode
-_WITHOUT_EFFECT = re.compile(rb' (?:class|role|aria-[a-z]+|pointer-events)="[^"]*"| opacity="1"')
+_FONT = b' font-family="system-ui, sans-serif"'
+_WITHOUT_EFFECT = re.compile(
+    rb' (?:class|role|aria-[a-z]+|pointer-events)="[^"]*"| (?:opacity|stroke-width)="1"| [xy]2="0"|'
+    rb' transform="translate\(0,0\)"| font-weight="normal"| text-anchor="start"|' + _FONT
+)
+_UNSEEN = re.compile(rb'<path d="" display="none"/>|<path d="[^"]*"/>|<g/>')  # without fill and stroke
+_PIXELS = re.compile(rb' (?:d|transform|[xy]2?|width|height)="[^"]*"')
 _N_FINDINGS = 5  # next to the first figure
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -63,24 +70,26 @@ def image_uri(svg: bytes) -> str:
     """Return an image as a data URI, with dark ink in light mode and light ink in dark mode."""
     light, dark = (f"svg{{color:{ink}}}" for ink in _INKS)
     style = f"<style>{light}@media(prefers-color-scheme:dark){{{dark}}}</style>"
-    start = svg.index(b">") + 1
-    image = (_shorten(svg[:start]) + style.encode() + _shorten(svg[start:])).decode()
+    start = svg.index(b">")
+    image = (_shorten(svg[:start]) + _FONT + b">" + style.encode() + _shorten(svg[start + 1 :])).decode()
     for character in "%#'":  # base64 would be a quarter longer
         image = image.replace(character, quote(character))
     return "data:image/svg+xml," + image.replace('"', "'")
 
 
 def _shorten(svg: bytes) -> bytes:
-    """Truncate the coordinates of an image, which are pixels, to two decimals, and remove attributes without effect.
+    """Truncate the coordinates of an image to tenths of pixels, and remove parts without effect.
 
-    The attributes are those of scripts, style sheets and screen readers, which do not look into an image.
+    These are attributes for scripts, style sheets and screen readers, which do not look into an image, those with the
+    default value or the font of the whole image, and paths without fill and stroke.
 
     Examples
     --------
-    >>> _shorten(b'<text class="tick" aria-hidden="true" x="1.23456" opacity="1">0.12345</text>')
-    b'<text x="1.23">0.12345</text>'
+    >>> _shorten(b'<g><path d="M0,0h9Z"/><text class="tick" x="1.234" fill-opacity="0.12" opacity="1">0.345</text></g>')
+    b'<g><text x="1.2" fill-opacity="0.12">0.345</text></g>'
     """
-    return re.sub(rb"<[^>]+>", lambda tag: re.sub(rb"(\.\d\d)\d+", rb"\1", _WITHOUT_EFFECT.sub(b"", tag[0])), svg)
+    image = _UNSEEN.sub(b"", _WITHOUT_EFFECT.sub(b"", svg))
+    return _PIXELS.sub(lambda found: re.sub(rb"\.0\d*|(\.\d)\d+", rb"\1", found[0]), image)
 
 
 def state_finding(claim: Claim, finding: Finding) -> str:
@@ -229,6 +238,16 @@ def mark_of(page: str | os.PathLike[str], location: str) -> str:
     """Return the mark of a store or folder in its page: a hash of its URL, or of its path relative to the page."""
     folder = os.path.dirname(os.path.abspath(page))
     return sha256(os.path.relpath(location, folder) if is_local(location) else location)
+
+
+def require_writable(path: str | os.PathLike[str]) -> None:
+    """Raise OSError, before a page is computed, if its folder cannot hold a new file."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        return  # a pipe or a device
+    try:
+        tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent).close()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:

@@ -6,7 +6,7 @@ import os
 from pipeline import Claim, Finding, Study
 from pipeline.stores.store import ResultStore
 from studies.figures.conversion import Converter
-from studies.report.page import lead_with, mark_of, render_figures, render_page, write_whole
+from studies.report.page import lead_with, mark_of, render_figures, render_page, require_writable, write_whole
 from studies.report.precision import tabulate_precision
 from studies.report.provenance import cite, describe_store
 from studies.report.results import count_undecided, list_comparisons, read_results
@@ -38,6 +38,7 @@ def write_report(
     list of (Claim, Finding)
         Verdicts shown on the page.
     """
+    require_writable(output)
     with Converter() as converter:
         page, claims = _page(store, study, converter, mark_of(output, store.url), figures_folder)
     write_whole(output, page.encode())

@@ -26,6 +26,7 @@ from studies.report.errata import list_errata
 from studies.report.papers import PAPERS
 from studies.report.provenance import describe_folder
 from studies.report.results import list_comparisons, load_results
+from tests.studies.cases import CASES
 
 FEW = {
     "gibbs-traces": Scale(values={"iteration": (0, 1, 2)}),
@@ -109,6 +110,28 @@ def test_run_all_twice_then_report(command, tmp_path, few):
     found, _ = load_results("lab")
     assert verdicts_as_markdown([], found).startswith("The records of the sessions that computed these results were lo")
     assert [row[0] for row in describe_folder("lab", found)] == ["Folder", "Page written by"]
+
+
+def test_incomplete_store_has_figures_and_a_page(tmp_path, monkeypatch):
+    """A third of the blocks of a study leaves no cell whole in some panels."""
+    name = "hellinger-sensitivity"
+    monkeypatch.setattr(results, "STUDIES", {name: STUDIES[name]})
+    pipeline.run(STUDIES[name], store_path(tmp_path, name), share="1/3", **CASES[name].runs[0])
+    (tmp_path / "mine.zarr").mkdir()
+    counts = collection_module.write_collection(tmp_path, tmp_path / "report.html")
+    assert counts["undecided"] == counts.total() == len(STUDIES[name].claims)
+    page = (tmp_path / "report.html").read_text()
+    assert "Incomplete." in page
+    assert page.count("<figure") >= 1
+    assert f"<b>mine.zarr is not on this page.</b> Its own page: dpstudies report {tmp_path / 'mine.zarr'}" in page
+
+
+def test_page_that_cannot_be_written_is_not_computed(tmp_path, monkeypatch):
+    monkeypatch.setattr(collection_module, "load_results", lambda folder: pytest.fail("computed"))
+    (tmp_path / "file").touch()
+    for path in ("file/report.html", "none/report.html"):
+        with pytest.raises(OSError, match=path):
+            collection_module.write_collection(tmp_path, tmp_path / path)
 
 
 def _lose_records(folder, damaged, *lost):

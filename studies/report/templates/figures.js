@@ -16,8 +16,14 @@
   const sample = (paths) => drawing("svg", { viewBox: "0 0 28 10", "aria-hidden": true },
     ...paths.map((path) => drawing("path", { "vector-effect": "non-scaling-stroke", ...path })));
 
-  const records = ({ names, rows }) => rows.map((row) =>
-    Object.fromEntries(row.map((value, i) => [names[i], value]).filter(([, value]) => value !== null)));
+  // the values of a column; one of texts is the list of distinct texts, followed by positions in it
+  const decode = (column) => Array.isArray(column[0])
+    ? column.slice(1).map((code) => column[0][code] ?? null) : column;
+  const records = (columns) => {
+    const names = Object.keys(columns), values = Object.values(columns).map(decode);
+    return (values[0] ?? []).map((_, row) => Object.fromEntries(names.map((name, i) => [name, values[i][row]])
+      .filter(([, value]) => value !== null)));
+  };
 
   async function show(figure) {
     const shown = JSON.parse(figure.querySelector("script").textContent);
