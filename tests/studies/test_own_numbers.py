@@ -128,7 +128,7 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
     [
         ((*MEAN[:4], "--yes"), "range must be given, got none; choose it without looking at the records"),
         ((*MEAN[:4], "--range", "5:1", "--yes"), "range must be LOW:HIGH with LOW < HIGH, got 5:1"),
-        ((*MEAN[:4], "--range", "auto", "--yes"), "--bounds-epsilon must be given with --range auto only, got None"),
+        ((*MEAN[:4], "--range", "auto", "--yes"), "--range auto needs --bounds-epsilon E, got none"),
         ((*MEAN, "--bounds-epsilon", "1", "--yes"), "--bounds-epsilon must be given with --range auto only, got 1.0"),
         ((*AUTO, "-1", "--yes"), "epsilon must be finite and > 0, got -1"),
         ((*AUTO, "1", *LEDGER), "epsilon of the bounds must be at least about 3 for 40 records, got 1"),
