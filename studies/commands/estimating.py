@@ -51,7 +51,9 @@ def mean(
             "value that are possible or of interest, from rules, units or published tables: values outside count as "
             "the nearest end, and the noise is proportional to the width; or pass auto"
         )
-    if (limits == "auto") != (bounds_epsilon is not None):
+    if limits == "auto" and bounds_epsilon is None:
+        raise BadInputError(f"--range auto needs --bounds-epsilon E, got none; e.g. --bounds-epsilon {epsilon / 5:g}")
+    if limits != "auto" and bounds_epsilon is not None:
         raise BadInputError(
             f"--bounds-epsilon must be given with --range auto only, got {bounds_epsilon} with --range {limits}; e.g. "
             f"--range auto --bounds-epsilon {epsilon / 5:g}"

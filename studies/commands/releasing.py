@@ -16,10 +16,10 @@ from studies.commands.shared import (
     takes,
     writing,
 )
-from studies.commands.spending import open_account
+from studies.commands.spending import confirm, open_account
 
 
-@takes("ledger", "budget", "rehearsal", "cluster")
+@takes("ledger", "budget", "yes", "rehearsal", "cluster")
 def partition(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet, .csv or .csv.gz.")],
     target: Annotated[str, typer.Option("--target", help="Response column.")],
@@ -119,7 +119,14 @@ def partition(
     loss = request.loss()
     account.check(loss)
     entry = account.entry(loss, f"partition of {table}, coefficient {coefficient} of {target}")
-    released = release_table(table, request, given["rehearsal"], given["cluster"], entry)
+
+    def approve() -> None:
+        if not given["yes"]:
+            confirm(f"Release the values, with a privacy loss of {loss:g}?")
+        if entry is not None:
+            entry()
+
+    released = release_table(table, request, given["rehearsal"], given["cluster"], approve)
     shown = make_table(*released.values.columns)
     for row in released.formatted():
         shown.add_row(*row)

@@ -107,6 +107,11 @@ class LedgerFile:
         wanted_loss = sum((Decimal(repr(loss)) for loss in losses), Decimal())
         remaining = budget - spent - wanted_loss
         if remaining < 0:
+            if spent >= budget:
+                raise BadInputError(
+                    f"the budget of {float(budget):g} in the ledger {self.path} is spent, got a loss of "
+                    f"{float(wanted_loss):g}; nothing was released"
+                )
             raise BadInputError(
                 f"epsilon must be at most {float(budget - spent):g}, the rest of the budget of {float(budget):g} in "
                 f"the ledger {self.path}, got {float(wanted_loss):g}; nothing was released"

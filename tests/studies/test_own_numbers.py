@@ -103,11 +103,13 @@ def test_partition_enters_all_values_in_the_ledger(command, tmp_path):
     assert "rehearsal" in command(*words, "--epsilon", 0.1, *account, "--seed", 1)[1]
     assert not Path("l").exists()
     code, out, err = command(*words, "--epsilon", 0.1, *account)
+    assert (code, out, "pass --yes, or --seed to rehearse" in err, Path("l").exists()) == (2, "", True, False)
+    code, out, err = command(*words, "--epsilon", 0.1, *account, "--yes")
     assert (code, err) == (0, "")
     assert out.endswith("ledger: l, 0 of the budget left\n")  # in doubles 3 x 0.1 > 0.3
     code, out, err = command(*words, "--epsilon", 0.1, "--ledger", "l")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "epsilon must be at most 0, the rest of the budget of 0.3 in the ledger l, got 0.3" in err
+    assert "the budget of 0.3 in the ledger l is spent, got a loss of 0.3; nothing was released" in err
     code, _, err = command(*words, "--epsilon", 0.1, "--budget", 3)
     assert (code, "--ledger must be given with --budget" in err) == (2, True)
 
@@ -126,7 +128,7 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
     [
         ((*MEAN[:4], "--yes"), "range must be given, got none; choose it without looking at the records"),
         ((*MEAN[:4], "--range", "5:1", "--yes"), "range must be LOW:HIGH with LOW < HIGH, got 5:1"),
-        ((*MEAN[:4], "--range", "auto", "--yes"), "--bounds-epsilon must be given with --range auto only, got None"),
+        ((*MEAN[:4], "--range", "auto", "--yes"), "--range auto needs --bounds-epsilon E, got none"),
         ((*MEAN, "--bounds-epsilon", "1", "--yes"), "--bounds-epsilon must be given with --range auto only, got 1.0"),
         ((*AUTO, "-1", "--yes"), "epsilon must be finite and > 0, got -1"),
         ((*AUTO, "1", *LEDGER), "epsilon of the bounds must be at least about 3 for 40 records, got 1"),

@@ -46,7 +46,7 @@ def tables(tmp_path_factory):
 @pytest.fixture
 def partition(command, tables):
     """Return a function that runs ``dpstudies partition`` on the table in a given format."""
-    return lambda *words, table="t.zarr": command("partition", tables / table, *words)
+    return lambda *words, table="t.zarr": command("partition", tables / table, *words, "--yes")
 
 
 def values(out):
