@@ -30,6 +30,7 @@ from studies.counts.hellinger_accuracy import with_mechanisms
 from studies.counts.hellinger_figures import accuracy
 from studies.counts.page_tables import compare_accuracy
 from studies.figures import looks_of
+from studies.figures.defaults import default_figures
 from studies.report import write_report
 from studies.styles import MECHANISM_STYLES, describe_audit, label_method, stored_audits
 from tests.statistical import assert_frequencies, assert_mean_within
@@ -122,6 +123,11 @@ def _exact_coverage(n, epsilon, p, noise):
     share = np.clip(noisy, 0.5, n - 0.5) / n
     half = 1.96 * np.sqrt(share * (1 - share) / n + noise * 2 / (epsilon * n) ** 2)
     return float(stats.binom.pmf(counts, n, p) @ (abs(share - p) <= half).mean(axis=1))
+
+
+def test_example_of_the_readme_draws_a_line_at_its_nominal_coverage(folder):
+    study = find_study(f"{folder}/my_coverage.py", MODULES).load()
+    assert "the nominal value, 0.95" in default_figures(study)[0].caption
 
 
 @pytest.mark.slow
