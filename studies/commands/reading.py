@@ -225,8 +225,14 @@ def report(
     page = output or page_of_store(opened.url)
     with writing(page):
         findings = write_report(opened, configured, page, figures)
+    n_without = 0
     for claim, finding in findings:
-        say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
+        if finding.verdict == "undecided" and not set(claim.needs) <= set(opened.spec["panels"]):
+            n_without += 1
+        else:
+            say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
+    if n_without:
+        say(f"undecided: {n_without} claims, because the store has not all panels that they need; see the page")
     say(f"report: {page}" + (f", figures: {figures}" if figures else ""))
     if show:
         open_page(page)

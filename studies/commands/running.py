@@ -38,6 +38,9 @@ _RETRIED: dict[Retry, tuple[Status, ...]] = {
     "timed-out": (Status.TIMED_OUT,),
     "killed": (Status.KILLED,),
 }
+_SCALE = (
+    "Scale of all studies: quick, or published (default); with one study, quick prints the command of a quick look."
+)
 _GRID = ("trials", "seed", "panel", "values")
 _UNTIL = ("until", "at_most", "within")
 _CONDUCT = ("time_limit", "allow_failures", "accept_edited_study")
@@ -142,9 +145,7 @@ def run(
     store: Annotated[
         str, typer.Option("--store", metavar="PATH", help="Path of the result store; a folder if STUDY is all.")
     ],
-    scale: Annotated[
-        str | None, typer.Option("--scale", metavar="NAME", help="Scale of all studies: quick, or published (default).")
-    ] = None,
+    scale: Annotated[str | None, typer.Option("--scale", metavar="NAME", help=_SCALE)] = None,
     **given: Any,
 ) -> None:
     """Run a study, or all studies, and store the results; resume an earlier run of the same spec."""
@@ -159,9 +160,19 @@ def run(
 
         run_all(store, scale or "published", **how)
     if scale is not None:
-        raise BadInputError("--scale is for all studies; for one study use --trials, --panel and --set")
+        raise BadInputError(f"--scale is for all studies; for a quick look at one study: {_quick_look(study, store)}")
     source, options = find_study(study, MODULES), _options(given)
     _compute(store, lambda display: pipeline.run(source, store, progress=display, **options))
+
+
+def _quick_look(study: str, store: str) -> str:
+    """Return the command that runs the first panel of a study with the trials of its quick scale."""
+    from studies.folders import configure
+
+    whole = find_study(study, MODULES).load()
+    first = whole.configure(**configure(whole, "quick")).panels[0]
+    trials = () if first.trials is None else ("--trials", str(first.n_trials))
+    return command("run", study, "--panel", first.name, *trials, "--store", store)
 
 
 def merge(

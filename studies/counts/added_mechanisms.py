@@ -140,7 +140,7 @@ def _not_private(ds: xr.Dataset) -> list[str]:
 
 
 def _rank(ds: xr.Dataset, name: str, others: list[str], found: Mapping[str, Any]) -> str:
-    """Return the rank of a mechanism as text, with the mechanism nearest to it that is ahead at every size."""
+    """Return the rank of a mechanism as text, with the best one, and the nearest one that is ahead at every size."""
     if found["verdict"] == "broken":
         return "not ranked, as its guarantee is broken"
     if name in _not_private(ds):
@@ -155,8 +155,9 @@ def _rank(ds: xr.Dataset, name: str, others: list[str], found: Mapping[str, Any]
     with np.errstate(divide="ignore"):  # a mechanism without noise has the distance 0
         mean = ratio.copy(data=np.log(ratio.values)).mean(dims)
     is_ahead = ((ratio > 1) | ratio.isnull()).all(dims)
-    text = f"rank {int((mean > 0).sum()) + 1} of {mean.size + 1}"
+    rank = int((mean > 0).sum()) + 1
+    text = f"rank {rank} of {mean.size + 1}"
     if is_ahead.any():
         nearest = smallest(mean.where(is_ahead))[_BY].item()
         text += f", behind {nearest} at every {'n' if 'n' in ds.dims else 'value'}"
-    return text
+    return text if rank == 1 else f"{text}; {smallest(-mean)[_BY].item()} is best"

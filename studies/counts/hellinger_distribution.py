@@ -252,7 +252,7 @@ def _figure(k: int, label: str) -> Figure:
     return Figure(f"distribution-k{k}", title, _CAPTION, (f"k{k}",), stacked(bins, sums))
 
 
-_FIRST = ("smooth", "smooth-n", "smooth-exact", "laplace", "laplace-dimension", "k-norm")
+_FIRST = ("k-norm", "laplace", "smooth", "smooth-n", "smooth-exact", "laplace-dimension")
 _CAPTION = (
     "Exact distribution of the Hellinger distance between the true and the released posterior. Top: probability of "
     "each bin that contains a candidate, on a logarithmic axis. Bottom: cumulative distribution function; higher "

@@ -28,7 +28,7 @@ def accuracy(panel: str) -> Chart:
         y=Axis("mean Hellinger distance", log=True),
         marks=("exact", "errors", "points"),
         height=300,
-        first=("smooth", "smooth-exact", "laplace", "laplace-dimension", "k-norm", "varying-bound"),
+        first=("k-norm", "laplace", "smooth", "smooth-exact", "laplace-dimension", "varying-bound"),
         with_constants=True,
     )
 

@@ -52,8 +52,8 @@ class Chart:
     n_markers : int
         Approximate number of markers on each line; all values are marked by default.
     first : tuple of str
-        Series that are shown at first, after those without a style, if there are more than `MAX_LINES`; by default
-        those that `Plot.shown` chooses.
+        Series that are shown at first if there are more than `MAX_LINES`, the most important ones first: those without
+        a style displace the last ones. By default those that `Plot.shown` chooses.
     limits : callable, optional
         Function of the rows that returns the limits of the vertical axis; by default those of `y`.
     with_constants : bool
@@ -102,7 +102,7 @@ class Chart:
         y = replace(self.y, title=self.y.title or label_of(some[next(iter(self.show.values()))]))
         y = y if self.limits is None else replace(y, limits=self.limits(rows))
         drawn = {name: look for name, look in looks.items() if name in set(rows["series"].dropna())}
-        chosen = [label for label in drawn if labels.get(label) in self.first]
+        chosen = [label for name in self.first for label in drawn if labels.get(label) == name]
         if self.styles and chosen:  # mechanisms of a user and broken ones are always shown
             new = [name for name in drawn if labels[name] not in self.styles or drawn[name].origin == "broken"]
             chosen = [*new, *(name for name in chosen if name not in new)][: max(len(chosen), len(new))]

@@ -65,6 +65,7 @@ def _draw(
         by,
         {},
         x=Axis(discrete=ds[x].dtype.kind not in "if"),
+        y=Axis(measure.meaning if measure.dtype == "bool" else ""),
         marks=(*(("level",) if measure.nominal is not None else ()), "line", "errors", "points"),
         facet={name: f"{name} = {{}}" for name in facet},
         pick={name: f"{name} = {{}}" for name in pick},

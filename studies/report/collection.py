@@ -155,6 +155,7 @@ def _page(
         detail=f"{len(results)} studies, {sum(one.state.n_ok for one in results.values()):,} evaluations ok, "
         f"{n_failed:,} failed, {n_pending:,} pending. Made {now()[:10]}.",
         claims=count_undecided(results),
+        has_origins=True,
         notes=_notes(results, missing) | _others(folder),
         chapters=chapters,
         leads=_lead(chapters, converter),

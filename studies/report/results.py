@@ -16,7 +16,7 @@ from pipeline.stores.store import ResultStore
 from pipeline.verdicts import judge_store
 from studies import MODULES, STUDIES
 from studies.claims import Summaries
-from studies.folders import store_path
+from studies.folders import configure, store_path
 from studies.report.summaries import State, load_summaries, summarised_state
 from studies.styles import describe_audit, stored_audits
 from studies.tables import Table
@@ -97,20 +97,32 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
 
 
 def count_undecided(results: Results) -> str:
-    """Return the number of undecided claims as a sentence, which names a scale below the published one."""
+    """Return the number of undecided claims as a sentence, which states whether less than the published scale ran."""
     verdicts = [finding.verdict for one in results.values() for _, finding in one.claims]
-    small = "" if all(_is_published(name, one.study) for name, one in results.items()) else " at quick scale"
-    return f"{verdicts.count('undecided')} of {len(verdicts)} claims undecided{small}." if verdicts else ""
+    parts = {name: one.study for name, one in results.items() if not _is_published(name, one.study)}
+    scale = " at quick scale" if all(map(_is_quick, parts, parts.values())) else " with these panels and trials"
+    return (
+        f"{verdicts.count('undecided')} of {len(verdicts)} claims undecided{scale if parts else ''}."
+        if verdicts
+        else ""
+    )
 
 
 def _is_published(name: str, study: Study) -> bool:
-    """Return False if a study has fewer trials, or fewer values of a factor, than it declares."""
-    declared = {panel.name: panel for panel in STUDIES[name].panels} if name in STUDIES else {}
-    return all(
-        panel.n_trials >= whole.n_trials and len(panel.cells()) >= len(whole.cells())
-        for panel in study.panels
-        if (whole := declared.get(panel.name)) is not None
+    """Return False if a study has fewer panels, trials, or values of a factor, than it declares."""
+    kept = {panel.name: panel for panel in study.panels}
+    return name not in STUDIES or all(
+        (panel := kept.get(whole.name)) is not None
+        and panel.n_trials >= whole.n_trials
+        and len(panel.cells()) >= len(whole.cells())
+        for whole in STUDIES[name].configure().panels
     )
+
+
+def _is_quick(name: str, study: Study) -> bool:
+    """Return True if the panels of a study are those of its quick scale."""
+    quick = STUDIES[name].configure(**configure(STUDIES[name], "quick"))
+    return study.spec()["panels"] == quick.spec()["panels"]
 
 
 def list_comparisons(results: Results) -> list[Table]:

@@ -80,6 +80,8 @@ def _page(
         study=study,
         state=results.state,
         figures=figures,
+        has_origins=any(look.origin for figure in figures for look in figure.plot.series.values()),
+        explained=bool(results.claims) or len(figures) > 1,
         lead=lead,
         findings=[(f"claim-{claim.name}", claim, finding) for claim, finding in findings],
         claims=count_undecided({study.name: results}),

@@ -1,6 +1,7 @@
 """Tests of user code: the files in the README, and packages that register studies and mechanisms."""
 
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -26,8 +27,10 @@ from studies import MODULES, STUDIES
 from studies.audits import REGISTERED, Question, audit_named
 from studies.counts.added_mechanisms import audited_sizes, rank_added
 from studies.counts.hellinger_accuracy import with_mechanisms
+from studies.counts.hellinger_figures import accuracy
 from studies.counts.page_tables import compare_accuracy
 from studies.figures import looks_of
+from studies.figures.defaults import default_figures
 from studies.report import write_report
 from studies.styles import MECHANISM_STYLES, describe_audit, label_method, stored_audits
 from tests.statistical import assert_frequencies, assert_mean_within
@@ -120,6 +123,11 @@ def _exact_coverage(n, epsilon, p, noise):
     share = np.clip(noisy, 0.5, n - 0.5) / n
     half = 1.96 * np.sqrt(share * (1 - share) / n + noise * 2 / (epsilon * n) ** 2)
     return float(stats.binom.pmf(counts, n, p) @ (abs(share - p) <= half).mean(axis=1))
+
+
+def test_example_of_the_readme_draws_a_line_at_its_nominal_coverage(folder):
+    study = find_study(f"{folder}/my_coverage.py", MODULES).load()
+    assert "the nominal value, 0.95" in default_figures(study)[0].caption
 
 
 @pytest.mark.slow
@@ -215,7 +223,7 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
     assert (looks[broken].origin, looks["half (audited to n = 20)"].origin) == ("broken", "")
     rows = {row[0]: row for row in rank_added({"k2": summary}).rows}
     assert rows["ten-times"][2:4] == (f"broken: loses 10 at n = {n}", "not ranked, as its guarantee is broken")
-    assert rows["half"][3] == "rank 3 of 4, behind laplace at every n"
+    assert rows["half"][3] == "rank 3 of 4, behind laplace at every n; geometric is best"
     assert "added" in {row[1] for row in compare_accuracy({"k2": summary}).rows}
     assert (
         f"audit of ten-times in panel k2: broken: loses 10 at n = {n}\n"
@@ -229,6 +237,16 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
         assert text in page
     verified = verify(tmp_path / "s.zarr", study=study)
     assert not verified.problems
+
+
+def test_own_mechanism_is_shown_at_first_next_to_the_best_and_the_baseline():
+    """The lines of an own mechanism and of a broken one displace others than k-norm and laplace."""
+    names = [*MECHANISMS, "mine", "bad"]
+    values = {name: (("n", "mechanism"), np.ones((2, len(names)))) for name in ("hellinger_mean", "expected_hellinger")}
+    audits = {"bad": {"verdict": "broken", "n": 9, "loss": 2.0}}
+    ds = xr.Dataset(values, {"n": [20, 40], "mechanism": ("mechanism", names, {"audits": json.dumps(audits)})})
+    (plot,) = accuracy("k3")({"k3": ds})
+    assert set(plot.shown) == {"k-norm", "laplace", "smooth", "smooth-exact", "mine", "bad (broken: loses 2 at n = 9)"}
 
 
 def test_built_in_mechanisms_are_not_audited_again():

@@ -12,6 +12,7 @@ from pipeline import BadInputError, Factor, Measure, Method, open_results, run, 
 from studies import STUDIES
 from studies.figures import interactive, specify
 from studies.figures.defaults import default_figures
+from studies.report import write_report
 from studies.report.page import drawable
 from tests.studies.test_cli import STUDY_FILE
 from tests.studies.test_summaries import PANEL, plain
@@ -65,6 +66,21 @@ def test_figure_names_all_factors_and_shows_the_nominal_value():
     spec = specify([plot])
     assert {"name": "picked", "value": "order = a"} in spec["params"]
     assert spec["datasets"]["legend"][0]["heading"] == "order = a"
+
+
+def test_page_of_an_own_study_explains_only_what_it_shows(tmp_path):
+    """Without origins of methods and without claims, there is no text about papers, and no section with one link."""
+    (method,) = PANEL.methods[:1]
+    methods = (replace(method, evaluate=lambda data, setting, streams: {"covered": data > 1}),)
+    measures = (Measure("covered", "coverage of 95 % intervals", dtype="bool"),)
+    study = Declared("s", "S", "To test.", (replace(PANEL, methods=methods, measures=measures, outputs=()),), seed=1)
+    store = run(study, tmp_path / "s.zarr")
+    write_report(store, study, tmp_path / "s.html")
+    page = (tmp_path / "s.html").read_text()
+    assert '"title":"coverage of 95 % intervals"' in page
+    for text in ("mean of coverage", "methods of the papers", "the first figure", "Claims and figures"):
+        assert text not in page.replace("\n", " ")
+    assert "A click on the name of a line hides or shows it." in page
 
 
 def test_nominal_value_must_be_a_finite_number():

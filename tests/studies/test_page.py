@@ -483,6 +483,17 @@ def test_first_screen_counts_undecided_claims(pages):
     assert re.search(r"<b>\d+ of \d+ claims undecided at quick scale\.</b>", pages["laboratory"].read_text())
 
 
+def test_a_part_of_a_study_is_not_called_its_quick_scale(command, tmp_path):
+    """The page of one panel names its panels and trials; the command counts the claims without a panel in one line."""
+    values = {"n": [20], "mechanism": ["laplace", "k-norm"]}
+    pipeline.run(STUDIES["hellinger-accuracy"], tmp_path / "s.zarr", panels=["k3"], trials=10, values=values)
+    code, out, _ = command("report", str(tmp_path / "s.zarr"))
+    page = (tmp_path / "s.html").read_text()
+    assert re.search(r"<b>\d+ of \d+ claims undecided with these panels and trials\.</b>", page)
+    assert (code, out.count("has no panel")) == (0, 0)
+    assert re.search(r"^undecided: \d+ claims, because the store has not all panels", out, re.MULTILINE)
+
+
 def test_refuted_claims_are_followed_by_their_correction():
     """The correction of a claim is its erratum, or else the evidence; true and undecided claims have none."""
     erratum = Erratum("It is large.", "It is small.")
