@@ -34,6 +34,7 @@ class Table:
     factors: Factors
     total: Integers  # public total of each node; −1 if it is not public
     options: tuple[Weights, ...]
+    log_constant: float = 0.0  # to add to ln p(y), for K-norm noise replaced by geometric noise
 
     @property
     def weights(self) -> Weights:
@@ -86,7 +87,8 @@ def read_table(
         if total[roots[0]] not in (-1, size):
             raise ValueError(f"n must equal the exact total {total[roots[0]]}, got {size}; remove one of them")
         total[roots[0]] = size
-    factors = likelihoods(y, _as_geometric(y, kinds, forest, total, names), formats, names)
+    plain, log_constant = _as_geometric(y, kinds, forest, total, names)
+    factors = likelihoods(y, plain, formats, names)
     if size is not None:
         factors.least[roots] = np.maximum(factors.least[roots], size)
         factors.most[roots] = np.minimum(factors.most[roots], size)
@@ -95,7 +97,7 @@ def read_table(
     _refuse_consistent(y, kinds, forest)
     _refuse_unbounded(forest, factors, weights, total, names)
     _refuse_impossible(forest, factors, weights, names)
-    return Table(forest, factors, total, (weights,))
+    return Table(forest, factors, total, (weights,), log_constant)
 
 
 def _per_node(name: str, given: Any, m: int, kind: Any, allowed: str, names: Sequence[str] | None) -> list:
@@ -125,12 +127,12 @@ def _forest(parents: ArrayLike, m: int, names: Names) -> Forest:
 
 def _as_geometric(
     y: Floats, kinds: list, forest: Forest, total: Integers, names: Sequence[str] | None
-) -> list[NoiseLike]:
-    """Return the noise with K-norm noise replaced by geometric noise, which is the same given an exact total."""
+) -> tuple[list[NoiseLike], float]:
+    """Return the noise with K-norm noise replaced by geometric noise, and the log ratio of their densities."""
     which = np.array([isinstance(one, Noise) and one.sums_to_zero for one in kinds]) & ~np.isnan(y)
     if not which.any():
-        return kinds
-    found = list(kinds)
+        return kinds, 0.0
+    found, log_constant = list(kinds), 0.0
     for i in np.flatnonzero(which):
         found[i] = Noise("geometric", kinds[i].scale)
     for p in np.unique(forest.parents[which]):
@@ -142,11 +144,20 @@ def _as_geometric(
                 f"k-norm noise must be that of all children of a node with an exact total, got it for "
                 f"{node_name(names, int(i))}; pass n or EXACT for the total, or geometric noise"
             )
+        log_constant += k_norm_constant(kinds[family[0]].scale, family.size)
         if y[family].sum() != total[p]:
             raise ValueError(
                 f"values with k-norm noise must sum to the total {total[p]}, got {y[family].sum():g}; check the release"
             )
-    return found
+    return found, log_constant
+
+
+def k_norm_constant(scale: float, d: int) -> float:
+    """Return the log of the probability of d values with K-norm noise over that with independent geometric noise.
+
+    Both are proportional to exp(−Σ|z|/scale); only the former sum to zero.
+    """
+    return d * Noise("geometric", scale).log_normaliser(1) - Noise("k-norm", scale).log_normaliser(d)
 
 
 def _refuse_consistent(y: Floats, kinds: list, forest: Forest) -> None:

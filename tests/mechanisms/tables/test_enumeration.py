@@ -294,6 +294,10 @@ def test_grids_per_group_equal_the_enumeration_of_counts_and_priors():
         exact = all_tables[:, 0] + 10 * all_tables[:, 1] if i == 1 else all_tables[:, i]
         counts, p = np.bincount(one, minlength=200), np.bincount(exact, weights, minlength=200)
         assert_frequencies(counts, np.append(p, 0.0)[: counts.size] / p.sum())
+    auto = table_posterior(values, noise, parents, "auto")
+    each = [table_posterior(values, noise, parents, one).log_marginal_likelihood
+            for one in fit_prior(values, noise, parents).priors]  # fmt: skip
+    assert auto.log_marginal_likelihood == pytest.approx(special.logsumexp(each) - math.log(25), abs=1e-6)
     with pytest.raises(ValueError, match="fitted to the same table"):
         table_posterior(values, noise, parents, GroupGrids((0,), grids.grids[:1]))
     with pytest.raises(ValueError, match="use evaluate"):
