@@ -276,7 +276,7 @@ class Messages:
         """Return factors of nodes of the table relative to their maxima, with the change of tilt, and log maxima.
 
         The third array bounds the relative factors of all counts: factors are log-concave, so they are at most 1 if the
-        maximum is inside the window, and at most the line through the last two values, or the last and the next, beyond.
+        maximum is inside the window, and beyond its end at most the line through the last two values, or last and next.
         """
         counts, place = _runs(low, width), np.cumsum(width) - width
         value = self.factors.log(np.repeat(nodes, width), counts)
