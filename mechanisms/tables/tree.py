@@ -22,6 +22,8 @@ from mechanisms.tables.priors import Prior, Weights, leaf_weights
 
 Names = Sequence[str] | None
 
+_CHANCE = float(np.log(1e-3))  # log probability of a consistent table below which it is refused
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
@@ -94,7 +96,7 @@ def read_table(
         factors.most[roots] = np.minimum(factors.most[roots], size)
         factors.limited[roots] = True
     weights = leaf_weights(prior, forest.leaves.size)
-    _refuse_consistent(y, kinds, forest)
+    _refuse_consistent(y, plain, formats, forest)
     _refuse_unbounded(forest, factors, weights, total, names)
     _refuse_impossible(forest, factors, weights, names)
     return Table(forest, factors, total, (weights,), log_constant)
@@ -160,14 +162,26 @@ def k_norm_constant(scale: float, d: int) -> float:
     return d * Noise("geometric", scale).log_normaliser(1) - Noise("k-norm", scale).log_normaliser(d)
 
 
-def _refuse_consistent(y: Floats, kinds: list, forest: Forest) -> None:
-    """Raise ValueError if all parents equal the sums of their children, although they were measured with noise."""
+def _refuse_consistent(y: Floats, kinds: list, formats: list, forest: Forest) -> None:
+    """Raise ValueError if all noisy parents equal the sums of their children and noise hardly explains it.
+
+    Only families whose members all have plain values count. The probability that noise makes the sum of a family equal
+    is at most the largest probability of the noise of any member, which is 0 for real numbers.
+    """
+    plain = np.array([one == "value" for one in formats]) & ~np.isnan(y)
+    child = np.flatnonzero(forest.parents >= 0)
+    above = forest.parents[child]
+    family = forest.inner & plain & np.array([isinstance(one, Noise) for one in kinds])
+    np.logical_and.at(family, above, plain[child])
     sums = np.zeros(y.size)
-    child = forest.parents >= 0
-    np.add.at(sums, forest.parents[child], y[child])
-    parents = np.flatnonzero(forest.inner)
-    close = np.abs(sums[parents] - y[parents]) <= 1e-9 * np.maximum(np.abs(y[parents]), 1.0)
-    if close.size and close.all() and not all(isinstance(kinds[i], Exact) for i in parents):
+    np.add.at(sums, above, np.where(plain[child], y[child], 0.0))
+    gap = np.abs(sums - y)[family] - 1e-9 * np.maximum(np.abs(y[family]), 1.0)
+    if not gap.size or (gap > 0.0).any():
+        return
+    most = {one: -one.log_normaliser(1) if one.is_integer else -np.inf for one in set(kinds) if isinstance(one, Noise)}
+    log_equal = np.array([most.get(one, 0.0) for one in kinds])
+    np.minimum.at(log_equal, above, log_equal[child])
+    if log_equal[family].sum() < _CHANCE:
         raise ValueError(
             "values must be the noisy measurements, got a table in which every parent equals the sum of its children: "
             "it was made consistent after the noise, which loses information; ask for the measurements"

@@ -239,6 +239,32 @@ def test_cdf_of_nan_is_nan_and_shares_of_an_empty_node_are_refused():
         table_posterior([NAN, NAN], EXACT, [1, -1], poisson(2), n=0).shares(1)
 
 
+@pytest.mark.parametrize(
+    ("values", "noise", "seen"),
+    [
+        ([0.0, 0.0, 0.0], GAUSSIAN, "clipped"),
+        ([0.0, 5.0, 5.0], GAUSSIAN, Rounded(5)),
+        ([3.0, 1.0, 4.0], Noise("geometric", 1.0), "value"),
+        ([3.0, 1.0, 4.0], Noise("discrete-gaussian", 20.0), "value"),
+    ],
+)
+def test_tables_that_add_up_by_chance_are_accepted(values, noise, seen):
+    assert table_posterior(values, noise, [2, 2, -1], poisson(2.0), seen=seen).error < 1e-10
+
+
+def test_many_parents_that_equal_the_sums_of_their_children_are_refused():
+    """Geometric noise of scale 1 makes one parent equal with probability < 0.47, ten with < 5e-4."""
+
+    def build(pairs):
+        parents = np.concatenate([np.repeat(np.arange(2 * pairs, 3 * pairs), 2), np.full(pairs, -1)])
+        values = np.concatenate([np.full(2 * pairs, 2.0), np.full(pairs, 4.0)])
+        table_posterior(values, Noise("geometric", 1.0), parents, poisson(2.0))
+
+    build(8)
+    with pytest.raises(ValueError, match="made consistent after the noise"):
+        build(10)
+
+
 def test_repr_is_one_line_and_arviz_has_draws():
     posterior = table_posterior([3.0, 1.0, NAN], GAUSSIAN, [2, 2, -1], poisson(2))
     assert "\n" not in repr(posterior)
