@@ -17,7 +17,7 @@ A = 1. Negative binomial counts with one scale have shares θ ~ Dir(α) that are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +34,7 @@ from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
 from mechanisms.tables import Prior, TablePosterior, Theta, dirichlet_multinomial, negative_binomial, table_posterior
 from mechanisms.tables.formats import Seen, Suppressed
+from mechanisms.tables.tree import k_norm_constant
 
 _DRAWS = 4, 5_000  # numbers of chains and of independent draws per chain
 _PAIRS = 1 << 17  # largest number of pairs of a count and the total with which θ is not drawn if n is unknown
@@ -77,6 +78,7 @@ class CountTable:
     exposure: tuple[float, ...] | None  # of each Poisson count
     is_scalar: bool  # True if θ is a number
     relation: Neighbouring = Neighbouring.REPLACE_ONE
+    log_constant: float = 0.0  # to add to ln p(y), for K-norm noise replaced by geometric noise
 
     @property
     def entry(self) -> Family:
@@ -125,6 +127,7 @@ class CountTable:
             return Rates(table, shape, rate + np.array(self.exposure), self.is_scalar), table
         if self.n is not None:
             table = solve_counts(self.k, self.measured, dirichlet_multinomial(first), self.n)
+            table = replace(table, log_marginal_likelihood=table.log_marginal_likelihood + self.log_constant)
             theta = Theta(table, np.arange(self.k))
             return (theta.marginals[0] if self.is_scalar else theta), table  # type: ignore[return-value]
         table = solve_counts(self.k, self.measured, [negative_binomial(one, _VAGUE * one) for one in first], None)
@@ -212,7 +215,7 @@ def count_table(
         if not (isinstance(one, tuple | list) and len(one) in (3, 4)):
             raise ValueError(f"more must be a list of (node, value, noise, seen), got {describe(one)}; pass tuples")
         given.append((*one, "value")[:4])
-    measured = []
+    measured, log_constant = [], 0.0
     for node, value, kind, form in given:
         place = k if isinstance(node, str) and node == "total" else node
         if not (isinstance(place, int | np.integer) and (0 <= place < k or node == "total")):
@@ -226,6 +229,7 @@ def count_table(
                 raise ValueError(
                     "k-norm noise must be that of all counts, with sum n; pass geometric noise and n instead"
                 )
+            log_constant = k_norm_constant(kind.scale, k)
             kind = Noise("geometric", kind.scale)  # the same, given n
         measured.append((int(place), number, kind, form))
     nodes = {place for place, number, _, form in measured if isinstance(form, Suppressed) or not np.isnan(number)}
@@ -243,6 +247,7 @@ def count_table(
         None if exposures is None else tuple(exposures.tolist()),
         is_scalar,
         relation,
+        log_constant,
     )
 
 

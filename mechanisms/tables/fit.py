@@ -90,11 +90,13 @@ def table_posterior(
     first = grid.priors[0] if isinstance(grid, PriorGrid) else grid
     table = read_table(values, noise, parents, first, n, seen, names)
     size = table.forest.leaves.size
-    tables, weights = [table], np.ones(1)
+    tables, weights, log_kept = [table], np.ones(1), 0.0
     if isinstance(prior, PriorGrid):
         kept = np.flatnonzero(np.array(prior.weights) >= _SMALLEST * max(prior.weights))
         tables = [replace(table, options=(leaf_weights(prior.priors[j], size),)) for j in kept]
         weights = np.array(prior.weights)[kept]
+        # equal prior probabilities: the marginal likelihoods of omitted priors are proportional to their weights
+        log_kept = float(np.log(weights.sum() / sum(prior.weights) * len(prior.priors)))
         weights /= weights.sum()
     elif isinstance(prior, GroupGrids):
         tables = [_grouped(table, prior)]
@@ -108,7 +110,7 @@ def table_posterior(
         (float(weight), partial(solve, one)) for weight, one in zip(weights, tables, strict=True)
     ]  # fmt: skip
     marginal = messages.marginal if len(tables) == 1 else add_windows(table.total.size, terms)
-    log_evidence = float(special.logsumexp(np.array(evidence), b=weights))
+    log_evidence = float(special.logsumexp(evidence)) - log_kept
     name = f"{prior}" if isinstance(prior, Prior | PriorGrid | GroupGrids) else "one per leaf"
     return TablePosterior(table, name, log_evidence, error, marginal, components)
 
@@ -128,7 +130,7 @@ def _grouped(table: Table, prior: GroupGrids) -> Table:
 
 def _log_evidence(table: Table, messages: Messages) -> float:
     """Return ln p(y), with the normaliser of Dirichlet-multinomial priors given the totals of their roots."""
-    found, weights, forest = messages.log_weight, table.weights, table.forest
+    found, weights, forest = messages.log_weight + table.log_constant, table.weights, table.forest
     if weights.is_dirichlet.any():
         alpha = forest.sums(np.where(weights.is_dirichlet, weights.r, 0.0))
         roots = np.flatnonzero((forest.parents < 0) & (alpha > 0))

@@ -37,6 +37,7 @@ CUT = 1e-19  # largest share of a message that is omitted at each end
 DIRECT = 1 << 17  # largest number of products of a convolution without Fourier transforms
 _ROUNDING = 2e-16  # error of a Fourier convolution relative to the product of the Euclidean norms
 _FAR = 48.0  # −log of the share that is omitted at each end before a Fourier transform
+_NARROW = 8  # number of counts below which the counts beside a window give its bounds, not those at its ends
 _UNDERFLOW = 1e-290  # share of a message that may be lost by underflow
 _AT_ONCE = 1 << 20  # number of values that are computed at once
 
@@ -264,7 +265,8 @@ class Messages:
         self.log_sum[nodes] = top + weights.log(leaf, low) + self.outer[nodes] * low
         # geometric bounds of the tails beyond the window
         edge = value[place + width - 1]
-        ratio = np.where(width > 1, edge / value[place + np.maximum(width - 2, 0)], 0.0)
+        before = value[place + np.maximum(width - 2, 0)]
+        ratio = np.where((width > 1) & (before > 0.0), edge / before, 0.0)
         limit = np.minimum(self.factors.most[nodes], weights.upper[leaf])
         tail = np.where(low + width - 1 < limit, edge / np.maximum(1.0 - ratio, 1e-3), 0.0)
         head = np.where(low > self.factors.least[nodes], value[place] * width, 0.0)
@@ -274,7 +276,7 @@ class Messages:
         """Return factors of nodes of the table relative to their maxima, with the change of tilt, and log maxima.
 
         The third array bounds the relative factors of all counts: factors are log-concave, so they are at most 1 if the
-        maximum is inside the window, and at most the line through the last two values beyond its end.
+        maximum is inside the window, and beyond its end at most the line through the last two values, or last and next.
         """
         counts, place = _runs(low, width), np.cumsum(width) - width
         value = self.factors.log(np.repeat(nodes, width), counts)
@@ -287,8 +289,14 @@ class Messages:
         down = np.maximum(value[first] - value[second], 0.0) * (low - self.factors.least[nodes])
         reach = np.minimum(self.factors.most[nodes], self.ends[nodes]) - (low + width - 1)
         up = np.maximum(value[last] - value[before], 0.0) * np.maximum(reach, 0)
-        single = (width == 1) & (self.factors.least[nodes] < self.factors.most[nodes])
-        beyond = np.where(single, np.inf, np.exp(np.maximum(value[first] + down, value[last] + up)))
+        narrow = np.flatnonzero(width < _NARROW)
+        if narrow.size:
+            one, start, end = nodes[narrow], low[narrow], (low + width)[narrow] - 1
+            fall = self.factors.log(one, start - 1) - self.factors.log(one, start) - change[narrow]
+            rise = self.factors.log(one, end + 1) - self.factors.log(one, end) + change[narrow]
+            down[narrow] = np.maximum(fall, 0.0) * (low - self.factors.least[nodes])[narrow]
+            up[narrow] = np.maximum(rise, 0.0) * np.maximum(reach[narrow], 0)
+        beyond = np.exp(np.maximum(value[first] + down, value[last] + up))
         return np.exp(value, out=value), top, np.maximum(beyond, 1.0)
 
     def _combine(self, nodes: Integers) -> None:

@@ -52,7 +52,8 @@ class TablePosterior(Posterior):
     prior : str
         Prior, as text.
     log_marginal_likelihood : float
-        ln p(y), up to a constant for an improper prior.
+        ln p(y), up to a constant for an improper prior. For a grid of priors, p(y) is the mean of the marginal
+        likelihoods of its points, which have equal probabilities before the measurements.
     error : float
         Bound of the total variation distance between each marginal and the exact one, apart from rounding errors.
     """
@@ -95,9 +96,9 @@ class TablePosterior(Posterior):
         found = np.zeros(at.shape)
         for i in range(start.size):
             cumulative = np.append(0.0, np.cumsum(self._marginal.of(i)))
-            index = np.clip(at[..., i] - start[i] + 1, 0, size[i]).astype(np.int64)
+            index = np.clip(np.nan_to_num(at[..., i]) - start[i] + 1, 0, size[i]).astype(np.int64)
             found[..., i] = np.minimum(cumulative[index], 1.0)
-        return found
+        return np.where(np.isnan(at), np.nan, found)
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return the smallest counts with cumulative probability ≥ p, shape (..., m), for p in (0, 1)."""
@@ -142,12 +143,15 @@ class TablePosterior(Posterior):
         Raises
         ------
         ValueError
-            If the node is a leaf or out of range.
+            If the node is a leaf, out of range, or certainly empty.
         """
         i = self._node(node)
         children = np.flatnonzero(self.parents == i)
         if not children.size:
             raise ValueError(f"node must have children, got leaf {i}; pass an inner node")
+        support, p = self.pmf(i)
+        if not p[support > 0].any():
+            raise ValueError(f"node must be able to have a count > 0, got node {i}, which is empty; pass another node")
         return Shares(self, i, children)
 
     def evaluate(self, function: Callable[[Integers], Any], rng: np.random.Generator, size: int = 10_000) -> Evaluation:
@@ -216,7 +220,8 @@ class Theta(Posterior):
         problem = self.table.problem
         weights, forest = problem.weights, problem.forest
         is_public = weights.is_dirichlet.all()
-        if not (is_public or ((weights.rate < 0).all() and np.ptp(weights.rate) <= -1e-9 * weights.rate[0])):
+        is_negative_binomial = ((weights.rate < 0.0) & (weights.r > 0.0)).all()
+        if not (is_public or (is_negative_binomial and np.ptp(weights.rate) <= -1e-9 * weights.rate[0])):
             raise ValueError(
                 "theta needs dirichlet_multinomial priors, or negative_binomial priors with one ratio of mean and "
                 "shape, got others; pass them, or use shares for the table itself"

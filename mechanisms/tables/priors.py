@@ -45,7 +45,8 @@ class PriorGrid:
     priors : tuple of Prior
         Points of the grid.
     weights : tuple of float
-        Posterior probability of each point.
+        Posterior probability of each point given the measurements of the table, before which all points are equally
+        probable; not prior probabilities.
     """
 
     priors: tuple[Prior, ...]

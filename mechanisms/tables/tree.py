@@ -22,6 +22,8 @@ from mechanisms.tables.priors import Prior, Weights, leaf_weights
 
 Names = Sequence[str] | None
 
+_CHANCE = float(np.log(1e-3))  # log probability of a consistent table below which it is refused
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
@@ -34,6 +36,7 @@ class Table:
     factors: Factors
     total: Integers  # public total of each node; −1 if it is not public
     options: tuple[Weights, ...]
+    log_constant: float = 0.0  # to add to ln p(y), for K-norm noise replaced by geometric noise
 
     @property
     def weights(self) -> Weights:
@@ -86,16 +89,17 @@ def read_table(
         if total[roots[0]] not in (-1, size):
             raise ValueError(f"n must equal the exact total {total[roots[0]]}, got {size}; remove one of them")
         total[roots[0]] = size
-    factors = likelihoods(y, _as_geometric(y, kinds, forest, total, names), formats, names)
+    plain, log_constant = _as_geometric(y, kinds, forest, total, names)
+    factors = likelihoods(y, plain, formats, names)
     if size is not None:
         factors.least[roots] = np.maximum(factors.least[roots], size)
         factors.most[roots] = np.minimum(factors.most[roots], size)
         factors.limited[roots] = True
     weights = leaf_weights(prior, forest.leaves.size)
-    _refuse_consistent(y, kinds, forest)
+    _refuse_consistent(y, plain, formats, forest)
     _refuse_unbounded(forest, factors, weights, total, names)
     _refuse_impossible(forest, factors, weights, names)
-    return Table(forest, factors, total, (weights,))
+    return Table(forest, factors, total, (weights,), log_constant)
 
 
 def _per_node(name: str, given: Any, m: int, kind: Any, allowed: str, names: Sequence[str] | None) -> list:
@@ -125,12 +129,12 @@ def _forest(parents: ArrayLike, m: int, names: Names) -> Forest:
 
 def _as_geometric(
     y: Floats, kinds: list, forest: Forest, total: Integers, names: Sequence[str] | None
-) -> list[NoiseLike]:
-    """Return the noise with K-norm noise replaced by geometric noise, which is the same given an exact total."""
+) -> tuple[list[NoiseLike], float]:
+    """Return the noise with K-norm noise replaced by geometric noise, and the log ratio of their densities."""
     which = np.array([isinstance(one, Noise) and one.sums_to_zero for one in kinds]) & ~np.isnan(y)
     if not which.any():
-        return kinds
-    found = list(kinds)
+        return kinds, 0.0
+    found, log_constant = list(kinds), 0.0
     for i in np.flatnonzero(which):
         found[i] = Noise("geometric", kinds[i].scale)
     for p in np.unique(forest.parents[which]):
@@ -142,21 +146,42 @@ def _as_geometric(
                 f"k-norm noise must be that of all children of a node with an exact total, got it for "
                 f"{node_name(names, int(i))}; pass n or EXACT for the total, or geometric noise"
             )
+        log_constant += k_norm_constant(kinds[family[0]].scale, family.size)
         if y[family].sum() != total[p]:
             raise ValueError(
                 f"values with k-norm noise must sum to the total {total[p]}, got {y[family].sum():g}; check the release"
             )
-    return found
+    return found, log_constant
 
 
-def _refuse_consistent(y: Floats, kinds: list, forest: Forest) -> None:
-    """Raise ValueError if all parents equal the sums of their children, although they were measured with noise."""
+def k_norm_constant(scale: float, d: int) -> float:
+    """Return the log of the probability of d values with K-norm noise over that with independent geometric noise.
+
+    Both are proportional to exp(−Σ|z|/scale); only the former sum to zero.
+    """
+    return d * Noise("geometric", scale).log_normaliser(1) - Noise("k-norm", scale).log_normaliser(d)
+
+
+def _refuse_consistent(y: Floats, kinds: list, formats: list, forest: Forest) -> None:
+    """Raise ValueError if all noisy parents equal the sums of their children and noise hardly explains it.
+
+    Only families whose members all have plain values count. The probability that noise makes the sum of a family equal
+    is at most the largest probability of the noise of any member, which is 0 for real numbers.
+    """
+    plain = np.array([one == "value" for one in formats]) & ~np.isnan(y)
+    child = np.flatnonzero(forest.parents >= 0)
+    above = forest.parents[child]
+    family = forest.inner & plain & np.array([isinstance(one, Noise) for one in kinds])
+    np.logical_and.at(family, above, plain[child])
     sums = np.zeros(y.size)
-    child = forest.parents >= 0
-    np.add.at(sums, forest.parents[child], y[child])
-    parents = np.flatnonzero(forest.inner)
-    close = np.abs(sums[parents] - y[parents]) <= 1e-9 * np.maximum(np.abs(y[parents]), 1.0)
-    if close.size and close.all() and not all(isinstance(kinds[i], Exact) for i in parents):
+    np.add.at(sums, above, np.where(plain[child], y[child], 0.0))
+    gap = np.abs(sums - y)[family] - 1e-9 * np.maximum(np.abs(y[family]), 1.0)
+    if not gap.size or (gap > 0.0).any():
+        return
+    most = {one: -one.log_normaliser(1) if one.is_integer else -np.inf for one in set(kinds) if isinstance(one, Noise)}
+    log_equal = np.array([most.get(one, 0.0) for one in kinds])
+    np.minimum.at(log_equal, above, log_equal[child])
+    if log_equal[family].sum() < _CHANCE:
         raise ValueError(
             "values must be the noisy measurements, got a table in which every parent equals the sum of its children: "
             "it was made consistent after the noise, which loses information; ask for the measurements"

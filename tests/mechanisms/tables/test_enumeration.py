@@ -256,6 +256,18 @@ def test_unbounded_priors_equal_enumeration(name, prior):
     compare([2.0, NAN, 0.0, 5.0], noise, [3, 3, 3, -1], [prior] * 3, ["value", "value", "clipped", "value"], None, 60)
 
 
+@pytest.mark.parametrize("scale", [0.01, 0.05, 0.1, 0.15])
+@pytest.mark.parametrize("names", [("gaussian", "gaussian"), ("laplace", "laplace"), ("gaussian", "laplace")])
+def test_small_noise_equals_enumeration(scale, names):
+    """Windows of one count were refused in an earlier version, as nothing bounded the likelihood beside them."""
+    values = [3.04, 0.97, 1.98, 6.03]
+    noise = [Noise(names[0], scale)] * 3 + [Noise(names[1], scale)]
+    compare(values, noise, [3, 3, 3, -1], [negative_binomial(0.6, 5.0)] * 3, ["value"] * 4, None, 25)
+    for parents in ([-1, 0], [1, -1]):
+        pair = [Noise(one, scale) for one in names]
+        compare([1.9834, 1.9459], pair, parents, [negative_binomial(0.6, 5.0)], ["value"] * 2, None, 25)
+
+
 def test_draws_follow_the_enumerated_distribution():
     values, noise, parents = [3.0, NAN, 1.0, 2.0, 4.0, NAN], [Noise("geometric", 2.0)] * 6, [4, 4, 5, 5, 5, -1]
     case = (values, noise, parents, [dirichlet_multinomial(0.5)] * 4, ["value"] * 6, 7, 7)
@@ -294,6 +306,10 @@ def test_grids_per_group_equal_the_enumeration_of_counts_and_priors():
         exact = all_tables[:, 0] + 10 * all_tables[:, 1] if i == 1 else all_tables[:, i]
         counts, p = np.bincount(one, minlength=200), np.bincount(exact, weights, minlength=200)
         assert_frequencies(counts, np.append(p, 0.0)[: counts.size] / p.sum())
+    auto = table_posterior(values, noise, parents, "auto")
+    each = [table_posterior(values, noise, parents, one).log_marginal_likelihood
+            for one in fit_prior(values, noise, parents).priors]  # fmt: skip
+    assert auto.log_marginal_likelihood == pytest.approx(special.logsumexp(each) - math.log(25), abs=1e-6)
     with pytest.raises(ValueError, match="fitted to the same table"):
         table_posterior(values, noise, parents, GroupGrids((0,), grids.grids[:1]))
     with pytest.raises(ValueError, match="use evaluate"):

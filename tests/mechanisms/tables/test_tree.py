@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from mechanisms.noise import EXACT, Noise
 from mechanisms.protocols import Posterior
@@ -120,6 +120,19 @@ def test_k_norm_table_equals_geometric_table():
     assert k_norm.theta.mean().sum() == pytest.approx(2.0)  # of three shares and the root's
 
 
+@pytest.mark.parametrize("prior", [dirichlet_multinomial((1.0, 1.0, 2.0)), poisson(2.0)])
+def test_marginal_likelihood_of_k_norm_noise_equals_enumeration(prior):
+    noise, y = Noise("k-norm", 2.0), np.array([3.0, 4.0, 1.0])
+    x = np.array([(a, b, 8 - a - b) for a in range(9) for b in range(9 - a)])
+    if prior.name == "poisson":
+        log_prior = stats.poisson.logpmf(x, 2.0).sum(axis=1)
+    else:
+        log_prior = stats.dirichlet_multinomial(prior.parameters, 8).logpmf(x)
+    exact = special.logsumexp(log_prior + noise.log_prob(y - x))
+    found = table_posterior([*y, 8.0], [noise] * 3 + [EXACT], [3, 3, 3, -1], prior)
+    assert found.log_marginal_likelihood == pytest.approx(exact, abs=1e-10)
+
+
 def test_theta_and_shares_follow_their_draws():
     values, parents = [5.0, 2.0, 0.0, NAN, NAN], [3, 3, 4, 4, -1]
     posterior = table_posterior(values, Noise("geometric", 1.5), parents, dirichlet_multinomial(0.7), n=9)
@@ -157,7 +170,7 @@ def test_theta_without_total_is_the_mixture_over_totals(parents):
     np.testing.assert_allclose(theta.std()[leaves], np.sqrt(square - mean**2), rtol=1e-9)
     np.testing.assert_allclose(theta.cdf(0.3)[leaves], cdf, rtol=1e-10)
     np.testing.assert_allclose(theta.sample(np.random.default_rng(1), 3)[:, leaves].sum(axis=1), 1.0, rtol=1e-12)
-    for prior in ([negative_binomial(1, 4), negative_binomial(1, 5), poisson(1)], "auto", uniform(40)):
+    for prior in ([negative_binomial(1, 4), negative_binomial(1, 5), poisson(1)], "auto", uniform(40), poisson(0.5)):
         with pytest.raises(ValueError, match="theta needs"):
             table_posterior(values, noise, parents, prior).theta.mean()
 
@@ -217,6 +230,39 @@ def test_unmeasured_leaf_takes_the_rest_of_its_parent():
     assert posterior.error <= 1e-12
     assert posterior.mean()[8] == pytest.approx(32, abs=5)
     assert len(fit_prior(values, noise, parents).priors) == 25
+
+
+def test_cdf_of_nan_is_nan_and_shares_of_an_empty_node_are_refused():
+    posterior = table_posterior([3.0, 1.0, NAN], GAUSSIAN, [2, 2, -1], poisson(2))
+    assert np.isnan(posterior.cdf([NAN, 1.0, 1.0])).tolist() == [True, False, False]
+    with pytest.raises(ValueError, match="which is empty"):
+        table_posterior([NAN, NAN], EXACT, [1, -1], poisson(2), n=0).shares(1)
+
+
+@pytest.mark.parametrize(
+    ("values", "noise", "seen"),
+    [
+        ([0.0, 0.0, 0.0], GAUSSIAN, "clipped"),
+        ([0.0, 5.0, 5.0], GAUSSIAN, Rounded(5)),
+        ([3.0, 1.0, 4.0], Noise("geometric", 1.0), "value"),
+        ([3.0, 1.0, 4.0], Noise("discrete-gaussian", 20.0), "value"),
+    ],
+)
+def test_tables_that_add_up_by_chance_are_accepted(values, noise, seen):
+    assert table_posterior(values, noise, [2, 2, -1], poisson(2.0), seen=seen).error < 1e-10
+
+
+def test_many_parents_that_equal_the_sums_of_their_children_are_refused():
+    """Geometric noise of scale 1 makes one parent equal with probability < 0.47, ten with < 5e-4."""
+
+    def build(pairs):
+        parents = np.concatenate([np.repeat(np.arange(2 * pairs, 3 * pairs), 2), np.full(pairs, -1)])
+        values = np.concatenate([np.full(2 * pairs, 2.0), np.full(pairs, 4.0)])
+        table_posterior(values, Noise("geometric", 1.0), parents, poisson(2.0))
+
+    build(8)
+    with pytest.raises(ValueError, match="made consistent after the noise"):
+        build(10)
 
 
 def test_repr_is_one_line_and_arviz_has_draws():
