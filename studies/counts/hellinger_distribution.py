@@ -225,8 +225,8 @@ def _bins(ds: xr.Dataset) -> xr.Dataset:
 def _sums(ds: xr.Dataset) -> xr.Dataset:
     """Return the cumulative probabilities at the edges of the bins."""
     edges = np.append(ds["distance_bin"].values, 1.0)
-    sums = ds["probability"].cumsum("distance_bin").where(ds["probability"].notnull().any("distance_bin"))
-    sums = sums.assign_coords(distance_bin=edges[1:]).reindex(distance_bin=edges, fill_value=0.0)
+    sums = ds["probability"].cumsum("distance_bin").assign_coords(distance_bin=edges[1:])
+    sums = sums.reindex(distance_bin=edges, fill_value=0.0).where(ds["probability"].notnull().any("distance_bin"))
     return sums.to_dataset().assign_coords({name: one for name, one in ds.coords.items() if not one.dims})
 
 

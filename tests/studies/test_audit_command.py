@@ -159,8 +159,8 @@ BAD = {
     ("smooth", *AT, "--at", "x"): "at must be a finite number",
     ("smooth", *AT, "--at", "-1"): "epsilons must be finite and >= 0",
     ("smooth", *AT, "--order", "0.5"): "orders must be finite and >= 1",
-    ("smooth", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "501,501 candidates (n = 1000, k = 3); use fewer",
-    ("all", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "an exact audit must compare at most",
+    ("smooth", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "(n = 1000, k = 3); use fewer records",
+    ("all", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "combinations of pairs and outputs",
     ("optimal", "--prior", "1:1:1", "--n", "40", "--epsilon", "1"): "variables of the linear program",
 }
 
