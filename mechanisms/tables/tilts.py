@@ -114,6 +114,7 @@ def _refuse_large(forest: Forest, options: list[tuple[Weights, Floats, Floats]])
     parts = [float(sum(width[batch].sum() for batch in part[:1])) for part in forest.parts[:-1]]
     is_divided = len(parts) > 1 or len(options) > 1
     need = 8.0 * (2.5 * max(parts) * min(4.0, 1.0 + 0.5 * len(forest.batches)) + is_divided * 3.0 * sum(parts))
+    need += 80.0 * min(max(parts), 2.0 * width.max())  # temporary arrays of the longest messages
     if need > MEMORY:
         raise ValueError(
             f"the table must fit in {MEMORY / 1e9:g} GB of memory, got a forecast of {need / 1e9:.3g} GB; "
