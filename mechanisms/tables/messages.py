@@ -154,6 +154,10 @@ class Messages:
                 self._down()
         except _VanishedError:
             return False
+        except MemoryError:
+            raise ValueError(
+                "the table must fit in memory, got messages that do not; split it, or choose a prior with less range"
+            ) from None
         self.omitted, self.rounding = (np.inf if np.isnan(bound) else bound for bound in (self.omitted, self.rounding))
         return True
 

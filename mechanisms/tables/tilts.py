@@ -32,6 +32,7 @@ MEMORY = 8e9
 
 _DEPTH = 48.0  # log weight below the maximum at which windows of leaves end
 _POINTS = 64  # number of counts per leaf that the moments use
+_LONG = 1 << 16  # number of counts of a leaf from which its moments are those of log-concave weights
 _STEPS = 40  # largest number of steps
 _NEAR = 0.2  # change of the means, in standard deviations, that ends the search
 _REACH = 60.0  # distance in scales of the noise that no count exceeds with a relevant probability
@@ -113,6 +114,7 @@ def _refuse_large(forest: Forest, options: list[tuple[Weights, Floats, Floats]])
     parts = [float(sum(width[batch].sum() for batch in part[:1])) for part in forest.parts[:-1]]
     is_divided = len(parts) > 1 or len(options) > 1
     need = 8.0 * (2.5 * max(parts) * min(4.0, 1.0 + 0.5 * len(forest.batches)) + is_divided * 3.0 * sum(parts))
+    need += 80.0 * min(max(parts), 2.0 * width.max())  # temporary arrays of the longest messages
     if need > MEMORY:
         raise ValueError(
             f"the table must fit in {MEMORY / 1e9:g} GB of memory, got a forecast of {need / 1e9:.3g} GB; "
@@ -250,7 +252,10 @@ def _leaf_moments(
         width = last[which] - first[which]
         stride = np.maximum(1.0, np.ceil(width / _POINTS))
         x = first[which, None] + stride[:, None] * np.arange(min(_POINTS, int(width.max())) + 1)
-        value = np.where(x <= last[which, None], target.log(x), -np.inf)
+        value = target.log(x)
+        if (width >= _LONG).any():  # a sum over few counts gives too much weight to 0 if r < 1
+            value = np.where(width[:, None] >= _LONG, target.log(x, False), value)
+        value = np.where(x <= last[which, None], value, -np.inf)
         share = np.exp(value - value.max(axis=1, keepdims=True))
         share /= share.sum(axis=1, keepdims=True)
         mean[which] = np.einsum("ij,ij->i", share, x)

@@ -174,6 +174,20 @@ def test_probability_without_n_needs_the_total():
     check_shares(found, ALPHA[:2], x, weights, {"rtol": 2e-7})
 
 
+@pytest.mark.parametrize("alpha", [(0.5, 0.5), (2.0, 0.1)])
+def test_probability_without_n_and_with_heavy_priors_equals_enumeration(alpha):
+    """The prior of the second count is wide and has a spike at 0; only the total bounds it."""
+    rng, noise = np.random.default_rng(1), Noise("gaussian", 2.0)
+    found = posterior_from_release(3.0, "binomial", alpha, noise=noise, more=[("total", 7.0, noise)], rng=rng)
+    values = [(0, 3.0, noise, "value"), ("total", 7.0, noise, "value")]
+    x, weights = enumerate_counts(2, values, dirichlet(np.array(alpha)), 40)
+    np.testing.assert_allclose(found.table.mean()[:2], weights @ x, rtol=1e-7)
+    is_exact = np.all(found.mcse() == 0)
+    check_shares(
+        found, np.array(alpha), x, weights, {"rtol": 2e-7} if is_exact else {"atol": 5 * 0.5 / np.sqrt(20_000)}
+    )
+
+
 @pytest.mark.parametrize(
     ("y", "exposure", "noise", "seen", "more"),
     [

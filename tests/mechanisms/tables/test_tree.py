@@ -265,6 +265,15 @@ def test_many_parents_that_equal_the_sums_of_their_children_are_refused():
         build(10)
 
 
+def test_too_little_memory_is_an_error_in_one_line(monkeypatch):
+    def fail(self):
+        raise MemoryError
+
+    monkeypatch.setattr(messages.Messages, "_up", fail)
+    with pytest.raises(ValueError, match="must fit in memory"):
+        table_posterior([3.0, 1.0, NAN], GAUSSIAN, [2, 2, -1], poisson(2))
+
+
 def test_repr_is_one_line_and_arviz_has_draws():
     posterior = table_posterior([3.0, 1.0, NAN], GAUSSIAN, [2, 2, -1], poisson(2))
     assert "\n" not in repr(posterior)
