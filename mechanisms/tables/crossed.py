@@ -204,8 +204,8 @@ def crossed_posterior(
             _run(rng, start.copy(), index, log_factor, log_weight, np.array(sizes), total, sweeps) for start in starts
         ]
         draws = np.stack(chains)
-        for cell, p in zip(free, mass, strict=True):
-            draws[..., cell] = rng.choice(x, size=draws.shape[:2], p=p / p.sum())
+        for one, p in zip(free, mass, strict=True):
+            draws[..., one] = rng.choice(x, size=draws.shape[:2], p=p / p.sum())
         margins = np.zeros((_CHAINS, _KEPT, factors.kind.size))
         for column in index:
             for cell, entry in enumerate(column):
