@@ -8,7 +8,7 @@ so four Markov chains draw its counts with three moves, each accepted by the rat
 * ±s exchanged in a rectangle of two axes, + − / − +, which keeps all margins of these axes.
 
 The step s is geometric with a mean that is adapted during burn-in. Chains start from independent draws around the
-measured cells.
+measured cells. Without a public total, cells in no measured margin are independent and are drawn from their prior.
 
 References
 ----------
@@ -33,7 +33,7 @@ from mechanisms.noise import Exact, Noise
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.tables.formats import FAR, Factors, likelihoods
 from mechanisms.tables.posterior import Evaluation, draws_to_arviz, evaluate_draws
-from mechanisms.tables.priors import Prior, leaf_weights
+from mechanisms.tables.priors import Prior, Weights, leaf_weights
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -46,6 +46,7 @@ _LARGEST_RHAT, _FEWEST = 1.01, 400  # of all cells and measured margins
 _ATTEMPTS = 4  # each with four times as many sweeps as the last
 _TABLE = 1 << 22  # largest number of tabulated log weights
 _REACH = 40.0
+_LOG_OMITTED = -12.0 * math.log(10.0)  # of the prior probability of larger totals
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,7 +144,8 @@ def crossed_posterior(
     Returns
     -------
     CrossedPosterior
-        Four chains with R-hat and effective sample sizes.
+        Four chains with R-hat and effective sample sizes. Without a public total, counts are limited to a bound that
+        the total of the prior exceeds with a probability below 1e-12, plus 40 noise scales above the values.
 
     Privacy
     -------
@@ -152,8 +154,9 @@ def crossed_posterior(
     Raises
     ------
     ValueError
-        If an argument is invalid, a margin is exact (chains would not be connected; pass n for an exact total), or the
-        chains do not converge: R-hat above 1.01, or effective sample sizes below 400.
+        If an argument is invalid, a margin is exact (chains would not be connected; pass n for an exact total), the
+        posterior is close to the bound of the counts, or the chains do not converge: R-hat above 1.01, or effective
+        sample sizes below 400.
 
     Examples
     --------
@@ -180,7 +183,7 @@ def crossed_posterior(
         raise ValueError(f"every cell must be measured or have a proper prior, got neither for cell {cell}; pass one")
     if total is not None and weights.upper.sum() < total:
         raise ValueError(f"n must be at most {weights.upper.sum()}, the largest total of the prior, got {total}")
-    most = _largest_count(factors, total)
+    most = _largest_count(factors, weights, total)
     if (most + 1) * (factors.kind.size + cells) > _TABLE:
         raise ValueError(
             f"the table must have at most {_TABLE:,} weights, got {(most + 1) * (factors.kind.size + cells):,} "
@@ -191,6 +194,9 @@ def crossed_posterior(
     log_weight = np.stack([weights.log(np.full(x.size, i), x) for i in range(cells)])
     log_weight[x > weights.upper[:, None]] = -np.inf
     upper = np.minimum(weights.upper, most)
+    free = np.flatnonzero(~covered) if total is None else np.empty(0, np.int64)  # independent: drawn from the prior
+    mass = np.exp(log_weight[free])
+    upper[free], log_weight[free, 1:] = 0, -np.inf
     starts = [_start(rng, index, factors, upper, total) for _ in range(_CHAINS)]
     sweeps = 4
     for _ in range(_ATTEMPTS):
@@ -198,11 +204,19 @@ def crossed_posterior(
             _run(rng, start.copy(), index, log_factor, log_weight, np.array(sizes), total, sweeps) for start in starts
         ]
         draws = np.stack(chains)
+        for one, p in zip(free, mass, strict=True):
+            draws[..., one] = rng.choice(x, size=draws.shape[:2], p=p / p.sum())
         margins = np.zeros((_CHAINS, _KEPT, factors.kind.size))
         for column in index:
             for cell, entry in enumerate(column):
                 margins[..., entry] += draws[..., cell]
         rhat, ess = diagnose_chains(np.moveaxis(np.concatenate([draws, margins], axis=-1), -1, 0))
+        sums = draws[..., weights.upper == FAR].sum(axis=-1)  # other cells cannot exceed the bound
+        if total is None and most - weights.upper[weights.upper < FAR].sum() < sums.mean() + 6.0 * sums.std():
+            raise ValueError(
+                f"the posterior of the total must be far below {most:,}, got mean {sums.mean():.6g} and standard "
+                f"deviation {sums.std():.6g}; check the prior against the values"
+            )
         if np.all(np.isnan(rhat) | (rhat <= _LARGEST_RHAT)) and ess.min() >= _FEWEST:
             return CrossedPosterior(
                 draws.reshape(_CHAINS, _KEPT, *sizes), rhat[:cells].reshape(sizes), ess[:cells].reshape(sizes)
@@ -247,13 +261,26 @@ def _margins(sizes: tuple[int, ...], measurements: Sequence[Measurement]) -> tup
     return np.array(index), factors
 
 
-def _largest_count(factors: Factors, total: int | None) -> int:
-    """Return a count that no cell or margin exceeds with a relevant probability."""
+def _largest_count(factors: Factors, weights: Weights, total: int | None) -> int:
+    """Return a count that no cell or margin exceeds with a relevant probability, by the values and the prior.
+
+    The total T of the cells with proper priors exceeds (ln E exp(tT) − ln p)/t with probability p at most (Chernoff);
+    the smallest of these bounds over t is used, with ln E exp(tx) = −r·ln(1 − (eᵗ − 1)·mean/r) for a negative binomial
+    count x, mean·(eᵗ − 1) for a Poisson count, and at most t·upper for a uniform one.
+    """
     if total is not None:
         return total
     measured = factors.kind > 0
     high = np.maximum(factors.low[measured], 0.0) + _REACH * factors.scale[measured]
-    return int(min(high.sum() if high.size else 0.0, FAR)) + 100
+    bounded, is_poisson = weights.upper < FAR, weights.r == 0.0
+    is_gamma = ~(bounded | is_poisson | weights.is_improper)
+    largest = np.min(-weights.rate[is_gamma]) if is_gamma.any() else 1.0  # ln E exp(tx) is finite below
+    t = largest * np.append(np.geomspace(1e-8, 0.5, 400), 1.0 - np.geomspace(0.5, 1e-6, 100))[:, None]
+    mean, r = weights.mean(), weights.r
+    log_mgf = np.sum(mean[is_poisson] * np.expm1(t), axis=1)
+    log_mgf -= np.sum(r[is_gamma] * np.log1p(-np.expm1(t) * mean[is_gamma] / r[is_gamma]), axis=1)
+    prior = np.min((log_mgf - _LOG_OMITTED) / t[:, 0]) if (is_gamma | is_poisson).any() else 0.0
+    return int(min(high.sum() + prior + weights.upper[bounded].sum(), FAR)) + 100
 
 
 def _start(rng: np.random.Generator, index: Integers, factors: Factors, upper: Integers, total: int | None) -> Integers:
@@ -276,12 +303,13 @@ def _run(
     np.add.at(margins, index, x[None, :])
     strides = np.array([int(np.prod(sizes[axis + 1 :])) for axis in range(sizes.size)])
     mean_step = 1.0
+    movable = max(np.isfinite(log_weight[:, 1:]).any(axis=1).mean(), 1.0 / cells)  # share of the cells
     for _ in range(20):  # burn-in: half of the moves should be accepted
         uniforms = rng.random((_KEPT * sweeps * cells // 40 + 200, 6))
         accepted = _moves(
             x, margins, index, log_factor, log_weight, sizes, strides, total is not None, mean_step, uniforms
         )
-        mean_step = min(max(mean_step * math.exp(accepted - 0.4), 1.0), log_factor.shape[1] / 4 + 1.0)
+        mean_step = min(max(mean_step * math.exp(accepted / movable - 0.4), 1.0), log_factor.shape[1] / 4 + 1.0)
     draws = np.empty((_KEPT, cells), np.int64)
     per_draw = max(sweeps * cells, 8)
     for begin in range(0, _KEPT, 50):

@@ -93,7 +93,9 @@ def report_all(folder: str, output: Path | None, markdown: Path | None) -> Path:
     """Write one page about the stores of a folder, and print the number of claims per verdict; return the path."""
     page = output or page_of_folder(folder)
     with writing(page):
-        counts = write_collection(folder, page, markdown)
+        counts = write_collection(
+            folder, page, markdown, lambda name, reason: fail(f"{name} is not shown: {reason}", 0)
+        )
     say(", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
     say(f"report: {page}" + (f", verdicts: {markdown}" if markdown else ""))
     return page

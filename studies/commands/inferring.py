@@ -57,8 +57,8 @@ def infer(
     from mechanisms.tables import fit_prior, table_posterior
     from studies.data.table_csv import read_table_csv
 
-    if not 0 < level < 1:
-        raise BadInputError(f"level must be in (0, 1), got {level:g}; choose e.g. 0.95")
+    if not 0.0 < level < (1.0 + level) / 2.0 < 1.0:  # quantiles need the rounded ends
+        raise BadInputError(f"level must be in (0, 1) and not round to 1, got {level!r}; choose e.g. 0.95")
     require_integer("--draws", draws, 0, 10**6)
     if seed is not None:
         require_integer("--seed", seed, 0, 2**63 - 1)
@@ -66,7 +66,16 @@ def infer(
     if draws and output is None:
         raise BadInputError(f"--output must be given with --draws, got {draws} draws without a file; name a file")
     chosen = _parse_prior(prior)
-    table = read_table_csv(file, split_names([levels]), value, variance, noise)
+    named = split_names([levels])
+    own = {"value", "mean", "sd", "low", "high"}
+    if output is not None and output.suffix == ".nc":
+        own |= {"cell", "draw", "draws"}
+    elif draws:
+        own |= {f"draw{k + 1}" for k in range(draws)}
+    for name in named:
+        if name in own:
+            raise BadInputError(f"--levels must not be names of columns of the results, got {name}; rename the column")
+    table = read_table_csv(file, named, value, variance, noise)
     if draws * table.values.size > _LARGEST:
         raise BadInputError(f"--draws must be at most {_LARGEST // table.values.size:,} for this table, got {draws:,}")
     try:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,7 +99,10 @@ class Chapter:
 
 
 def write_collection(
-    folder: str | os.PathLike[str], output: str | os.PathLike[str], markdown: str | os.PathLike[str] | None = None
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    markdown: str | os.PathLike[str] | None = None,
+    absent: Callable[[str, str], object] = lambda name, reason: None,
 ) -> Counter[str]:
     """Write the page about the stores of a folder.
 
@@ -111,6 +114,8 @@ def write_collection(
         HTML file to write.
     markdown : path, optional
         File for the verdicts on the papers' own conclusions, as a Markdown table.
+    absent : callable, optional
+        Is called with the name of each study that is missing or damaged, and the reason.
 
     Returns
     -------
@@ -124,10 +129,12 @@ def write_collection(
     """
     require_writable(output)
     with Converter() as converter:
-        page, chapters, results = _page(folder, converter, mark_of(output, normalise_location(folder)))
+        page, chapters, results, missing = _page(folder, converter, mark_of(output, normalise_location(folder)))
     write_whole(output, page.encode())
     if markdown is not None:
         write_whole(markdown, verdicts_as_markdown(chapters, results).encode())
+    for name, reason in missing.items():
+        absent(name, reason)
     return _count(chapters)
 
 
@@ -139,7 +146,7 @@ def folder_page(folder: str | os.PathLike[str]) -> str:
 
 def _page(
     folder: str | os.PathLike[str], converter: Converter, mark: str
-) -> tuple[str, list[Chapter], dict[str, StudyResults]]:
+) -> tuple[str, list[Chapter], dict[str, StudyResults], dict[str, str]]:
     results, missing = load_results(folder)
     chapters = _chapters(results, converter)
     n_pending, n_failed = (
@@ -170,7 +177,7 @@ def _page(
         origins=_origins(results),
         specs={name: json.dumps(one.store.spec) for name, one in results.items()},
     )
-    return page, chapters, results
+    return page, chapters, results, missing
 
 
 def _notes(results: Results, missing: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -65,7 +65,7 @@ def measure(path: str, folder: str) -> list[tuple[str, str]]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        given = sys.argv[1:] or [
+        given = [word for word in sys.argv[1:] if word != "--smallest"] or [
             pipeline.run(STUDIES["hellinger-accuracy"], f"{folder}/s.zarr", panels=["k2"], trials=100).url
         ]
         stays = measure(given[0], folder)

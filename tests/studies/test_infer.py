@@ -114,6 +114,10 @@ def test_bad_tables_are_refused(changed, levels, message):
         (CELLS, ("--draws", "900000000", "--output", "o.csv"), "--draws must be"),
         (CELLS, ("--prior", "poisson"), "prior must be valid, got poisson"),
         (CELLS, ("--prior", "poisson:-1"), "mean must be a finite number > 0"),
+        (CELLS, ("--level", "0.9999999999999999"), "level must be in (0, 1) and not round to 1"),
+        *((CELLS, ("--levels", name), f"got {name}; rename") for name in ("value", "mean", "sd", "low", "high")),
+        *((CELLS, ("--levels", name, "--output", "o.nc"), f"got {name}; rename") for name in ("cell", "draw", "draws")),
+        (CELLS, ("--levels", "draw1", "--draws", "1", "--output", "o.csv"), "got draw1; rename the column"),
     ],
 )
 def test_bad_input_is_refused_on_one_line(command, cells, words, message):

@@ -301,7 +301,7 @@ def test_browser_shows_new_results(address, store, tmp_path):  # noqa: F811
             await asyncio.to_thread(page.update)
             await until("document.body.innerText.includes('120 of 120 evaluations are ok')")
             await until("document.querySelector('#live')?.innerText.includes('120 of 120')")  # the details are open
-            assert await tab.evaluate("document.querySelectorAll('details[open]').length") == n_open
+            await until(f"document.querySelectorAll('details[open]').length === {n_open}")  # figures add theirs later
         await until("document.querySelector('#live').innerText.includes('server has ended')")
         return [one for one in tab.complaints if "ERR_CONNECTION_REFUSED" not in json.dumps(one)]
 

@@ -7,15 +7,20 @@
   line.append(bar, " ", text);
   (document.querySelector("header") ?? document.body).prepend(line);
   // a page that is loaded again shows the same place, with the same open details
-  const details = [...document.querySelectorAll("details")], key = `${location.pathname} details`;
+  const list = () => [...document.querySelectorAll("details")], key = `${location.pathname} details`;
   const nameOf = (one) => {  // without numbers, which may differ after a reload
-    const summary = one.querySelector("summary").textContent.replace(/\d+/g, "");
-    return `${one.closest("section")?.id}: ${summary}`;
+    const summary = one.querySelector("summary")?.textContent.replace(/\d+/g, "");
+    return `${one.closest("figure[id], section")?.id}: ${summary}`;
   };
-  const kept = JSON.parse(sessionStorage.getItem(key) ?? "{}");
-  details.forEach((one) => { one.open = kept[nameOf(one)] ?? one.open; });
+  const kept = JSON.parse(sessionStorage.getItem(key) ?? "{}"), seen = new Set();
+  const restore = () => list().filter((one) => !seen.has(one) && one.innerText).forEach((one) => {
+    seen.add(one);
+    one.open = kept[nameOf(one)] ?? one.open;
+  });
+  restore();
+  new MutationObserver(restore).observe(document.body, { childList: true, subtree: true });  // figures add theirs later
   addEventListener("pagehide", () => {
-    sessionStorage.setItem(key, JSON.stringify(Object.fromEntries(details.map((one) => [nameOf(one), one.open]))));
+    sessionStorage.setItem(key, JSON.stringify(Object.fromEntries(list().map((one) => [nameOf(one), one.open]))));
   });
   const show = (found) => {
     const done = found.ok + found.failed, all = done + found.pending;

@@ -66,3 +66,20 @@ def test_crossed_margins_equal_enumeration(prior, n, most):
 def test_bad_input_is_refused(measurements, prior, n, message):
     with pytest.raises(ValueError, match=message):
         crossed_posterior((2, 2), measurements, prior, np.random.default_rng(1), n=n)
+
+
+@pytest.mark.parametrize(
+    ("shape", "measurements", "prior", "mean", "variance"),
+    [
+        ((2, 2), [((0,), [9.0, np.nan]), ((1,), [np.nan, np.nan])], poisson(1000.0), 1000.0, 1000.0),
+        ((2,), [((0,), [9.0, np.nan])], [poisson(5.0), negative_binomial(2.0, 300.0)], 300.0, 300.0 + 300.0**2 / 2.0),
+        ((2,), [((0,), [9.0, np.nan])], [poisson(5.0), uniform(700)], 350.0, (701.0**2 - 1.0) / 12.0),
+    ],
+)
+def test_cells_that_are_not_measured_have_their_prior(shape, measurements, prior, mean, variance):
+    given = [(axes, values, Noise("gaussian", 1.0)) for axes, values in measurements]
+    posterior = crossed_posterior(shape, given, prior, np.random.default_rng(1))
+    free, error = posterior.mean()[1], 5.0 * posterior.mcse()[1]
+    assert np.all(np.abs(free - mean) < error)
+    assert np.allclose(posterior.std()[1] ** 2, variance, rtol=0.25)
+    assert np.all(posterior.mean()[0] < mean - error)  # negative control: the measured cells differ from it
