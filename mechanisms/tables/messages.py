@@ -37,7 +37,7 @@ CUT = 1e-19  # largest share of a message that is omitted at each end
 DIRECT = 1 << 17  # largest number of products of a convolution without Fourier transforms
 _ROUNDING = 2e-16  # error of a Fourier convolution relative to the product of the Euclidean norms
 _FAR = 48.0  # −log of the share that is omitted at each end before a Fourier transform
-_NARROW = 8  # number of counts below which the counts beside a window give its bounds, not those at its ends
+_NARROW = 8  # number of counts below which the counts next to a window give its bounds, not those at its ends
 _UNDERFLOW = 1e-290  # share of a message that may be lost by underflow
 _AT_ONCE = 1 << 20  # number of values that are computed at once
 

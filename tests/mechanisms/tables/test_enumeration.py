@@ -259,7 +259,7 @@ def test_unbounded_priors_equal_enumeration(name, prior):
 @pytest.mark.parametrize("scale", [0.01, 0.05, 0.1, 0.15])
 @pytest.mark.parametrize("names", [("gaussian", "gaussian"), ("laplace", "laplace"), ("gaussian", "laplace")])
 def test_small_noise_equals_enumeration(scale, names):
-    """Windows of one count were refused in an earlier version, as nothing bounded the likelihood beside them."""
+    """Windows of one count were refused in an earlier version, as nothing bounded the likelihood next to them."""
     values = [3.04, 0.97, 1.98, 6.03]
     noise = [Noise(names[0], scale)] * 3 + [Noise(names[1], scale)]
     compare(values, noise, [3, 3, 3, -1], [negative_binomial(0.6, 5.0)] * 3, ["value"] * 4, None, 25)
