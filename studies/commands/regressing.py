@@ -73,8 +73,8 @@ def regress(
         write_posterior,
     )
 
-    if not 0 < level < 1:
-        raise BadInputError(f"level must be in (0, 1), got {level:g}; choose e.g. 0.95")
+    if not 0.0 < level < (1.0 + level) / 2.0 < 1.0:  # quantiles need the rounded ends
+        raise BadInputError(f"level must be in (0, 1) and not round to 1, got {level!r}; choose e.g. 0.95")
     seed, rng = given["rehearsal"], None
     open_account(None, None, seed)
     require_file("output", output, ".json", ".csv", ".nc")
