@@ -480,7 +480,9 @@ def test_small_and_overlapping_texts_of_figures_are_detected(address, pages):
 
 
 def test_first_screen_counts_undecided_claims(pages):
-    assert re.search(r"<b>\d+ of \d+ claims undecided at quick scale\.</b>", pages["laboratory"].read_text())
+    assert re.search(
+        r"<b>\d+ of \d+ claims undecided with these panels and trials\.</b>", pages["laboratory"].read_text()
+    )
 
 
 def test_a_part_of_a_study_is_not_called_its_quick_scale(command, tmp_path):
