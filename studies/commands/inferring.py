@@ -9,7 +9,18 @@ from rich.progress import Progress
 
 from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.shared import ERRORS, make_table, print_table, require_file, say, split_names, writing
+from studies.commands.shared import (
+    ERRORS,
+    Level,
+    make_table,
+    print_table,
+    require_file,
+    require_level,
+    require_seed,
+    say,
+    split_names,
+    writing,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +57,7 @@ def infer(
             "poisson:MEAN or uniform.",
         ),
     ] = "auto",
-    level: Annotated[float, typer.Option("--level", help="Probability of the intervals.")] = 0.95,
+    level: Level = 0.95,
     draws: Annotated[
         int, typer.Option("--draws", metavar="N", help="Write N joint draws of all counts, which add up.")
     ] = 0,
@@ -57,11 +68,9 @@ def infer(
     from mechanisms.tables import fit_prior, table_posterior
     from studies.data.table_csv import read_table_csv
 
-    if not 0.0 < level < (1.0 + level) / 2.0 < 1.0:  # quantiles need the rounded ends
-        raise BadInputError(f"level must be in (0, 1) and not round to 1, got {level!r}; choose e.g. 0.95")
+    require_level(level)
     require_integer("--draws", draws, 0, 10**6)
-    if seed is not None:
-        require_integer("--seed", seed, 0, 2**63 - 1)
+    require_seed(seed)
     require_file("output", output, ".csv", ".nc")
     if draws and output is None:
         raise BadInputError(f"--output must be given with --draws, got {draws} draws without a file; name a file")

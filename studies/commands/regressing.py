@@ -9,16 +9,19 @@ import typer
 from pipeline.errors import BadInputError
 from studies.commands.releasing import parse_ranges
 from studies.commands.shared import (
+    Level,
     make_table,
     parse_values,
     print_table,
     require_file,
+    require_level,
+    require_seed,
     say,
     split_names,
     takes,
     writing,
 )
-from studies.commands.spending import confirm, open_account
+from studies.commands.spending import confirm
 
 
 @takes("yes", "rehearsal", "cluster")
@@ -55,7 +58,7 @@ def regress(
         Literal["refuse", "drop"],
         typer.Option("--missing", help="Rows with missing values: refuse the table, or drop them; n is then public."),
     ] = "refuse",
-    level: Annotated[float, typer.Option("--level", help="Probability of the intervals.")] = 0.95,
+    level: Level = 0.95,
     release: Annotated[
         Path | None, typer.Option("--release", help="File with a printed release; infer from it, and spend nothing.")
     ] = None,
@@ -73,10 +76,9 @@ def regress(
         write_posterior,
     )
 
-    if not 0.0 < level < (1.0 + level) / 2.0 < 1.0:  # quantiles need the rounded ends
-        raise BadInputError(f"level must be in (0, 1) and not round to 1, got {level!r}; choose e.g. 0.95")
+    require_level(level)
     seed, rng = given["rehearsal"], None
-    open_account(None, None, seed)
+    require_seed(seed)
     require_file("output", output, ".json", ".csv", ".nc")
     if release is not None:
         if table is not None or seed is not None:

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.declare.factors import Factor
+from pipeline.declare.factors import Factor, require_integer
 from pipeline.declare.source import StudySource, find_study
 from pipeline.errors import BadInputError
 from studies import MODULES
@@ -43,6 +43,7 @@ StudyName = Annotated[
     ),
 ]
 StorePath = Annotated[str, typer.Argument(metavar="STORE", help="Path of a result store.")]
+Level = Annotated[float, typer.Option("--level", help="Probability of the intervals.")]
 Panels = Annotated[list[str] | None, typer.Option("--panel", help="Only this panel; may be repeated.")]
 Cluster = Annotated[
     str | None,
@@ -190,6 +191,18 @@ def _parse(assignments: list[str] | None, form: str, twice: str) -> dict[str, st
 def parse_numbers(name: str, kind: Literal["float", "vector"], given: list[str]) -> tuple[Any, ...]:
     """Parse the values of an option as numbers or vectors."""
     return Factor(name, tuple(given), "", kind).values if given != [""] else ()
+
+
+def require_level(level: float) -> None:
+    """Raise BadInputError unless the ends of an interval with a probability are quantiles in (0, 1)."""
+    if not 0.0 < level < (1.0 + level) / 2.0 < 1.0:  # the ends are rounded
+        raise BadInputError(f"level must be in (0, 1) and not round to 1, got {level!r}; choose e.g. 0.95")
+
+
+def require_seed(seed: int | None) -> None:
+    """Raise BadInputError unless a seed is a non-negative integer of 63 bits, or None."""
+    if seed is not None:
+        require_integer("--seed", seed, 0, 2**63 - 1)
 
 
 def parse_time(given: str | None) -> float | None:

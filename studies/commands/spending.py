@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
+from studies.commands.shared import require_seed
 
 if TYPE_CHECKING:
     from studies.data.ledger_file import LedgerFile
@@ -45,8 +45,7 @@ def open_account(ledger: str | None, budget: str | None, rehearsal: int | None) 
     """Return the account of a command with the options ``--ledger``, ``--budget`` and ``--seed``."""
     from studies.data.ledger_file import LedgerFile
 
-    if rehearsal is not None:
-        require_integer("--seed", rehearsal, 0, 2**63 - 1)
+    require_seed(rehearsal)
     if budget is not None and ledger is None:
         raise BadInputError(f"--ledger must be given with --budget, got a budget of {budget} alone; name a file")
     book = None if ledger is None else LedgerFile(ledger, _parse_budget(budget))
