@@ -93,9 +93,8 @@ class PendingWork:
 
     One block of some cells of each panel comes first, so that costs are known early: that of the last cell, which tends
     to be expensive, and then the others, from the first cell of each panel. Later panels and cells follow. Repeated
-    iteration yields the same work. `asked` has the
-    numbers of trials to ask for by panel, by default those that the store records, and `first` the panels and cells
-    whose work comes first. A new store (None) is not read.
+    iteration yields the same work. `asked` has the numbers of trials to ask for by panel, by default those that the
+    store records, and `first` the panels and cells whose work comes first. A new store (None) is not read.
     """
 
     def __init__(
