@@ -1,8 +1,8 @@
 """Links of binary regression: log-likelihoods of one label as functions of the linear predictor η = x·w.
 
 The logistic link is the canonical link of the Bernoulli family. The probit and the complementary log-log link are not
-canonical, and P3's theorems on generalised linear models do not hold for them (see `mechanisms.glm.mechanisms`): they are
-for audits only. All three log-likelihoods are concave in η.
+canonical. P3's theorems on generalised linear models do not hold for them (see `mechanisms.glm.mechanisms`), so they
+are for audits only. All three log-likelihoods are concave in η.
 
 References
 ----------

@@ -11,8 +11,8 @@ s = 2/ε are ε-DP, and so is everything computed from them. The bounds are the 
 
 2. consecutive bins next to them with noisy counts of at least t(0.05), so that smaller tails are not cut off.
 
-Both ends come from one release. Two searches for quantiles, by the exponential mechanism (Smith 2011, algorithm 2) or by
-AboveThreshold (Durfee 2023), have half of ε each.
+Both ends come from one release. Two searches for quantiles, by the exponential mechanism (Smith 2011, algorithm 2) or
+by AboveThreshold (Durfee 2023), have half of ε each.
 
 References
 ----------
