@@ -58,9 +58,9 @@ from mechanisms.glm.mechanisms import glm_mechanism as glm_mechanism
 from mechanisms.glm.private_logistic import private_logistic as private_logistic
 from mechanisms.hellinger import hellinger as hellinger
 from mechanisms.inference.audit import audit_sums as audit_sums
-from mechanisms.inference.choice import choose_method as choose_method
 from mechanisms.inference.families import FAMILIES as FAMILIES
 from mechanisms.inference.methods import INFERENCE_METHODS as INFERENCE_METHODS
+from mechanisms.inference.methods import choose_method as choose_method
 from mechanisms.inference.private_posterior import posterior_from_release as posterior_from_release
 from mechanisms.inference.private_posterior import private_posterior as private_posterior
 from mechanisms.inference.publish import publish_sums as publish_sums

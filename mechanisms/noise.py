@@ -271,11 +271,9 @@ def _draw_geometric(rng: np.random.Generator, scale: float, shape: tuple[int, ..
 
 
 def _draw_k_norm(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
-    """Draw geometric noise given that its sum is zero, by rejection.
-
-    d − 1 geometric components, with the negative of their sum S as the last, are accepted with probability
-    exp(−|S|/scale), at a rate of about 0.6/√d at every scale.
-    """
+    """Draw geometric noise given that its sum is zero, by rejection."""
+    # d − 1 geometric components, with the negative of their sum S as the last, are accepted with probability
+    # exp(−|S|/scale), at a rate of about 0.6/√d at every scale.
     d = shape[-1]
     drawn = np.empty((math.prod(shape[:-1]), d))
     pending = np.arange(len(drawn))

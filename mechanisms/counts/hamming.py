@@ -288,15 +288,13 @@ def require_hamming(n: int, k: int) -> None:
 
 
 def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
-    """Return the exact privacy loss of the Hamming mechanism over all neighbours and outputs.
-
-    For neighbours c and c', ln Pr[r|c] − ln Pr[r|c'] = m·(d(c', r) − d(c, r)) + ln Z(c') − ln Z(c), and d(c', r) − d(c,
-    r) ≤ d(c', c) = 1, with equality at r = c. So loss = m + max over neighbours of ln Z(c') − ln Z(c). The maximum is ≥
-    0, as each pair occurs in both orders, and ≤ m, as each d changes by at most 1: m ≤ loss ≤ 2m. Z is invariant under
-    permutations of the categories, so it is sufficient to consider sorted counts and moves of a record from a larger to
-    a smaller category: the opposite move is the same pair in reverse order, and a move between counts that differ by
-    one only swaps them.
-    """
+    """Return the exact privacy loss of the Hamming mechanism over all neighbours and outputs."""
+    # For neighbours c and c', ln Pr[r|c] − ln Pr[r|c'] = m·(d(c', r) − d(c, r)) + ln Z(c') − ln Z(c), and d(c', r) −
+    # d(c, r) ≤ d(c', c) = 1, with equality at r = c. So loss = m + max over neighbours of ln Z(c') − ln Z(c). The
+    # maximum is ≥ 0, as each pair occurs in both orders, and ≤ m, as each d changes by at most 1: m ≤ loss ≤ 2m. Z is
+    # invariant under permutations of the categories, so it is sufficient to consider sorted counts and moves of a
+    # record from a larger to a smaller category: the opposite move is the same pair in reverse order, and a move
+    # between counts that differ by one only swaps them.
     validate_positive("inverse_temperature", inverse_temperature, "use calibrate_hamming")
     n, k = validate_problem(n, k)
     require_hamming(n, k)

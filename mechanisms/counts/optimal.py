@@ -201,10 +201,8 @@ def _minimise(
 
 
 def _repair(distribution: Floats, first: Integers, second: Integers, epsilon: float) -> tuple[Floats, float]:
-    """Mix a distribution with the uniform one until its loss is at most ε; return the log-pmf and its loss.
-
-    The mixture (1 − λ)·p + λ/D satisfies a constraint that p violates by v if (1 − λ)·v ≤ λ·(exp(ε) − 1)/D.
-    """
+    """Mix a distribution with the uniform one until its loss is at most ε; return the log-pmf and its loss."""
+    # The mixture (1 − λ)·p + λ/D satisfies a constraint that p violates by v if (1 − λ)·v ≤ λ·(exp(ε) − 1)/D.
     distribution = np.maximum(distribution, 0.0)
     distribution /= distribution.sum(axis=1, keepdims=True)
     violation = max(float((distribution[first] - math.exp(epsilon) * distribution[second]).max()), 1e-16)

@@ -114,62 +114,34 @@ def _ops(n: int, beta: float, epsilon: float, c: float, bound: float) -> tuple[f
 
 GLM_MECHANISMS: dict[str, GlmMethod] = register(
     GlmMethod(
-        "glm-concentrated",
-        "One draw of the weights, with a stronger normal prior.",
+        "glm-concentrated", "One draw of the weights, with a stronger normal prior.",
         set_target=lambda n, beta, order, epsilon, c: (max(2.0 * c * c * order / epsilon, n * beta), 1.0, math.inf),
-        origin="paper",
-        paper="P3",
-        style=Style("vermilion", "s"),
-    ),
+        origin="paper", paper="P3", style=Style("vermilion", "s")),
     GlmMethod(
         "glm-diffused",
         "One draw of the weights, with the likelihood raised to a power; also (λ', ελ'/λ)-RDP for all λ'.",
-        set_target=_diffused,
-        origin="paper",
-        paper="P3",
-        style=Style("blue", "o"),
-    ),
+        set_target=_diffused, origin="paper", paper="P3", style=Style("blue", "o")),
     GlmMethod(
         "glm-gdp",
         "As glm-diffused, with the largest power for which the draw is (ε, δ)-DP by Gaussian differential privacy.",
-        set_target=_diffused,
-        budget="gaussian",
-        style=Style("purple", "D"),
-    ),
+        set_target=_diffused, budget="gaussian", style=Style("purple", "D")),
     GlmMethod(
-        "ops",
-        "One draw of the weights in a ball; the privacy loss is at most half of the stated ε.",
+        "ops", "One draw of the weights in a ball; the privacy loss is at most half of the stated ε.",
         set_target=lambda n, beta, order, epsilon, c: _ops(n, beta, epsilon, c, bound=4.0),
-        budget="pure",
-        logistic_only=True,
-        origin="baseline",
-        paper="P3",
-        style=Style("green", "^"),
-    ),
+        budget="pure", logistic_only=True, origin="baseline", paper="P3", style=Style("green", "^")),
     GlmMethod(
-        "ops-tight",
-        "As ops, with twice the power, which has the same guarantee.",
+        "ops-tight", "As ops, with twice the power, which has the same guarantee.",
         set_target=lambda n, beta, order, epsilon, c: _ops(n, beta, epsilon, c, bound=2.0),
-        budget="pure",
-        logistic_only=True,
-        style=Style("green", ">"),
-    ),
+        budget="pure", logistic_only=True, style=Style("green", ">")),
     GlmMethod(
-        "ops-renyi",
-        "As ops-tight, at the largest pure ε' that implies the Rényi guarantee.",
+        "ops-renyi", "As ops-tight, at the largest pure ε' that implies the Rényi guarantee.",
         set_target=lambda n, beta, order, epsilon, c: _ops(n, beta, pure_epsilon_for(order, epsilon), c, bound=2.0),
-        logistic_only=True,
-        style=Style("green", "v"),
-    ),
+        logistic_only=True, style=Style("green", "v")),
     GlmMethod(
-        "true-posterior",
-        "Not private: the posterior itself, for any ε.",
+        "true-posterior", "Not private: the posterior itself, for any ε.",
         set_target=lambda n, beta, order, epsilon, c: (n * beta, 1.0, math.inf),
-        budget=None,
-        origin="reference",
-        style=Style("grey", "X"),
-    ),
-)
+        budget=None, origin="reference", style=Style("grey", "X")),
+)  # fmt: skip
 """Methods by name."""
 
 

@@ -202,11 +202,9 @@ def _validate_sum(statistic: Floats, family: Family, n: int) -> Floats:
 
 
 def _integer_sums(model: ReleaseModel, records: Floats, relation: Neighbouring, unit: float) -> tuple[list[int], int]:
-    """Return the sums of rounded contributions and their ℓ₁ sensitivity, both as multiples of `unit`.
-
-    The square of q units is q²·g units, rounded to an integer in exact arithmetic. As |u| + |v| is the larger of
-    |u + v| and |u − v|, the sensitivity is the largest change of q ± q²·g, plus 1 for the rounding of both squares.
-    """
+    """Return the sums of rounded contributions and their ℓ₁ sensitivity, both as multiples of `unit`."""
+    # The square of q units is q²·g units, rounded to an integer in exact arithmetic. As |u| + |v| is the larger of |u +
+    # v| and |u − v|, the sensitivity is the largest change of q ± q²·g, plus 1 for the rounding of both squares.
     if model.bounds is None:
         one = int(1 / unit)
         totals = [int(total) * one for total in np.atleast_1d(records.sum(axis=0)).tolist()]

@@ -33,12 +33,10 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[float]) -> Audit:
-    """Audit the Dirichlet distributions of neighbouring data sets by the closed form of the Rényi divergence.
-
-    Each unordered pair is listed once, and both directions are compared. The pure loss is infinite, as for any two
-    different Dirichlet distributions. The witness is the pair with the largest divergence at the first order; its
-    output is the category whose probability tends to 0 where the density ratio diverges.
-    """
+    """Audit the Dirichlet distributions of neighbouring data sets by the closed form of the Rényi divergence."""
+    # Each unordered pair is listed once, and both directions are compared. The pure loss is infinite, as for any two
+    # different Dirichlet distributions. The witness is the pair with the largest divergence at the first order; its
+    # output is the category whose probability tends to 0 where the density ratio diverges.
     distributions = np.asarray(parameters, dtype=np.float64)
     lam = [validate_order(order) for order in orders]
     if not lam:
