@@ -271,15 +271,11 @@ def _entry(rule: Rule, style: Style) -> Mechanism:
         return exponential_mechanism(prior, counts, calibration.rate, calibration.sensitivity(counts))
 
     return Mechanism(
-        name=f"{rule.value}-exact",
-        note=f"Exponential mechanism on the {rule.value} sensitivity, with the largest exponent whose exact loss is ε.",
-        release=release,
-        guarantee=pure_guarantee,
-        require=require_calibratable,
-        symmetric=True,
-        calibrate=partial(calibrate, rule),
-        style=style,
-    )
+        f"{rule.value}-exact",
+        f"Exponential mechanism on the {rule.value} sensitivity, with the largest exponent whose exact loss is ε.",
+        release=release, guarantee=pure_guarantee, require=require_calibratable, symmetric=True,
+        calibrate=partial(calibrate, rule), style=style,
+    )  # fmt: skip
 
 
 CALIBRATED = (

@@ -298,12 +298,8 @@ DISCRETE_GAUSSIAN = Mechanism(
     release=lambda prior, counts, epsilon, delta: NoisyCounts(
         prior, counts, LatticeGaussianNoise(counts.size, calibrate_noise_std(epsilon, delta, counts.size))
     ),
-    uses_prior=False,
-    guarantee=approximate_guarantee,
-    needs_delta=True,
-    symmetric=True,
-    origin="baseline",
+    uses_prior=False, guarantee=approximate_guarantee, needs_delta=True, symmetric=True, origin="baseline",
     variant="correlated",
     exact_noise=lambda k, epsilon, delta: sum_zero(integer_gaussian, calibrate_noise_std(epsilon, delta, k), k),
     style=Style("olive", "+"),
-)
+)  # fmt: skip

@@ -106,7 +106,7 @@ class ExponentialMechanism(CountRelease):
     def from_uniforms(self, uniforms: Floats) -> Integers:
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
-        table = np.cumsum(self._row_totals), self._rows, self._row_deficits, self._deficits[-2], self._deficits[-1]
+        table = np.cumsum(self._row_totals), self._rows, self._row_deficits, *self._deficits[-2:]
         _sample(*table, self.inverse_temperature, u, released)
         return released
 
@@ -197,57 +197,29 @@ def _entry(name: str, note: str, paper: str, guarantee: Callable[..., Guarantee 
         return exponential_mechanism(prior, counts, share * epsilon, scale(prior, counts, epsilon, delta))
 
     return Mechanism(
-        name,
-        note,
-        release=release,
-        guarantee=guarantee,
-        require=require_product_distributions,
-        symmetric=True,
-        origin="paper",
-        paper=paper,
-        **fields,
-    )
+        name, note, release=release, guarantee=guarantee, require=require_product_distributions, symmetric=True,
+        origin="paper", paper=paper, **fields,
+    )  # fmt: skip
 
 
 EXPONENTIAL = (
     _entry(
         "smooth",
-        "Exponential mechanism on smooth Hellinger sensitivity with N = |R|; P0 states (ε, δ)-DP without proof.",
-        "P0",
-        conjectured_guarantee,
-        needs_delta=True,
-        style=Style("blue", "o"),
-    ),
+        "Exponential mechanism on smooth Hellinger sensitivity with N = |R|; P0 states (ε, δ)-DP without proof.", "P0",
+        conjectured_guarantee, needs_delta=True, style=Style("blue", "o")),
     _entry(
-        "smooth-n",
-        "As smooth, with N = n + 1 for every k as printed in P0, which states (ε, δ)-DP without proof.",
-        "P0",
-        conjectured_guarantee,
-        needs_delta=True,
-        variant="N = n + 1",
-        min_categories=3,  # at k = 2 both definitions of N equal n + 1
-        style=Style("blue", "p"),
-    ),
+        "smooth-n", "As smooth, with N = n + 1 for every k as printed in P0, which states (ε, δ)-DP without proof.",
+        "P0", conjectured_guarantee, needs_delta=True, variant="N = n + 1", min_categories=3, style=Style("blue", "p")),
     _entry(
         "varying",
-        "Exponential mechanism on varying Hellinger sensitivity, rate 1 (P1, section 1.3, our interpretation).",
-        "P1",
-        pure_guarantee,
-        style=Style("purple", "D"),
-    ),
+        "Exponential mechanism on varying Hellinger sensitivity, rate 1 (P1, section 1.3, our interpretation).", "P1",
+        pure_guarantee, style=Style("purple", "D")),
     _entry(
-        "global",
-        "Exponential mechanism on the global Hellinger sensitivity (P1, section 1.1).",
-        "P1",
-        pure_guarantee,
-        style=Style("green", "^"),
-    ),
+        "global", "Exponential mechanism on the global Hellinger sensitivity (P1, section 1.1).", "P1", pure_guarantee,
+        style=Style("green", "^")),
     _entry(
         "local",
         "Not private: its scale is the local sensitivity, which depends on the data (P1, section 1.2); kept as a "
         "negative control.",
-        "P1",
-        no_guarantee,
-        style=Style("grey", "X"),
-    ),
-)
+        "P1", no_guarantee, style=Style("grey", "X")),
+)  # fmt: skip

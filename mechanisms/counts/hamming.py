@@ -116,17 +116,9 @@ class HammingMechanism(CountRelease):
         rows = enumerate_rows(self.n, self.k)
         deficits = category_deficits(self.prior, self.counts)
         steps = np.exp(-self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser)
-        return float(
-            _stream_mean(
-                rows[:, -1],
-                np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1),  # records that the prefix gains
-                row_deficits(deficits, rows),
-                deficits[-2],
-                deficits[-1],
-                self.counts,
-                steps,
-            )
-        )
+        gains = np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)  # records that the prefix gains
+        prefix = row_deficits(deficits, rows)
+        return float(_stream_mean(rows[:, -1], gains, prefix, *deficits[-2:], self.counts, steps))
 
     def log_pmf(self) -> Floats:
         require_enumerable(self.n, self.k)
@@ -503,10 +495,6 @@ HAMMING_EXACT = Mechanism(
     release=lambda prior, counts, epsilon, delta: hamming_mechanism(
         prior, counts, calibrate_hamming(int(counts.sum()), counts.size, epsilon)
     ),
-    uses_prior=False,
-    guarantee=pure_guarantee,
-    require=require_hamming,
-    symmetric=True,
-    calibrate=_calibration,
+    uses_prior=False, guarantee=pure_guarantee, require=require_hamming, symmetric=True, calibrate=_calibration,
     style=Style("olive", "*"),
-)
+)  # fmt: skip

@@ -272,10 +272,6 @@ K_NORM_MINIMAX = Mechanism(
     release=lambda prior, counts, epsilon, delta: MinimaxCounts(
         prior, counts, KNormNoise(epsilon), minimax_post_processing(prior, int(counts.sum()), epsilon)
     ),
-    guarantee=pure_guarantee,
-    require=require_post_processable,
-    max_epsilon=MAX_EPSILON,
-    evaluation="program",
-    symmetric=True,
-    style=Style("crimson", "8"),
-)
+    guarantee=pure_guarantee, require=require_post_processable, max_epsilon=MAX_EPSILON, evaluation="program",
+    symmetric=True, style=Style("crimson", "8"),
+)  # fmt: skip

@@ -282,58 +282,31 @@ def _entry(
         return Noise(noise, laplace_scale_for(sensitivity(k), epsilon)).draw_exactly(k - in_order)
 
     return Mechanism(
-        name=name,
-        note=note,
-        release=release,
-        guarantee=pure_guarantee,
-        uses_prior=False,
-        symmetric=not in_order,
-        evaluation="formula" if in_order else "vectors",
-        exact_noise=draw_exactly if noise == "geometric" else None,
-        origin="baseline",
-        **fields,
-    )
+        name, note, release=release, guarantee=pure_guarantee, uses_prior=False, symmetric=not in_order,
+        evaluation="formula" if in_order else "vectors", exact_noise=draw_exactly if noise == "geometric" else None,
+        origin="baseline", **fields,
+    )  # fmt: skip
 
 
 LAPLACE = _entry(
-    "laplace",
-    "Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
-    "laplace",
-    histogram_sensitivity,
-    in_order=True,
-    style=Style("vermilion", "s"),
-)
+    "laplace", "Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
+    "laplace", histogram_sensitivity, in_order=True, style=Style("vermilion", "s"),
+)  # fmt: skip
 LAPLACE_DIMENSION = _entry(
     "laplace-dimension",
-    "Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.",
-    "laplace",
-    lambda k: k,
-    in_order=True,
-    paper="P0",
-    style=Style("orange", "v"),
-)
+    "Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.", "laplace",
+    lambda k: k, in_order=True, paper="P0", style=Style("orange", "v"),
+)  # fmt: skip
 GEOMETRIC = _entry(
     "geometric",
     "Two-sided geometric noise on k - 1 counts, scale as laplace (Ghosh et al. 2012); the loss at k = 2 is ε.",
-    "geometric",
-    histogram_sensitivity,
-    in_order=True,
-    variant="Ghosh et al.",
-    style=Style("sky", "P"),
-)
+    "geometric", histogram_sensitivity, in_order=True, variant="Ghosh et al.", style=Style("sky", "P"),
+)  # fmt: skip
 GEOMETRIC_PROJECTED = _entry(
-    "geometric-projected",
-    "Two-sided geometric noise on all k counts, projected to counts of n records.",
-    "geometric",
-    lambda k: 2,
-    in_order=False,
-    style=Style("sky", "1"),
-)
+    "geometric-projected", "Two-sided geometric noise on all k counts, projected to counts of n records.", "geometric",
+    lambda k: 2, in_order=False, style=Style("sky", "1"),
+)  # fmt: skip
 LAPLACE_PROJECTED = _entry(
-    "laplace-projected",
-    "Laplace noise on all k counts, projected to counts of n records.",
-    "laplace",
-    lambda k: 2,
-    in_order=False,
-    style=Style("vermilion", "3"),
-)
+    "laplace-projected", "Laplace noise on all k counts, projected to counts of n records.", "laplace", lambda k: 2,
+    in_order=False, style=Style("vermilion", "3"),
+)  # fmt: skip

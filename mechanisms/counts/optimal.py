@@ -229,11 +229,6 @@ def _release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> T
 OPTIMAL = Mechanism(
     name="optimal",
     note="Linear program for small n: minimises the worst-case distance, then the distance at balanced data.",
-    release=_release,
-    guarantee=pure_guarantee,
-    require=require_solvable,
-    max_epsilon=MAX_EPSILON,
-    evaluation="program",
-    symmetric=True,
-    style=Style("brown", "<"),
-)
+    release=_release, guarantee=pure_guarantee, require=require_solvable, max_epsilon=MAX_EPSILON, evaluation="program",
+    symmetric=True, style=Style("brown", "<"),
+)  # fmt: skip

@@ -107,14 +107,7 @@ def audit_sums(
         for epsilon in deltas:
             deltas[epsilon] = max(deltas[epsilon], _hockey_stick(moved, epsilon))
     return Audit(
-        epsilon=witness.log_ratio,
-        witness=witness,
-        deltas=deltas,
-        renyi={},
-        n_pairs=len(pairs),
-        n_outputs=0,
-        evidence="closed form",
-        relation=relation,
+        witness.log_ratio, witness, deltas, {}, len(pairs), n_outputs=0, evidence="closed form", relation=relation
     )
 
 

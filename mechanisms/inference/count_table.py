@@ -239,16 +239,8 @@ def count_table(
     if exposures is not None and not np.all(np.isfinite(exposures) & (exposures > 0)):
         raise ValueError(f"exposure must be finite and > 0, got {describe(exposure)}; pass one, or one per count")
     is_scalar = family.name == "binomial" or (exposure is not None and y.ndim == 0)
-    return CountTable(
-        family.name,
-        n,
-        k,
-        tuple(measured),
-        None if exposures is None else tuple(exposures.tolist()),
-        is_scalar,
-        relation,
-        log_constant,
-    )
+    given_exposure = None if exposures is None else tuple(exposures.tolist())
+    return CountTable(family.name, n, k, tuple(measured), given_exposure, is_scalar, relation, log_constant)
 
 
 def _each(name: str, given: Any, k: int) -> list[Any]:

@@ -46,15 +46,9 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
     divergences = [dirichlet_renyi(distributions[both[:, 0]], distributions[both[:, 1]], order) for order in lam]
     first, second = (distributions[i] for i in both[int(np.argmax(divergences[0]))])
     category = int(np.argmin(first - second))
-    return Audit(
-        epsilon=math.inf,
-        witness=Witness(first, second, f"a draw with probability of category {category} close to 0", math.inf),
-        deltas={},
-        renyi={order: float(values.max()) for order, values in zip(lam, divergences, strict=True)},
-        n_pairs=len(index),
-        n_outputs=0,
-        evidence="closed form",
-    )
+    witness = Witness(first, second, f"a draw with probability of category {category} close to 0", math.inf)
+    renyi = {order: float(values.max()) for order, values in zip(lam, divergences, strict=True)}
+    return Audit(math.inf, witness, {}, renyi, len(index), n_outputs=0, evidence="closed form")
 
 
 def audit_sampling(mechanism: RenyiSampling, orders: Sequence[float]) -> Audit:
