@@ -206,10 +206,6 @@ class Noise:
         relation : Neighbouring
             Neighbouring relation of the sensitivity, and of the guarantee.
 
-        Returns
-        -------
-        Guarantee or ConcentratedGuarantee
-
         Examples
         --------
         >>> print(Noise("gaussian", 2.0).guarantee(1.0))

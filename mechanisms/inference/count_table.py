@@ -193,16 +193,10 @@ class Rates(Posterior):
 
 
 def count_table(
-    family: Family,
-    y: Floats,
-    k: int,
-    n: int | None,
-    noise: Noise | Exact | Sequence[Noise | Exact],
-    seen: Seen | Sequence[Seen] | None,
-    exposure: ArrayLike | None,
-    more: Sequence[tuple[Any, ...]],
+    family: Family, y: Floats, k: int, n: int | None, noise: Noise | Exact | Sequence[Noise | Exact],
+    seen: Seen | Sequence[Seen] | None, exposure: ArrayLike | None, more: Sequence[tuple[Any, ...]],
     relation: Neighbouring,
-) -> CountTable:
+) -> CountTable:  # fmt: skip
     """Return the model of the released counts y and of the values of `more`, after checking them."""
     n_values = 1 if family.name == "binomial" else k
     if y.size != n_values or y.ndim > 1 or np.isinf(y).any():

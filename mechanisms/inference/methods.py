@@ -159,10 +159,6 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
         rate) for exponential and Poisson, N(mean, variance) for normal, and mean, strength, shape, scale for
         normal-unknown-variance.
 
-    Returns
-    -------
-    Choice
-
     Raises
     ------
     ValueError
@@ -202,18 +198,12 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
 
 
 def fit_release(
-    rng: np.random.Generator | None,
-    model: ReleaseModel,
-    prior: ArrayLike,
-    y: Floats,
-    choice: Choice,
-    n_chains: int = 4,
-    n_draws: int = 5000,
+    rng: np.random.Generator | None, model: ReleaseModel, prior: ArrayLike, y: Floats, choice: Choice, **run: int
 ) -> Posterior:
     """Return the posterior given one release by the chosen method; warn if it is inexact, or chains do not converge."""
-    posterior = choice.entry.fit(rng, model, prior, y, n_chains=n_chains, n_draws=n_draws)
+    posterior = choice.entry.fit(rng, model, prior, y, **run)
     problem = None
-    if isinstance(posterior, DrawnPosterior) and n_draws >= _LEAST_DIAGNOSED:
+    if isinstance(posterior, DrawnPosterior) and posterior.draws.shape[1] >= _LEAST_DIAGNOSED:
         problem = posterior.problem()
     elif isinstance(posterior, QuadraturePosterior) and posterior.error > _LARGEST_ERROR:
         problem = (

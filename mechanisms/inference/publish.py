@@ -89,10 +89,6 @@ def publish_sums(
         Called after all checks and directly before the noise is drawn, to write a ledger. An exception that it raises
         prevents the release. A rehearsal does not call it.
 
-    Returns
-    -------
-    PublishedSums
-
     Privacy
     -------
     ε-DP (proved) under `relation`, as the draws are exact and use fresh entropy of the operating system. Every call is
@@ -122,13 +118,9 @@ def publish_sums(
 
 
 def release_sums(
-    model: ReleaseModel,
-    records: Floats,
-    epsilon: float,
-    relation: Neighbouring = Neighbouring.REPLACE_ONE,
-    rehearsal_seed: int | None = None,
-    before_release: Callable[[], object] | None = None,
-) -> PublishedSums:
+    model: ReleaseModel, records: Floats, epsilon: float, relation: Neighbouring = Neighbouring.REPLACE_ONE,
+    rehearsal_seed: int | None = None, before_release: Callable[[], object] | None = None,
+) -> PublishedSums:  # fmt: skip
     """Release the sums of records that `validate_data` has checked; see `publish_sums`."""
     sensitivity = model.sensitivity(relation)
     noise = calibrated_noise("laplace", sensitivity, epsilon)

@@ -149,10 +149,6 @@ class ReleasePosterior(Posterior):
         unit : str
             Unit of the records; a variance has the square of this unit.
 
-        Returns
-        -------
-        ReleasePosterior
-
         Raises
         ------
         ValueError
