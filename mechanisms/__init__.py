@@ -52,8 +52,8 @@ from mechanisms.counts.release import CountRelease as CountRelease
 from mechanisms.glm.audit import audit_replacements as audit_replacements
 from mechanisms.glm.chains import GLM_CHAINS as GLM_CHAINS
 from mechanisms.glm.chains import private_chain as private_chain
-from mechanisms.glm.links import LINKS as LINKS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS as GLM_MECHANISMS
+from mechanisms.glm.mechanisms import LINKS as LINKS
 from mechanisms.glm.mechanisms import glm_mechanism as glm_mechanism
 from mechanisms.glm.private_logistic import private_logistic as private_logistic
 from mechanisms.hellinger import hellinger as hellinger
