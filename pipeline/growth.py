@@ -110,27 +110,19 @@ class _Clock:
         self._deadline = None if within is None else time.monotonic() + within
         self._seconds: Counter[str] = Counter()
         self._trials: Counter[str] = Counter()
-        self._wall = 0.0
+        self.wall = 0.0  # seconds of the rounds so far
 
     def note(self, receipt: Receipt) -> None:
         panel = receipt.work.block.panel
         self._seconds[panel] += receipt.seconds  # type: ignore[assignment]
         self._trials[panel] += sum(tally.n_trials for tally in receipt.tallies)
 
-    def note_round(self, seconds: float) -> None:
-        self._wall += seconds
-
     def seconds(self, panel: str, n_trials: int) -> float:
         """Return the expected wall time of further trials of a setting."""
         total = sum(self._seconds.values())
         if not total or not self._trials[panel]:
             return 0.0
-        return n_trials * self._seconds[panel] / self._trials[panel] * self._wall / total
-
-    @property
-    def has_round(self) -> bool:
-        """True after the first round."""
-        return self._wall > 0
+        return n_trials * self._seconds[panel] / self._trials[panel] * self.wall / total
 
     @property
     def left(self) -> float:
@@ -214,7 +206,7 @@ class _Growth:
         started = time.monotonic()
         report = progress(works)
         within = self.recorded.within
-        first = None if within is None or self._clock.has_round else _FirstRound(works.n_evaluations, within)
+        first = None if within is None or self._clock.wall else _FirstRound(works.n_evaluations, within)
 
         def on_receipt(receipt: Receipt) -> None:
             self._clock.note(receipt)
@@ -223,7 +215,7 @@ class _Growth:
             report(receipt)
 
         self._computation.execute(client, task, works, on_receipt, session)
-        self._clock.note_round(time.monotonic() - started)
+        self._clock.wall += time.monotonic() - started
 
     def asked(self) -> dict[str, Asked]:
         """Return the numbers of trials asked for in all panels."""

@@ -234,7 +234,7 @@ def _await_record(url: str, identifier: str) -> Submission:
 def last_submission(store: ResultStore) -> Submission | None:
     """Return the submission of the last session of a store, or None if another process drove it."""
     record = (store.sessions or [{}])[-1]
-    return Submission.from_record(record) if "submission" in record or record.get("detached") else None
+    return Submission.from_record(record) if "submission" in record else None
 
 
 def find_submission(store: ResultStore) -> Submission | None:

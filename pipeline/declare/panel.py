@@ -219,6 +219,11 @@ class Panel:
         """Number of trials per cell, 1 for a deterministic panel."""
         return 1 if self.trials is None else self.trials
 
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks per cell."""
+        return -(-self.n_trials // self.block_trials)
+
     def keyed(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """Return factor values by the names that identify the factors in the keys of random streams."""
         keys = {f.name: f.stream_key or f.name for f in (*self.factors, *self.method_factors)}

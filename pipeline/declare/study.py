@@ -328,7 +328,7 @@ def differences(stored: Any, current: Any, path: str = "") -> list[str]:
 def _check_size(panel: Panel) -> None:
     """Raise BadInputError for a panel with more than `MAX_BLOCKS` blocks, without listing its cells."""
     n_settings = math.prod(len(axis.values) for axis in (*panel.factors, *panel.method_axes))
-    n_blocks = n_settings * -(-panel.n_trials // panel.block_trials)
+    n_blocks = n_settings * panel.n_blocks
     if n_blocks > MAX_BLOCKS:
         raise BadInputError(
             f"panel {panel.name} must have at most {MAX_BLOCKS:,} blocks, got {n_blocks:,}: {n_settings:,} cells and "

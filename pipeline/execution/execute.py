@@ -13,14 +13,14 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 
 from distributed import Client
 
 from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.execution.budget import Budget, UnfinishedWork
 from pipeline.execution.in_flight import TaskResult, TasksInFlight, translating_losses
-from pipeline.execution.naming import Namer
+from pipeline.execution.naming import task_key
 from pipeline.execution.tasks import compute
 from pipeline.execution.window import Window
 from pipeline.execution.work import STOPPED, PendingWork, Receipt, Task, Work, pack
@@ -85,7 +85,7 @@ class _Driver:
         self.unfinished = UnfinishedWork()
         self._budget = Budget(study, allow_failures)
         self._window = Window(client, profile)
-        self._namer = Namer(study, task.run)
+        self._numbers = count()
         self._rest, self._n_left = iter(works), len(works)
         self._queue: deque[Work] = deque()
         self._apart: deque[_Batch] = deque()  # batches of one work item, which are not merged
@@ -112,7 +112,7 @@ class _Driver:
                 self._n_left -= len(batch.works)
             budget = None if batch.lifted else self._budget.of_block
             runs = pack(self._study, batch.works)
-            key = self._namer.name(batch.works)
+            key = task_key(self._study, batch.works, self._task.run, next(self._numbers))
             arguments = self._task.run, self._task.session, runs, budget, self._has_lost_worker
             self.in_flight.submit(batch, compute, *arguments, key=key, priority=min(batch.n_lost, 1))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -32,24 +32,6 @@ class Assessment:
     wanted: np.ndarray  # number of trials to ask for next; the present number where the goal is reached
     stopped: np.ndarray  # `Stop` where the goal is reached; `Stop.NOT_YET` elsewhere
     ratios: np.ndarray  # order in which further trials are added: the largest first
-
-
-class Goal(Protocol):
-    """Goal of a run that grows a store."""
-
-    min_trials: int
-
-    def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
-        """Return the state of each panel with trials, after all asked trials were computed."""
-        ...
-
-    def record(self) -> dict[str, Any]:
-        """Return the fields to add to the record of the session."""
-        ...
-
-    def unmet(self, study: Study, assessed: Mapping[str, Assessment]) -> str:
-        """Return one line on the unmet part of the goal, or an empty string if the goal is reached."""
-        ...
 
 
 class PrecisionGoal:
@@ -206,6 +188,10 @@ class ClaimsGoal:
     def unmet(self, study: Study, assessed: Mapping[str, Assessment]) -> str:
         """Return the names of the claims whose verdict is undecided."""
         return f"undecided claims: {', '.join(self._open)}" if self._open else ""
+
+
+Goal = PrecisionGoal | ClaimsGoal
+"""Goal of a run that grows a store."""
 
 
 def _absent(study: Study, claim: Claim) -> Iterator[str]:

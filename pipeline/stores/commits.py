@@ -25,11 +25,6 @@ class Planned:
     stale: Sequence[Setting] = ()  # those of the settings whose status chunk exists and is replaced
 
     @property
-    def may_grow(self) -> bool:
-        """True if the block is shorter than `Panel.block_trials`, so that an extension would rewrite its chunks."""
-        return self.panel.trials is not None and len(self.block.trials) < self.panel.block_trials
-
-    @property
     def n_dims(self) -> dict[str, int]:
         """Number of output dimensions of each per-trial variable."""
         return {"error": 0, **{m.name: len(m.dims) for m in self.panel.measures if m.per_trial}}
@@ -57,7 +52,8 @@ class Commit:
         self._absent: set[str] = set()  # per-cell chunks that did not exist
         self._stale = {key for one in planned for key in _keys(chunks, one, one.stale, {"status": 0})}
         self._replaced: list[_Written] = []
-        growing = [one for one in planned if one.may_grow]
+        # an extension rewrites the chunks of a block that is shorter than the others
+        growing = [one for one in planned if one.panel.trials and len(one.block.trials) < one.panel.block_trials]
         keys = (key for one in growing for key in _keys(chunks, one, one.settings, one.n_dims))
         self._batch = files.batch(files.versions(keys))
 

@@ -30,7 +30,7 @@ _MOST_CHECKED, _MOST_ATTEMPTS = 10_000, 100
 
 
 class LocalFiles:
-    """Files of a store in a folder; see `pipeline.stores.files.Files`."""
+    """Files of a store in a folder; `ObjectFiles` has the same methods for an object store."""
 
     def __init__(self, url: str, session: str | None = None) -> None:
         if session and not re.fullmatch(r"[\w-]+", session):
@@ -160,7 +160,7 @@ class LocalFiles:
             self.flush([])
 
     def remove_uncommitted(self, keys: Iterable[str]) -> None:
-        """Remove files of an earlier uncommitted attempt."""
+        """Remove files that an earlier, uncommitted attempt may have left."""
         self.remove([key for key in keys if os.path.lexists(self._path(key))])
 
     def begin(self) -> None:
@@ -191,11 +191,11 @@ class LocalFiles:
                         raise
 
     def versions(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return an empty mapping: versions are not checked, since renames by a fenced session fail."""
+        """Return the versions of files that other sessions may replace, for `batch`: none, since renames are fenced."""
         return {}
 
     def batch(self, expected: Mapping[str, Any] | None = None) -> "_LocalBatch":
-        """Return a new batch."""
+        """Return a new batch; versions are not checked."""
         return _LocalBatch(self)
 
     def write_temporary(self, content: bytes) -> str:
@@ -299,6 +299,12 @@ class LocalFiles:
 
 
 class _LocalBatch:
+    """Writes that become durable together: values by `put`, then the files of `put_last`, which commit the values.
+
+    `depend` makes a file durable that another writer has written. `finish` makes all values durable before it makes the
+    last files visible; `discard` drops these.
+    """
+
     def __init__(self, files: LocalFiles) -> None:
         self._files = files
         self._written: list[str] = []

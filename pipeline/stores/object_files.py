@@ -22,7 +22,7 @@ _MOST_WAITING = 64  # number of objects that are written concurrently
 
 
 class ObjectFiles:
-    """Files of a store in an object store; see `pipeline.stores.files.Files`.
+    """Files of a store in an object store, with the methods of `LocalFiles`.
 
     Writes are conditional on S3 only. On other object stores, the session is only checked before each write.
     """
@@ -171,7 +171,7 @@ class ObjectFiles:
 
 
 class _ObjectBatch:
-    """Batch of concurrent writes; objects with an expected version, and those of `put_last`, are conditional writes."""
+    """Batch as in a folder, written concurrently; objects with a known version, and the last ones, are conditional."""
 
     def __init__(self, files: ObjectFiles, expected: Mapping[str, Any]) -> None:
         self._files, self._expected = files, expected
