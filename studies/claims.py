@@ -18,12 +18,12 @@ Summaries = Mapping[str, xr.Dataset]
 """Summaries by panel."""
 
 
-def decide(holds: bool, fails: bool, evidence: str) -> Finding:
+def decide(holds: object, fails: object, evidence: str) -> Finding:
     """Return the finding of a significance test: the statement fails, holds, or is undecided."""
     return verdict(False if fails else True if holds else None, evidence)
 
 
-def correct(printed: bool, corrected: bool, evidence: str) -> Finding:
+def correct(printed: object, corrected: object, evidence: str) -> Finding:
     """Return the finding that the printed statement holds, that only its correction holds, or that neither holds."""
     return Finding("holds" if printed else "corrected" if corrected else "does not hold", evidence)
 
@@ -84,7 +84,7 @@ def uniform(summary: xr.Dataset, level: float) -> Finding:
     level /= sum(int(values.count()) for values in stored.values())
     listed = [f"{extreme(values, smallest, '.2g')} for {what}" for what, values in stored.items()]
     return verdict(
-        all(bool(values.min() > level) for values in stored.values()),
+        all(values.min() > level for values in stored.values()),
         f"smallest p-value {' and '.join(listed)}; values above {level:.2g} are accepted",
     )
 
