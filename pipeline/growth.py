@@ -10,7 +10,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +50,12 @@ def grow(computation: Computation) -> ResultStore:
     panels, declared = tuple(options.panels), computation.source.load()
     held = existing if existing is not None and existing.complete else None
     chosen = [start.panel(name) for name in panels] or list(start.panels)
-    goal = _goal(str(options.until), replace(start, panels=tuple(chosen)), () if held is None else held.sessions)
+    text, of_goal = str(options.until), replace(start, panels=tuple(chosen))
+    goal: Goal = (
+        ClaimsGoal(of_goal, () if held is None else held.sessions)
+        if text.strip() == CLAIMS
+        else PrecisionGoal(parse_target(text), of_goal)
+    )
     if options.at_most is not None:
         start.extended(declared, options.at_most, {}, panels)  # raises for a number that is too small or too large
     limits = {
@@ -68,18 +73,11 @@ def grow(computation: Computation) -> ResultStore:
             before = np.full(shape, panel.n_trials) if entry is None else entry.by_setting(panel)[0]
         asked[name] = np.minimum(whole_blocks(panel, np.maximum(before, goal.min_trials)), limit)
     others = {} if held is None else {name: one for name, one in held.asked.items() if name not in asked}
-    recorded = RecordedGoal(str(options.until), options.at_most, options.within, panels, is_open=True, unmet="")
+    recorded = RecordedGoal(text, options.at_most, options.within, panels, is_open=True, unmet="")
     growth = _Growth(recorded, goal, start, asked, limits, others, computation)
     computation = replace(computation, study=growth.study, asked=growth.asked(), goal=recorded)
     with session_on(computation) as (client, store, task, session):
         return growth.run(client, store, task, session, computation.work(store, task))
-
-
-def _goal(text: str, study: Study, sessions: Collection[Mapping[str, Any]]) -> Goal:
-    """Return the goal for a configured study; raise BadInputError for an unknown measure, method or form."""
-    if text.strip() == CLAIMS:
-        return ClaimsGoal(study, list(sessions))
-    return PrecisionGoal(parse_target(text), study)
 
 
 def with_trials(study: Study, trials: Mapping[str, int]) -> Study:

@@ -329,10 +329,9 @@ class Panel:
                 **{f.name: f.stream_key for f in (*self.factors, *self.method_factors) if f.stream_key},
                 **{m.name: m.stream_key for m in self.methods if m.stream_key},
             },
-            **{role: {f.name: [_plain(value) for value in f.values] for f in getattr(self, role)} for role in roles},
+            **{
+                role: {f.name: [list(v) if isinstance(v, tuple) else v for v in f.values] for f in getattr(self, role)}
+                for role in roles
+            },
             "measures": {m.name: {"dims": list(m.dims), "dtype": m.dtype} for m in self.measures},
         }
-
-
-def _plain(value: Value) -> Any:
-    return list(value) if isinstance(value, tuple) else value

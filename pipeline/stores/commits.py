@@ -40,12 +40,7 @@ class Commit:
     """
 
     def __init__(
-        self,
-        files: Files,
-        chunks: Chunks,
-        binding: Binding,
-        present: dict[str, bytes],
-        planned: Sequence[Planned],
+        self, files: Files, chunks: Chunks, binding: Binding, present: dict[str, bytes], planned: Sequence[Planned]
     ) -> None:
         self._files, self._chunks, self._binding, self._present = files, chunks, binding, present
         self._of_cells: dict[str, bytes] = {}  # chunks that are not durable yet, so no other commit may rely on them

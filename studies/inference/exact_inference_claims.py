@@ -6,18 +6,7 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Claim, Finding, claim, verdict
-from studies.claims import (
-    Stored,
-    entries,
-    extreme,
-    largest,
-    named,
-    p4,
-    smallest,
-    span,
-    together,
-    uniform,
-)
+from studies.claims import Stored, entries, extreme, largest, named, p4, smallest, span, together, uniform
 
 _LEVEL = 1e-3
 _LARGEST_SCALED = 1.95
