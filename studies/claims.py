@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Finding, Stored, claim, verdict
-from pipeline.declare.factors import format_value
+from pipeline.declare.factors import Factor, format_value
 
 __all__ = ["Stored"]
 
@@ -133,4 +133,4 @@ def vector(summary: xr.Dataset, name: str) -> np.ndarray:
 
 def entries(text: str) -> tuple[float, ...]:
     """Return the entries of a vector, which stores contain as text."""
-    return tuple(float(entry) for entry in str(text).split(":"))
+    return Factor("entries", (text,), "", "vector").value  # type: ignore[return-value]

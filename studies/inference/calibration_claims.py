@@ -27,7 +27,7 @@ MODELS: dict[str, tuple[str, Kind]] = {
 }
 """Panel -> the Gibbs sampler as printed, and the kind of claims of P4 in this panel."""
 
-_EXPONENTIAL = ("exponential", "exponential-wide", "exponential-paper-bounds")
+EXPONENTIAL = ("exponential", "exponential-wide", "exponential-paper-bounds")
 _P4: dict[str, Any] = {"paper": "P4", "place": "section 5"}
 
 
@@ -37,19 +37,19 @@ _ADDED = (
         "The Gibbs sampler with the joint distribution of the regions and the full conditional of the sum is "
         "calibrated",
         "gibbs",
-        _EXPONENTIAL,
+        EXPONENTIAL,
     ),
     (
         "collapsed",
         "The Gibbs sampler with a Metropolis move between posterior modes is calibrated",
         "gibbs-collapsed",
-        _EXPONENTIAL,
+        EXPONENTIAL,
     ),
     (
         "marginal",
         "The marginal posterior is calibrated at every size and privacy loss",
         "marginal",
-        ("binomial", *_EXPONENTIAL),
+        ("binomial", *EXPONENTIAL),
     ),
     (
         "gibbs-exact",
@@ -202,7 +202,7 @@ CLAIMS = (
         "The naive method applied to the private statistic is over-confident at small n and epsilon and calibrated at "
         "large ones",
         "naive-truncated",
-        _EXPONENTIAL,
+        EXPONENTIAL,
         **_P4,
         kind="addition",
     ),
@@ -212,7 +212,7 @@ CLAIMS = (
         "Gibbs posteriors are at least as near in MMD to the non-private posterior as naive posteriors from the "
         "private statistic",
         "gibbs",
-        _EXPONENTIAL,
+        EXPONENTIAL,
         two_sided_level(3),
         {"to": "naive-truncated"},
         **_P4,
