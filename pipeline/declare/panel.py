@@ -171,19 +171,19 @@ class Panel:
         methods = [method.name for method in self.methods]
         if not methods:
             raise BadInputError(f"panel {self.name} must have at least one method, got none")
-        if len(set(methods)) < len(methods):
-            raise BadInputError(f"panel {self.name} must have methods with distinct names, got {', '.join(methods)}")
+        keys = [f.stream_key or f.name for f in (*self.factors, *self.method_factors)]
+        roles = [method.stream_key or method.name for method in self.methods]
+        for what, found in (
+            ("methods with distinct names", methods),
+            ("factors with distinct stream keys", keys),
+            ("methods with distinct stream keys", roles),
+        ):
+            if len(set(found)) < len(found):
+                raise BadInputError(f"panel {self.name} must have {what}, got {', '.join(found)}")
         if self.method_dim is None and len(methods) > 1:
             raise BadInputError(
                 f"panel {self.name} must have one method where method_dim is None, got {', '.join(methods)}"
             )
-        keys = [f.stream_key or f.name for f in (*self.factors, *self.method_factors)]
-        roles = [method.stream_key or method.name for method in self.methods]
-        for what, found in (("factors", keys), ("methods", roles)):
-            if len(set(found)) < len(found):
-                raise BadInputError(
-                    f"panel {self.name} must have {what} with distinct stream keys, got {', '.join(found)}"
-                )
         if "data" in roles:
             raise BadInputError(
                 f"a method of panel {self.name} must not be named 'data', the role of the simulation; rename it"
