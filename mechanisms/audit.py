@@ -277,33 +277,22 @@ def audit_distributions(
     with ThreadPoolExecutor(len(parts)) as pool:
         found = list(pool.map(partial(_audit_part, distributions, epsilons, orders, CACHE_BYTES // len(parts)), parts))
     worst = max(found, key=lambda part: part.epsilon)
-    omitted = distributions.omitted
+    omitted, sizes = distributions.omitted, (len(pairs), len(distributions.outputs))
     deltas = {float(e): min(max(part.deltas[i] for part in found) + omitted, 1.0) for i, e in enumerate(epsilons)}
     if omitted:
         first, second = (distributions.datasets[place] for place in worst.pair)
         witness = Witness(first, second, f"omitted outputs of probability {omitted:g}", math.inf)
-        loss, renyi = math.inf, dict.fromkeys(map(float, orders), math.inf)
-        return Audit(
-            loss, witness, deltas, renyi, len(pairs), len(distributions.outputs), "exact", distributions.relation
-        )
-    divergences = {float(order): max(part.renyi[i] for part in found) for i, order in enumerate(orders)}
+        renyi = dict.fromkeys(map(float, orders), math.inf)
+        return Audit(math.inf, witness, deltas, renyi, *sizes, relation=distributions.relation)
+    renyi = {float(order): max(part.renyi[i] for part in found) for i, order in enumerate(orders)}
+    certain_deltas = [max(part.certain_deltas[i] for part in found) for i in range(len(epsilons))]
+    certain_renyi = [max(part.certain_renyi[i] for part in found) for i in range(len(orders))]
     return Audit(
-        epsilon=worst.epsilon,
-        witness=_witness(distributions, *worst.pair),
-        deltas=deltas,
-        renyi=divergences,
-        n_pairs=len(pairs),
-        n_outputs=len(distributions.outputs),
-        relation=distributions.relation,
+        worst.epsilon, _witness(distributions, *worst.pair), deltas, renyi, *sizes, relation=distributions.relation,
         rounding=_excess(worst.epsilon, max(part.certain for part in found)),
-        delta_rounding={
-            float(e): deltas[e] - max(part.certain_deltas[i] for part in found) for i, e in enumerate(epsilons)
-        },
-        renyi_rounding={
-            float(order): _excess(divergences[order], max(part.certain_renyi[i] for part in found))
-            for i, order in enumerate(orders)
-        },
-    )
+        delta_rounding={float(e): deltas[e] - each for e, each in zip(epsilons, certain_deltas, strict=True)},
+        renyi_rounding={float(o): _excess(renyi[o], each) for o, each in zip(orders, certain_renyi, strict=True)},
+    )  # fmt: skip
 
 
 def _excess(loss: float, certain: float) -> float:
@@ -315,12 +304,9 @@ def _witness(distributions: OutputDistributions, first: int, second: int) -> Wit
     log_pmf = cached_log_pmf(distributions)
     difference = log_ratios(log_pmf(first), log_pmf(second))
     place = int(np.argmax(np.abs(difference)))
-    ratio = float(difference[place])
-    if ratio < 0:
-        first, second = second, first
-    return Witness(
-        distributions.datasets[first], distributions.datasets[second], distributions.outputs[place], abs(ratio)
-    )
+    ratio, output = float(difference[place]), distributions.outputs[place]
+    first, second = (first, second) if ratio >= 0 else (second, first)
+    return Witness(distributions.datasets[first], distributions.datasets[second], output, abs(ratio))
 
 
 @dataclass
@@ -335,15 +321,11 @@ class _Found:
 
 
 def _audit_part(
-    distributions: OutputDistributions,
-    epsilons: Sequence[float],
-    orders: Sequence[float],
-    cache_bytes: int,
-    pairs: Integers,
+    distributions: OutputDistributions, epsilons: Sequence[float], orders: Sequence[float], cache: int, pairs: Integers
 ) -> _Found:
     deltas, renyi = [0.0] * len(epsilons), [0.0] * len(orders)
     found = _Found((0, 0), deltas, renyi, deltas.copy(), renyi.copy())
-    distribution = cached_log_pmf(distributions, cache_bytes)
+    distribution = cached_log_pmf(distributions, cache)
     for first, second in pairs.tolist():
         here, there = distribution(first), distribution(second)
         high, low, certain = extremes(here, there)

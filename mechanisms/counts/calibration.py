@@ -235,10 +235,8 @@ class _PrivateRates:
 def _best_gamma(
     rule: Rule, prior: Floats, n: int, active: _ActivePairs, scales: Callable[[float, Integers], Floats]
 ) -> float:
-    """Return the smoothing rate γ for which the active pairs allow the largest inverse temperature at balanced data.
-
-    Only values up to the smallest γ at which S equals the local sensitivity at balanced data are considered.
-    """
+    """Return the smoothing rate γ for which the active pairs allow the largest inverse temperature at balanced data."""
+    # Only values up to the smallest γ at which S equals the local sensitivity at balanced data are considered.
     balanced = balanced_counts(n, prior.size)
     profile = local_sensitivity_at_distance(prior, balanced)
     t = np.arange(1, profile.size)
@@ -273,15 +271,11 @@ def _entry(rule: Rule, style: Style) -> Mechanism:
         return exponential_mechanism(prior, counts, calibration.rate, calibration.sensitivity(counts))
 
     return Mechanism(
-        name=f"{rule.value}-exact",
-        note=f"Exponential mechanism on the {rule.value} sensitivity, with the largest exponent whose exact loss is ε.",
-        release=release,
-        guarantee=pure_guarantee,
-        require=require_calibratable,
-        symmetric=True,
-        calibrate=partial(calibrate, rule),
-        style=style,
-    )
+        f"{rule.value}-exact",
+        f"Exponential mechanism on the {rule.value} sensitivity, with the largest exponent whose exact loss is ε.",
+        release=release, guarantee=pure_guarantee, require=require_calibratable, symmetric=True,
+        calibrate=partial(calibrate, rule), style=style,
+    )  # fmt: skip
 
 
 CALIBRATED = (

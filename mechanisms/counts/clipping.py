@@ -31,18 +31,9 @@ def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -
     require_streamable(n, k)
     rows = enumerate_rows(n, k)
     deficits = category_deficits(prior, counts)
-    log_interior, log_upper = pmfs
-    return float(
-        _stream_mean(
-            rows[:, -1],
-            np.exp(_log_probabilities(n, rows, log_interior[:-1], log_upper[:-1])),
-            row_deficits(deficits, rows),
-            deficits[-2],
-            deficits[-1],
-            np.exp(log_interior[-1]),
-            np.exp(log_upper[-1]),
-        )
-    )
+    probability = np.exp(_log_probabilities(n, rows, *(table[:-1] for table in pmfs)))
+    last = [np.exp(table[-1]) for table in pmfs]
+    return float(_stream_mean(rows[:, -1], probability, row_deficits(deficits, rows), *deficits[-2:], *last))
 
 
 def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:

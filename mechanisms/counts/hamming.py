@@ -116,17 +116,9 @@ class HammingMechanism(CountRelease):
         rows = enumerate_rows(self.n, self.k)
         deficits = category_deficits(self.prior, self.counts)
         steps = np.exp(-self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser)
-        return float(
-            _stream_mean(
-                rows[:, -1],
-                np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1),  # records that the prefix gains
-                row_deficits(deficits, rows),
-                deficits[-2],
-                deficits[-1],
-                self.counts,
-                steps,
-            )
-        )
+        gains = np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)  # records that the prefix gains
+        prefix = row_deficits(deficits, rows)
+        return float(_stream_mean(rows[:, -1], gains, prefix, *deficits[-2:], self.counts, steps))
 
     def log_pmf(self) -> Floats:
         require_enumerable(self.n, self.k)
@@ -288,15 +280,13 @@ def require_hamming(n: int, k: int) -> None:
 
 
 def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
-    """Return the exact privacy loss of the Hamming mechanism over all neighbours and outputs.
-
-    For neighbours c and c', ln Pr[r|c] − ln Pr[r|c'] = m·(d(c', r) − d(c, r)) + ln Z(c') − ln Z(c), and d(c', r) − d(c,
-    r) ≤ d(c', c) = 1, with equality at r = c. So loss = m + max over neighbours of ln Z(c') − ln Z(c). The maximum is ≥
-    0, as each pair occurs in both orders, and ≤ m, as each d changes by at most 1: m ≤ loss ≤ 2m. Z is invariant under
-    permutations of the categories, so it is sufficient to consider sorted counts and moves of a record from a larger to
-    a smaller category: the opposite move is the same pair in reverse order, and a move between counts that differ by
-    one only swaps them.
-    """
+    """Return the exact privacy loss of the Hamming mechanism over all neighbours and outputs."""
+    # For neighbours c and c', ln Pr[r|c] − ln Pr[r|c'] = m·(d(c', r) − d(c, r)) + ln Z(c') − ln Z(c), and d(c', r) −
+    # d(c, r) ≤ d(c', c) = 1, with equality at r = c. So loss = m + max over neighbours of ln Z(c') − ln Z(c). The
+    # maximum is ≥ 0, as each pair occurs in both orders, and ≤ m, as each d changes by at most 1: m ≤ loss ≤ 2m. Z is
+    # invariant under permutations of the categories, so it is sufficient to consider sorted counts and moves of a
+    # record from a larger to a smaller category: the opposite move is the same pair in reverse order, and a move
+    # between counts that differ by one only swaps them.
     validate_positive("inverse_temperature", inverse_temperature, "use calibrate_hamming")
     n, k = validate_problem(n, k)
     require_hamming(n, k)
@@ -505,10 +495,6 @@ HAMMING_EXACT = Mechanism(
     release=lambda prior, counts, epsilon, delta: hamming_mechanism(
         prior, counts, calibrate_hamming(int(counts.sum()), counts.size, epsilon)
     ),
-    uses_prior=False,
-    guarantee=pure_guarantee,
-    require=require_hamming,
-    symmetric=True,
-    calibrate=_calibration,
+    uses_prior=False, guarantee=pure_guarantee, require=require_hamming, symmetric=True, calibrate=_calibration,
     style=Style("olive", "*"),
-)
+)  # fmt: skip

@@ -109,18 +109,13 @@ def _integrals(weights, nodes, factors):
 
 
 PERMUTE_AND_FLIP = Mechanism(
-    name="permute-and-flip",
-    note="Permute-and-flip on the global sensitivity (McKenna & Sheldon 2020).",
+    name="permute-and-flip", note="Permute-and-flip on the global sensitivity (McKenna & Sheldon 2020).",
     release=lambda prior, counts, epsilon, delta: permute_and_flip(
         prior, counts, epsilon / 2.0, global_sensitivity(prior, int(counts.sum()))
     ),
-    guarantee=pure_guarantee,
-    require=require_flippable,
-    symmetric=True,
-    origin="baseline",
-    variant="McKenna & Sheldon",
+    guarantee=pure_guarantee, require=require_flippable, symmetric=True, origin="baseline", variant="McKenna & Sheldon",
     style=Style("teal", "4"),
-)
+)  # fmt: skip
 
 
 def require_flip_calibratable(n: int, k: int) -> None:
@@ -182,10 +177,6 @@ def _release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> T
 PERMUTE_AND_FLIP_EXACT = Mechanism(
     name="permute-and-flip-exact",
     note="Permute-and-flip on the smooth sensitivity, with the largest exponent found whose exact loss is ε.",
-    release=_release,
-    guarantee=pure_guarantee,
-    require=require_flip_calibratable,
-    symmetric=True,
-    calibrate=calibrate_flip,
-    style=Style("teal", "x"),
-)
+    release=_release, guarantee=pure_guarantee, require=require_flip_calibratable, symmetric=True,
+    calibrate=calibrate_flip, style=Style("teal", "x"),
+)  # fmt: skip

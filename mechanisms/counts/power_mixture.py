@@ -79,11 +79,9 @@ MEAN_TOLERANCE = 1e-8  # largest accepted relative error of the mean
 
 
 def power_series(a: float) -> PowerSeries:
-    """Return the coefficients of the series of exp(−a·√(1 − t)).
-
-    From 4(1 − t)f'' = a²f + 2f' it follows that 4(j + 1)(j + 2)·pⱼ₊₂ = a²pⱼ + 2(j + 1)(2j + 1)·pⱼ₊₁. All terms are
-    positive, so rounding errors do not grow. The ratios pⱼ₊₁/pⱼ do not underflow as p₀ = exp(−a) does.
-    """
+    """Return the coefficients of the series of exp(−a·√(1 − t))."""
+    # From 4(1 − t)f'' = a²f + 2f' it follows that 4(j + 1)(j + 2)·pⱼ₊₂ = a²pⱼ + 2(j + 1)(2j + 1)·pⱼ₊₁. All terms are
+    # positive, so rounding errors do not grow. The ratios pⱼ₊₁/pⱼ do not underflow as p₀ = exp(−a) does.
     logs, ratio = [-a], a / 2
     for j in range(HEAD - 1):
         logs.append(math.log(ratio))
@@ -118,10 +116,8 @@ class PowerSeries:
 
 
 def sum_rule(size: int, n_nodes: int) -> tuple[Floats, Floats]:
-    """Return nodes in [0, size − 1] and weights that sum polynomials of degree < 2·n_nodes over 0, ..., size − 1.
-
-    This is the Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2).
-    """
+    """Return nodes in [0, size − 1] and weights that sum polynomials of degree < 2·n_nodes over 0, ..., size − 1."""
+    # This is the Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2).
     i = np.arange(1.0, min(size, n_nodes))
     if not i.size:
         return np.full(1, (size - 1) / 2), np.full(1, float(size))
@@ -301,12 +297,10 @@ class PowerMixture(CountRelease):
         return math.log1p(weight), moment / (1.0 + weight)
 
     def _sum_off(self, n_nodes: int) -> Floats:
-        """Return Σ exp(−a·H) = Σ pⱼV(j) and Σ H·exp(−a·H) = Σ −(dpⱼ/da)·V(j) over r ≠ c.
-
-        Powers up to HEAD are summed one by one, larger powers by Gauss rules for sums over intervals in which ln V and
-        ln p are smooth. As pⱼ ∝ a^(j + ½)·K_{j − ½}(a) and K' = −K₋₁ − (ν/a)·K, the derivative is
-        −dpⱼ/da = (a/2j)·pⱼ₋₁ − pⱼ/a for j ≥ 1, and −dp₀/da = p₀.
-        """
+        """Return Σ exp(−a·H) = Σ pⱼV(j) and Σ H·exp(−a·H) = Σ −(dpⱼ/da)·V(j) over r ≠ c."""
+        # Powers up to HEAD are summed one by one, larger powers by Gauss rules for sums over intervals in which ln V
+        # and ln p are smooth. As pⱼ ∝ a^(j + ½)·K_{j − ½}(a) and K' = −K₋₁ − (ν/a)·K, the derivative is −dpⱼ/da =
+        # (a/2j)·pⱼ₋₁ − pⱼ/a for j ≥ 1, and −dp₀/da = p₀.
         first, stop = self._powers
         single = np.arange(max(first, 1), max(1, min(stop, HEAD + 1)), dtype=np.float64)
         nodes, weights = [single], [np.ones(single.size)]

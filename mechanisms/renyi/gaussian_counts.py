@@ -58,23 +58,12 @@ class GaussianMethod(Entry):
 
 GAUSSIAN_MECHANISMS: dict[str, GaussianMethod] = register(
     GaussianMethod(
-        "gaussian",
-        "Gaussian noise with the published variance.",
-        variance=2.0,
-        origin="baseline",
-        paper="P3",
-        style=Style("green", "^"),
-    ),
+        "gaussian", "Gaussian noise with the published variance.",
+        variance=2.0, origin="baseline", paper="P3", style=Style("green", "^")),
     GaussianMethod(
-        "gaussian-tight",
-        "Gaussian noise with half the published variance.",
-        variance=1.0,
-        origin="baseline",
-        paper="P3",
-        variant="half the variance",
-        style=Style("green", ">"),
-    ),
-)
+        "gaussian-tight", "Gaussian noise with half the published variance.",
+        variance=1.0, origin="baseline", paper="P3", variant="half the variance", style=Style("green", ">")),
+)  # fmt: skip
 """Calibrations by name."""
 
 

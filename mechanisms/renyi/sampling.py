@@ -77,31 +77,17 @@ class RenyiMethod(Entry):
 
 RENYI_SAMPLERS: dict[str, RenyiMethod] = register(
     RenyiMethod(
-        "direct",
-        "One draw of the posterior itself.",
-        weights=lambda coefficient: (1.0, 1.0),
-        is_tunable=False,
-        origin="paper",
-        paper="P3",
-        style=Style("purple", "D"),
-    ),
+        "direct", "One draw of the posterior itself.",
+        weights=lambda coefficient: (1.0, 1.0), is_tunable=False,
+        origin="paper", paper="P3", style=Style("purple", "D")),
     RenyiMethod(
-        "diffused",
-        "One draw of a posterior in which each record has a smaller weight.",
-        weights=lambda coefficient: (1.0, coefficient),
-        origin="paper",
-        paper="P3",
-        style=Style("blue", "o"),
-    ),
+        "diffused", "One draw of a posterior in which each record has a smaller weight.",
+        weights=lambda coefficient: (1.0, coefficient), origin="paper", paper="P3", style=Style("blue", "o")),
     RenyiMethod(
-        "concentrated",
-        "One draw of a posterior in which the prior has a larger weight.",
+        "concentrated", "One draw of a posterior in which the prior has a larger weight.",
         weights=lambda coefficient: (1.0 / coefficient, 1.0),
-        origin="paper",
-        paper="P3",
-        style=Style("vermilion", "s"),
-    ),
-)
+        origin="paper", paper="P3", style=Style("vermilion", "s")),
+)  # fmt: skip
 """Methods by name; one draw has a Rényi guarantee at every order below its critical order."""
 
 
