@@ -100,7 +100,7 @@ def _improve(table: Table, cap: Floats, tilts: Tilts, is_far: bool) -> Messages 
             break
         found = Messages(forest, factors, cap, tilt, options, is_last)
         is_found = found.run()
-        if is_found and (best is None or found.error < best.error or is_far and found.error == best.error):
+        if is_found and (best is None or found.error < best.error or (is_far and found.error == best.error)):
             best = found
         if best is None:
             is_last = True
