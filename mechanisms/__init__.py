@@ -52,15 +52,15 @@ from mechanisms.counts.release import CountRelease as CountRelease
 from mechanisms.glm.audit import audit_replacements as audit_replacements
 from mechanisms.glm.chains import GLM_CHAINS as GLM_CHAINS
 from mechanisms.glm.chains import private_chain as private_chain
-from mechanisms.glm.links import LINKS as LINKS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS as GLM_MECHANISMS
+from mechanisms.glm.mechanisms import LINKS as LINKS
 from mechanisms.glm.mechanisms import glm_mechanism as glm_mechanism
 from mechanisms.glm.private_logistic import private_logistic as private_logistic
 from mechanisms.hellinger import hellinger as hellinger
 from mechanisms.inference.audit import audit_sums as audit_sums
-from mechanisms.inference.choice import choose_method as choose_method
 from mechanisms.inference.families import FAMILIES as FAMILIES
 from mechanisms.inference.methods import INFERENCE_METHODS as INFERENCE_METHODS
+from mechanisms.inference.methods import choose_method as choose_method
 from mechanisms.inference.private_posterior import posterior_from_release as posterior_from_release
 from mechanisms.inference.private_posterior import private_posterior as private_posterior
 from mechanisms.inference.publish import publish_sums as publish_sums

@@ -123,16 +123,9 @@ class GlmDraws:
 
 
 def sample_glm(
-    rng: np.random.Generator,
-    design: Floats,
-    labels: Floats,
-    mechanism: GlmMechanism,
-    approximation: LaplaceApproximation,
-    n_steps: int,
-    *,
-    n_chains: int = 4,
-    start: Floats | None = None,
-) -> GlmDraws:
+    rng: np.random.Generator, design: Floats, labels: Floats, mechanism: GlmMechanism,
+    approximation: LaplaceApproximation, n_steps: int, *, n_chains: int = 4, start: Floats | None = None,
+) -> GlmDraws:  # fmt: skip
     """Draw weights from a posterior, restricted to ‖w‖ ≤ `mechanism.radius`, by elliptical slice sampling.
 
     `n_steps` is a multiple of `STEPS_PER_PRODUCT`. The draws of a chain depend on the number of chains. To continue

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mechanisms as m
-from mechanisms.glm.links import LINKS
+from mechanisms.glm.mechanisms import LINKS
 from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from mechanisms.inference.exact_posterior import _log_beta_binomial
 from mechanisms.regression.posterior import coefficient_posterior

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from mechanisms.glm.links import LINKS
+from mechanisms.glm.mechanisms import LINKS
 
 PREDICTORS = np.array([-38.0, -20.0, -9.3, -9.2, -5.0, -1.0, -0.1, 0.0, 0.3, 1.0, 3.0, 6.0, 20.0, 38.0])
 CLOGLOG_PREDICTORS = PREDICTORS[PREDICTORS < 6.5]

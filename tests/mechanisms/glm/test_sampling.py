@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.polynomial.legendre import leggauss
 
-from mechanisms.glm.links import LINKS
-from mechanisms.glm.mechanisms import glm_mechanism
+from mechanisms.glm.mechanisms import LINKS, glm_mechanism
 from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from tests.statistical import assert_mean_within
 
