@@ -252,11 +252,15 @@ def rows_of(
     given = columns.get("y")
     if isinstance(given, str) and given.endswith("_mean") and (error := f"{given.removesuffix('_mean')}_mcse") in ds:
         arrays["mcse"] = ds[error]
-    dims = {dim for array in arrays.values() for dim in array.dims}
-    if "n_ok" in ds and set(ds["n_ok"].dims) <= dims:
+    if "n_ok" in ds and set(ds["n_ok"].dims) <= {dim for array in arrays.values() for dim in array.dims}:
         arrays["trials"] = ds["n_ok"]
-    kept = xr.Dataset({name: array.reset_coords(drop=True) for name, array in arrays.items()})
-    frame = kept.to_dataframe().reset_index().rename(columns={x: "x", **({by: "series"} if by else {})})
+    aligned = xr.align(*arrays.values(), join="outer", copy=False)
+    first = {dim: array for array in reversed(aligned) for dim in array.dims}
+    order = [dim for array in aligned for dim in (*array.coords, *array.dims) if dim in first]
+    sizes = {dim: first[dim].sizes[dim] for dim in order}
+    cells = {name: array.variable for name, array in zip(arrays, aligned, strict=True)}
+    cells |= {name: first[dim][dim].variable for name, dim in (("x", x), ("series", by)) if dim in sizes}
+    frame = pd.DataFrame({name: cell.set_dims(sizes).values.ravel() for name, cell in cells.items()})
     frame = frame.dropna(how="all", subset=list(columns))
     if by is None:
         frame["series"] = ""

@@ -34,9 +34,9 @@ from studies.tables import Table, duration, markdown_table
 
 _TRUE, _FALSE = zip(*VERDICTS.values(), strict=True)
 _VERDICTS: dict[str, tuple[Verdict, ...]] = {
-    "{}, {} or {}".format(*_TRUE): _TRUE,
+    "true": _TRUE,
     "corrected": ("corrected",),
-    "{}, {} or {}".format(*_FALSE): _FALSE,
+    "false": _FALSE,
     "undecided": ("undecided",),
 }
 """Heading -> verdicts counted under it."""
@@ -212,14 +212,14 @@ def _lead(chapters: list[Chapter], converter: Converter) -> list[Lead]:
     return [Lead(one, "" if svg is None else image_uri(svg.result())) for one, svg in zip(shown, images, strict=True)]
 
 
-def _corrected(chapters: list[Chapter]) -> list[tuple[Judged, str, str]]:
-    """Return one statement per paper that does not hold, as printed and correct, with the claim that shows it."""
+def _corrected(chapters: list[Chapter]) -> list[tuple[Paper, Judged, str, str]]:
+    """Return one statement per paper that does not hold, with the claim that shows it, as printed and correct."""
     rows = []
     for chapter in chapters:
         shown = [one for one in chapter.judged if one.refutes]
         for one in sorted(shown, key=lambda one: (not one.claim.leads, one.claim.erratum is None))[:1]:
             erratum = one.claim.erratum or Erratum(one.claim.statement, one.finding.evidence)
-            rows.append((one, erratum.printed, erratum.correct))
+            rows.append((chapter.paper, one, erratum.printed, erratum.correct))
     return rows
 
 
