@@ -161,12 +161,19 @@ class Chart:
         pairs = [(cell, part) for cell in cells for part in parts.items()]
         if not self.panels_in_row:
             pairs = [(cell, part) for part in parts.items() for cell in cells]
-        for cell, (title, ds) in pairs:
+        read = {title: self._read(ds) for title, ds in parts.items()}
+        for cell, (title, _) in pairs:
             at = dict(zip(formats, cell, strict=True))
             texts = {dim: formats[dim].format(format_value(value)) for dim, value in at.items()}
             shown = ", ".join(filter(None, [title, *(texts[dim] for dim in self.facet)]))
-            one = ds.sel({dim: value for dim, value in at.items() if dim in ds.dims})
+            one = read[title].sel({dim: value for dim, value in at.items() if dim in read[title].dims})
             yield shown, ", ".join(texts[dim] for dim in self.pick), one
+
+    def _read(self, ds: xr.Dataset) -> xr.Dataset:
+        """Return the variables of a summary that the chart shows; a selection from hundreds would take longer."""
+        shown = [*self.show.values(), *(value for value in self.across.values() if isinstance(value, str))]
+        errors = [f"{name.removesuffix('_mean')}_mcse" for name in shown]
+        return ds[[name for name in dict.fromkeys((*shown, *errors, "n_ok")) if name in ds.data_vars]]
 
     def _n_columns(self, parts: Parts) -> int:
         if self.facet and not self.panels_in_row:

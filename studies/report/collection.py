@@ -5,16 +5,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pipeline import Claim, Erratum, Finding
 from pipeline.declare.claims import VERDICTS, Kind, Verdict
 from pipeline.errors import command
-from pipeline.stores.locations import is_local, normalise_location
+from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import now
-from studies import STUDIES
 from studies.figures import Converter, specify_small
-from studies.folders import store_path
+from studies.folders import other_stores
 from studies.report.errata import list_errata
 from studies.report.page import (
     RenderedFigure,
@@ -189,12 +187,9 @@ def _notes(results: Results, missing: Mapping[str, str]) -> dict[str, tuple[str,
 
 def _others(folder: str | os.PathLike[str]) -> dict[str, tuple[str, str]]:
     """Return a heading and a sentence for each store of a study of a user in a local folder."""
-    known = {os.path.basename(store_path(folder, name)) for name in STUDIES}
-    paths = sorted(Path(folder).glob("*.zarr")) if is_local(normalise_location(folder)) else []
     return {
         path.name: (f"{path.name} is not on this page.", f"Its own page: {command('report', path)}")
-        for path in paths
-        if path.name not in known
+        for path in other_stores(folder)
     }
 
 
