@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from pipeline.declare.factors import format_value
-from studies.figures.plot import Axis, Plot, across, constants_of, label_of, rows_of, stack
+from studies.figures.plot import Axis, Plot, constants_of, label_of, rows_of
 from studies.figures.shared import looks_of, with_labels
 from studies.styles import INK, Look, Styles, assign_series, label_method
 
@@ -92,7 +92,9 @@ class Chart:
         if not parts:
             return []
         axes = list(self._axes(parts))
-        rows = stack([one for title, picked, ds in axes for one in self._rows(title, picked, ds)])
+        rows = pd.concat(
+            [one for title, picked, ds in axes for one in self._rows(title, picked, ds)], ignore_index=True
+        )
         if self.n_markers:
             groups = rows.groupby([name for name in ("axes", "series") if name in rows], sort=False)
             every = (groups["x"].transform("size") // self.n_markers).clip(lower=1)
@@ -195,7 +197,7 @@ class Chart:
         curves = {name: value for name, value in others.items() if self.over in ds[value].dims}
         added = []
         if numbers:
-            added.append(across([title], **numbers))
+            added.append(pd.DataFrame({"axes": [title], "series": None, **numbers}))
         if curves:
             added.append(rows_of(ds, self.over, None, title, **curves).assign(series=None))
         for column, value in others.items():
