@@ -68,7 +68,10 @@ class _Pilot:
 def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
     n_cells = len(panel.cells())
     pilots: dict[int, _Pilot] = {}
-    n_fixed, chunks = _template_of(study, panel)
+    alone = replace(study, panels=(panel,))
+    files = make_template(alone, {"spec": json.dumps(alone.spec())})
+    root = seal_root(files.pop(ROOT))
+    n_fixed, chunks = 2 * len(root) + sum(map(len, files.values())), Chunks(root)  # the root has a copy
     for cell in piloted_cells(n_cells, budget, lambda: _evaluate(study, panel, 0, range(1), _piloted_settings(panel))):
         pilots[cell] = _pilot_cell(study, panel, cell, chunks)
     found = pilots.values()
@@ -96,14 +99,6 @@ def piloted_cells(n_cells: int, seconds: float, prepare: Callable[[], object]) -
         if k and time.perf_counter() - started > seconds:
             return
         yield cell
-
-
-def _template_of(study: Study, panel: Panel) -> tuple[int, Chunks]:
-    """Return the size of an empty store with one panel, and its arrays."""
-    alone = replace(study, panels=(panel,))
-    files = make_template(alone, {"spec": json.dumps(alone.spec())})
-    root = seal_root(files.pop(ROOT))
-    return 2 * len(root) + sum(map(len, files.values())), Chunks(root)  # the root has a copy
 
 
 def sum_over_cells(n_cells: int, known: Mapping[int, float]) -> float:

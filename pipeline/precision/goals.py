@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.aggregate import summarise
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.claims import Claim
-from pipeline.declare.factors import Factor, Measure, format_value
+from pipeline.declare.factors import Measure, format_value
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
@@ -201,12 +201,10 @@ def _absent(study: Study, claim: Claim) -> Iterator[str]:
         if name not in panels:
             yield name
             continue
-        axes = panels[name].settable()
-        yield from (f"{name}: {dim}" for dim, needed in values.items() if not set(needed) <= _known(axes[dim]))
-
-
-def _known(axis: Factor) -> set[Any]:
-    return {format_value(value) if axis.kind == "vector" else value for value in axis.values}
+        for dim, needed in values.items():
+            axis = panels[name].settable()[dim]
+            known = {format_value(value) if axis.kind == "vector" else value for value in axis.values}
+            yield from [] if known.issuperset(needed) else [f"{name}: {dim}"]
 
 
 def _settings_of(claim: Claim, panel: Panel) -> list[int]:

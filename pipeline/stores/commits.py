@@ -14,6 +14,8 @@ from pipeline.stores.chunks import Chunks
 from pipeline.stores.files import Files
 from pipeline.stores.regions import positions, region_of
 
+_AGAIN = "again: "
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -40,12 +42,7 @@ class Commit:
     """
 
     def __init__(
-        self,
-        files: Files,
-        chunks: Chunks,
-        binding: Binding,
-        present: dict[str, bytes],
-        planned: Sequence[Planned],
+        self, files: Files, chunks: Chunks, binding: Binding, present: dict[str, bytes], planned: Sequence[Planned]
     ) -> None:
         self._files, self._chunks, self._binding, self._present = files, chunks, binding, present
         self._of_cells: dict[str, bytes] = {}  # chunks that are not durable yet, so no other commit may rely on them
@@ -173,7 +170,12 @@ def rerun_line(panel: Panel, block: Block, trial: int) -> str:
     """Return the last line of a stored error, which contains the command that reruns its trial."""
     values = panel.cells()[block.cell].items()
     cell = "".join(f" --cell {shlex.quote(f'{name}={format_value(value)}')}" for name, value in values)
-    return f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"
+    return f"{_AGAIN}dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"
+
+
+def without_rerun(error: str) -> str:
+    """Return a stored error without the line of `rerun_line`."""
+    return "\n".join(line for line in error.splitlines() if not line.startswith(_AGAIN))
 
 
 def _with_rerun(panel: Panel, block: Block, error: np.ndarray) -> np.ndarray:

@@ -40,15 +40,14 @@ class LocalFiles:
         self._temporary = os.path.join(url, _WRITING, session or "")
         self._checked = {""}  # folders that are no links
 
-    def read(self, key: str) -> bytes | None:
-        """Return the content of a file, None if it does not exist, or empty bytes if it is not a regular file."""
-        return retried(self._read, key)
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
+        """Return a file or a part of it, None if it does not exist, or empty bytes if it is not a regular file.
 
-    def read_part(self, key: str, start: int, stop: int | None = None) -> bytes | None:
-        """Return a part of a file, or None if the file does not exist; a negative start counts from the end."""
+        A negative start counts from the end.
+        """
         return retried(self._read, key, start, stop)
 
-    def _read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
+    def _read(self, key: str, start: int, stop: int | None) -> bytes | None:
         try:
             # without O_NONBLOCK, opening a pipe would block
             descriptor = os.open(self._path(key, True), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)

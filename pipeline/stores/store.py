@@ -276,13 +276,7 @@ class ResultStore:
         return Outcome(values, status, error.astype(object))
 
     def read_at(
-        self,
-        panel: Panel,
-        position: tuple[int, ...],
-        trials: range,
-        name: str,
-        n_dims: int = 0,
-        per_trial: bool = True,
+        self, panel: Panel, position: tuple[int, ...], trials: range, name: str, n_dims: int = 0, per_trial: bool = True
     ) -> np.ndarray:
         r"""Read a variable at one array position, shape (trial, \*outputs), without trials if it has none."""
         region = region_of(panel, position, trials if per_trial else None, n_dims)

@@ -140,8 +140,8 @@ def trial(
     """Recompute one trial from its key, and compare it with the stored values."""
     from pipeline.execution.rerun import rerun_trial
     from pipeline.resolve import study_of
+    from pipeline.stores.commits import without_rerun
     from pipeline.stores.store import ResultStore
-    from studies.failures import without_rerun
 
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study)
@@ -164,8 +164,9 @@ def errors(
     full: Annotated[bool, typer.Option("--full", help="Print every cell and full tracebacks.")] = False,
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
+    from pipeline.stores.commits import without_rerun
     from pipeline.stores.store import open_complete
-    from studies.failures import find_causes, without_rerun
+    from studies.failures import find_causes
 
     opened = open_complete(store)
     causes, file = find_causes(opened), str(opened.attributes.get("study_reference", ""))
