@@ -60,27 +60,30 @@ def status(
     for name, by_kind in counts.items():
         table.add_row(name, *(f"{by_kind[kind]:,}" for kind in kinds))
     print_table(table)
-    code = conclude(store, counts)
-    if code == 3:
-        _show_submission(store, cluster)
+    follow, state = _describe_submission(store, cluster) if _pending(counts) else ("", "")
+    code = conclude(store, counts, follow)
+    if state:
+        say(state)
     raise typer.Exit(code)
 
 
-def _show_submission(store: str, cluster: str | None) -> None:
-    """Print the state of a store's open submission, if any."""
+def _describe_submission(store: str, cluster: str | None) -> tuple[str, str]:
+    """Return the command that follows a store's submission while it may run, and its state; both may be empty."""
     submission = _find_submission(store)
     if submission is None:
-        return
+        return "", ""
     if submission.stopped:
-        say(f"{submission} stopped: {submission.stopped}")
-    elif cluster is None:
-        say(f"{submission}: ask its scheduler with --cluster, or end it with: {command('cancel', store)}")
-    elif (is_running := submission.is_running(cluster)) is None:
-        say(f"{submission}: its scheduler does not respond; resume computes the pending trials")
-    elif is_running:
-        say(f"{submission}: running; cancel it with: {command('cancel', store, '--cluster', cluster)}")
-    else:
-        say(f"{submission}: its scheduler has no tasks left; resume computes the pending trials")
+        return "", f"{submission} stopped: {submission.stopped}"
+    follow = command("status", "--watch", store, "--cluster", cluster or submission.cluster or "PROFILE")
+    if cluster is None:
+        end = command("cancel", store)
+        return follow, f"{submission}: ask its scheduler with --cluster, or end it with: {end}"
+    is_running = submission.is_running(cluster)
+    if is_running:
+        end = command("cancel", store, "--cluster", cluster)
+        return follow, f"{submission}: running; cancel it with: {end}"
+    reason = "does not respond" if is_running is None else "has no tasks left"
+    return "", f"{submission}: its scheduler {reason}; resume computes the pending trials"
 
 
 def _find_submission(store: str) -> Submission | None:
@@ -246,8 +249,11 @@ def count_trials(store: str) -> Counts:
     return {panel: opened.count(panel) for panel in opened.spec["panels"]}
 
 
-def conclude(store: str, counts: Counts) -> int:
-    """Print audits of added mechanisms, and the state of a store and the next command; return the exit code."""
+def conclude(store: str, counts: Counts, follow: str = "") -> int:
+    """Print audits of added mechanisms, and the state of a store and the next command; return the exit code.
+
+    `follow` is the command that shows the progress of a submission that computes the store.
+    """
     from pipeline.stores.asked import read_goal
     from pipeline.stores.store import ResultStore
 
@@ -265,7 +271,8 @@ def conclude(store: str, counts: Counts) -> int:
         )
         return 3
     if pending:
-        say(f"incomplete: {pending:,} trials pending; continue with: dpstudies resume {path}")
+        following = f"follow the submission with: {follow}" if follow else f"continue with: dpstudies resume {path}"
+        say(f"incomplete: {pending:,} trials pending; {following}")
         return 3
     if opened.share is not None:
         say(f"share {opened.share} is complete; join all shares with: dpstudies merge SHARES... --store DEST")
