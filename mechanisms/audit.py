@@ -28,17 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from mechanisms import divergences
 from mechanisms.arguments import Integers, validate_integer
-from mechanisms.divergences import (
-    extremes,
-    hockey_stick,
-    hockey_stick_bound,
-    log_ratios,
-    renyi_bound,
-    renyi_divergence,
-    renyi_error,
-    rounding_errors,
-)
 from mechanisms.output_distributions import (
     CACHE_BYTES,
     OutputDistributions,
@@ -277,33 +268,22 @@ def audit_distributions(
     with ThreadPoolExecutor(len(parts)) as pool:
         found = list(pool.map(partial(_audit_part, distributions, epsilons, orders, CACHE_BYTES // len(parts)), parts))
     worst = max(found, key=lambda part: part.epsilon)
-    omitted = distributions.omitted
+    omitted, sizes = distributions.omitted, (len(pairs), len(distributions.outputs))
     deltas = {float(e): min(max(part.deltas[i] for part in found) + omitted, 1.0) for i, e in enumerate(epsilons)}
     if omitted:
         first, second = (distributions.datasets[place] for place in worst.pair)
         witness = Witness(first, second, f"omitted outputs of probability {omitted:g}", math.inf)
-        loss, renyi = math.inf, dict.fromkeys(map(float, orders), math.inf)
-        return Audit(
-            loss, witness, deltas, renyi, len(pairs), len(distributions.outputs), "exact", distributions.relation
-        )
-    divergences = {float(order): max(part.renyi[i] for part in found) for i, order in enumerate(orders)}
+        renyi = dict.fromkeys(map(float, orders), math.inf)
+        return Audit(math.inf, witness, deltas, renyi, *sizes, relation=distributions.relation)
+    renyi = {float(order): max(part.renyi[i] for part in found) for i, order in enumerate(orders)}
+    certain_deltas = [max(part.certain_deltas[i] for part in found) for i in range(len(epsilons))]
+    certain_renyi = [max(part.certain_renyi[i] for part in found) for i in range(len(orders))]
     return Audit(
-        epsilon=worst.epsilon,
-        witness=_witness(distributions, *worst.pair),
-        deltas=deltas,
-        renyi=divergences,
-        n_pairs=len(pairs),
-        n_outputs=len(distributions.outputs),
-        relation=distributions.relation,
+        worst.epsilon, _witness(distributions, *worst.pair), deltas, renyi, *sizes, relation=distributions.relation,
         rounding=_excess(worst.epsilon, max(part.certain for part in found)),
-        delta_rounding={
-            float(e): deltas[e] - max(part.certain_deltas[i] for part in found) for i, e in enumerate(epsilons)
-        },
-        renyi_rounding={
-            float(order): _excess(divergences[order], max(part.certain_renyi[i] for part in found))
-            for i, order in enumerate(orders)
-        },
-    )
+        delta_rounding={float(e): deltas[e] - each for e, each in zip(epsilons, certain_deltas, strict=True)},
+        renyi_rounding={float(o): _excess(renyi[o], each) for o, each in zip(orders, certain_renyi, strict=True)},
+    )  # fmt: skip
 
 
 def _excess(loss: float, certain: float) -> float:
@@ -313,14 +293,11 @@ def _excess(loss: float, certain: float) -> float:
 
 def _witness(distributions: OutputDistributions, first: int, second: int) -> Witness:
     log_pmf = cached_log_pmf(distributions)
-    difference = log_ratios(log_pmf(first), log_pmf(second))
+    difference = divergences.log_ratios(log_pmf(first), log_pmf(second))
     place = int(np.argmax(np.abs(difference)))
-    ratio = float(difference[place])
-    if ratio < 0:
-        first, second = second, first
-    return Witness(
-        distributions.datasets[first], distributions.datasets[second], distributions.outputs[place], abs(ratio)
-    )
+    ratio, output = float(difference[place]), distributions.outputs[place]
+    first, second = (first, second) if ratio >= 0 else (second, first)
+    return Witness(distributions.datasets[first], distributions.datasets[second], output, abs(ratio))
 
 
 @dataclass
@@ -335,32 +312,30 @@ class _Found:
 
 
 def _audit_part(
-    distributions: OutputDistributions,
-    epsilons: Sequence[float],
-    orders: Sequence[float],
-    cache_bytes: int,
-    pairs: Integers,
+    distributions: OutputDistributions, epsilons: Sequence[float], orders: Sequence[float], cache: int, pairs: Integers
 ) -> _Found:
     deltas, renyi = [0.0] * len(epsilons), [0.0] * len(orders)
     found = _Found((0, 0), deltas, renyi, deltas.copy(), renyi.copy())
-    distribution = cached_log_pmf(distributions, cache_bytes)
+    distribution = cached_log_pmf(distributions, cache)
     for first, second in pairs.tolist():
         here, there = distribution(first), distribution(second)
-        high, low, certain = extremes(here, there)
+        high, low, certain = divergences.extremes(here, there)
         loss, found.certain = max(high, -low), max(found.certain, certain)
         if loss > found.epsilon:
             found.epsilon, found.pair = loss, (first, second)
         for log_p, log_q, up, down in ((here, there, high, -low), (there, here, -low, high)):
             for i, epsilon in enumerate(epsilons):
-                if hockey_stick_bound(up, down, epsilon) > found.deltas[i]:
-                    losses = log_ratios(log_p, log_q)
-                    certain = hockey_stick(log_p, losses - rounding_errors(log_p, log_q), epsilon)
-                    found.deltas[i] = max(found.deltas[i], hockey_stick(log_p, losses, epsilon))
+                if divergences.hockey_stick_bound(up, down, epsilon) > found.deltas[i]:
+                    losses = divergences.log_ratios(log_p, log_q)
+                    certain = divergences.hockey_stick(
+                        log_p, losses - divergences.rounding_errors(log_p, log_q), epsilon
+                    )
+                    found.deltas[i] = max(found.deltas[i], divergences.hockey_stick(log_p, losses, epsilon))
                     found.certain_deltas[i] = max(found.certain_deltas[i], certain)
             for i, order in enumerate(orders):
-                if renyi_bound(up, down, order) > found.renyi[i]:
-                    divergence = renyi_divergence(log_p, log_q, order)
-                    error = renyi_error(log_p, log_q, order) if divergence < math.inf else 0.0
+                if divergences.renyi_bound(up, down, order) > found.renyi[i]:
+                    divergence = divergences.renyi_divergence(log_p, log_q, order)
+                    error = divergences.renyi_error(log_p, log_q, order) if divergence < math.inf else 0.0
                     found.renyi[i] = max(found.renyi[i], divergence)
                     found.certain_renyi[i] = max(found.certain_renyi[i], divergence - error)
     return found

@@ -112,12 +112,8 @@ class Ledger:
             )
         status = getattr(source, "status", Status.PROVED)
         entry = LedgerEntry(label, _describe(source), times, *_parameters(source), event)
-        return replace(
-            self,
-            entries=(*self.entries, entry),
-            relation=relation,
-            status=self.status if status is Status.PROVED else status,
-        )
+        status = self.status if status is Status.PROVED else status
+        return replace(self, entries=(*self.entries, entry), relation=relation, status=status)
 
     def epsilon(self, delta: float) -> float:
         """Return the total ε in nats at a given δ, inf if there is no finite ε.

@@ -206,10 +206,6 @@ class Noise:
         relation : Neighbouring
             Neighbouring relation of the sensitivity, and of the guarantee.
 
-        Returns
-        -------
-        Guarantee or ConcentratedGuarantee
-
         Examples
         --------
         >>> print(Noise("gaussian", 2.0).guarantee(1.0))
@@ -271,11 +267,9 @@ def _draw_geometric(rng: np.random.Generator, scale: float, shape: tuple[int, ..
 
 
 def _draw_k_norm(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
-    """Draw geometric noise given that its sum is zero, by rejection.
-
-    d − 1 geometric components, with the negative of their sum S as the last, are accepted with probability
-    exp(−|S|/scale), at a rate of about 0.6/√d at every scale.
-    """
+    """Draw geometric noise given that its sum is zero, by rejection."""
+    # d − 1 geometric components, with the negative of their sum S as the last, are accepted with probability
+    # exp(−|S|/scale), at a rate of about 0.6/√d at every scale.
     d = shape[-1]
     drawn = np.empty((math.prod(shape[:-1]), d))
     pending = np.arange(len(drawn))
@@ -393,35 +387,19 @@ def _geometric_from_uniforms(uniforms, scale):
 
 NOISES: dict[str, NoiseShape] = {
     "laplace": NoiseShape(
-        lambda scale, d: d * math.log(2.0 * scale),
-        lambda rng, scale, shape: rng.laplace(scale=scale, size=shape),
-        rounded=RoundedShape(_laplace_from_uniforms, _laplace_log_equal, _laplace_log_at_least),
-    ),
+        lambda scale, d: d * math.log(2.0 * scale), lambda rng, scale, shape: rng.laplace(scale=scale, size=shape),
+        rounded=RoundedShape(_laplace_from_uniforms, _laplace_log_equal, _laplace_log_at_least)),
     "geometric": NoiseShape(
-        lambda scale, d: -d * math.log(math.tanh(0.5 * (1.0 / scale))),
-        _draw_geometric,
-        is_integer=True,
+        lambda scale, d: -d * math.log(math.tanh(0.5 * (1.0 / scale))), _draw_geometric, is_integer=True,
         rounded=RoundedShape(_geometric_from_uniforms, _geometric_log_equal, _geometric_log_at_least),
-        exact=integer_laplace,
-    ),
+        exact=integer_laplace),
     "gaussian": NoiseShape(
         lambda scale, d: d * (0.5 * math.log(2.0 * math.pi) + math.log(scale)),
-        lambda rng, scale, shape: rng.normal(scale=scale, size=shape),
-        power=2,
-    ),
+        lambda rng, scale, shape: rng.normal(scale=scale, size=shape), power=2),
     "k-norm": NoiseShape(
-        lambda scale, d: k_norm_log_normaliser(d, 2.0 * (1.0 / scale)),
-        _draw_k_norm,
-        is_integer=True,
-        sums_to_zero=True,
-        exact=lambda scale, d: sum_zero(integer_laplace, scale, d),
-    ),
+        lambda scale, d: k_norm_log_normaliser(d, 2.0 * (1.0 / scale)), _draw_k_norm, is_integer=True,
+        sums_to_zero=True, exact=lambda scale, d: sum_zero(integer_laplace, scale, d)),
     "discrete-gaussian": NoiseShape(
-        _discrete_gaussian_log_normaliser,
-        _draw_discrete_gaussian,
-        power=2,
-        is_integer=True,
-        exact=integer_gaussian,
-    ),
-}
+        _discrete_gaussian_log_normaliser, _draw_discrete_gaussian, power=2, is_integer=True, exact=integer_gaussian),
+}  # fmt: skip
 """Noise distributions by name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Any
 
 from mechanisms.arguments import is_real, validate_positive
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon, validate_order
@@ -35,8 +35,28 @@ def validate_relation(relation: Neighbouring) -> Neighbouring:
     return relation
 
 
+class _Stated:
+    """Guarantee with a neighbouring relation and a status."""
+
+    relation: Neighbouring
+    status: Status
+
+    def _store(self, **values: float) -> None:
+        """Store valid parameters, and check the relation and the status."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        validate_relation(self.relation)
+        if not isinstance(self.status, Status):
+            raise ValueError(f"status must be Status.PROVED or Status.CONJECTURED, got {self.status!r}; pass a Status")
+
+    def _qualified(self, text: str) -> str:
+        """Return a text with the relation and the status, without the defaults (replace-one, proved)."""
+        stated = text if self.relation is Neighbouring.REPLACE_ONE else f"{text} under add/remove"
+        return stated if self.status is Status.PROVED else f"{stated}, {self.status.value}"
+
+
 @dataclass(frozen=True)
-class Guarantee:
+class Guarantee(_Stated):
     """A differential-privacy guarantee: Pr[M(x) ∈ E] ≤ exp(epsilon)·Pr[M(x') ∈ E] + delta for neighbours x, x'.
 
     A guarantee without a proof is conjectured; accountants reject it by default.
@@ -73,10 +93,9 @@ class Guarantee:
     status: Status = field(default=Status.PROVED, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", 0.0 if _is_zero(self.delta) else validate_delta(self.delta))
-        no_loss = _is_zero(self.epsilon) and not self.is_pure
-        object.__setattr__(self, "epsilon", 0.0 if no_loss else validate_epsilon(self.epsilon))
-        _validate_evidence(self.relation, self.status)
+        delta = 0.0 if _is_zero(self.delta) else validate_delta(self.delta)
+        no_loss = _is_zero(self.epsilon) and delta > 0
+        self._store(epsilon=0.0 if no_loss else validate_epsilon(self.epsilon), delta=delta)
 
     @property
     def is_pure(self) -> bool:
@@ -84,8 +103,7 @@ class Guarantee:
         return self.delta == 0
 
     def __str__(self) -> str:
-        stated = f"{self.epsilon:g}-DP" if self.is_pure else f"({self.epsilon:g}, {self.delta:g})-DP"
-        return stated + _qualifier(self.relation, self.status)
+        return self._qualified(f"{self.epsilon:g}-DP" if self.is_pure else f"({self.epsilon:g}, {self.delta:g})-DP")
 
 
 def _is_zero(value: object) -> bool:
@@ -120,7 +138,7 @@ def _validate_optional_delta(delta: float | None) -> None:
 
 
 @dataclass(frozen=True)
-class RenyiGuarantee:
+class RenyiGuarantee(_Stated):
     """A Rényi-DP guarantee: D_λ(M(x)‖M(x')) ≤ epsilon for neighbours x, x', in either order, at one order λ.
 
     Parameters
@@ -148,16 +166,14 @@ class RenyiGuarantee:
     status: Status = field(default=Status.PROVED, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", validate_order(self.order))
-        object.__setattr__(self, "epsilon", validate_epsilon(self.epsilon))
-        _validate_evidence(self.relation, self.status)
+        self._store(order=validate_order(self.order), epsilon=validate_epsilon(self.epsilon))
 
     def __str__(self) -> str:
-        return f"({self.order:g}, {self.epsilon:g})-RDP" + _qualifier(self.relation, self.status)
+        return self._qualified(f"({self.order:g}, {self.epsilon:g})-RDP")
 
 
 @dataclass(frozen=True)
-class ConcentratedGuarantee:
+class ConcentratedGuarantee(_Stated):
     """A zero-concentrated guarantee, ρ-zCDP: D_λ(M(x)‖M(x')) ≤ ρλ for neighbours x, x' at every order λ > 1.
 
     Parameters
@@ -183,19 +199,18 @@ class ConcentratedGuarantee:
     status: Status = field(default=Status.PROVED, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rho", validate_positive("rho", self.rho, "choose e.g. 0.5"))
-        _validate_evidence(self.relation, self.status)
+        self._store(rho=validate_positive("rho", self.rho, "choose e.g. 0.5"))
 
     def at_order(self, order: float) -> RenyiGuarantee:
         """Return the Rényi guarantee (λ, ρλ)-RDP at one order λ."""
         return RenyiGuarantee(order, self.rho * validate_order(order), self.relation, status=self.status)
 
     def __str__(self) -> str:
-        return f"{self.rho:g}-zCDP" + _qualifier(self.relation, self.status)
+        return self._qualified(f"{self.rho:g}-zCDP")
 
 
 @dataclass(frozen=True)
-class GaussianGuarantee:
+class GaussianGuarantee(_Stated):
     """A Gaussian guarantee, μ-GDP: outputs on neighbours are as hard to distinguish as N(0, 1) from N(mu, 1).
 
     Parameters
@@ -220,8 +235,7 @@ class GaussianGuarantee:
     status: Status = field(default=Status.PROVED, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mu", validate_positive("mu", self.mu, "choose e.g. 0.3"))
-        _validate_evidence(self.relation, self.status)
+        self._store(mu=validate_positive("mu", self.mu, "choose e.g. 0.3"))
 
     @property
     def rho(self) -> float:
@@ -233,32 +247,13 @@ class GaussianGuarantee:
         return RenyiGuarantee(order, self.rho * validate_order(order), self.relation, status=self.status)
 
     def __str__(self) -> str:
-        return f"{self.mu:g}-GDP" + _qualifier(self.relation, self.status)
+        return self._qualified(f"{self.mu:g}-GDP")
 
 
-class _Stated(Protocol):
-    """Guarantee or privacy profile, which states its evidence."""
-
-    @property
-    def status(self) -> Status: ...
-
-
-def require_proved(guarantee: _Stated, allow_conjectured: bool = False) -> None:
-    """Raise ValueError if a guarantee is conjectured, unless the caller allows it."""
+def require_proved(guarantee: Any, allow_conjectured: bool = False) -> None:
+    """Raise ValueError if a guarantee or a privacy profile is conjectured, unless the caller allows it."""
     if guarantee.status is Status.CONJECTURED and not allow_conjectured:
         raise ValueError(
             f"a guarantee must be proved to be composed, got {guarantee}; pass a proved guarantee, or "
             "allow_conjectured=True for a total that depends on the conjecture"
         )
-
-
-def _validate_evidence(relation: Neighbouring, status: Status) -> None:
-    validate_relation(relation)
-    if not isinstance(status, Status):
-        raise ValueError(f"status must be Status.PROVED or Status.CONJECTURED, got {status!r}; pass a Status")
-
-
-def _qualifier(relation: Neighbouring, status: Status) -> str:
-    """Return the relation and the status of a guarantee as text, without the defaults (replace-one, proved)."""
-    stated = "" if relation is Neighbouring.REPLACE_ONE else " under add/remove"
-    return stated if status is Status.PROVED else f"{stated}, {status.value}"

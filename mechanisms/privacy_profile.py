@@ -187,11 +187,7 @@ def guarantee_profile(guarantee: Guarantee) -> PrivacyProfile:
 
 
 def losses_profile(
-    losses: ArrayLike,
-    probabilities: ArrayLike,
-    relation: Neighbouring = Neighbouring.REPLACE_ONE,
-    *,
-    omitted: float = 0.0,
+    losses: ArrayLike, probabilities: ArrayLike, relation: Neighbouring = Neighbouring.REPLACE_ONE, omitted: float = 0.0
 ) -> PrivacyProfile:
     """Return the profile of a mechanism whose privacy loss distribution is the same for all pairs of neighbours.
 

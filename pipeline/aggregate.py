@@ -252,12 +252,3 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     dims = {dim for found in result.values() for dim in found.dims}
     coords = {name: coord for name, coord in coords.items() if dims.issuperset(coord.dims)}
     return xr.Dataset(result, coords, ds.attrs).compute()  # variables: labelled arrays would be aligned one by one
-
-
-def count_status(ds: xr.Dataset) -> dict[Status, int]:
-    """Count the trials of a panel by status, over all its cells and settings."""
-    status, grid = _status_of(ds)
-    counts = np.zeros(len(Status), int)
-    for region in _slabs(grid, status.sizes["trial"], _READ_BYTES):
-        counts += _count(status.isel(region)).reshape(-1, len(Status)).sum(axis=0)
-    return {status: int(counts[status]) for status in Status}

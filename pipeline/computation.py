@@ -120,22 +120,17 @@ def session_on(computation: Computation) -> Iterator[tuple[Any, ResultStore, Tas
 
     Nothing is written before the checks of the cluster have passed.
     """
-    source, study, existing, options = (
-        computation.source,
-        computation.study,
-        computation.existing,
-        computation.options,
-    )
-    profile, url, driver = options.profile, normalise_location(computation.path), computation.driver
+    source, study, existing = computation.source, computation.study, computation.existing
+    options, driver, url = computation.options, computation.driver, normalise_location(computation.path)
     if existing is not None:
         require_idle(existing.files)
-    with driver.connect(profile) as client:
+    with driver.connect(options.profile) as client:
         task = Task(source, url, sha256(canonical_json(study.spec())), time_limit=options.time_limit)
         with shipped(client, task):
             refuse_unfit_workers(client, task.run, source, study.spec())
             if existing is not None and existing.complete:
                 refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
-            record = {"profile": profile.name, **source.attributes, **describe(source.file)}
+            record = {"profile": options.profile.name, **source.attributes, **describe(source.file)}
             asked = computation.asked
             if asked is not None and (asked or (existing is not None and existing.asked)):
                 record |= record_asked(asked)

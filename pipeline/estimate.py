@@ -5,7 +5,7 @@ Time, size and error are estimated from a pilot run, which computes a few trials
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -68,12 +68,11 @@ class _Pilot:
 def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
     n_cells = len(panel.cells())
     pilots: dict[int, _Pilot] = {}
-    n_fixed, chunks = _template_of(study, panel)
-    started = time.perf_counter()
-    _evaluate(study, panel, 0, range(1), _piloted_settings(panel))  # compiles, so it is not timed
-    for cell in spread_out(n_cells):
-        if pilots and time.perf_counter() - started > budget:
-            break
+    alone = replace(study, panels=(panel,))
+    files = make_template(alone, {"spec": json.dumps(alone.spec())})
+    root = seal_root(files.pop(ROOT))
+    n_fixed, chunks = 2 * len(root) + sum(map(len, files.values())), Chunks(root)  # the root has a copy
+    for cell in piloted_cells(n_cells, budget, lambda: _evaluate(study, panel, 0, range(1), _piloted_settings(panel))):
         pilots[cell] = _pilot_cell(study, panel, cell, chunks)
     found = pilots.values()
     names = dict.fromkeys(name for pilot in found for name in pilot.errors)
@@ -82,7 +81,7 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
         n_cells=n_cells,
         n_settings=len(panel.settings()),
         n_trials=panel.n_trials,
-        n_blocks=n_cells * _n_blocks(panel),
+        n_blocks=n_cells * panel.n_blocks,
         n_bytes=n_fixed + round(sum_over_cells(n_cells, {cell: pilot.n_bytes for cell, pilot in pilots.items()})),
         seconds=sum_over_cells(n_cells, {cell: pilot.seconds for cell, pilot in pilots.items()}),
         n_piloted=len(pilots),
@@ -92,16 +91,14 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
     )
 
 
-def _template_of(study: Study, panel: Panel) -> tuple[int, Chunks]:
-    """Return the size of an empty store with one panel, and its arrays."""
-    alone = replace(study, panels=(panel,))
-    files = make_template(alone, {"spec": json.dumps(alone.spec())})
-    root = seal_root(files.pop(ROOT))
-    return 2 * len(root) + sum(map(len, files.values())), Chunks(root)  # the root has a copy
-
-
-def _n_blocks(panel: Panel) -> int:
-    return -(-panel.n_trials // panel.block_trials)
+def piloted_cells(n_cells: int, seconds: float, prepare: Callable[[], object]) -> Iterator[int]:
+    """Yield cells, spread out, of which all but the first begin within a time; `prepare` compiles code first."""
+    started = time.perf_counter()
+    prepare()
+    for k, cell in enumerate(spread_out(n_cells)):
+        if k and time.perf_counter() - started > seconds:
+            return
+        yield cell
 
 
 def sum_over_cells(n_cells: int, known: Mapping[int, float]) -> float:
@@ -128,7 +125,7 @@ def _evaluate(
 def _pilot_cell(study: Study, panel: Panel, cell: int, chunks: Chunks) -> _Pilot:
     """Compute some trials of a cell, and extrapolate to all its blocks."""
     settings = _piloted_settings(panel)
-    n_block, n_blocks = min(panel.block_trials, panel.n_trials), _n_blocks(panel)
+    n_block, n_blocks = min(panel.block_trials, panel.n_trials), panel.n_blocks
     most = range(min(_PILOT_TRIALS, n_block))
     if panel.settings_apart:
         runs = [most]
@@ -164,7 +161,7 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, chunks: Chunks) -> _Pilot
 def _chunk_bytes(panel: Panel, chunks: Chunks, cell: int, setting: Setting, outcome: Outcome) -> float:
     """Return the expected size of all chunks of a cell and setting, from the outcome of some of its trials."""
     per_trial = {measure.name: outcome.values[measure.name] for measure in panel.measures if measure.per_trial}
-    size = _n_blocks(panel) * sum(
+    size = panel.n_blocks * sum(
         _size_of_block(panel, chunks, name, values) for name, values in {**per_trial, "status": outcome.status}.items()
     )
     if (outcome.status == Status.OK).any():

@@ -10,7 +10,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,49 +37,6 @@ from pipeline.stores.store import ResultStore
 _LOG = logging.getLogger(__name__)
 
 _Grid = dict[str, np.ndarray]  # by panel, shape (cell, setting)
-
-
-def grow(computation: Computation) -> ResultStore:
-    """Compute rounds of trials until the goal of the options is reached, or their budget is spent.
-
-    The budget `at_most` is the maximum number of trials per cell, at least `MIN_TRIALS`; by default the number that the
-    study declares, or the stored number if it is larger, and no maximum if `within` is given. Rounds are planned to end
-    within that time; the minimum number of trials is always computed.
-    """
-    start, options, existing = computation.study, computation.options, computation.existing
-    panels, declared = tuple(options.panels), computation.source.load()
-    held = existing if existing is not None and existing.complete else None
-    chosen = [start.panel(name) for name in panels] or list(start.panels)
-    goal = _goal(str(options.until), replace(start, panels=tuple(chosen)), () if held is None else held.sessions)
-    if options.at_most is not None:
-        start.extended(declared, options.at_most, {}, panels)  # raises for a number that is too small or too large
-    limits = {
-        panel.name: _limit(options, panel, declared.panel(panel.name), held is not None)
-        for panel in chosen
-        if panel.trials is not None
-    }
-    asked: _Grid = {}
-    for name, limit in limits.items():
-        panel = start.panel(name)
-        shape = len(panel.cells()), len(panel.settings())
-        before = np.zeros(shape, int)
-        if held is not None:
-            entry = held.asked.get(name)
-            before = np.full(shape, panel.n_trials) if entry is None else entry.by_setting(panel)[0]
-        asked[name] = np.minimum(whole_blocks(panel, np.maximum(before, goal.min_trials)), limit)
-    others = {} if held is None else {name: one for name, one in held.asked.items() if name not in asked}
-    recorded = RecordedGoal(str(options.until), options.at_most, options.within, panels, is_open=True, unmet="")
-    growth = _Growth(recorded, goal, start, asked, limits, others, computation)
-    computation = replace(computation, study=growth.study, asked=growth.asked(), goal=recorded)
-    with session_on(computation) as (client, store, task, session):
-        return growth.run(client, store, task, session, computation.work(store, task))
-
-
-def _goal(text: str, study: Study, sessions: Collection[Mapping[str, Any]]) -> Goal:
-    """Return the goal for a configured study; raise BadInputError for an unknown measure, method or form."""
-    if text.strip() == CLAIMS:
-        return ClaimsGoal(study, list(sessions))
-    return PrecisionGoal(parse_target(text), study)
 
 
 def with_trials(study: Study, trials: Mapping[str, int]) -> Study:
@@ -110,27 +67,19 @@ class _Clock:
         self._deadline = None if within is None else time.monotonic() + within
         self._seconds: Counter[str] = Counter()
         self._trials: Counter[str] = Counter()
-        self._wall = 0.0
+        self.wall = 0.0  # seconds of the rounds so far
 
     def note(self, receipt: Receipt) -> None:
         panel = receipt.work.block.panel
         self._seconds[panel] += receipt.seconds  # type: ignore[assignment]
         self._trials[panel] += sum(tally.n_trials for tally in receipt.tallies)
 
-    def note_round(self, seconds: float) -> None:
-        self._wall += seconds
-
     def seconds(self, panel: str, n_trials: int) -> float:
         """Return the expected wall time of further trials of a setting."""
         total = sum(self._seconds.values())
         if not total or not self._trials[panel]:
             return 0.0
-        return n_trials * self._seconds[panel] / self._trials[panel] * self._wall / total
-
-    @property
-    def has_round(self) -> bool:
-        """True after the first round."""
-        return self._wall > 0
+        return n_trials * self._seconds[panel] / self._trials[panel] * self.wall / total
 
     @property
     def left(self) -> float:
@@ -163,58 +112,87 @@ class _FirstRound:
         self._is_forecast = True
 
 
-class _Growth:
-    """State of one growing run."""
+class Growth:
+    """Computation in rounds of trials until the goal of its options is reached, or their budget is spent.
 
-    def __init__(
-        self,
-        recorded: RecordedGoal,
-        goal: Goal,
-        start: Study,
-        asked: _Grid,
-        limits: Mapping[str, int],
-        others: Mapping[str, Asked],
-        computation: Computation,
-    ) -> None:
-        self.recorded, self._goal, self._limits, self._others = recorded, goal, limits, others
-        self._computation, self._asked = computation, asked
-        self._stopped = {name: np.full(grid.shape, int(Stop.NOT_YET)) for name, grid in asked.items()}
-        self.study = self._fitted(start)
-        self._clock = _Clock(recorded.within)
+    The budget `at_most` is the maximum number of trials per cell, at least `MIN_TRIALS`; by default the number that the
+    study declares, or the stored number if it is larger, and no maximum if `within` is given. Rounds are planned to end
+    within that time; the minimum number of trials is always computed.
+    """
 
-    def run(self, client: Any, store: ResultStore, task: Task, session: Session, works: PendingWork) -> ResultStore:
+    def __init__(self, computation: Computation) -> None:
+        start, options, existing = computation.study, computation.options, computation.existing
+        panels, declared, text = tuple(options.panels), computation.source.load(), str(options.until)
+        held = existing if existing is not None and existing.complete else None
+        chosen = replace(start, panels=tuple(start.panel(name) for name in panels)) if panels else start
+        self._goal: Goal = (
+            ClaimsGoal(chosen, () if held is None else held.sessions)
+            if text.strip() == CLAIMS
+            else PrecisionGoal(parse_target(text), chosen)
+        )
+        if options.at_most is not None:
+            start.extended(declared, options.at_most, {}, panels)  # raises for a number that is too small or too large
+        self._limits: dict[str, int] = {}
+        self._asked: _Grid = {}
+        for panel in chosen.panels:
+            if panel.trials is None:
+                continue
+            name, shape = panel.name, (len(panel.cells()), len(panel.settings()))
+            self._limits[name] = _limit(options, panel, declared.panel(name), held is not None)
+            before = np.zeros(shape, int)
+            if held is not None:
+                entry = held.asked.get(name)
+                before = np.full(shape, panel.n_trials) if entry is None else entry.by_setting(panel)[0]
+            least = whole_blocks(panel, np.maximum(before, self._goal.min_trials))
+            self._asked[name] = np.minimum(least, self._limits[name])
+        self._others = (
+            {} if held is None else {name: one for name, one in held.asked.items() if name not in self._asked}
+        )
+        self._stopped = {name: np.full(grid.shape, int(Stop.NOT_YET)) for name, grid in self._asked.items()}
+        self._study = self._fitted(start)
+        self._clock = _Clock(options.within)
+        goal = RecordedGoal(text, options.at_most, options.within, panels, is_open=True, unmet="")
+        self._computation = replace(computation, study=self._study, asked=self._all_asked(), goal=goal)
+
+    def run(self) -> ResultStore:
         """Compute rounds until the goal is reached or the budget is spent, beginning with pending work."""
-        _LOG.info("dashboard: %s", dashboard_address(client))
-        with shown(self._computation.options.progress) as progress:
-            self._compute(client, task, works, progress, session)
-            while True:
-                assessed = self._goal.assess(store, self.study, self._asked)
-                widest = self._ask(assessed)
-                session.update(record_asked(self.asked()) | self._goal.record())
-                if not widest:
-                    break
-                if not store.holds(self.study):
-                    store = retried(store.grow, session, self.study)
-                task = replace(task, spec_sha256=sha256(canonical_json(self.study.spec())), run=uuid.uuid4().hex)
-                works = PendingWork(self.study, store, asked=self.asked(), first=widest)
-                with shipped(client, task):
-                    self._compute(client, task, works, progress, session)
-        if unmet := self._goal.unmet(self.study, assessed):
-            session.update({"unmet": unmet})
-            codes = np.concatenate([grid.ravel() for grid in self._stopped.values()])
-            is_spent = bool(np.isin(codes, [Stop.TRIALS_SPENT, Stop.TIME_SPENT]).any())
-            target = f"--until {self.recorded.until!r}"
-            lead = f"the budget was spent before {target} was reached" if is_spent else f"{target} was not reached"
-            remedy = "" if is_spent else "correct the method, or "
-            again = self.recorded.continuation(store.url)
-            raise TargetNotReachedError(f"{lead}: {unmet}; {remedy}continue with: {again}")
-        return ResultStore.open(store.url)
+        with session_on(self._computation) as (client, store, task, session):
+            works = self._computation.work(store, task)
+            _LOG.info("dashboard: %s", dashboard_address(client))
+            with shown(self._computation.options.progress) as progress:
+                self._compute(client, task, works, progress, session)
+                while True:
+                    assessed = self._goal.assess(store, self._study, self._asked)
+                    widest = self._ask(assessed)
+                    session.update(record_asked(self._all_asked()) | self._goal.record())
+                    if not widest:
+                        break
+                    if not store.holds(self._study):
+                        store = retried(store.grow, session, self._study)
+                    task = replace(task, spec_sha256=sha256(canonical_json(self._study.spec())), run=uuid.uuid4().hex)
+                    works = PendingWork(self._study, store, asked=self._all_asked(), first=widest)
+                    with shipped(client, task):
+                        self._compute(client, task, works, progress, session)
+            if unmet := self._goal.unmet(self._study, assessed):
+                session.update({"unmet": unmet})
+                raise TargetNotReachedError(self._describe_unmet(unmet, store.url))
+            return ResultStore.open(store.url)
+
+    def _describe_unmet(self, unmet: str, url: str) -> str:
+        goal = self._computation.goal
+        assert goal is not None
+        codes = np.concatenate([grid.ravel() for grid in self._stopped.values()])
+        is_spent = bool(np.isin(codes, [Stop.TRIALS_SPENT, Stop.TIME_SPENT]).any())
+        target = f"--until {goal.until!r}"
+        lead = f"the budget was spent before {target} was reached" if is_spent else f"{target} was not reached"
+        remedy = "" if is_spent else "correct the method, or "
+        return f"{lead}: {unmet}; {remedy}continue with: {goal.continuation(url)}"
 
     def _compute(self, client: Any, task: Task, works: PendingWork, progress: Any, session: Session) -> None:
         started = time.monotonic()
         report = progress(works)
-        within = self.recorded.within
-        first = None if within is None or self._clock.has_round else _FirstRound(works.n_evaluations, within)
+        within = self._computation.options.within
+        first = None if within is None or self._clock.wall else _FirstRound(works.n_evaluations, within)
 
         def on_receipt(receipt: Receipt) -> None:
             self._clock.note(receipt)
@@ -223,12 +201,12 @@ class _Growth:
             report(receipt)
 
         self._computation.execute(client, task, works, on_receipt, session)
-        self._clock.note_round(time.monotonic() - started)
+        self._clock.wall += time.monotonic() - started
 
-    def asked(self) -> dict[str, Asked]:
+    def _all_asked(self) -> dict[str, Asked]:
         """Return the numbers of trials asked for in all panels."""
         own = {
-            name: Asked.of_settings(self.study.panel(name), grid, self._stopped[name])
+            name: Asked.of_settings(self._study.panel(name), grid, self._stopped[name])
             for name, grid in self._asked.items()
         }
         return {**self._others, **own}
@@ -241,7 +219,7 @@ class _Growth:
         entries: list[tuple[float, str, int, int, int]] = []
         for name, one in assessed.items():
             self._stopped[name] = one.stopped.copy()
-            wanted = np.minimum(whole_blocks(self.study.panel(name), one.wanted), self._limits[name])
+            wanted = np.minimum(whole_blocks(self._study.panel(name), one.wanted), self._limits[name])
             for cell, k in np.argwhere(one.stopped == Stop.NOT_YET):
                 if wanted[cell, k] > self._asked[name][cell, k]:
                     entries.append((-one.ratios[cell, k], name, int(cell), int(k), int(wanted[cell, k])))
@@ -256,7 +234,7 @@ class _Growth:
             else:
                 self._asked[name][cell, k] = n_trials
                 order[name, cell] = None
-        self.study = self._fitted(self.study)
+        self._study = self._fitted(self._study)
         return list(order)
 
     def _fitted(self, study: Study) -> Study:

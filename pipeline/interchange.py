@@ -49,7 +49,11 @@ def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
     chosen = [name for name in variables or measures if name != "status"]
     kept = ds[[*chosen, *(name for name in ("status",) if name in ds)]].compute()
     constants = {name: kept[name].item() for name in kept.coords if kept[name].ndim == 0}
-    table = kept.drop_vars(constants).to_dataframe().reset_index() if kept.dims else _one_row(kept)
+    table = (
+        kept.drop_vars(constants).to_dataframe().reset_index()
+        if kept.dims
+        else pd.DataFrame([{str(name): one.item() for name, one in kept.data_vars.items()}])
+    )
     names = [name for name in table.columns if name not in kept.data_vars]
     table = table.assign(**{str(name): value for name, value in constants.items()})
     if "status" in kept:
@@ -129,8 +133,3 @@ def _without_failures(ds: xr.Dataset) -> tuple[xr.Dataset, dict[Hashable, int]]:
         name: int(mask.sum()) for name, mask in (("n_ok", is_ok), ("n_failed", has_failed), ("n_pending", is_pending))
     }
     return (ds.isel(trial=is_ok.values) if "trial" in status.dims else ds), counts
-
-
-def _one_row(ds: xr.Dataset) -> pd.DataFrame:
-    """Convert a data set without dimensions to a table of one row."""
-    return pd.DataFrame({str(name): [variable.item()] for name, variable in ds.data_vars.items()})

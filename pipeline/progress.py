@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from rich.console import Console
@@ -163,18 +163,15 @@ class ProgressDisplay:
                 ),
                 console=self._console,
             )
-            self._task = self._bar.add_task(
-                self._label or "evaluations",
-                total=self.n_total,
-                completed=self.n_done,
-                rate=self.rate,
-                failed=self.n_failed,
-                eta=self._eta,
-            )
+            self._task = self._bar.add_task(self._label or "evaluations", total=self.n_total, **self._shown)
             self._bar.start()
         else:
             self._print_line()
         return self._take
+
+    @property
+    def _shown(self) -> dict[str, Any]:
+        return {"completed": self.n_done, "rate": self.rate, "failed": self.n_failed, "eta": self._eta}
 
     @property
     def _eta(self) -> str:
@@ -196,7 +193,7 @@ class ProgressDisplay:
         self.n_failed += receipt.n_failed
         self._costs.note(receipt)
         if self._bar is not None:
-            self._bar.update(self._task, completed=self.n_done, rate=self.rate, failed=self.n_failed, eta=self._eta)
+            self._bar.update(self._task, **self._shown)
         elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES or self.n_done == self.n_total:
             self._print_line()
 

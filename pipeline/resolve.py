@@ -71,15 +71,12 @@ def _is_edited(record: Mapping[str, Any], source: StudySource) -> bool:
     return record.get("study_code_sha256") != source.code_sha256
 
 
-def _has_ok(store: ResultStore) -> bool:
-    """Return True if a store has an ok trial, whose number would be mixed with those of edited code."""
-    return store.complete and any(store.count(panel)[Status.OK] for panel in store.spec["panels"])
-
-
 def refuse_edited(store: ResultStore, source: StudySource) -> None:
     """Raise `BadInputError` if the code of a study file differs from that which computed the ok trials of a store."""
     record, now = _last_record(store), source.sha256
-    if now is not None and _is_edited(record, source) and _has_ok(store):
+    if now is None or not _is_edited(record, source) or not store.complete:
+        return
+    if any(store.count(panel)[Status.OK] for panel in store.spec["panels"]):
         name = shlex.quote(source.reference or "")
         recorded = record["study_file_sha256"]
         raise BadInputError(

@@ -13,7 +13,7 @@ from pipeline.computation import Computation, compute_pending
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError
-from pipeline.growth import grow, with_trials
+from pipeline.growth import Growth, with_trials
 from pipeline.options import OTHERS_THAN_UNTIL, RunOptions, options_of
 from pipeline.progress import Progress
 from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
@@ -265,4 +265,4 @@ def resumed_computation(existing: ResultStore, source: StudySource, study: Study
 
 def compute(computation: Computation) -> ResultStore:
     """Compute the pending work, or rounds of work until a goal is reached."""
-    return compute_pending(computation) if computation.options.until is None else grow(computation)
+    return compute_pending(computation) if computation.options.until is None else Growth(computation).run()

@@ -234,13 +234,7 @@ def _await_record(url: str, identifier: str) -> Submission:
 def last_submission(store: ResultStore) -> Submission | None:
     """Return the submission of the last session of a store, or None if another process drove it."""
     record = (store.sessions or [{}])[-1]
-    return Submission.from_record(record) if "submission" in record or record.get("detached") else None
-
-
-def find_submission(store: ResultStore) -> Submission | None:
-    """Return the open submission of a store, or None if there is none."""
-    last = last_submission(store)
-    return last if last is not None and last.is_open else None
+    return Submission.from_record(record) if "submission" in record else None
 
 
 def cancel(store: str | os.PathLike[str], *, cluster: str | None = None) -> Cancellation:
@@ -260,8 +254,8 @@ def cancel(store: str | os.PathLike[str], *, cluster: str | None = None) -> Canc
         If the store does not exist or has no open submission, or if the profile has another address.
     """
     opened = ResultStore.open(store)
-    submission = find_submission(opened)
-    if submission is None:
+    submission = last_submission(opened)
+    if submission is None or not submission.is_open:
         raise BadInputError(
             f"no submission is open for the store {store}; show its status with: {command('status', store)}"
         )

@@ -106,13 +106,12 @@ def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[
     for claim in study.claims:
         look = looks.decided.get(claim.name, last)
         if look not in parts:
-            parts[look] = {**summaries, **_summarise_part(study, store, looks.trials[look - 1])}
+            parts[look] = {
+                **summaries,
+                **{
+                    name: summarise(open_panel(store, name).isel(trial=slice(n_trials)), study.panel(name).statistics)
+                    for name, n_trials in looks.trials[look - 1].items()
+                },
+            }
         findings.append((claim, judge_look(study, claim, parts[look], look)))
     return findings
-
-
-def _summarise_part(study: Study, store: ResultStore, sizes: Mapping[str, int]) -> Summaries:
-    return {
-        name: summarise(open_panel(store, name).isel(trial=slice(0, n_trials)), study.panel(name).statistics)
-        for name, n_trials in sizes.items()
-    }

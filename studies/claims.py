@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Finding, Stored, claim, verdict
-from pipeline.declare.factors import format_value
+from pipeline.declare.factors import Factor, format_value
 
 __all__ = ["Stored"]
 
@@ -18,12 +18,12 @@ Summaries = Mapping[str, xr.Dataset]
 """Summaries by panel."""
 
 
-def decide(holds: bool, fails: bool, evidence: str) -> Finding:
+def decide(holds: object, fails: object, evidence: str) -> Finding:
     """Return the finding of a significance test: the statement fails, holds, or is undecided."""
     return verdict(False if fails else True if holds else None, evidence)
 
 
-def correct(printed: bool, corrected: bool, evidence: str) -> Finding:
+def correct(printed: object, corrected: object, evidence: str) -> Finding:
     """Return the finding that the printed statement holds, that only its correction holds, or that neither holds."""
     return Finding("holds" if printed else "corrected" if corrected else "does not hold", evidence)
 
@@ -84,7 +84,7 @@ def uniform(summary: xr.Dataset, level: float) -> Finding:
     level /= sum(int(values.count()) for values in stored.values())
     listed = [f"{extreme(values, smallest, '.2g')} for {what}" for what, values in stored.items()]
     return verdict(
-        all(bool(values.min() > level) for values in stored.values()),
+        all(values.min() > level for values in stored.values()),
         f"smallest p-value {' and '.join(listed)}; values above {level:.2g} are accepted",
     )
 
@@ -133,4 +133,4 @@ def vector(summary: xr.Dataset, name: str) -> np.ndarray:
 
 def entries(text: str) -> tuple[float, ...]:
     """Return the entries of a vector, which stores contain as text."""
-    return tuple(float(entry) for entry in str(text).split(":"))
+    return Factor("entries", (text,), "", "vector").value  # type: ignore[return-value]

@@ -11,6 +11,7 @@ import numpy as np
 from pipeline import Status
 from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
+from pipeline.stores.commits import without_rerun
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
 
@@ -89,10 +90,4 @@ def find_failures(store: ResultStore) -> Iterator[Failure]:
 
 def last_line(error: str) -> str:
     r"""Return the last line of a stored error, which states the cause, or an empty string if there is none."""
-    lines = without_rerun(error).splitlines()
-    return lines[-1] if lines else ""
-
-
-def without_rerun(error: str) -> str:
-    """Return a stored error without the command that recomputes its trial."""
-    return "\n".join(line for line in error.splitlines() if not line.startswith("again: "))
+    return (without_rerun(error).splitlines() or [""])[-1]

@@ -85,13 +85,9 @@ def audit_counts(
 
 
 def count_distributions(
-    mechanism: Mechanism | str,
-    prior: ArrayLike,
-    n: int,
-    epsilon: float,
-    delta: float = 1e-8,
+    mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: float, delta: float = 1e-8,
     relation: Neighbouring = Neighbouring.REPLACE_ONE,
-) -> OutputDistributions:
+) -> OutputDistributions:  # fmt: skip
     """Return the output distributions of a mechanism at all data sets of `n` records; arguments as in `audit_counts`.
 
     There is one pair per equivalence class if the mechanism is symmetric and `is_built_in`, and otherwise all pairs.

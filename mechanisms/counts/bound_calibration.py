@@ -152,8 +152,5 @@ VARYING_BOUND = Mechanism(
     release=lambda prior, counts, epsilon, delta: exponential_mechanism(
         prior, counts, epsilon, bound_scale(prior, int(counts.sum()), epsilon).sensitivity(counts)
     ),
-    guarantee=pure_guarantee,
-    require=require_bound,
-    symmetric=True,
-    style=Style("purple", "2"),
-)
+    guarantee=pure_guarantee, require=require_bound, symmetric=True, style=Style("purple", "2"),
+)  # fmt: skip

@@ -67,11 +67,9 @@ _OMITTED = 1e-13
 
 @lru_cache(maxsize=256)
 def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
-    """Return the smallest σ, in records, for which the lattice noise is (ε, δ)-DP, for δ in [1e-250, 1).
-
-    Bisection on the exact δ(ε) has a margin of one part in 10⁹ of δ for rounding and for the omitted mass. A σ above
-    100,000 records is refused.
-    """
+    """Return the smallest σ, in records, for which the lattice noise is (ε, δ)-DP, for δ in [1e-250, 1)."""
+    # Bisection on the exact δ(ε) has a margin of one part in 10⁹ of δ for rounding and for the omitted mass. A σ above
+    # 100,000 records is refused.
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
     if k < 2:
         raise ValueError(f"k must be >= 2, got {k}; pass the number of categories")
@@ -127,10 +125,8 @@ def _last_difference(noise_std: float, reach: float) -> int:
 
 
 def log_coset_sum(m: int, sums: Integers, noise_std: float) -> Floats:
-    """Return ln Z_m(s), the log sum of exp(−‖v‖²/(2σ²)) over integer vectors of m entries with sum s.
-
-    For large σ, by Poisson summation, Z_m(s) = (2πσ²)^((m − 1)/2)/√m · exp(−s²/(2mσ²))·(1 + O(exp(−π²σ²))).
-    """
+    """Return ln Z_m(s), the log sum of exp(−‖v‖²/(2σ²)) over integer vectors of m entries with sum s."""
+    # For large σ, by Poisson summation, Z_m(s) = (2πσ²)^((m − 1)/2)/√m · exp(−s²/(2mσ²))·(1 + O(exp(−π²σ²))).
     if m == 0:
         return np.where(sums == 0, 0.0, -np.inf)
     if noise_std >= _SMOOTH or m == 1:
@@ -302,12 +298,8 @@ DISCRETE_GAUSSIAN = Mechanism(
     release=lambda prior, counts, epsilon, delta: NoisyCounts(
         prior, counts, LatticeGaussianNoise(counts.size, calibrate_noise_std(epsilon, delta, counts.size))
     ),
-    uses_prior=False,
-    guarantee=approximate_guarantee,
-    needs_delta=True,
-    symmetric=True,
-    origin="baseline",
+    uses_prior=False, guarantee=approximate_guarantee, needs_delta=True, symmetric=True, origin="baseline",
     variant="correlated",
     exact_noise=lambda k, epsilon, delta: sum_zero(integer_gaussian, calibrate_noise_std(epsilon, delta, k), k),
     style=Style("olive", "+"),
-)
+)  # fmt: skip

@@ -4,7 +4,7 @@
 
 (P0, section "Smoothed Hellinger Distance Based Exponential Mechanism"; P1, section 1). The methods of the papers
 differ in the sensitivity S (`mechanisms.counts.sensitivity`), its smoothing rate, the fraction of ε in the exponent
-and the guarantee, which `SENSITIVITIES` states.
+and the guarantee.
 
 References
 ----------
@@ -15,33 +15,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, validate_counts, validate_prior
-from mechanisms.counts.candidates import (
-    MAX_TABLE,
-    category_deficits,
-    combine_deficits,
-    compute_inverse_temperature,
-    count_table,
-    enumerate_rows,
-    require_enumerable,
-    require_uniforms,
-    row_deficits,
-)
+from mechanisms.conjugate import MAX_ENUMERATED, count_candidates
+from mechanisms.counts import candidates
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.power_mixture import power_mixture_mechanism
 from mechanisms.counts.product_distributions import require_product_distributions
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.sensitivity import global_sensitivity, local_sensitivity, smooth_sensitivity, varying_sensitivity
 from mechanisms.jit import kernel
-from mechanisms.metadata import Entry, Style
+from mechanisms.metadata import Style
 from mechanisms.privacy import Guarantee, conjectured_guarantee, no_guarantee, pure_guarantee
-from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 
 
 def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
@@ -50,89 +39,17 @@ def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
     return math.log1p(-epsilon / (2.0 * (math.log(delta) - math.log(2.0) - math.log(n_outputs))))
 
 
-@dataclass(frozen=True)
-class Sensitivity(Entry):
-    """Scale S of the Hellinger score H, and guarantee of the exponential mechanism with weights exp(−share·ε·H/S)."""
-
-    # validated (prior, counts, epsilon, delta) -> S
-    evaluate: Callable[[Floats, Integers, float, float], float] = field(kw_only=True, repr=False)
-    share: float = field(kw_only=True)  # fraction of ε in the exponent: ¼ for the varying sensitivity, ½ for the others
-    # (epsilon, delta) -> guarantee, or None
-    guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
-    needs_delta: bool = field(default=False, kw_only=True)  # S and the guarantee depend on δ
-    min_categories: int = field(default=2, kw_only=True)
-
-    def at(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> float:
-        """Return the scale S at a data set, in (0, 1]; it is private, except for the global sensitivity."""
-        alpha = validate_prior(prior)
-        c = validate_counts(counts, k=alpha.size)
-        if self.needs_delta or delta is not None:
-            delta = validate_delta(delta)
-        return self.evaluate(alpha, c, validate_epsilon(epsilon), delta or 0.0)
-
-
-SENSITIVITIES: dict[str, Sensitivity] = {
-    "smooth": Sensitivity(
-        name="smooth",
-        note="Exponential mechanism on smooth Hellinger sensitivity with N = |R|; P0 states (ε, δ)-DP without proof.",
-        evaluate=lambda prior, counts, epsilon, delta: smooth_sensitivity(
-            prior, counts, smoothing_gamma(epsilon, delta, count_candidates(int(counts.sum()), counts.size))
-        ),
-        share=0.5,
-        guarantee=conjectured_guarantee,
-        needs_delta=True,
-        origin="paper",
-        paper="P0",
-        style=Style("blue", "o"),
+# maps validated (prior, counts, epsilon, delta) to S in (0, 1]; S is private, except for the global sensitivity
+SENSITIVITIES: dict[str, Callable[[Floats, Integers, float, float], float]] = {
+    "smooth": lambda prior, counts, epsilon, delta: smooth_sensitivity(
+        prior, counts, smoothing_gamma(epsilon, delta, count_candidates(int(counts.sum()), counts.size))
     ),
-    "smooth-n": Sensitivity(
-        name="smooth-n",
-        note="As smooth, with N = n + 1 for every k as printed in P0, which states (ε, δ)-DP without proof.",
-        evaluate=lambda prior, counts, epsilon, delta: smooth_sensitivity(
-            prior, counts, smoothing_gamma(epsilon, delta, int(counts.sum()) + 1)
-        ),
-        share=0.5,
-        guarantee=conjectured_guarantee,
-        needs_delta=True,
-        origin="paper",
-        paper="P0",
-        variant="N = n + 1",
-        min_categories=3,  # at k = 2 both definitions of N equal n + 1
-        style=Style("blue", "p"),
+    "smooth-n": lambda prior, counts, epsilon, delta: smooth_sensitivity(
+        prior, counts, smoothing_gamma(epsilon, delta, int(counts.sum()) + 1)
     ),
-    "varying": Sensitivity(
-        name="varying",
-        note="Exponential mechanism on varying Hellinger sensitivity, rate 1 (P1, section 1.3, our interpretation).",
-        evaluate=lambda prior, counts, epsilon, delta: varying_sensitivity(prior, counts, gamma=1.0),
-        share=0.25,
-        guarantee=pure_guarantee,
-        origin="paper",
-        paper="P1",
-        style=Style("purple", "D"),
-    ),
-    "global": Sensitivity(
-        name="global",
-        note="Exponential mechanism on the global Hellinger sensitivity (P1, section 1.1).",
-        evaluate=lambda prior, counts, epsilon, delta: global_sensitivity(prior, int(counts.sum())),
-        share=0.5,
-        guarantee=pure_guarantee,
-        origin="paper",
-        paper="P1",
-        style=Style("green", "^"),
-    ),
-    "local": Sensitivity(
-        name="local",
-        note=(
-            "Not private: its scale is the local sensitivity, which depends on the data (P1, section 1.2); "
-            "kept as a negative control."
-        ),
-        evaluate=lambda prior, counts, epsilon, delta: local_sensitivity(prior, counts),
-        share=0.5,
-        guarantee=no_guarantee,
-        origin="paper",
-        paper="P1",
-        style=Style("grey", "X"),
-    ),
+    "varying": lambda prior, counts, epsilon, delta: varying_sensitivity(prior, counts, gamma=1.0),
+    "global": lambda prior, counts, epsilon, delta: global_sensitivity(prior, int(counts.sum())),
+    "local": lambda prior, counts, epsilon, delta: local_sensitivity(prior, counts),
 }
 
 
@@ -146,13 +63,13 @@ def exponential_mechanism(prior: Floats, counts: Integers, rate: float, sensitiv
     for the smooth sensitivity see `Mechanism`, and for the local one there is no guarantee. Draws are assumed to be
     exact.
     """
-    inverse_temperature = compute_inverse_temperature(rate, sensitivity)
+    inverse_temperature = candidates.compute_inverse_temperature(rate, sensitivity)
     n, k = int(counts.sum()), counts.size
-    if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or count_table(n, k) > MAX_TABLE:
+    if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or candidates.count_table(n, k) > candidates.MAX_TABLE:
         return power_mixture_mechanism(prior, counts, inverse_temperature)
-    deficits = category_deficits(prior, counts)
-    rows = enumerate_rows(n, k)
-    prefix = row_deficits(deficits, rows)
+    deficits = candidates.category_deficits(prior, counts)
+    rows = candidates.enumerate_rows(n, k)
+    prefix = candidates.row_deficits(deficits, rows)
     totals, moments = _stream_rows(rows[:, -1], prefix, deficits[-2], deficits[-1], inverse_temperature)
     expected = float(moments.sum() / totals.sum())
     return ExponentialMechanism(prior, counts, inverse_temperature, deficits, rows, prefix, totals, expected)
@@ -177,26 +94,18 @@ class ExponentialMechanism(CountRelease):
         return 2
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        u = require_uniforms(uniforms, self.n_uniforms)
+        u = candidates.require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
-        _sample(
-            np.cumsum(self._row_totals),
-            self._rows,
-            self._row_deficits,
-            self._deficits[-2],
-            self._deficits[-1],
-            self.inverse_temperature,
-            u,
-            released,
-        )
+        table = np.cumsum(self._row_totals), self._rows, self._row_deficits, *self._deficits[-2:]
+        _sample(*table, self.inverse_temperature, u, released)
         return released
 
     def expected_hellinger(self) -> float:
         return self._expected
 
     def log_pmf(self) -> Floats:
-        require_enumerable(self.n, self.k)
-        log_pmf = combine_deficits(self._deficits, self._rows, self._row_deficits)
+        candidates.require_enumerable(self.n, self.k)
+        log_pmf = candidates.combine_deficits(self._deficits, self._rows, self._row_deficits)
         log_pmf *= -self.inverse_temperature
         log_pmf -= math.log(self._row_totals.sum())
         return log_pmf
@@ -270,21 +179,37 @@ def _sample(row_cumulative, rows, prefix, first, second, inverse_temperature, un
         released[trial, k - 1] = remaining - x
 
 
-def _entry(sensitivity: Sensitivity) -> Mechanism:
+def _entry(name: str, note: str, paper: str, guarantee: Callable[..., Guarantee | None], **fields: Any) -> Mechanism:
+    """Return the mechanism with weights exp(−share·ε·H/S); the share is ¼ for the varying sensitivity, otherwise ½."""
+    share, scale = 0.25 if name == "varying" else 0.5, SENSITIVITIES[name]
+
     def release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> CountRelease:
-        scale = sensitivity.evaluate(prior, counts, epsilon, delta)
-        return exponential_mechanism(prior, counts, sensitivity.share * epsilon, scale)
+        return exponential_mechanism(prior, counts, share * epsilon, scale(prior, counts, epsilon, delta))
 
-    shared = {field.name: getattr(sensitivity, field.name) for field in fields(Entry)}
     return Mechanism(
-        **shared,
-        release=release,
-        guarantee=sensitivity.guarantee,
-        needs_delta=sensitivity.needs_delta,
-        require=require_product_distributions,
-        min_categories=sensitivity.min_categories,
-        symmetric=True,
-    )
+        name, note, release=release, guarantee=guarantee, require=require_product_distributions, symmetric=True,
+        origin="paper", paper=paper, **fields,
+    )  # fmt: skip
 
 
-EXPONENTIAL = tuple(map(_entry, SENSITIVITIES.values()))
+EXPONENTIAL = (
+    _entry(
+        "smooth",
+        "Exponential mechanism on smooth Hellinger sensitivity with N = |R|; P0 states (ε, δ)-DP without proof.", "P0",
+        conjectured_guarantee, needs_delta=True, style=Style("blue", "o")),
+    _entry(
+        "smooth-n", "As smooth, with N = n + 1 for every k as printed in P0, which states (ε, δ)-DP without proof.",
+        "P0", conjectured_guarantee, needs_delta=True, variant="N = n + 1", min_categories=3, style=Style("blue", "p")),
+    _entry(
+        "varying",
+        "Exponential mechanism on varying Hellinger sensitivity, rate 1 (P1, section 1.3, our interpretation).", "P1",
+        pure_guarantee, style=Style("purple", "D")),
+    _entry(
+        "global", "Exponential mechanism on the global Hellinger sensitivity (P1, section 1.1).", "P1", pure_guarantee,
+        style=Style("green", "^")),
+    _entry(
+        "local",
+        "Not private: its scale is the local sensitivity, which depends on the data (P1, section 1.2); kept as a "
+        "negative control.",
+        "P1", no_guarantee, style=Style("grey", "X")),
+)  # fmt: skip

@@ -161,13 +161,8 @@ def _draw_lattice(counts, cumulative, epsilon, uniforms, vectors):
 K_NORM = Mechanism(
     name="k-norm",
     note="K-norm noise on the lattice of counts (Hardt & Talwar 2010), projected; at k = 2 it equals geometric.",
-    release=lambda prior, counts, epsilon, delta: NoisyCounts(prior, counts, KNormNoise(epsilon)),
-    uses_prior=False,
-    guarantee=pure_guarantee,
-    symmetric=True,
-    min_categories=3,  # at k = 2 this mechanism equals `geometric`
-    origin="baseline",
-    variant="Hardt & Talwar",
+    release=lambda prior, counts, epsilon, delta: NoisyCounts(prior, counts, KNormNoise(epsilon)), uses_prior=False,
+    guarantee=pure_guarantee, symmetric=True, min_categories=3, origin="baseline", variant="Hardt & Talwar",
     exact_noise=lambda k, epsilon, delta: Noise("k-norm", laplace_scale_for(2, epsilon)).draw_exactly(k),
     style=Style("crimson", "H"),
-)
+)  # fmt: skip

@@ -35,17 +35,11 @@ from scipy.optimize import linprog
 from scipy.special import gammaln
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import (
-    count_candidates,
-    enumerate_candidates,
-    rank_candidates,
-    require_at_most,
-)
+from mechanisms.conjugate import count_candidates, enumerate_candidates, rank_candidates, require_at_most
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.k_norm import KNormNoise
 from mechanisms.counts.lattice_classes import LatticeClasses, count_classes, lattice_classes
 from mechanisms.counts.mechanism import Mechanism
-from mechanisms.counts.noise import NoisyCounts
 from mechanisms.counts.release import CountRelease
 from mechanisms.hellinger import hellinger
 from mechanisms.metadata import Style
@@ -120,19 +114,19 @@ class MinimaxCounts(CountRelease):
 
     prior: Floats
     counts: Integers
-    noise: NoisyCounts
+    noise: KNormNoise
     table: PostProcessing = field(repr=False)
 
     @property
     def n_uniforms(self) -> int:
-        """Number of uniforms per draw: those of the K-norm release, the last of which selects the output."""
-        return self.noise.n_uniforms
+        """Number of uniforms per draw: those of the noise, and k, of which the last selects the output."""
+        return self.noise.n_uniforms(self.k) + self.k
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
         u = require_uniforms(uniforms, self.n_uniforms)
         place_values = (self.n + 1) ** np.arange(self.k)[::-1]
         codes = self.table.classes.statistics @ place_values
-        drawn = np.clip(self.noise.release_from_uniforms(u).vectors, 0, self.n) @ place_values
+        drawn = np.clip(self.noise.vectors(self.counts, u[:, : -self.k]), 0, self.n) @ place_values
         drawn_class = np.searchsorted(codes, drawn)
         # Entries are sorted by class, so each class is a range of the cumulative shares.
         cumulative = np.cumsum(self.table.shares)
@@ -264,12 +258,9 @@ def _tabulate(program: _Program, shares: Floats, lower: float) -> PostProcessing
     _, same, size = np.unique(np.stack([of_class, entries]), axis=1, return_inverse=True, return_counts=True)
     table = share[entries] / size[same.ravel()]
     table /= np.bincount(of_class, table)[of_class]
-    expected = np.array(
-        [
-            float(weighted_sum(np.exp(program.classes.log_pmf(c))[of_class] * table, distance[outputs]))
-            for c, distance in zip(program.outputs, program.distance, strict=True)
-        ]
-    )
+    rows = zip(program.outputs, program.distance, strict=True)
+    weights = ((np.exp(program.classes.log_pmf(c))[of_class] * table, distance[outputs]) for c, distance in rows)
+    expected = np.array([float(weighted_sum(*each)) for each in weights])
     for array in (of_class, outputs, table, expected):
         array.flags.writeable = False
     return PostProcessing(program.classes, of_class, outputs, table, expected, lower)
@@ -279,15 +270,8 @@ K_NORM_MINIMAX = Mechanism(
     name="k-norm-minimax",
     note="K-norm noise for small n, post-processed by a linear program for nearly the smallest worst case.",
     release=lambda prior, counts, epsilon, delta: MinimaxCounts(
-        prior,
-        counts,
-        NoisyCounts(prior, counts, KNormNoise(epsilon)),
-        minimax_post_processing(prior, int(counts.sum()), epsilon),
+        prior, counts, KNormNoise(epsilon), minimax_post_processing(prior, int(counts.sum()), epsilon)
     ),
-    guarantee=pure_guarantee,
-    require=require_post_processable,
-    max_epsilon=MAX_EPSILON,
-    evaluation="program",
-    symmetric=True,
-    style=Style("crimson", "8"),
-)
+    guarantee=pure_guarantee, require=require_post_processable, max_epsilon=MAX_EPSILON, evaluation="program",
+    symmetric=True, style=Style("crimson", "8"),
+)  # fmt: skip

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -160,17 +160,6 @@ class NoisyCounts(CountRelease):
         """Return the guarantee of one release under replacement of one record, or its exact profile."""
         return self.noise.profile(self.sensitivity)
 
-    def release(self, rng: np.random.Generator, size: int) -> NoisyVectors:
-        """Return `size` independent noisy vectors."""
-        return self.release_from_uniforms(rng.random((size, self.n_uniforms)))
-
-    def release_from_uniforms(self, uniforms: Floats) -> NoisyVectors:
-        if isinstance(self.noise, IndependentNoise):
-            raise ValueError("noise must sum to zero to release vectors, got independent noise; use from_uniforms")
-        u = require_uniforms(uniforms, self.n_uniforms)
-        split = self.noise.n_uniforms(self.k)
-        return NoisyVectors(self.noise.vectors(self.counts, u[:, :split]), self.n, self.noise, u[:, split:])
-
     def from_uniforms(self, uniforms: Floats) -> Integers:
         u = require_uniforms(uniforms, self.n_uniforms)
         if self.in_order:
@@ -190,40 +179,6 @@ class NoisyCounts(CountRelease):
         if self.in_order:
             return log_clipped_pmf(self.counts, category_pmfs(self.counts, self.independent))
         return log_projected_pmf(self.n, *self.noise.clipped(self.counts, near=False))
-
-
-@dataclass(frozen=True, eq=False)
-class NoisyVectors:
-    """Public vectors with noise that sums to zero, for inference by their likelihood, as `counts` lose information."""
-
-    vectors: Integers = field(repr=False)  # r, shape (trials, k), rows of sum n; entries may be below 0 and above n
-    n: int
-    noise: VectorNoise
-    ties: Floats = field(repr=False)  # uniforms in [0, 1), shape (trials, k), independent of the data, which break ties
-
-    def __post_init__(self) -> None:
-        v = self.vectors
-        if v.ndim != 2 or v.dtype.kind not in "iu" or np.any(v.sum(axis=1) != self.n):
-            raise ValueError(
-                f"vectors must be integers of shape (trials, k) with rows of sum n = {self.n}, got {v.dtype} of shape "
-                f"{v.shape}; pass vectors as released"
-            )
-        v.flags.writeable = False
-
-    @property
-    def counts(self) -> Integers:
-        """Projected counts ≥ 0 with sum n, shape (trials, k); see `mechanisms.counts.projection`."""
-        return project(self.vectors, self.n, self.ties)
-
-    def log_likelihood(self, datasets: ArrayLike) -> Floats:
-        """Return ln Pr[r | c], shape (trials, D), for each released vector r and each row c of `datasets`."""
-        c, k, n = np.asarray(datasets), self.vectors.shape[1], self.n
-        if c.ndim != 2 or c.shape[1] != k or c.dtype.kind not in "iu" or np.any(c < 0) or np.any(c.sum(axis=1) != n):
-            raise ValueError(
-                f"datasets must be integers >= 0 of shape (D, {k}) with rows of sum n = {n}, got {c.dtype} of shape "
-                f"{c.shape}; pass counts of n records"
-            )
-        return self.noise.log_likelihood(self.vectors[:, None, :] - c)
 
 
 def histogram_sensitivity(k: int) -> int:
@@ -327,58 +282,31 @@ def _entry(
         return Noise(noise, laplace_scale_for(sensitivity(k), epsilon)).draw_exactly(k - in_order)
 
     return Mechanism(
-        name=name,
-        note=note,
-        release=release,
-        guarantee=pure_guarantee,
-        uses_prior=False,
-        symmetric=not in_order,
-        evaluation="formula" if in_order else "vectors",
-        exact_noise=draw_exactly if noise == "geometric" else None,
-        origin="baseline",
-        **fields,
-    )
+        name, note, release=release, guarantee=pure_guarantee, uses_prior=False, symmetric=not in_order,
+        evaluation="formula" if in_order else "vectors", exact_noise=draw_exactly if noise == "geometric" else None,
+        origin="baseline", **fields,
+    )  # fmt: skip
 
 
 LAPLACE = _entry(
-    "laplace",
-    "Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
-    "laplace",
-    histogram_sensitivity,
-    in_order=True,
-    style=Style("vermilion", "s"),
-)
+    "laplace", "Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
+    "laplace", histogram_sensitivity, in_order=True, style=Style("vermilion", "s"),
+)  # fmt: skip
 LAPLACE_DIMENSION = _entry(
     "laplace-dimension",
-    "Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.",
-    "laplace",
-    lambda k: k,
-    in_order=True,
-    paper="P0",
-    style=Style("orange", "v"),
-)
+    "Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.", "laplace",
+    lambda k: k, in_order=True, paper="P0", style=Style("orange", "v"),
+)  # fmt: skip
 GEOMETRIC = _entry(
     "geometric",
     "Two-sided geometric noise on k - 1 counts, scale as laplace (Ghosh et al. 2012); the loss at k = 2 is ε.",
-    "geometric",
-    histogram_sensitivity,
-    in_order=True,
-    variant="Ghosh et al.",
-    style=Style("sky", "P"),
-)
+    "geometric", histogram_sensitivity, in_order=True, variant="Ghosh et al.", style=Style("sky", "P"),
+)  # fmt: skip
 GEOMETRIC_PROJECTED = _entry(
-    "geometric-projected",
-    "Two-sided geometric noise on all k counts, projected to counts of n records.",
-    "geometric",
-    lambda k: 2,
-    in_order=False,
-    style=Style("sky", "1"),
-)
+    "geometric-projected", "Two-sided geometric noise on all k counts, projected to counts of n records.", "geometric",
+    lambda k: 2, in_order=False, style=Style("sky", "1"),
+)  # fmt: skip
 LAPLACE_PROJECTED = _entry(
-    "laplace-projected",
-    "Laplace noise on all k counts, projected to counts of n records.",
-    "laplace",
-    lambda k: 2,
-    in_order=False,
-    style=Style("vermilion", "3"),
-)
+    "laplace-projected", "Laplace noise on all k counts, projected to counts of n records.", "laplace", lambda k: 2,
+    in_order=False, style=Style("vermilion", "3"),
+)  # fmt: skip

@@ -5,17 +5,14 @@ categories. Privacy and normalisation are linear constraints,
 
     p(r|c) ≤ exp(ε)·p(r|c')  for neighbours c, c' and all r,   Σ_r p(r|c) = 1,   p ≥ 0,
 
-and the expected distance E_c = Σ_r p(r|c)·H(posterior(c), posterior(r)) is linear as well. There are three objectives:
+and the expected distance E_c = Σ_r p(r|c)·H(posterior(c), posterior(r)) is linear as well. Among the solutions with the
+smallest worst case max_c E_c, the one with the smallest mean of E_c over the permutations of `balanced_counts` is
+taken.
 
-* `Objective.WORST_CASE`: the smallest max_c E_c.
-* `Objective.BALANCED`: among the solutions with the smallest worst case, the smallest mean of E_c over the permutations
-  of `balanced_counts`.
-* `Objective.AVERAGE`: the smallest mean of E_c over the prior predictive (Dirichlet–multinomial) distribution of c.
-
-The balanced objective is constrained by the worst case, since the constant answer r = c* is private for every ε and has
-distance 0 at c*. This constraint becomes weaker as n grows: the worst case is attained at extreme counts, where
-posteriors are narrow, and the program improves balanced data at the cost of nearby data sets. A small balanced value
-is therefore a lower bound on E_c, not evidence of a good mechanism.
+The mean at balanced data is constrained by the worst case, since the constant answer r = c* is private for every ε and
+has distance 0 at c*. This constraint becomes weaker as n grows: the worst case is attained at extreme counts, where
+posteriors are narrow, and the program improves balanced data at the cost of nearby data sets. A small balanced value is
+therefore a lower bound on E_c, not evidence of a good mechanism.
 
 Permutations of categories with equal prior preserve constraints and objectives. Averaging a distribution over them
 preserves privacy and does not increase a convex objective. Some optimal distribution is therefore invariant, and one
@@ -32,25 +29,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.optimize import linprog
-from scipy.special import gammaln
 
+from mechanisms import conjugate
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import (
-    balanced_counts,
-    count_candidates,
-    enumerate_candidates,
-    rank_candidates,
-    require_at_most,
-    validate_prior,
-    validate_problem,
-)
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.release import TabulatedRelease
 from mechanisms.hellinger import hellinger
@@ -70,14 +57,6 @@ _SPAN = 50.0  # value of n·ε above which the simplex method is tried before th
 _TOLERANCE = 1e-9  # feasibility tolerance of the solver; remaining violations are repaired
 
 
-class Objective(Enum):
-    """Quantity that the linear program minimises; see the module docstring."""
-
-    WORST_CASE = "worst-case"
-    BALANCED = "balanced"
-    AVERAGE = "average"
-
-
 @dataclass(frozen=True, eq=False)
 class OptimalDistribution:
     """Optimal ε-DP distribution of released counts at every data set, created by `optimal_distribution`."""
@@ -85,7 +64,6 @@ class OptimalDistribution:
     prior: Floats = field(repr=False)
     n: int
     epsilon: float
-    objective: Objective
     # ln p(r|c), shape (D, D): data sets by outputs, both in the order of `enumerate_candidates`
     log_pmf: Floats = field(repr=False)
     expected: Floats = field(repr=False)  # expected distance E_c at each data set, shape (D,)
@@ -99,50 +77,46 @@ class OptimalDistribution:
 
 def require_solvable(n: int, k: int) -> None:
     """Raise ValueError if the linear program is too large even for equal prior entries."""
-    n, k = validate_problem(n, k)
-    n_pairs = count_candidates(n, k) ** 2
+    n, k = conjugate.validate_problem(n, k)
+    n_pairs = conjugate.count_candidates(n, k) ** 2
     _require_variables(n_pairs // math.factorial(k), n, k)
     advice = "use fewer records or categories, or a mechanism in closed form"
-    require_at_most(MAX_PAIRS, "pairs of a data set and an output", n_pairs, n, k, advice)
+    conjugate.require_at_most(MAX_PAIRS, "pairs of a data set and an output", n_pairs, n, k, advice)
 
 
-def optimal_distribution(
-    prior: ArrayLike, n: int, epsilon: float, objective: Objective = Objective.BALANCED
-) -> OptimalDistribution:
+def optimal_distribution(prior: ArrayLike, n: int, epsilon: float) -> OptimalDistribution:
     """Return an optimal ε-DP distribution of released counts; solutions are cached.
 
     **Privacy.** ε-DP under replacement of one record, with n public. The solver satisfies constraints to about 1e-9.
     Its solution is mixed with the smallest sufficient fraction of the uniform distribution, and the loss of the result
     is computed: `OptimalDistribution.loss` ≤ ε.
     """
-    alpha = validate_prior(prior)
+    alpha = conjugate.validate_prior(prior)
     epsilon = validate_resolved_epsilon(epsilon)
-    if not isinstance(objective, Objective):
-        raise ValueError(f"objective must be an Objective, got {objective!r}; pass e.g. Objective.BALANCED")
     require_solvable(n, alpha.size)
     # Solve for the sorted prior, so that solution and cache do not depend on the order of the categories.
     order = np.argsort(alpha, kind="stable")
-    solved = _solve(tuple(alpha[order].tolist()), int(n), epsilon, objective)
+    solved = _solve(tuple(alpha[order].tolist()), int(n), epsilon)
     if np.array_equal(order, np.arange(alpha.size)):
         return solved
-    outputs = enumerate_candidates(n, alpha.size)
-    place = rank_candidates(outputs[:, order], n, alpha.size)
+    outputs = conjugate.enumerate_candidates(n, alpha.size)
+    place = conjugate.rank_candidates(outputs[:, order], n, alpha.size)
     log_pmf, expected = solved.log_pmf[np.ix_(place, place)], solved.expected[place]
     for table in (alpha, log_pmf, expected):
         table.flags.writeable = False
-    return OptimalDistribution(alpha, int(n), epsilon, objective, log_pmf, expected, solved.loss)
+    return OptimalDistribution(alpha, int(n), epsilon, log_pmf, expected, solved.loss)
 
 
 def _require_variables(n_variables: int, n: int, k: int) -> None:
     advice = "use fewer records, equal prior entries, or a mechanism in closed form"
-    require_at_most(MAX_VARIABLES, "variables of the linear program", n_variables, n, k, advice)
+    conjugate.require_at_most(MAX_VARIABLES, "variables of the linear program", n_variables, n, k, advice)
 
 
 @lru_cache(maxsize=64)
-def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objective) -> OptimalDistribution:
+def _solve(prior: tuple[float, ...], n: int, epsilon: float) -> OptimalDistribution:
     alpha = np.array(prior)
     k = alpha.size
-    outputs = enumerate_candidates(n, k)
+    outputs = conjugate.enumerate_candidates(n, k)
     pair_class = _pair_classes(alpha, outputs, n)
     n_variables = int(pair_class.max()) + 1
     _require_variables(n_variables, n, k)
@@ -169,31 +143,23 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
     # The interior point method is faster, but fails if probabilities, which may decrease by exp(−ε) per record, span
     # too many orders of magnitude.
     simplex_first = n * epsilon > _SPAN
-    if objective is Objective.AVERAGE:
-        share = np.bincount(data_set_class, np.exp(_log_predictive(alpha, outputs)))
-        solution = _minimise(expectations.T @ share, privacy, np.zeros(high.size), totals, simplex_first)
-    else:
-        # The last variable is the epigraph variable of the worst case.
-        solution = _minimise(
-            np.append(np.zeros(n_variables), 1.0),
-            sparse.block_array([[privacy, None], [expectations, -np.ones((chosen.size, 1))]]),
-            np.zeros(high.size + chosen.size),
-            sparse.hstack([totals, sparse.csr_array((chosen.size, 1))]),
-            simplex_first,
-        )
-        worst, solution = solution[-1], solution[:-1]
-    if objective is Objective.BALANCED:
-        balanced = np.all(np.sort(outputs, axis=1) == np.sort(balanced_counts(n, k)), axis=1)
-        share = np.bincount(data_set_class, balanced / balanced.sum())
-        bounds = np.append(np.zeros(high.size), np.full(chosen.size, worst * (1 + _SLACK)))
-        upper = sparse.vstack([privacy, expectations])
-        solution = _minimise(expectations.T @ share, upper, bounds, totals, simplex_first)
-
+    # The last variable is the epigraph variable of the worst case.
+    worst = _minimise(
+        np.append(np.zeros(n_variables), 1.0),
+        sparse.block_array([[privacy, None], [expectations, -np.ones((chosen.size, 1))]]),
+        np.zeros(high.size + chosen.size),
+        sparse.hstack([totals, sparse.csr_array((chosen.size, 1))]),
+        simplex_first,
+    )[-1]
+    balanced = np.all(np.sort(outputs, axis=1) == np.sort(conjugate.balanced_counts(n, k)), axis=1)
+    share = np.bincount(data_set_class, balanced / balanced.sum())
+    bounds = np.append(np.zeros(high.size), np.full(chosen.size, worst * (1 + _SLACK)))
+    solution = _minimise(expectations.T @ share, sparse.vstack([privacy, expectations]), bounds, totals, simplex_first)
     log_pmf, loss = _repair(solution[pair_class], first, second, epsilon)
     expected = (np.exp(log_pmf) * distance).sum(axis=1)
     for table in (alpha, log_pmf, expected):
         table.flags.writeable = False
-    return OptimalDistribution(alpha, n, epsilon, objective, log_pmf, expected, loss)
+    return OptimalDistribution(alpha, n, epsilon, log_pmf, expected, loss)
 
 
 def _pair_classes(prior: Floats, outputs: Integers, n: int) -> Integers:
@@ -202,13 +168,6 @@ def _pair_classes(prior: Floats, outputs: Integers, n: int) -> Integers:
     labels = np.unique(prior, return_inverse=True)[1]
     forms = canonical_pairs(np.repeat(outputs, size, axis=0), np.tile(outputs, (size, 1)), labels, n)
     return np.unique(forms, axis=0, return_inverse=True)[1].reshape(size, size)
-
-
-def _log_predictive(prior: Floats, counts: Integers) -> Floats:
-    """Return the log-pmf of the Dirichlet–multinomial distribution at `counts`."""
-    n, total = counts[0].sum(), prior.sum()
-    terms = gammaln(prior + counts) - gammaln(prior) - gammaln(counts + 1.0)
-    return terms.sum(axis=1) + gammaln(n + 1.0) + gammaln(total) - gammaln(n + total)
 
 
 def _minimise(
@@ -234,10 +193,8 @@ def _minimise(
 
 
 def _repair(distribution: Floats, first: Integers, second: Integers, epsilon: float) -> tuple[Floats, float]:
-    """Mix a distribution with the uniform one until its loss is at most ε; return the log-pmf and its loss.
-
-    The mixture (1 − λ)·p + λ/D satisfies a constraint that p violates by v if (1 − λ)·v ≤ λ·(exp(ε) − 1)/D.
-    """
+    """Mix a distribution with the uniform one until its loss is at most ε; return the log-pmf and its loss."""
+    # The mixture (1 − λ)·p + λ/D satisfies a constraint that p violates by v if (1 − λ)·v ≤ λ·(exp(ε) − 1)/D.
     distribution = np.maximum(distribution, 0.0)
     distribution /= distribution.sum(axis=1, keepdims=True)
     violation = max(float((distribution[first] - math.exp(epsilon) * distribution[second]).max()), 1e-16)
@@ -257,18 +214,13 @@ def _repair(distribution: Floats, first: Integers, second: Integers, epsilon: fl
 def _release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> TabulatedRelease:
     n = int(counts.sum())
     distribution = optimal_distribution(prior, n, epsilon)
-    row = int(rank_candidates(counts, n, counts.size))
+    row = int(conjugate.rank_candidates(counts, n, counts.size))
     return TabulatedRelease(prior, counts, distribution.log_pmf[row], float(distribution.expected[row]))
 
 
 OPTIMAL = Mechanism(
     name="optimal",
     note="Linear program for small n: minimises the worst-case distance, then the distance at balanced data.",
-    release=_release,
-    guarantee=pure_guarantee,
-    require=require_solvable,
-    max_epsilon=MAX_EPSILON,
-    evaluation="program",
-    symmetric=True,
-    style=Style("brown", "<"),
-)
+    release=_release, guarantee=pure_guarantee, require=require_solvable, max_epsilon=MAX_EPSILON, evaluation="program",
+    symmetric=True, style=Style("brown", "<"),
+)  # fmt: skip

@@ -53,12 +53,7 @@ from scipy.linalg import eigh_tridiagonal
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates, posterior
-from mechanisms.counts.candidates import (
-    candidate_distances,
-    enumerate_rows,
-    require_enumerable,
-    require_uniforms,
-)
+from mechanisms.counts import candidates
 from mechanisms.counts.product_distributions import (
     ProductDistributions,
     Tables,
@@ -79,11 +74,9 @@ MEAN_TOLERANCE = 1e-8  # largest accepted relative error of the mean
 
 
 def power_series(a: float) -> PowerSeries:
-    """Return the coefficients of the series of exp(−a·√(1 − t)).
-
-    From 4(1 − t)f'' = a²f + 2f' it follows that 4(j + 1)(j + 2)·pⱼ₊₂ = a²pⱼ + 2(j + 1)(2j + 1)·pⱼ₊₁. All terms are
-    positive, so rounding errors do not grow. The ratios pⱼ₊₁/pⱼ do not underflow as p₀ = exp(−a) does.
-    """
+    """Return the coefficients of the series of exp(−a·√(1 − t))."""
+    # From 4(1 − t)f'' = a²f + 2f' it follows that 4(j + 1)(j + 2)·pⱼ₊₂ = a²pⱼ + 2(j + 1)(2j + 1)·pⱼ₊₁. All terms are
+    # positive, so rounding errors do not grow. The ratios pⱼ₊₁/pⱼ do not underflow as p₀ = exp(−a) does.
     logs, ratio = [-a], a / 2
     for j in range(HEAD - 1):
         logs.append(math.log(ratio))
@@ -118,10 +111,8 @@ class PowerSeries:
 
 
 def sum_rule(size: int, n_nodes: int) -> tuple[Floats, Floats]:
-    """Return nodes in [0, size − 1] and weights that sum polynomials of degree < 2·n_nodes over 0, ..., size − 1.
-
-    This is the Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2).
-    """
+    """Return nodes in [0, size − 1] and weights that sum polynomials of degree < 2·n_nodes over 0, ..., size − 1."""
+    # This is the Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2).
     i = np.arange(1.0, min(size, n_nodes))
     if not i.size:
         return np.full(1, (size - 1) / 2), np.full(1, float(size))
@@ -252,7 +243,7 @@ class PowerMixture(CountRelease):
         return math.exp(self._moments[0] - float(np.logaddexp.reduce(self._log_weights)))
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        u = require_uniforms(uniforms, self.n_uniforms)
+        u = candidates.require_uniforms(uniforms, self.n_uniforms)
         states, released = seed_states(u), np.empty((len(u), self.k), dtype=np.int64)
         cumulative = np.cumsum(np.exp(self._log_weights - self._log_weights.max()))
         counts, log_affinities = self._distributions.counts, self._distributions.log_affinities
@@ -280,8 +271,8 @@ class PowerMixture(CountRelease):
         return -self.inverse_temperature * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
 
     def log_pmf(self) -> Floats:
-        require_enumerable(self.n, self.k)
-        log_pmf = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
+        candidates.require_enumerable(self.n, self.k)
+        log_pmf = candidates.candidate_distances(self.prior, self.counts, candidates.enumerate_rows(self.n, self.k))
         log_pmf *= -self.inverse_temperature
         log_pmf -= self._moments[0]
         return log_pmf
@@ -301,12 +292,10 @@ class PowerMixture(CountRelease):
         return math.log1p(weight), moment / (1.0 + weight)
 
     def _sum_off(self, n_nodes: int) -> Floats:
-        """Return Σ exp(−a·H) = Σ pⱼV(j) and Σ H·exp(−a·H) = Σ −(dpⱼ/da)·V(j) over r ≠ c.
-
-        Powers up to HEAD are summed one by one, larger powers by Gauss rules for sums over intervals in which ln V and
-        ln p are smooth. As pⱼ ∝ a^(j + ½)·K_{j − ½}(a) and K' = −K₋₁ − (ν/a)·K, the derivative is
-        −dpⱼ/da = (a/2j)·pⱼ₋₁ − pⱼ/a for j ≥ 1, and −dp₀/da = p₀.
-        """
+        """Return Σ exp(−a·H) = Σ pⱼV(j) and Σ H·exp(−a·H) = Σ −(dpⱼ/da)·V(j) over r ≠ c."""
+        # Powers up to HEAD are summed one by one, larger powers by Gauss rules for sums over intervals in which ln V
+        # and ln p are smooth. As pⱼ ∝ a^(j + ½)·K_{j − ½}(a) and K' = −K₋₁ − (ν/a)·K, the derivative is −dpⱼ/da =
+        # (a/2j)·pⱼ₋₁ − pⱼ/a for j ≥ 1, and −dp₀/da = p₀.
         first, stop = self._powers
         single = np.arange(max(first, 1), max(1, min(stop, HEAD + 1)), dtype=np.float64)
         nodes, weights = [single], [np.ones(single.size)]

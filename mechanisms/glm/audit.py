@@ -189,11 +189,9 @@ def _distributions_on(
 
 
 def _rule(low: float, high: float, n_panels: int, radius: float) -> tuple[Floats, Floats]:
-    """Return the nodes and log weights of a Gauss–Legendre rule composed of `n_panels` panels.
-
-    If the weights are restricted to a ball, the loss is largest at an end of [−radius, radius], so both ends are added
-    as nodes with negligible quadrature weights.
-    """
+    """Return the nodes and log weights of a Gauss–Legendre rule composed of `n_panels` panels."""
+    # If the weights are restricted to a ball, the loss is largest at an end of [−radius, radius], so both ends are
+    # added as nodes with negligible quadrature weights.
     edges = np.linspace(low, high, n_panels + 1)
     half = 0.5 * (high - low) / n_panels
     points = (0.5 * (edges[1:] + edges[:-1])[:, None] + half * _NODES).ravel()

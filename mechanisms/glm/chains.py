@@ -17,37 +17,25 @@ from mechanisms.metadata import Entry, Style, find_entry, register
 Chain = LangevinChain | PenaltyChain
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChainMethod(Entry):
     """Rule that plans a chain for a budget; `private_chain` applies it."""
 
     # (n, d, beta, epsilon, delta, norm_bound) -> chain
-    plan: Callable[[int, int, float, float, float, float], Chain] = field(kw_only=True, repr=False)
+    plan: Callable[[int, int, float, float, float, float], Chain] = field(repr=False)
 
 
 GLM_CHAINS: dict[str, ChainMethod] = register(
     ChainMethod(
-        "langevin-last",
-        "The last iterate of noisy Langevin dynamics for the likelihood raised to a power.",
-        plan=lambda n, d, *budget: last_langevin(n, *budget),
-        style=Style("teal", "P"),
-    ),
+        "langevin-last", "The last iterate of noisy Langevin dynamics for the likelihood raised to a power.",
+        plan=lambda n, d, *budget: last_langevin(n, *budget), style=Style("teal", "P")),
     ChainMethod(
-        "langevin",
-        "All iterates of noisy Langevin dynamics for the posterior.",
-        plan=lambda n, d, *budget: published_langevin(n, *budget),
-        origin="baseline",
-        style=Style("orange", "d"),
-    ),
+        "langevin", "All iterates of noisy Langevin dynamics for the posterior.",
+        plan=lambda n, d, *budget: published_langevin(n, *budget), origin="baseline", style=Style("orange", "d")),
     ChainMethod(
-        "penalty",
-        "All states of the penalty algorithm, with the exact range of a record's likelihood ratio.",
-        plan=lambda n, d, *budget: published_penalty(n, d, *budget),
-        origin="baseline",
-        variant="exact range",
-        style=Style("sky", "h"),
-    ),
-)
+        "penalty", "All states of the penalty algorithm, with the exact range of a record's likelihood ratio.",
+        plan=published_penalty, origin="baseline", variant="exact range", style=Style("sky", "h")),
+)  # fmt: skip
 """Chains by name."""
 
 

@@ -21,10 +21,11 @@ inequality with constant 1/κ, and Herbst's argument gives D_λ ≤ λ(2cρ)²/(
 ρ = 1 this is P3's Theorem 16, with general ρ its Theorem 17. By the same two properties, a draw is (2cρ/√κ)-GDP (Gopi,
 Lee & Liu, theorem 4), which implies this bound at every order.
 
-**Counterexamples.** P3 lists the probit and the complementary log-log link as examples, but their slopes are unbounded.
+**Counterexamples.** The logistic link is the canonical one. P3 lists the probit and the complementary log-log link as
+examples, but their slopes are unbounded.
 The probit log-likelihood of a misclassified record falls like −η²/2, so D_λ is infinite for λ ≥ 1 + κ/(ρc²). The
 complementary log-log likelihood falls like −exp(η), so D_λ is infinite for every λ > 1. Both links are available as
-counterexamples without a guarantee.
+counterexamples without a guarantee, for audits only. All three log-likelihoods are concave in η.
 
 **Factor 2 in the published ρ.** On ‖w‖ ≤ c/β a logistic log-likelihood ranges over an interval of length c²/β, as
 ln(1 + e^t) − ln(1 + e^−t) = t. Replacing a record changes the unnormalised ln p(w) by at most ρc²/β, and the log
@@ -35,9 +36,10 @@ bound, it would be ``glm-diffused`` truncated to a ball. For ``ops-renyi``, whos
 
 References
 ----------
-P3, section 4 and 5.2. Minami, Arai, Sato & Nakagawa, "Differential privacy without sensitivity", NeurIPS 2016. Wang,
-Fienberg & Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015. Gopi, Lee &
-Liu, "Private convex optimization via exponential mechanism", COLT 2022.
+P3, section 4 and 5.2. McCullagh & Nelder, "Generalized linear models", 2nd edition, 1989, section 4.3: the links.
+Minami, Arai, Sato & Nakagawa, "Differential privacy without sensitivity", NeurIPS 2016. Wang, Fienberg & Smola,
+"Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015. Gopi, Lee & Liu, "Private convex
+optimization via exponential mechanism", COLT 2022.
 """
 
 from __future__ import annotations
@@ -49,9 +51,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import log_expit, log_ndtr
 
 from mechanisms.arguments import Floats, real_array, validate_positive
-from mechanisms.glm.links import LINKS, Link
 from mechanisms.metadata import Entry, Style, find_entry, register
 from mechanisms.privacy import GaussianGuarantee, Guarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
@@ -59,15 +61,45 @@ from mechanisms.renyi.conversions import gaussian_mu, pure_epsilon_for, pure_ren
 
 
 @dataclass(frozen=True)
+class Link:
+    """Link function between the probability of the label 1 and the linear predictor η = x·w."""
+
+    name: str
+    canonical: bool  # the slope is y − E[y], as P3's theorems assume
+    tail: Literal["linear", "quadratic", "exponential"]  # growth of −ln p(y | η) with |η| if y is misclassified
+    log_likelihood: Callable[[Floats, Floats], Floats] = field(repr=False)  # (predictors, labels 0 or 1) -> ln p(y | η)
+
+
+def _margin(predictors: Floats, labels: Floats) -> Floats:
+    """Return η for the label 1 and −η for the label 0; symmetric links depend on η and y only through this margin."""
+    return np.where(labels > 0.5, predictors, -predictors)
+
+
+def _cloglog_log_likelihood(predictors: Floats, labels: Floats) -> Floats:
+    with np.errstate(over="ignore"):  # infinite for η ≥ 710, where the label 0 has probability 0
+        rate = np.exp(predictors)
+    tiny = rate < 1e-300  # ln(1 − exp(−rate)) equals η in double precision
+    one = np.where(tiny, predictors, np.log(-np.expm1(-np.where(tiny, 1.0, rate))))
+    return np.where(labels > 0.5, one, -rate)
+
+
+LINKS: dict[str, Link] = register(
+    Link("logistic", True, "linear", lambda predictors, labels: log_expit(_margin(predictors, labels))),
+    Link("probit", False, "quadratic", lambda predictors, labels: log_ndtr(_margin(predictors, labels))),
+    Link("cloglog", False, "exponential", _cloglog_log_likelihood),
+)
+"""Links by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class GlmMethod(Entry):
     """Rule that sets the target distribution of a draw; `glm_mechanism` applies it."""
 
-    set_target: Callable[[int, float, float, float, float], tuple[float, float, float]] = field(
-        kw_only=True, repr=False
-    )  # (n, beta, order, epsilon, norm_bound) -> (precision, power, radius)
+    # (n, beta, order, epsilon, norm_bound) -> (precision, power, radius)
+    set_target: Callable[[int, float, float, float, float], tuple[float, float, float]] = field(repr=False)
     # kind of guarantee; None if not private
-    budget: Literal["renyi", "pure", "gaussian"] | None = field(default="renyi", kw_only=True)
-    logistic_only: bool = field(default=False, kw_only=True)  # the bound on the loss holds for the logistic link only
+    budget: Literal["renyi", "pure", "gaussian"] | None = "renyi"
+    logistic_only: bool = False  # the bound on the loss holds for the logistic link only
 
     @property
     def is_private(self) -> bool:
@@ -114,62 +146,34 @@ def _ops(n: int, beta: float, epsilon: float, c: float, bound: float) -> tuple[f
 
 GLM_MECHANISMS: dict[str, GlmMethod] = register(
     GlmMethod(
-        "glm-concentrated",
-        "One draw of the weights, with a stronger normal prior.",
+        "glm-concentrated", "One draw of the weights, with a stronger normal prior.",
         set_target=lambda n, beta, order, epsilon, c: (max(2.0 * c * c * order / epsilon, n * beta), 1.0, math.inf),
-        origin="paper",
-        paper="P3",
-        style=Style("vermilion", "s"),
-    ),
+        origin="paper", paper="P3", style=Style("vermilion", "s")),
     GlmMethod(
         "glm-diffused",
         "One draw of the weights, with the likelihood raised to a power; also (λ', ελ'/λ)-RDP for all λ'.",
-        set_target=_diffused,
-        origin="paper",
-        paper="P3",
-        style=Style("blue", "o"),
-    ),
+        set_target=_diffused, origin="paper", paper="P3", style=Style("blue", "o")),
     GlmMethod(
         "glm-gdp",
         "As glm-diffused, with the largest power for which the draw is (ε, δ)-DP by Gaussian differential privacy.",
-        set_target=_diffused,
-        budget="gaussian",
-        style=Style("purple", "D"),
-    ),
+        set_target=_diffused, budget="gaussian", style=Style("purple", "D")),
     GlmMethod(
-        "ops",
-        "One draw of the weights in a ball; the privacy loss is at most half of the stated ε.",
+        "ops", "One draw of the weights in a ball; the privacy loss is at most half of the stated ε.",
         set_target=lambda n, beta, order, epsilon, c: _ops(n, beta, epsilon, c, bound=4.0),
-        budget="pure",
-        logistic_only=True,
-        origin="baseline",
-        paper="P3",
-        style=Style("green", "^"),
-    ),
+        budget="pure", logistic_only=True, origin="baseline", paper="P3", style=Style("green", "^")),
     GlmMethod(
-        "ops-tight",
-        "As ops, with twice the power, which has the same guarantee.",
+        "ops-tight", "As ops, with twice the power, which has the same guarantee.",
         set_target=lambda n, beta, order, epsilon, c: _ops(n, beta, epsilon, c, bound=2.0),
-        budget="pure",
-        logistic_only=True,
-        style=Style("green", ">"),
-    ),
+        budget="pure", logistic_only=True, style=Style("green", ">")),
     GlmMethod(
-        "ops-renyi",
-        "As ops-tight, at the largest pure ε' that implies the Rényi guarantee.",
+        "ops-renyi", "As ops-tight, at the largest pure ε' that implies the Rényi guarantee.",
         set_target=lambda n, beta, order, epsilon, c: _ops(n, beta, pure_epsilon_for(order, epsilon), c, bound=2.0),
-        logistic_only=True,
-        style=Style("green", "v"),
-    ),
+        logistic_only=True, style=Style("green", "v")),
     GlmMethod(
-        "true-posterior",
-        "Not private: the posterior itself, for any ε.",
+        "true-posterior", "Not private: the posterior itself, for any ε.",
         set_target=lambda n, beta, order, epsilon, c: (n * beta, 1.0, math.inf),
-        budget=None,
-        origin="reference",
-        style=Style("grey", "X"),
-    ),
-)
+        budget=None, origin="reference", style=Style("grey", "X")),
+)  # fmt: skip
 """Methods by name."""
 
 

@@ -117,10 +117,8 @@ def log_likelihoods(signed: Floats, weights: Floats) -> Floats:
 
 
 def likelihood_range(state: ArrayLike, proposal: ArrayLike, norm_bound: float = 1.0) -> Floats:
-    """Return a bound on the range of a logistic record's log-likelihood ratio between weights θ and θ', shape (...).
-
-    It is symmetric in the two vectors, at most 2c‖θ' − θ‖, and about half of it for small weights.
-    """
+    """Return a bound on the range of a logistic record's log-likelihood ratio between weights θ and θ', shape (...)."""
+    # It is symmetric in the two vectors, at most 2c‖θ' − θ‖, and about half of it for small weights.
     theta, other = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in (state, proposal)))
     change = other - theta
     squares = np.square(theta).sum(axis=-1), np.square(other).sum(axis=-1)

@@ -1,4 +1,4 @@
-"""Elliptical slice sampling of the posterior of a binary regression, centred at its normal approximation.
+"""Elliptical slice sampling of the posterior of a logistic regression, centred at its normal approximation.
 
 The target is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2) on ‖w‖ ≤ R, with the κ, ρ and R of a `GlmMechanism`. Near its
 mode m the target is approximately N(m, H⁻¹), with H the negative Hessian at m. Elliptical slice sampling uses the
@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.linalg import lapack
 from scipy.linalg.blas import dsyrk
+from scipy.special import expit
 
 from mechanisms.arguments import Floats, real_array, validate_integer
 from mechanisms.glm.mechanisms import GlmMechanism, validate_design
@@ -51,21 +52,20 @@ class LaplaceApproximation:
 
 def laplace_approximation(design: Floats, labels: Floats, mechanism: GlmMechanism) -> LaplaceApproximation:
     """Return the normal approximation of a posterior at its mode, found by Newton's method with step halving."""
+    _require_canonical(mechanism)
     design, labels = validate_design(design, labels, mechanism.norm_bound)
     precision, power, link = mechanism.precision, mechanism.power, mechanism.link
     mode = np.zeros(design.shape[1])
 
     def objective(weights: Floats) -> tuple[float, Floats]:
         predictors = design @ weights
-        value = power * float(link.log_likelihood(predictors, labels).sum()) - 0.5 * precision * float(
-            weights @ weights
-        )
-        return value, predictors
+        likelihood, penalty = float(link.log_likelihood(predictors, labels).sum()), float(weights @ weights)
+        return power * likelihood - 0.5 * precision * penalty, predictors
 
     value, predictors = objective(mode)
     for _ in range(_MOST_NEWTON_STEPS):
-        gradient = power * (link.slope(predictors, labels) @ design) - precision * mode
-        factor = _factorise(design, power * link.curvature(predictors, labels), precision)
+        gradient = power * ((labels - expit(predictors)) @ design) - precision * mode
+        factor = _factorise(design, power * (expit(predictors) * expit(-predictors)), precision)
         step, _ = lapack.dpotrs(factor, gradient, lower=True)
         decrement = float(gradient @ step)
         if decrement < _CONVERGED:
@@ -81,6 +81,14 @@ def laplace_approximation(design: Floats, labels: Floats, mechanism: GlmMechanis
                 raise _no_mode(design, mechanism)
         mode, value, predictors = mode + scale * step, moved, predictors_there
     raise _no_mode(design, mechanism)
+
+
+def _require_canonical(mechanism: GlmMechanism) -> None:
+    if not mechanism.link.canonical:
+        raise ValueError(
+            f"link must be logistic for draws, got {mechanism.link.name}, for which they have no guarantee; use the "
+            "logistic link"
+        )
 
 
 def _no_mode(design: Floats, mechanism: GlmMechanism) -> ValueError:
@@ -115,16 +123,9 @@ class GlmDraws:
 
 
 def sample_glm(
-    rng: np.random.Generator,
-    design: Floats,
-    labels: Floats,
-    mechanism: GlmMechanism,
-    approximation: LaplaceApproximation,
-    n_steps: int,
-    *,
-    n_chains: int = 4,
-    start: Floats | None = None,
-) -> GlmDraws:
+    rng: np.random.Generator, design: Floats, labels: Floats, mechanism: GlmMechanism,
+    approximation: LaplaceApproximation, n_steps: int, *, n_chains: int = 4, start: Floats | None = None,
+) -> GlmDraws:  # fmt: skip
     """Draw weights from a posterior, restricted to ‖w‖ ≤ `mechanism.radius`, by elliptical slice sampling.
 
     `n_steps` is a multiple of `STEPS_PER_PRODUCT`. The draws of a chain depend on the number of chains. To continue
@@ -134,6 +135,7 @@ def sample_glm(
     **Privacy.** The guarantee of `mechanism` holds for exact draws; no finite number of steps of this sampler has a
     proved one. `mechanisms.glm.langevin.last_langevin` plans a finite chain that has one.
     """
+    _require_canonical(mechanism)
     n_steps = validate_integer("n_steps", n_steps, advice=f"pass a multiple of {STEPS_PER_PRODUCT}")
     n_chains = validate_integer("n_chains", n_chains)
     if n_steps % STEPS_PER_PRODUCT:
@@ -158,24 +160,13 @@ def sample_glm(
     for first in range(0, n_steps, STEPS_PER_PRODUCT):
         directions = rng.standard_normal((n_chains * STEPS_PER_PRODUCT, d))
         moves = directions @ approximation.factor.T
+        proposals = (each.reshape(n_chains, STEPS_PER_PRODUCT, -1) for each in (directions, moves, moves @ design.T))
+        steps = slice(first, first + STEPS_PER_PRODUCT)
         _run(
-            rng,
-            mechanism.link.code,
-            labels,
-            mechanism.power,
-            mechanism.precision,
-            mechanism.radius**2,
-            approximation.mean,
-            predictors_at_mode,
-            whitened,
-            offset,
-            predictors,
-            directions.reshape(n_chains, STEPS_PER_PRODUCT, d),
-            moves.reshape(n_chains, STEPS_PER_PRODUCT, d),
-            (moves @ design.T).reshape(n_chains, STEPS_PER_PRODUCT, -1),
-            draws.weights[:, first : first + STEPS_PER_PRODUCT],
-            draws.log_density[:, first : first + STEPS_PER_PRODUCT],
-        )
+            rng, labels, mechanism.power, mechanism.precision, mechanism.radius**2, approximation.mean,
+            predictors_at_mode, whitened, offset, predictors, *proposals, draws.weights[:, steps],
+            draws.log_density[:, steps],
+        )  # fmt: skip
     return draws
 
 
@@ -190,30 +181,10 @@ def _validate_start(start: Floats, shape: tuple[int, int], radius: float) -> Flo
 
 
 @kernel
-def _log_likelihood(code, predictor, label):
-    """Return ln p(label | predictor) for the link with this code."""
-    if code == 2:
-        rate = math.exp(predictor)  # infinite for η ≥ 710, where the label 0 has probability 0
-        if label < 0.5:
-            return -rate
-        return predictor if rate < 1e-300 else math.log(-math.expm1(-rate))
-    margin = predictor if label > 0.5 else -predictor
-    if margin > -20.0:
-        return math.log(0.5 * math.erfc(-margin / math.sqrt(2.0)))
-    inverse = 1.0 / (margin * margin)  # Mills' ratio, with an error of 1e-10
-    series = 1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))
-    return -0.5 * margin * margin - 0.5 * math.log(2.0 * math.pi) - math.log(-margin) + math.log(series)
-
-
-@kernel
-def _sum_log_likelihood(code, labels, centre, here, move, cosine, sine):
-    """Return Σ ln p(yᵢ | centreᵢ + cosine·hereᵢ + sine·moveᵢ)."""
+def _sum_log_likelihood(labels, centre, here, move, cosine, sine):
+    """Return Σ ln p(yᵢ | centreᵢ + cosine·hereᵢ + sine·moveᵢ) for the logistic link."""
     total = 0.0
-    if code != 0:
-        for i in range(labels.size):
-            total += _log_likelihood(code, centre[i] + cosine * here[i] + sine * move[i], labels[i])
-        return total
-    # logistic: Σ min(t, 0) − ln Π (1 + exp(−|t|)), in blocks whose product cannot overflow. The first loop has neither
+    # Σ min(t, 0) − ln Π (1 + exp(−|t|)), in blocks whose product cannot overflow. The first loop has neither
     # branches nor calls and compiles to vector instructions.
     negative, fraction, shifted = np.empty(_PIECE), np.empty(_PIECE), np.empty(_PIECE)
     bits = shifted.view(np.int64)
@@ -260,29 +231,15 @@ def _dot(a, b):
 
 @kernel
 def _run(
-    rng,
-    code,
-    labels,
-    power,
-    precision,
-    radius_squared,
-    mean,
-    predictors_at_mode,
-    whitened,
-    offset,
-    predictors,
-    directions,
-    moves,
-    predictor_moves,
-    weights,
-    log_density,
-):
+    rng, labels, power, precision, radius_squared, mean, predictors_at_mode, whitened, offset, predictors, directions,
+    moves, predictor_moves, weights, log_density,
+):  # fmt: skip
     """Run all chains and change their states in place; comments number steps of Murray, Adams & MacKay, Figure 2."""
     n_chains, n_steps, d = directions.shape
     mean_squared = _dot(mean, mean)
     for chain in range(n_chains):
         zeta, u, eta = whitened[chain], offset[chain], predictors[chain]
-        likelihood = _sum_log_likelihood(code, labels, predictors_at_mode, eta, eta, 1.0, 0.0)
+        likelihood = _sum_log_likelihood(labels, predictors_at_mode, eta, eta, 1.0, 0.0)
         for step in range(n_steps):
             # 1. Choose the ellipse.
             xi, v, move = directions[chain, step], moves[chain, step], predictor_moves[chain, step]
@@ -302,7 +259,7 @@ def _run(
                 squared = mean_squared + 2.0 * (c * mu + s * mv) + c * c * uu + 2.0 * c * s * uv + s * s * vv
                 closed = high - low < _CLOSED
                 if squared <= radius_squared or closed:
-                    there = _sum_log_likelihood(code, labels, predictors_at_mode, eta, move, c, s)
+                    there = _sum_log_likelihood(labels, predictors_at_mode, eta, move, c, s)
                     density = power * there - 0.5 * precision * squared
                     if density + 0.5 * (c * c * zz + 2.0 * c * s * zx + s * s * xx) > level or closed:
                         break

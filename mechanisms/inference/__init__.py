@@ -1,9 +1,9 @@
 """Bayesian inference from a noisy sum of records of an exponential family (P4).
 
 `families` declares the models, and `family` implements them. A `ReleaseModel` states the release, within bounds that
-`private_quantile` can choose, and `publish` draws it. `naive`, `gibbs`, `marginal` (on an `adaptive_grid`) and
+`publish_bounds` can choose, and `publish` draws it. `naive`, `gibbs`, `marginal` (on an `adaptive_grid`) and
 `one_posterior_sample` infer the parameter as in P4; `exact_posterior`, `gibbs_exact` and `data_augmentation` are exact
-for any noise. `methods` lists them, `choice` chooses among the exact ones, and `mmd` compares posteriors.
+for any noise. `methods` lists them and chooses among the exact ones, and `mmd` compares posteriors.
 `count_table` states several noisy values of the same counts.
 
 References

@@ -61,9 +61,7 @@ def _levels(panel: Integers) -> Integers:
 
 
 def refine(
-    n_trials: int,
-    root_width: float,
-    evaluate: Callable[[Integers, Integers], tuple[Floats, Floats]],
+    n_trials: int, root_width: float, evaluate: Callable[[Integers, Integers], tuple[Floats, Floats]]
 ) -> tuple[Integers, Integers, Floats]:
     """Halve quadrature panels, in all trials at once, until each is resolved or negligible; return the resolved ones.
 
@@ -134,12 +132,7 @@ def tabulate(
     # Rounding and interpolation in the tails may break monotonicity by less than the tolerance.
     ordered = np.maximum.accumulate(cdf.reshape(flat) / total[:, None], axis=1)
     moment = np.bincount(trial, half_width[:, 0] * weighted_sum(integrand * to_theta(phi), WEIGHTS), n_trials)
-    return (
-        points.reshape(flat),
-        np.clip(ordered, 0.0, 1.0),
-        density.reshape(flat) / total[:, None],
-        moment / total,
-    )
+    return points.reshape(flat), np.clip(ordered, 0.0, 1.0), density.reshape(flat) / total[:, None], moment / total
 
 
 def integrate_panels(points: Floats, values: Floats) -> Floats:
@@ -160,14 +153,9 @@ def interpolate(points, cdf, density, phi, found):
             elif i >= g - 1:
                 found[trial, j] = 1.0
             else:
-                h = points[trial, i + 1] - points[trial, i]
-                value = _hermite(
-                    (phi[trial, j] - points[trial, i]) / h,
-                    cdf[trial, i],
-                    cdf[trial, i + 1] - cdf[trial, i],
-                    h * density[trial, i],
-                    h * density[trial, i + 1],
-                )[0]
+                h, rise = points[trial, i + 1] - points[trial, i], cdf[trial, i + 1] - cdf[trial, i]
+                t, slopes = (phi[trial, j] - points[trial, i]) / h, (h * density[trial, i], h * density[trial, i + 1])
+                value = _hermite(t, cdf[trial, i], rise, slopes[0], slopes[1])[0]
                 found[trial, j] = min(max(value, cdf[trial, i]), cdf[trial, i + 1])
 
 

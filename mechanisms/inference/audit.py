@@ -107,14 +107,7 @@ def audit_sums(
         for epsilon in deltas:
             deltas[epsilon] = max(deltas[epsilon], _hockey_stick(moved, epsilon))
     return Audit(
-        epsilon=witness.log_ratio,
-        witness=witness,
-        deltas=deltas,
-        renyi={},
-        n_pairs=len(pairs),
-        n_outputs=0,
-        evidence="closed form",
-        relation=relation,
+        witness.log_ratio, witness, deltas, {}, len(pairs), n_outputs=0, evidence="closed form", relation=relation
     )
 
 
@@ -142,12 +135,10 @@ def _statistic(model: ReleaseModel, records: Sequence[Any]) -> list[Fraction]:
 
 
 def _hockey_stick(changes: Sequence[float], epsilon: float) -> float:
-    """Return δ(ε) between Laplace noise of scale 1 and the same noise shifted in at most two components.
-
-    `changes` contains the shifts > 0 in ascending order. For a shift m, the loss of a component is m with probability ½
-    and −m with probability e^(−m)/2. Between these values the loss has the density e^((loss − m)/2)/4. The δ of the
-    other component is averaged over this distribution.
-    """
+    """Return δ(ε) between Laplace noise of scale 1 and the same noise shifted in at most two components."""
+    # `changes` contains the shifts > 0 in ascending order. For a shift m, the loss of a component is m with probability
+    # ½ and −m with probability e^(−m)/2. Between these values the loss has the density e^((loss − m)/2)/4. The δ of the
+    # other component is averaged over this distribution.
     if not changes:
         return 0.0
     *rest, move = changes

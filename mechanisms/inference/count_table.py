@@ -193,16 +193,10 @@ class Rates(Posterior):
 
 
 def count_table(
-    family: Family,
-    y: Floats,
-    k: int,
-    n: int | None,
-    noise: Noise | Exact | Sequence[Noise | Exact],
-    seen: Seen | Sequence[Seen] | None,
-    exposure: ArrayLike | None,
-    more: Sequence[tuple[Any, ...]],
+    family: Family, y: Floats, k: int, n: int | None, noise: Noise | Exact | Sequence[Noise | Exact],
+    seen: Seen | Sequence[Seen] | None, exposure: ArrayLike | None, more: Sequence[tuple[Any, ...]],
     relation: Neighbouring,
-) -> CountTable:
+) -> CountTable:  # fmt: skip
     """Return the model of the released counts y and of the values of `more`, after checking them."""
     n_values = 1 if family.name == "binomial" else k
     if y.size != n_values or y.ndim > 1 or np.isinf(y).any():
@@ -239,16 +233,8 @@ def count_table(
     if exposures is not None and not np.all(np.isfinite(exposures) & (exposures > 0)):
         raise ValueError(f"exposure must be finite and > 0, got {describe(exposure)}; pass one, or one per count")
     is_scalar = family.name == "binomial" or (exposure is not None and y.ndim == 0)
-    return CountTable(
-        family.name,
-        n,
-        k,
-        tuple(measured),
-        None if exposures is None else tuple(exposures.tolist()),
-        is_scalar,
-        relation,
-        log_constant,
-    )
+    given_exposure = None if exposures is None else tuple(exposures.tolist())
+    return CountTable(family.name, n, k, tuple(measured), given_exposure, is_scalar, relation, log_constant)
 
 
 def _each(name: str, given: Any, k: int) -> list[Any]:

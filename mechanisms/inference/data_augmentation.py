@@ -98,12 +98,10 @@ def sample_data_augmentation(
 
 
 def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats) -> Proposal:
-    """Return the proposal distribution for one release of a model with bounds.
-
-    For m cells in φ and k in z (one, from 0 to 1, in models with one parameter), return their edges, shapes (m + 1,)
-    and (k + 1,), ascending; the sums of the probabilities of the m·k cells, in which z varies fastest; and the log
-    density of the proposal in the cells, with respect to φ and z.
-    """
+    """Return the proposal distribution for one release of a model with bounds."""
+    # For m cells in φ and k in z (one, from 0 to 1, in models with one parameter), return their edges, shapes (m + 1,)
+    # and (k + 1,), ascending; the sums of the probabilities of the m·k cells, in which z varies fastest; and the log
+    # density of the proposal in the cells, with respect to φ and z.
     lower, upper = model.parameter_limits()
     limits = float(lower[-1]), float(upper[-1])
     assert model.bounds is not None
@@ -169,11 +167,9 @@ def _cells(
 
 
 def contribution_moments(family: str, theta: Floats, bounds: Bounds, clamps: bool) -> tuple[Floats, Floats]:
-    """Return mean and covariance of the contribution c of one record, or of (c, c²) if the variance is unknown.
-
-    `theta` has shape (m, p), the mean (m, d), and the covariance (m, d, d), accurate to about 1e-8 of the squared range
-    of a contribution, as moments about zero are subtracted. Records outside the bounds are clamped or dropped.
-    """
+    """Return mean and covariance of the contribution c of one record, or of (c, c²) if the variance is unknown."""
+    # `theta` has shape (m, p), the mean (m, d), and the covariance (m, d, d), accurate to about 1e-8 of the squared
+    # range of a contribution, as moments about zero are subtracted. Records outside the bounds are clamped or dropped.
     a, b = bounds
     if MODELS[family].has_square:
         return normal_contribution_moments(theta[:, 0], np.sqrt(theta[:, 1]), a, b, clamps)
@@ -417,10 +413,9 @@ def augment_records(rng, kind, starts, prior, n, noisy, power, rate, bounds, lim
 
 @kernel
 def augment_binary_records(rng, starts, alpha, beta, n, to_one, to_zero, n_burn_in, draws):
-    """Fill `draws` (n_chains, n_draws) with values of θ by the sampler for binary records.
-
-    With s ones, a proposal to change a 0 is accepted with probability to_one[s], and one to change a 1 with to_zero[s].
-    """
+    """Fill `draws` (n_chains, n_draws) with values of θ by the sampler for binary records."""
+    # With s ones, a proposal to change a 0 is accepted with probability to_one[s], and one to change a 1 with
+    # to_zero[s].
     n_chains, n_draws = draws.shape
     for chain in range(n_chains):
         theta = starts[chain]

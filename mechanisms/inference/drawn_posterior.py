@@ -28,16 +28,9 @@ def sampler(fill: Callable[..., int]) -> Callable[..., Floats]:
 
     @wraps(fill)
     def sample(
-        rng: np.random.Generator,
-        model: ReleaseModel,
-        prior: ArrayLike,
-        noisy_statistics: ArrayLike,
-        *,
-        n_chains: int = 4,
-        n_burn_in: int = 2000,
-        n_draws: int = 5000,
-        **options: Any,
-    ) -> Floats:
+        rng: np.random.Generator, model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike, *,
+        n_chains: int = 4, n_burn_in: int = 2000, n_draws: int = 5000, **options: Any,
+    ) -> Floats:  # fmt: skip
         hyperparameters, y = model.validate_release(prior, noisy_statistics)
         require_generator(rng, "chains")
         shape = (validate_integer("n_chains", n_chains), validate_integer("n_draws", n_draws))
@@ -62,13 +55,11 @@ class DrawnPosterior(Posterior):
 
     def mean(self) -> Floats | float:
         """Return the mean of the draws; `mcse` is its standard error."""
-        found = self._pooled.mean(axis=0)
-        return found if found.ndim else float(found)
+        return _plain(self._pooled.mean(axis=0))
 
     def std(self) -> Floats | float:
         """Return the standard deviation of the draws."""
-        found = self._pooled.std(axis=0)
-        return found if found.ndim else float(found)
+        return _plain(self._pooled.std(axis=0))
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the fraction of draws ≤ θ; if θ is a vector, the last axis of `theta` contains its components."""
@@ -90,8 +81,7 @@ class DrawnPosterior(Posterior):
         """Return the Monte Carlo standard error of the mean, from the effective sample size of all chains."""
         from arviz_stats.base import array_stats  # slow import (1 s)
 
-        found = np.asarray(array_stats.mcse(self.draws, chain_axis=0, draw_axis=1, method="mean"))
-        return found if found.ndim else float(found)
+        return _plain(np.asarray(array_stats.mcse(self.draws, chain_axis=0, draw_axis=1, method="mean")))
 
     def diagnostics(self) -> dict[str, Floats]:
         """Return rank-normalised split R-hat, and the effective sample sizes of bulk and tails, shape (p,), by name.
@@ -113,12 +103,8 @@ class DrawnPosterior(Posterior):
         rhat = np.max([array_stats.rhat(one, method="rank", **axes) for one in scales], axis=0)
         bulk = np.min([array_stats.ess(one, method="bulk", **axes) for one in scales], axis=0)
         tail = array_stats.ess(known, method="tail", prob=(0.05, 0.95), **axes)
-        found = {
-            "rhat": np.where(finite, rhat, np.inf),
-            "ess_bulk": np.where(finite, bulk, 0.0),
-            "ess_tail": np.where(finite, tail, 0.0),
-        }
-        return {name: np.atleast_1d(value) for name, value in found.items()}
+        names = {"rhat": (rhat, np.inf), "ess_bulk": (bulk, 0.0), "ess_tail": (tail, 0.0)}
+        return {name: np.atleast_1d(np.where(finite, value, other)) for name, (value, other) in names.items()}
 
     def problem(self) -> str | None:
         """Return a sentence about chains that have not converged, or None: R-hat > 1.01, or < 400 effective draws."""
@@ -138,3 +124,7 @@ class DrawnPosterior(Posterior):
     @staticmethod
     def _shares(draws: Floats, theta: Floats) -> Floats:
         return np.searchsorted(np.sort(draws), theta, side="right") / draws.size
+
+
+def _plain(values: Floats) -> Floats | float:
+    return values if values.ndim else float(values)

@@ -136,11 +136,9 @@ def _shares(model: ReleaseModel, prior: Floats, y: Floats) -> Theta:
 
 
 def count_mixture(prior: ArrayLike, log_likelihood: Floats) -> BinomialMixture:
-    """Return the exact posterior of θ given a release of the count s ~ Binomial(n, θ), θ ~ Beta(alpha, beta).
-
-    `log_likelihood` contains ln p(y | s) at s = 0, …, n, up to a constant; −∞ for impossible counts. Counts with a
-    weight below 1e-18 times the largest weight are omitted, whose total weight is below (n + 1)·1e-18.
-    """
+    """Return the exact posterior of θ given a release of the count s ~ Binomial(n, θ), θ ~ Beta(alpha, beta)."""
+    # `log_likelihood` contains ln p(y | s) at s = 0, …, n, up to a constant; −∞ for impossible counts. Counts with a
+    # weight below 1e-18 times the largest weight are omitted, whose total weight is below (n + 1)·1e-18.
     alpha, beta = FAMILIES["binomial"].validate_prior(prior)
     n = log_likelihood.size - 1
     log_weights = _log_beta_binomial(n, alpha, beta) + log_likelihood
@@ -206,10 +204,8 @@ _FRACTIONS = (1.0 + NODES) / 2.0
 
 
 def _unresolved(phi: Floats, log_integrand: Floats, error: Floats, is_log: bool) -> tuple[np.ndarray, float]:
-    """Return the panels to be halved, and the sum of the differences of the two rules relative to the mass.
-
-    Differences that errors of the likelihood explain are not reduced by halving.
-    """
+    """Return the panels to be halved, and the sum of the differences of the two rules relative to the mass."""
+    # Differences that errors of the likelihood explain are not reduced by halving.
     peak, top, bottom = log_integrand.max(), log_integrand.max(axis=1), log_integrand.min(axis=1)
     width = phi[:, -1] - phi[:, 0]
     integrand = np.exp(log_integrand - peak) * (0.5 * width[:, None])

@@ -27,6 +27,7 @@ always integrated or summed over the region.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -44,6 +45,7 @@ from mechanisms.inference.family import (
     Regions,
 )
 from mechanisms.jit import kernel
+from mechanisms.metadata import register
 
 # 1/t − 1/(eᵗ − 1) = ½ − Σ_{k≥1} B₂ₖ·t^(2k−1)/(2k)!, Bernoulli numbers B₂ₖ; at t ≤ 1 the tenth term is below 1e-16.
 _K = np.arange(1, 11)
@@ -77,12 +79,10 @@ _BEYOND = 40.0  # standard normal value without mass beyond
 
 
 def _normal_interval(theta: Floats, low: float, high: float) -> Moments:
-    """Return the probability of [low, high] under N(theta, 1), and the mean and variance on this interval.
-
-    Ends of the interval may be infinite. Let x₀ be the point of the interval with the largest density. 64
-    Gauss–Legendre nodes cover the part where the density exceeds exp(−40) times its value at x₀. All terms of a sum
-    have the same sign, so there is no cancellation.
-    """
+    """Return the probability of [low, high] under N(theta, 1), and the mean and variance on this interval."""
+    # Ends of the interval may be infinite. Let x₀ be the point of the interval with the largest density. 64
+    # Gauss–Legendre nodes cover the part where the density exceeds exp(−40) times its value at x₀. All terms of a sum
+    # have the same sign, so there is no cancellation.
     x0 = np.clip(theta, low, high)
     z0 = x0 - theta
     reach = 2 * _NEGLIGIBLE_EXPONENT / (np.sqrt(z0**2 + 2 * _NEGLIGIBLE_EXPONENT) + np.abs(z0))
@@ -159,33 +159,6 @@ def _fill_poisson_regions(theta, starts, moments):
             moments[2, i, region] = second / total - shift**2
 
 
-EXPONENTIAL_REGIONS = Regions(
-    exponential_regions,
-    interval=lambda a, b: (math.log(1e-6 / b), math.log(100.0 / (a if a > 0 else b))),
-    step=0.01,
-    parameter=np.exp,
-    mean_unit=lambda u: np.exp(-u),
-    variance_unit=lambda u: np.exp(-2.0 * u),
-    starts_inside=True,
-)
-POISSON_REGIONS = Regions(
-    poisson_regions,
-    interval=lambda a, b: (0.005, math.sqrt(b) + 10.0),
-    step=0.005,
-    parameter=np.square,
-    mean_unit=np.square,
-    variance_unit=np.square,
-)
-NORMAL_REGIONS = Regions(
-    normal_regions,
-    interval=lambda a, b: (a - 12.0, b + 12.0),
-    step=0.01,
-    parameter=np.copy,
-    mean_unit=np.ones_like,
-    variance_unit=np.ones_like,
-)
-
-
 def _gamma_parameters(rng: np.random.Generator, prior: Floats, size: int) -> Floats:
     return rng.gamma(prior[0], size=size) / prior[1]
 
@@ -205,88 +178,61 @@ def _normal_inverse_gamma_update(prior: Floats, s: Floats, n: int) -> list[Float
     return [together, strength + n, shape + 0.5 * n, scale + 0.5 * spread]
 
 
-FAMILIES: dict[str, Family] = {
-    "binomial": Family(
-        name="binomial",
-        code=BINOMIAL,
-        hyperparameters=("alpha", "beta"),
-        parameter_range=(0.0, 1.0),
-        record_range=(0.0, 1.0),
-        integer_records=True,
-        bounded_sensitivity=1.0,
-        marginal="beta",
+_COUNTED: dict[str, Any] = {
+    "parameter_range": (0.0, 1.0),
+    "record_range": (0.0, 1.0),
+    "integer_records": True,
+    "marginal": "beta",
+}
+_REAL: dict[str, Any] = {"parameter_range": (-math.inf, math.inf), "record_range": (-math.inf, math.inf), "any_sign": 1}
+
+FAMILIES: dict[str, Family] = register(
+    Family(
+        name="binomial", code=BINOMIAL, hyperparameters=("alpha", "beta"), bounded_sensitivity=1.0, **_COUNTED,
         _draw_parameters=lambda rng, prior, size: rng.beta(prior[0], prior[1], size=size),
         draw=lambda rng, theta, n: rng.binomial(n, theta),
-        _update=lambda prior, s, n: (prior[0] + s[..., 0], prior[1] + n - s[..., 0]),
-    ),
-    "multinomial": Family(
-        name="multinomial",
-        code=MULTINOMIAL,
-        hyperparameters=("alpha",),
-        parameter_range=(0.0, 1.0),
-        record_range=(0.0, 1.0),
-        integer_records=True,
-        bounded_sensitivity=2.0,
-        marginal="beta",
-        is_vector=True,
+        _update=lambda prior, s, n: (prior[0] + s[..., 0], prior[1] + n - s[..., 0])),
+    Family(
+        name="multinomial", code=MULTINOMIAL, hyperparameters=("alpha",), bounded_sensitivity=2.0, is_vector=True,
+        **_COUNTED,
         _draw_parameters=lambda rng, prior, size: rng.dirichlet(prior, size=size),
         draw=lambda rng, theta, n: rng.multinomial(n, theta),
-        _update=lambda prior, s, n: [alpha + s[..., j] for j, alpha in enumerate(prior)],
-    ),
-    "exponential": Family(
-        name="exponential",
-        code=EXPONENTIAL,
-        hyperparameters=("shape", "rate"),
-        marginal="gamma",
+        _update=lambda prior, s, n: [alpha + s[..., j] for j, alpha in enumerate(prior)]),
+    Family(
+        name="exponential", code=EXPONENTIAL, hyperparameters=("shape", "rate"), marginal="gamma",
         _draw_parameters=_gamma_parameters,
         draw=lambda rng, theta, n: rng.standard_exponential((len(theta), n)) / theta,
         _update=lambda prior, s, n: (prior[0] + n, prior[1] + s[..., 0]),
-        regions=EXPONENTIAL_REGIONS,
-    ),
-    "poisson": Family(
-        name="poisson",
-        code=POISSON,
-        hyperparameters=("shape", "rate"),
-        integer_records=True,
-        marginal="gamma",
+        regions=Regions(
+            exponential_regions, parameter=np.exp, step=0.01, starts_inside=True,
+            interval=lambda a, b: (math.log(1e-6 / b), math.log(100.0 / (a if a > 0 else b))),
+            mean_unit=lambda u: np.exp(-u), variance_unit=lambda u: np.exp(-2.0 * u))),
+    Family(
+        name="poisson", code=POISSON, hyperparameters=("shape", "rate"), integer_records=True, marginal="gamma",
         _draw_parameters=_gamma_parameters,
         draw=lambda rng, theta, n: rng.poisson(theta, size=(len(theta), n)),
         _update=lambda prior, s, n: (prior[0] + s[..., 0], prior[1] + n),
-        regions=POISSON_REGIONS,
-    ),
-    "normal": Family(
-        name="normal",
-        code=NORMAL,
-        hyperparameters=("mean", "variance"),
-        any_sign=1,
-        parameter_range=(-math.inf, math.inf),
-        record_range=(-math.inf, math.inf),
-        marginal="normal",
+        regions=Regions(
+            poisson_regions, parameter=np.square, step=0.005, mean_unit=np.square, variance_unit=np.square,
+            interval=lambda a, b: (0.005, math.sqrt(b) + 10.0))),
+    Family(
+        name="normal", code=NORMAL, hyperparameters=("mean", "variance"), marginal="normal", **_REAL,
         _draw_parameters=lambda rng, prior, size: prior[0] + math.sqrt(prior[1]) * rng.standard_normal(size),
         draw=lambda rng, theta, n: theta + rng.standard_normal((len(theta), n)),
         _update=lambda prior, s, n: (
-            (prior[0] / prior[1] + s[..., 0]) / (1 / prior[1] + n),
-            1 / (1 / prior[1] + n),
-        ),
-        regions=NORMAL_REGIONS,
-    ),
-}
+            (prior[0] / prior[1] + s[..., 0]) / (1 / prior[1] + n), 1 / (1 / prior[1] + n)),
+        regions=Regions(
+            normal_regions, parameter=np.copy, step=0.01, mean_unit=np.ones_like, variance_unit=np.ones_like,
+            interval=lambda a, b: (a - 12.0, b + 12.0))),
+)  # fmt: skip
 """Families of P4 by name."""
 
-MODELS: dict[str, Family] = {
-    **FAMILIES,
-    "normal-unknown-variance": Family(
-        name="normal-unknown-variance",
-        code=UNKNOWN_VARIANCE,
-        hyperparameters=("mean", "strength", "shape", "scale"),
-        any_sign=1,
-        parameter_range=(-math.inf, math.inf),
-        record_range=(-math.inf, math.inf),
-        marginal="student",
-        has_square=True,
+MODELS: dict[str, Family] = FAMILIES | register(
+    Family(
+        name="normal-unknown-variance", code=UNKNOWN_VARIANCE, hyperparameters=("mean", "strength", "shape", "scale"),
+        marginal="student", has_square=True, **_REAL,
         _draw_parameters=_normal_inverse_gamma_parameters,
         draw=lambda rng, theta, n: theta[:, :1] + np.sqrt(theta[:, 1:]) * rng.standard_normal((len(theta), n)),
-        _update=_normal_inverse_gamma_update,
-    ),
-}
+        _update=_normal_inverse_gamma_update),
+)  # fmt: skip
 """Families that `ReleaseModel` supports, by name: those of P4, and normal records with unknown variance."""

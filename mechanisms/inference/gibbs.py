@@ -137,20 +137,12 @@ def tabulate_regions(family: str, bounds: tuple[float, float]) -> RegionTable:
 
 @sampler
 def sample_gibbs(
-    rng: np.random.Generator,
-    model: ReleaseModel,
-    prior: Floats,
-    y: Floats,
-    n_burn_in: int,
-    draws: Floats,
-    *,
-    jumps: bool = False,
-    as_printed: bool = False,
-    table: RegionTable | None = None,
-) -> int:
+    rng: np.random.Generator, model: ReleaseModel, prior: Floats, y: Floats, n_burn_in: int, draws: Floats, *,
+    jumps: bool = False, as_printed: bool = False,
+) -> int:  # fmt: skip
     """Draw θ given one release, by Algorithm 1 of P4, or by Algorithm 2 if the model has bounds.
 
-    `jumps` adds the joint move of the collapsed sampler to Algorithm 2. `table` is that of `tabulate_regions`.
+    `jumps` adds the joint move of the collapsed sampler to Algorithm 2.
     """
     scale, starts = model.noise.scale, model.draw_parameters(rng, prior, len(draws))
     if model.entry.is_vector:
@@ -158,7 +150,7 @@ def sample_gibbs(
     starts = starts[:, 0]
     if model.bounds is None:
         return run_binomial(rng, starts, prior[0], prior[1], model.n, y[0], scale, n_burn_in, draws)
-    table, regions = table or tabulate_regions(model.family, model.bounds), model.entry.regions
+    table, regions = tabulate_regions(model.family, model.bounds), model.entry.regions
     assert regions is not None
     if regions.starts_inside:  # a vague prior can draw rates so small that the variance 1/θ² overflows
         starts = np.maximum(starts, regions.parameter(np.array(table.origin)))
@@ -171,12 +163,10 @@ def sample_gibbs(
 
 @kernel
 def draw_noise_variance(rng, distance, noise_scale):
-    """Draw the variance σ² given the noise z, |z| = `distance`: 1/σ² ~ InverseGaussian(mean 1/(b|z|), shape 1/b²).
-
-    The method of Michael, Schucany & Haas (1976) chooses one of two roots, σ² = b·r or σ² = b·z²/r. Here
-    r = |z| + h + √(h(h + 2|z|)), with h = bν²/2 and ν ~ N(0, 1), is a sum of positive terms. The formula is also exact
-    at |z| = 0, where the mean is infinite (σ² = b²ν²).
-    """
+    """Draw the variance σ² given the noise z, |z| = `distance`: 1/σ² ~ InverseGaussian(mean 1/(b|z|), shape 1/b²)."""
+    # The method of Michael, Schucany & Haas (1976) chooses one of two roots, σ² = b·r or σ² = b·z²/r. Here r = |z| + h
+    # + √(h(h + 2|z|)), with h = bν²/2 and ν ~ N(0, 1), is a sum of positive terms. The formula is also exact at |z| =
+    # 0, where the mean is infinite (σ² = b²ν²).
     nu = rng.standard_normal()
     half = 0.5 * noise_scale * nu * nu
     root = distance + half + math.sqrt(half * (half + 2.0 * distance))
@@ -211,11 +201,9 @@ def draw_truncated_normal(rng, mean, std, lower, upper):
 
 @kernel
 def _draw_tail(rng, start, width):
-    """Draw x − start for x ~ N(0, 1) restricted to [start, start + width], start > 0.
-
-    Robert, "Simulation of truncated normal variables", Statistics and Computing 5, 1995: an exponential proposal with
-    the optimal rate, here truncated at `width`. Using x − start in the density ratio avoids cancellation in the tail.
-    """
+    """Draw x − start for x ~ N(0, 1) restricted to [start, start + width], start > 0."""
+    # Robert, "Simulation of truncated normal variables", Statistics and Computing 5, 1995: an exponential proposal with
+    # the optimal rate, here truncated at `width`. Using x − start in the density ratio avoids cancellation in the tail.
     gap = 2.0 / (start + math.hypot(start, 2.0))  # difference rate − start, without cancellation
     rate = start + gap
     mass = math.expm1(-rate * width)
@@ -293,15 +281,13 @@ def run_multinomial(rng, starts, prior, n, noisy, noise_scale, n_burn_in, draws)
 
 @kernel
 def draw_sums_given_total(rng, centres, variances, total, sums):
-    """Update `sums`, shape (k,), by a step that leaves its conditional distribution invariant.
-
-    This is the distribution of independent s_j ~ N(centre_j, variance_j) given s ≥ 0 and Σs = total. An unrestricted
-    draw x conditioned on its sum is x + v·(total − Σx)/Σv, with v the variances. If all of a few such draws have
-    negative entries, which happens with a probability independent of the current sums, two Gibbs sweeps replace them.
-    For each category j, a sweep redraws s_j and s_pivot given their total, from a truncated normal distribution. The
-    pivot of the first sweep is the category with the largest variance, which constrains the others least. The second
-    pivot is random, because the sum of the first pivot may remain 0.
-    """
+    """Update `sums`, shape (k,), by a step that leaves its conditional distribution invariant."""
+    # This is the distribution of independent s_j ~ N(centre_j, variance_j) given s ≥ 0 and Σs = total. An unrestricted
+    # draw x conditioned on its sum is x + v·(total − Σx)/Σv, with v the variances. If all of a few such draws have
+    # negative entries, which happens with a probability independent of the current sums, two Gibbs sweeps replace them.
+    # For each category j, a sweep redraws s_j and s_pivot given their total, from a truncated normal distribution. The
+    # pivot of the first sweep is the category with the largest variance, which constrains the others least. The second
+    # pivot is random, because the sum of the first pivot may remain 0.
     k = sums.size
     proposal = np.empty(k)
     total_variance = variances.sum()
@@ -373,11 +359,9 @@ def _log_add(x, y):
 
 @kernel
 def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
-    """Return the mean and variance of x·1[a ≤ x ≤ b] and of x for one record x, and the product q_l·μ_l·q_u·μ_u.
-
-    Here q is the probability of the lower region x < a or the upper region x > b, and μ the mean of a record in this
-    region. The last three arguments are fields of `RegionTable`.
-    """
+    """Return the mean and variance of x·1[a ≤ x ≤ b] and of x for one record x, and the product q_l·μ_l·q_u·μ_u."""
+    # Here q is the probability of the lower region x < a or the upper region x > b, and μ the mean of a record in this
+    # region. The last three arguments are fields of `RegionTable`.
     if kind == EXPONENTIAL:
         u = math.log(theta)
         mean = mean_unit = 1.0 / theta
@@ -431,12 +415,10 @@ def _residual(mean, variance, covariance, other, other_mean, other_variance):
 
 @kernel
 def update_sums(rng, split, noisy, noise_variance, low, high, least_total, centre, rest):
-    """Draw (centre, rest) given θ, σ² and y, restricted to low ≤ centre ≤ high and centre + rest ≥ least_total.
-
-    `centre` is the sum of the records within the bounds, and `rest` the sum of all other records. A few unrestricted
-    joint draws are tried first. If all violate the restriction, each sum is drawn given the other, as in
-    `draw_sums_given_total`. The third returned value is False if no draw was accepted.
-    """
+    """Draw (centre, rest) given θ, σ² and y, restricted to low ≤ centre ≤ high and centre + rest ≥ least_total."""
+    # `centre` is the sum of the records within the bounds, and `rest` the sum of all other records. A few unrestricted
+    # joint draws are tried first. If all violate the restriction, each sum is drawn given the other, as in
+    # `draw_sums_given_total`. The third returned value is False if no draw was accepted.
     centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
     weight = centre_variance / (centre_variance + noise_variance)
     mean, std = centre_mean + weight * (noisy - centre_mean), math.sqrt(weight * noise_variance)
@@ -483,12 +465,10 @@ def draw_sums(rng, split, noisy, noise_scale):
 def run_truncated(
     rng, kind, jumps, starts, prior, n, noisy, noise_scale, low, high, least_total, table, n_burn_in, draws
 ):
-    """Fill `draws` (n_chains, n_draws) with values of θ by the corrected Algorithm 2.
-
-    `table` is (origin, steps_per_unit, coefficients). With `jumps`, each iteration ends with a joint move of θ, the
-    sums and σ²: θ' is drawn from the prior, and the sums and σ² are drawn given θ' and y. The move is accepted with
-    probability min(1, p(y | θ')/p(y | θ)).
-    """
+    """Fill `draws` (n_chains, n_draws) with values of θ by the corrected Algorithm 2."""
+    # `table` is (origin, steps_per_unit, coefficients). With `jumps`, each iteration ends with a joint move of θ, the
+    # sums and σ²: θ' is drawn from the prior, and the sums and σ² are drawn given θ' and y. The move is accepted with
+    # probability min(1, p(y | θ')/p(y | θ)).
     n_chains, n_draws = draws.shape
     for chain in range(n_chains):
         theta = starts[chain]

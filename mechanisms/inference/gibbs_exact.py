@@ -107,11 +107,9 @@ def _increment(x, total, log_odds, first, second, paired, power, rate):
 
 @kernel
 def _guess_mode(total, log_odds, mean, first, second, paired, power, rate):
-    """Return an approximate mode of the pmf of `draw_split`.
-
-    For Gaussian noise this is the mode of a normal approximation. For other noise, the slope of the log density of the
-    noise is constant between its kinks at `first` and `second`, and shifts the log odds of x.
-    """
+    """Return an approximate mode of the pmf of `draw_split`."""
+    # For Gaussian noise this is the mode of a normal approximation. For other noise, the slope of the log density of
+    # the noise is constant between its kinks at `first` and `second`, and shifts the log odds of x.
     if power == 2:
         precision = 1.0 / (1.0 + mean) + 1.0 / (1.0 + total - mean)
         weight = rate * rate
@@ -129,11 +127,10 @@ def _guess_mode(total, log_odds, mean, first, second, paired, power, rate):
 
 @kernel
 def _find_mode(total, log_odds, mean, first, second, paired, power, rate):
-    """Return the mode of the pmf p of `draw_split`, and the decreases of ln p from the mode to the next points.
-
-    The mode is the largest x with ln p(x) ≥ ln p(x − 1), or 0 if there is none. Doubling steps from a guess bracket the
-    mode, and bisection follows. The decreases are those to x − 1 and to x + 1, and infinite if that point has p = 0.
-    """
+    """Return the mode of the pmf p of `draw_split`, and the decreases of ln p from the mode to the next points."""
+    # The mode is the largest x with ln p(x) ≥ ln p(x − 1), or 0 if there is none. Doubling steps from a guess bracket
+    # the mode, and bisection follows. The decreases are those to x − 1 and to x + 1, and infinite if that point has p =
+    # 0.
     guess = _guess_mode(total, log_odds, mean, first, second, paired, power, rate)
     x = math.floor(min(max(guess, 1.0), total))
     low, high, step = 0.0, total + 1.0, 1.0  # the increment is ≥ 0 at low, or low is 0, and < 0 at high
@@ -161,13 +158,11 @@ def _first_width(slope, curvature):
 
 @kernel
 def _bound_tail(mode, side, slope, curvature, peak, total, log_odds, first, second, paired, power, rate, table):
-    """Return the start of a tail, the drop of ln p from the mode to the start, the gap, and the mass of the hat.
-
-    `side` is −1 for the tail on the left of the mode and 1 for the right. The gap is the decrease of ln p at the next
-    step, the smallest decrease in the tail. The hat, an upper bound on p, is constant if the tail ends within 1/gap
-    points. Otherwise the hat is constant on the first unit and falls exponentially beyond. The mass is 0 if the tail
-    contains no point.
-    """
+    """Return the start of a tail, the drop of ln p from the mode to the start, the gap, and the mass of the hat."""
+    # `side` is −1 for the tail on the left of the mode and 1 for the right. The gap is the decrease of ln p at the next
+    # step, the smallest decrease in the tail. The hat, an upper bound on p, is constant if the tail ends within 1/gap
+    # points. Otherwise the hat is constant on the first unit and falls exponentially beyond. The mass is 0 if the tail
+    # contains no point.
     low, high = 0.0, total + 1.0  # the drop is too small at low and too large at high, if that is in the range
     width = _first_width(slope, curvature)
     end = total - mode if side > 0.0 else mode
@@ -205,13 +200,11 @@ def _propose_from_tail(rng, side, start, gap, points):
 
 @kernel
 def draw_split(rng, total, log_odds, mean, first, second, paired, power, rate, table):
-    """Draw x with p(x) ∝ C(total, x)·exp(x·log_odds)·p(first | x)·p(second | x), x = 0, …, total.
-
-    The noise has the log density −(rate·|z|)^power/power. `mean` = total/(1 + exp(−log_odds)) is the mean of x without
-    the releases. `first` and `second` are the values of x at which the noise densities have their maxima; `second` is
-    used only if `paired`. `table` contains ln 0!, ln 1!, …. The function returns x as a float, and a flag that is False
-    if no proposal was accepted.
-    """
+    """Draw x with p(x) ∝ C(total, x)·exp(x·log_odds)·p(first | x)·p(second | x), x = 0, …, total."""
+    # The noise has the log density −(rate·|z|)^power/power. `mean` = total/(1 + exp(−log_odds)) is the mean of x
+    # without the releases. `first` and `second` are the values of x at which the noise densities have their maxima;
+    # `second` is used only if `paired`. `table` contains ln 0!, ln 1!, …. The function returns x as a float, and a flag
+    # that is False if no proposal was accepted.
     if total == 0.0:
         return 0.0, True
     pmf = (total, log_odds, first, second, paired, power, rate, table)

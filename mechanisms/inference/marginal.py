@@ -55,31 +55,18 @@ class _Coordinate:
         return ends[0], ends[1]
 
 
-_LOGIT = _Coordinate(
-    special.logit,
-    special.expit,
-    lambda phi, prior: prior[0] * special.log_expit(phi) + prior[1] * special.log_expit(-phi),
-    lambda prior: (math.log(prior[0] / prior[1]), math.sqrt(1 / prior[0] + 1 / prior[1])),
-    _SMALLEST,
-    -_SMALLEST,
-)
-_LOG = _Coordinate(
-    np.log,
-    np.exp,
-    lambda phi, prior: prior[0] * phi - prior[1] * np.exp(phi),
-    lambda prior: (math.log(prior[0] / prior[1]), 1 / math.sqrt(prior[0])),
-    _SMALLEST,
-    -_SMALLEST,
-)
-_IDENTITY = _Coordinate(
-    np.copy,
-    np.copy,
-    lambda phi, prior: -((phi - prior[0]) ** 2) / (2 * prior[1]),
-    lambda prior: (prior[0], math.sqrt(prior[1])),
-    -math.inf,
-    math.inf,
-)
-_COORDINATES = {"beta": _LOGIT, "gamma": _LOG, "normal": _IDENTITY}  # the keys are values of `Family.marginal`
+_COORDINATES = {  # the keys are values of `Family.marginal`
+    "beta": _Coordinate(
+        special.logit, special.expit,
+        lambda phi, prior: prior[0] * special.log_expit(phi) + prior[1] * special.log_expit(-phi),
+        lambda prior: (math.log(prior[0] / prior[1]), math.sqrt(1 / prior[0] + 1 / prior[1])), _SMALLEST, -_SMALLEST),
+    "gamma": _Coordinate(
+        np.log, np.exp, lambda phi, prior: prior[0] * phi - prior[1] * np.exp(phi),
+        lambda prior: (math.log(prior[0] / prior[1]), 1 / math.sqrt(prior[0])), _SMALLEST, -_SMALLEST),
+    "normal": _Coordinate(
+        np.copy, np.copy, lambda phi, prior: -((phi - prior[0]) ** 2) / (2 * prior[1]),
+        lambda prior: (prior[0], math.sqrt(prior[1])), -math.inf, math.inf),
+}  # fmt: skip
 
 
 def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: ArrayLike) -> Floats:

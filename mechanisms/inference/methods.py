@@ -1,7 +1,12 @@
-"""Registry of inference methods; each entry holds the function that fits it, and its module documents the method."""
+"""Registry of inference methods, and the choice among them for a release: an exact posterior wherever affordable.
+
+An entry holds the function that fits the method, whose module documents it.
+"""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +17,7 @@ from numpy.typing import ArrayLike
 from mechanisms.arguments import Floats
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.drawn_posterior import DrawnPosterior
-from mechanisms.inference.exact_posterior import exact_posterior
+from mechanisms.inference.exact_posterior import QuadraturePosterior, exact_posterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.gibbs_exact import sample_gibbs_exact
@@ -20,15 +25,23 @@ from mechanisms.inference.marginal import marginal_posterior, validate_marginal_
 from mechanisms.inference.naive import conjugate_posterior, naive_statistics
 from mechanisms.inference.one_posterior_sample import N_DRAWS, OnePosteriorSampling
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.metadata import Entry, Style, find_entry
+from mechanisms.metadata import Entry, Style, find_entry, register
 from mechanisms.protocols import Posterior
+
+_LARGEST_ERROR = 1e-4  # relative error of exact posteriors that is reported
+_LEAST_DIAGNOSED = 400  # number of draws per chain below which chains are not judged
+_REHEARSED = (5_000, 20_000)  # numbers of draws per chain of rehearsals
+_MAX_WIDTH = 20_000  # largest width of bounds of integer records
+_MAX_COUNTS = 20_000_000  # largest number of values of a binomial count
+_REACH, _MAX_CONVOLVED = 120, 50_000_000  # width of a window in scales of the noise; largest sum of all windows
+_MAX_RECORDS = 100_000  # largest number of records in data augmentation, which takes 2 ms per iteration
 
 
 def _validate_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     return find_entry(MODELS, family, "family").validate_prior(prior)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InferenceMethod(Entry):
     """Inference method for the parameter of an exponential family.
 
@@ -40,15 +53,14 @@ class InferenceMethod(Entry):
     requires Laplace noise, drops records outside the bounds, and has a prior that is not restricted.
     """
 
-    fit: Callable[..., Any] = field(kw_only=True, repr=False)
-    is_private: bool = field(default=True, kw_only=True)  # False if the method uses the records themselves
-    is_approximate: bool = field(default=False, kw_only=True)
-    is_sampler: bool = field(default=False, kw_only=True)
+    fit: Callable[..., Any] = field(repr=False)
+    is_private: bool = True  # False if the method uses the records themselves
+    is_approximate: bool = False
+    is_sampler: bool = False
     # each iteration draws all records, so that its time is proportional to n
-    draws_records: bool = field(default=False, kw_only=True)
-    validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(
-        default=_validate_prior, kw_only=True, repr=False
-    )  # (name of a family, prior) -> hyperparameters; raises ValueError for an unsupported prior
+    draws_records: bool = False
+    # (name of a family, prior) -> hyperparameters; raises ValueError for an unsupported prior
+    validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(default=_validate_prior, repr=False)
 
     def supports(self, model: ReleaseModel) -> bool:
         """Return True if the method supports the noise, the outside records, the range of θ and the variance."""
@@ -72,105 +84,146 @@ def _one_posterior_sample(tempers_prior: bool) -> Callable[..., Posterior]:
     return fit
 
 
-INFERENCE_METHODS: dict[str, InferenceMethod] = {
-    method.name: method
-    for method in (
-        InferenceMethod(
-            "gibbs",
-            "Gibbs sampler of P4 with joint draws of the regions and the full conditional of the sum.",
-            fit=_sampler(sample_gibbs),
-            is_sampler=True,
-            origin="paper",
-            paper="P4",
-            variant="corrected",
-            is_approximate=True,
-            style=Style("blue", "o"),
-        ),
-        InferenceMethod(
-            "gibbs-collapsed",
-            "Gibbs sampler with a Metropolis move between modes.",
-            fit=_sampler(sample_gibbs, jumps=True),
-            is_sampler=True,
-            is_approximate=True,
-            style=Style("blue", "h"),
-        ),
-        InferenceMethod(
-            "gibbs-published",
-            "Algorithm 2 of P4 as printed.",
-            fit=_sampler(sample_gibbs, as_printed=True),
-            is_sampler=True,
-            is_approximate=True,
-            origin="paper",
-            paper="P4",
-            style=Style("blue", "p"),
-        ),
-        InferenceMethod(
-            "marginal",
-            "Posterior with the statistic integrated out, by a normal approximation of its distribution.",
-            fit=lambda rng, model, prior, y, **run: marginal_posterior(model, prior, y),
-            is_approximate=True,
-            validate_prior=validate_marginal_prior,
-            style=Style("purple", "D"),
-        ),
-        InferenceMethod(
-            "exact",
-            "Exact posterior: a sum over counts, or the inverse of a transform of the sum of bounded records.",
-            fit=lambda rng, model, prior, y, **run: exact_posterior(model, prior, y),
-            style=Style("purple", "d"),
-        ),
-        InferenceMethod(
-            "gibbs-exact",
-            "Gibbs sampler for noisy counts that draws integer counts.",
-            fit=_sampler(sample_gibbs_exact),
-            is_sampler=True,
-            style=Style("green", "*"),
-        ),
-        InferenceMethod(
-            "data-augmentation",
-            "Metropolis-within-Gibbs draws of all records (Ju et al. 2022).",
-            fit=_sampler(sample_data_augmentation),
-            is_sampler=True,
-            origin="baseline",
-            draws_records=True,
-            style=Style("sky", "P"),
-        ),
-        InferenceMethod(
-            "naive",
-            "Conjugate posterior that ignores the noise; with bounds, it also uses the records outside them.",
-            fit=_naive(within=False),
-            origin="baseline",
-            paper="P4",
-            style=Style("vermilion", "s"),
-        ),
-        InferenceMethod(
-            "naive-truncated",
-            "Conjugate posterior that treats the noisy truncated sum as the sum of all records.",
-            fit=_naive(within=True),
-            origin="baseline",
-            style=Style("vermilion", "v"),
-        ),
-        InferenceMethod(
-            "ops",
-            "Draws of a tempered, truncated posterior, with a tempered prior (Foulds et al. 2016).",
-            fit=_one_posterior_sample(tempers_prior=True),
-            origin="baseline",
-            paper="P4",
-            style=Style("orange", "^"),
-        ),
-        InferenceMethod(
-            "ops-likelihood",
-            "Draws of a truncated posterior with a tempered likelihood only.",
-            fit=_one_posterior_sample(tempers_prior=False),
-            style=Style("orange", ">"),
-        ),
-        InferenceMethod(
-            "non-private",
-            "Not private: the posterior given the records.",
-            fit=lambda rng, model, prior, y, **run: conjugate_posterior(model, prior, y),
-            origin="reference",
-            is_private=False,
-            style=Style("grey", "X"),
-        ),
-    )
-}
+INFERENCE_METHODS: dict[str, InferenceMethod] = register(
+    InferenceMethod(
+        "gibbs", "Gibbs sampler of P4 with joint draws of the regions and the full conditional of the sum.",
+        fit=_sampler(sample_gibbs), is_sampler=True, is_approximate=True,
+        origin="paper", paper="P4", variant="corrected", style=Style("blue", "o")),
+    InferenceMethod(
+        "gibbs-collapsed", "Gibbs sampler with a Metropolis move between modes.",
+        fit=_sampler(sample_gibbs, jumps=True), is_sampler=True, is_approximate=True, style=Style("blue", "h")),
+    InferenceMethod(
+        "gibbs-published", "Algorithm 2 of P4 as printed.",
+        fit=_sampler(sample_gibbs, as_printed=True), is_sampler=True, is_approximate=True,
+        origin="paper", paper="P4", style=Style("blue", "p")),
+    InferenceMethod(
+        "marginal", "Posterior with the statistic integrated out, by a normal approximation of its distribution.",
+        fit=lambda rng, model, prior, y, **run: marginal_posterior(model, prior, y),
+        is_approximate=True, validate_prior=validate_marginal_prior, style=Style("purple", "D")),
+    InferenceMethod(
+        "exact", "Exact posterior: a sum over counts, or the inverse of a transform of the sum of bounded records.",
+        fit=lambda rng, model, prior, y, **run: exact_posterior(model, prior, y), style=Style("purple", "d")),
+    InferenceMethod(
+        "gibbs-exact", "Gibbs sampler for noisy counts that draws integer counts.",
+        fit=_sampler(sample_gibbs_exact), is_sampler=True, style=Style("green", "*")),
+    InferenceMethod(
+        "data-augmentation", "Metropolis-within-Gibbs draws of all records (Ju et al. 2022).",
+        fit=_sampler(sample_data_augmentation), is_sampler=True, draws_records=True,
+        origin="baseline", style=Style("sky", "P")),
+    InferenceMethod(
+        "naive", "Conjugate posterior that ignores the noise; with bounds, it also uses the records outside them.",
+        fit=_naive(within=False), origin="baseline", paper="P4", style=Style("vermilion", "s")),
+    InferenceMethod(
+        "naive-truncated", "Conjugate posterior that treats the noisy truncated sum as the sum of all records.",
+        fit=_naive(within=True), origin="baseline", style=Style("vermilion", "v")),
+    InferenceMethod(
+        "ops", "Draws of a tempered, truncated posterior, with a tempered prior (Foulds et al. 2016).",
+        fit=_one_posterior_sample(tempers_prior=True), origin="baseline", paper="P4", style=Style("orange", "^")),
+    InferenceMethod(
+        "ops-likelihood", "Draws of a truncated posterior with a tempered likelihood only.",
+        fit=_one_posterior_sample(tempers_prior=False), style=Style("orange", ">")),
+    InferenceMethod(
+        "non-private", "Not private: the posterior given the records.",
+        fit=lambda rng, model, prior, y, **run: conjugate_posterior(model, prior, y),
+        origin="reference", is_private=False, style=Style("grey", "X")),
+)  # fmt: skip
 """Methods by name."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Inference method for a release, and the reason for its choice in one sentence."""
+
+    method: str  # key of `INFERENCE_METHODS`
+    reason: str
+
+    @property
+    def entry(self) -> InferenceMethod:
+        """Entry of the method in `INFERENCE_METHODS`."""
+        return INFERENCE_METHODS[self.method]
+
+
+def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
+    """Choose the inference method for a release from public quantities only.
+
+    Exact sums over the statistic are preferred, because they allow independent draws. Among the samplers, `gibbs-exact`
+    is preferred for counts, because its cost per iteration does not depend on n. Methods with a normal approximation
+    are never chosen.
+
+    Parameters
+    ----------
+    model : ReleaseModel
+    prior : array_like, shape (h,)
+        Hyperparameters: Beta(alpha, beta) for the binomial, Dir(alpha₁, …, alphaₖ) for the multinomial, Gamma(shape,
+        rate) for exponential and Poisson, N(mean, variance) for normal, and mean, strength, shape, scale for
+        normal-unknown-variance.
+
+    Raises
+    ------
+    ValueError
+        If the prior is invalid, or no exact method is affordable.
+
+    Examples
+    --------
+    >>> from mechanisms.noise import Noise
+    >>> choose_method(ReleaseModel("binomial", 1_000, Noise("laplace", 2.0)), (1, 1))
+    Choice(method='exact', reason='a sum over 1,001 counts is affordable')
+    """
+    hyperparameters, n = model.validate_prior(prior), model.n
+    if model.entry.is_vector:
+        terms = len(hyperparameters) * min(n + 1, math.ceil(_REACH * model.noise.scale))
+        if terms <= _MAX_CONVOLVED:
+            return Choice("exact", "counts that add up to n have a posterior by convolutions")
+        return Choice("gibbs-exact", f"convolutions of {terms:,} counts are not affordable, but draws of counts are")
+    if model.bounds is None:
+        if n + 1 <= _MAX_COUNTS:
+            return Choice("exact", f"a sum over {n + 1:,} counts is affordable")
+        return Choice("gibbs-exact", f"a sum over {n + 1:,} counts is not affordable, but draws of counts are")
+    if model.entry.has_square and hyperparameters[2] <= 0.5 and not np.all(np.isfinite(model.parameter_limits())):
+        raise ValueError(
+            f"prior must have shape > 0.5, as the mean has no expectation otherwise, got {hyperparameters[2]:g}; raise "
+            "the shape, or pass a finite parameter_range"
+        )
+    is_wide = model.entry.integer_records and np.ptp(model.contribution_range()) > _MAX_WIDTH
+    if not (model.entry.has_square or is_wide):
+        return Choice("exact", "the likelihood of a sum of bounded contributions is an inverse transform")
+    if n <= _MAX_RECORDS:
+        return Choice(
+            "data-augmentation", f"the likelihood of the sums is not affordable, but draws of {n:,} records are"
+        )
+    raise ValueError(
+        f"n must be at most {_MAX_RECORDS:,} for draws of records, got {n:,}; use narrower bounds or a known variance"
+    )
+
+
+def fit_release(
+    rng: np.random.Generator | None, model: ReleaseModel, prior: ArrayLike, y: Floats, choice: Choice, **run: int
+) -> Posterior:
+    """Return the posterior given one release by the chosen method; warn if it is inexact, or chains do not converge."""
+    posterior = choice.entry.fit(rng, model, prior, y, **run)
+    problem = None
+    if isinstance(posterior, DrawnPosterior) and posterior.draws.shape[1] >= _LEAST_DIAGNOSED:
+        problem = posterior.problem()
+    elif isinstance(posterior, QuadraturePosterior) and posterior.error > _LARGEST_ERROR:
+        problem = (
+            f"the exact posterior may have a relative error of {min(posterior.error, 1.0):.1g}, as the noise hardly "
+            "explains y; check n, the bounds and the scale of the noise"
+        )
+    if problem:
+        warnings.warn(problem, RuntimeWarning, stacklevel=3)
+    return posterior
+
+
+def rehearse(model: ReleaseModel, prior: ArrayLike, choice: Choice) -> int:
+    """Return the number of draws with which chains converge given a public release, that of the median of the prior."""
+    rng = np.random.default_rng(1)
+    drawn = model.draw_parameters(rng, prior, 1_001)
+    theta = drawn.mean(axis=0) if model.entry.is_vector else np.median(drawn, axis=0)
+    y = model.draw_statistics(rng, theta[None])[0]
+    for n_draws in _REHEARSED:
+        posterior = choice.entry.fit(rng, model, prior, y, n_draws=n_draws)
+        assert isinstance(posterior, DrawnPosterior)
+        problem = posterior.problem()
+        if not problem:
+            return n_draws
+    raise ValueError(f"{problem} (rehearsal on the median of the prior, before any noise is drawn)")

@@ -27,17 +27,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats, describe, real_array, require_generator, validate_integer
-from mechanisms.inference.choice import Choice, choose_method, fit_release, rehearse
 from mechanisms.inference.count_table import CountTable, count_table
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import NORMAL, Bounds, Family
+from mechanisms.inference.methods import Choice, choose_method, fit_release, rehearse
 from mechanisms.inference.publish import release_sums, validate_data
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.metadata import find_entry
 from mechanisms.noise import NOISES, Exact, Noise, calibrated_noise
-from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, validate_relation
+from mechanisms.privacy import Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.tables import Theta
 from mechanisms.tables.formats import Seen
@@ -252,10 +252,6 @@ def private_posterior(
     before_release : callable, optional
         Called after all checks and directly before the noise is drawn; see `publish_sums`.
 
-    Returns
-    -------
-    ReleasePosterior
-
     Privacy
     -------
     ε-DP (proved) under replacement of one record; the number of records is public. `publish_sums` draws the noise with
@@ -317,12 +313,7 @@ def private_posterior(
 
 
 def _unscaled(
-    family: Family,
-    n: int,
-    bounds: Bounds | None,
-    outside: Literal["drop", "clamp"],
-    parameter_range: tuple[Any, Any] | None,
-    variance: float | None,
+    family: Family, n: int, bounds: Bounds | None, outside: Any, parameter_range: Any, variance: float | None
 ) -> ReleaseModel:
     """Return the model with Laplace noise of scale 1, after checking that the variance is given if it must be."""
     if family.code == NORMAL and variance is None:
@@ -424,13 +415,7 @@ def _counts(family: Family, y: Floats, n: int, proportion: bool, is_integer: boo
 
 
 def _infer(
-    model: ReleaseModel,
-    prior: ArrayLike,
-    y: Floats,
-    choice: Choice,
-    guarantee: Guarantee | ConcentratedGuarantee | None,
-    rng: np.random.Generator | None,
-    n_draws: int = 5_000,
+    model: ReleaseModel, prior: ArrayLike, y: Floats, choice: Choice, guarantee: Any, rng: Any, n_draws: int = 5_000
 ) -> ReleasePosterior:
     """Return the posterior given a release; that of records that are clamped, if their variance is unknown."""
     if choice.entry.is_sampler:

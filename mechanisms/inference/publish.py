@@ -89,10 +89,6 @@ def publish_sums(
         Called after all checks and directly before the noise is drawn, to write a ledger. An exception that it raises
         prevents the release. A rehearsal does not call it.
 
-    Returns
-    -------
-    PublishedSums
-
     Privacy
     -------
     ε-DP (proved) under `relation`, as the draws are exact and use fresh entropy of the operating system. Every call is
@@ -122,13 +118,9 @@ def publish_sums(
 
 
 def release_sums(
-    model: ReleaseModel,
-    records: Floats,
-    epsilon: float,
-    relation: Neighbouring = Neighbouring.REPLACE_ONE,
-    rehearsal_seed: int | None = None,
-    before_release: Callable[[], object] | None = None,
-) -> PublishedSums:
+    model: ReleaseModel, records: Floats, epsilon: float, relation: Neighbouring = Neighbouring.REPLACE_ONE,
+    rehearsal_seed: int | None = None, before_release: Callable[[], object] | None = None,
+) -> PublishedSums:  # fmt: skip
     """Release the sums of records that `validate_data` has checked; see `publish_sums`."""
     sensitivity = model.sensitivity(relation)
     noise = calibrated_noise("laplace", sensitivity, epsilon)
@@ -202,11 +194,9 @@ def _validate_sum(statistic: Floats, family: Family, n: int) -> Floats:
 
 
 def _integer_sums(model: ReleaseModel, records: Floats, relation: Neighbouring, unit: float) -> tuple[list[int], int]:
-    """Return the sums of rounded contributions and their ℓ₁ sensitivity, both as multiples of `unit`.
-
-    The square of q units is q²·g units, rounded to an integer in exact arithmetic. As |u| + |v| is the larger of
-    |u + v| and |u − v|, the sensitivity is the largest change of q ± q²·g, plus 1 for the rounding of both squares.
-    """
+    """Return the sums of rounded contributions and their ℓ₁ sensitivity, both as multiples of `unit`."""
+    # The square of q units is q²·g units, rounded to an integer in exact arithmetic. As |u| + |v| is the larger of |u +
+    # v| and |u − v|, the sensitivity is the largest change of q ± q²·g, plus 1 for the rounding of both squares.
     if model.bounds is None:
         one = int(1 / unit)
         totals = [int(total) * one for total in np.atleast_1d(records.sum(axis=0)).tolist()]

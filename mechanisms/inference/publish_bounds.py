@@ -11,14 +11,14 @@ s = 2/ε are ε-DP, and so is everything computed from them. The bounds are the 
 
 2. consecutive bins next to them with noisy counts of at least t(0.05), so that smaller tails are not cut off.
 
-Both ends come from one release. Two searches for quantiles, by the exponential mechanism (`private_bounds`) or by
-AboveThreshold (Durfee 2023), have half of ε each.
+Both ends come from one release. Two searches for quantiles, by the exponential mechanism (Smith 2011, algorithm 2) or
+by AboveThreshold (Durfee 2023), have half of ε each.
 
 References
 ----------
 Wilson, Zhang, Lam, Desfontaines, Simmons-Marengo & Gipson, "Differentially private SQL with bounded user contribution",
 PoPETs 2020, section 5.1.1 (ApproxBounds), has step 1. Durfee, "Unbounded differentially private quantile and maximum
-estimation", NeurIPS 2023.
+estimation", NeurIPS 2023. Smith, "Privacy-preserving statistical estimation with optimal convergence rates", STOC 2011.
 """
 
 import math

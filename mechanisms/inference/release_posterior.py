@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats, require_generator
-from mechanisms.inference.choice import Choice
 from mechanisms.inference.count_table import CountTable
 from mechanisms.inference.drawn_posterior import DrawnPosterior
+from mechanisms.inference.methods import Choice
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee
@@ -148,10 +148,6 @@ class ReleasePosterior(Posterior):
             One distinct name per component, such as the names of the categories.
         unit : str
             Unit of the records; a variance has the square of this unit.
-
-        Returns
-        -------
-        ReleasePosterior
 
         Raises
         ------

@@ -172,11 +172,9 @@ def _poisson_tails(theta, a, b):
 
 @kernel
 def _tilt(record, slope, origin, x, weight):
-    """Fill the tilted distribution of one contribution, with density ∝ e^{slope·(c − origin)}.
-
-    `record` is (kind, θ, a, b, atoms, log probabilities of the atoms). Return the number of values within the bounds,
-    the log moment generating function, mean and variance about `origin`, and the probabilities of the two atoms.
-    """
+    """Fill the tilted distribution of one contribution, with density ∝ e^{slope·(c − origin)}."""
+    # `record` is (kind, θ, a, b, atoms, log probabilities of the atoms). Return the number of values within the bounds,
+    # the log moment generating function, mean and variance about `origin`, and the probabilities of the two atoms.
     kind, theta, a, b, first, second, log_first, log_second = record
     size = _fill_points(kind, theta, slope, origin, a, b, x, weight)
     log_first += slope * (first - origin)
@@ -293,11 +291,9 @@ def _log_terms(record, n, y, rate, inside):
 
 @kernel
 def _noise_transform(power, is_lattice, scale, rest, slope, t):
-    """Return the transform of the noise density at slope + it, relative to its value or bound at t = 0.
-
-    For Gaussian noise the factor e^{slope²·scale²/2} is omitted. At integers, y = m + `rest` with integer m, and the
-    factor e^{−λm} and the largest term are omitted.
-    """
+    """Return the transform of the noise density at slope + it, relative to its value or bound at t = 0."""
+    # For Gaussian noise the factor e^{slope²·scale²/2} is omitted. At integers, y = m + `rest` with integer m, and the
+    # factor e^{−λm} and the largest term are omitted.
     if power == 2:
         if not is_lattice:
             return math.exp(-0.5 * (scale * t) ** 2) * complex(
@@ -407,10 +403,8 @@ def _at_least_two(n, share, inside):
 
 @kernel
 def _saddle(record, n, origin, rest, gaussian, low, high, tolerance, least_sd, x, weight):
-    """Return λ in (low, high) where the mean of the tilted sum, plus normal noise, is near `rest`, and their sd.
-
-    The mean is within `tolerance` standard deviations of `rest`. `gaussian` is the variance of normal noise.
-    """
+    """Return λ in (low, high) where the mean of the tilted sum, plus normal noise, is near `rest`, and their sd."""
+    # The mean is within `tolerance` standard deviations of `rest`. `gaussian` is the variance of normal noise.
     slope, sd = 0.0, least_sd
     for k in range(200):
         _, _, mean, spread, _, _ = _tilt(record, slope, origin, x, weight)
@@ -430,10 +424,8 @@ def _saddle(record, n, origin, rest, gaussian, low, high, tolerance, least_sd, x
 
 @kernel
 def _laplace_line(record, n, y, m, rate, low, high, is_integer, x, weight):
-    """Return λ at the centre of the line, the log residue, the distance to the next pole, and the sd of the sum.
-
-    The distance is 0 if the residue is the likelihood.
-    """
+    """Return λ at the centre of the line, the log residue, the distance to the next pole, and the sd of the sum."""
+    # The distance is 0 if the residue is the likelihood.
     origin, rest = m / n, y - m
     side, excess, spreads = 0.0, np.empty(2), np.empty(2)
     if y >= high or y <= low:

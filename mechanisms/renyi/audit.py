@@ -33,12 +33,10 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[float]) -> Audit:
-    """Audit the Dirichlet distributions of neighbouring data sets by the closed form of the Rényi divergence.
-
-    Each unordered pair is listed once, and both directions are compared. The pure loss is infinite, as for any two
-    different Dirichlet distributions. The witness is the pair with the largest divergence at the first order; its
-    output is the category whose probability tends to 0 where the density ratio diverges.
-    """
+    """Audit the Dirichlet distributions of neighbouring data sets by the closed form of the Rényi divergence."""
+    # Each unordered pair is listed once, and both directions are compared. The pure loss is infinite, as for any two
+    # different Dirichlet distributions. The witness is the pair with the largest divergence at the first order; its
+    # output is the category whose probability tends to 0 where the density ratio diverges.
     distributions = np.asarray(parameters, dtype=np.float64)
     lam = [validate_order(order) for order in orders]
     if not lam:
@@ -48,15 +46,9 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
     divergences = [dirichlet_renyi(distributions[both[:, 0]], distributions[both[:, 1]], order) for order in lam]
     first, second = (distributions[i] for i in both[int(np.argmax(divergences[0]))])
     category = int(np.argmin(first - second))
-    return Audit(
-        epsilon=math.inf,
-        witness=Witness(first, second, f"a draw with probability of category {category} close to 0", math.inf),
-        deltas={},
-        renyi={order: float(values.max()) for order, values in zip(lam, divergences, strict=True)},
-        n_pairs=len(index),
-        n_outputs=0,
-        evidence="closed form",
-    )
+    witness = Witness(first, second, f"a draw with probability of category {category} close to 0", math.inf)
+    renyi = {order: float(values.max()) for order, values in zip(lam, divergences, strict=True)}
+    return Audit(math.inf, witness, {}, renyi, len(index), n_outputs=0, evidence="closed form")
 
 
 def audit_sampling(mechanism: RenyiSampling, orders: Sequence[float]) -> Audit:

@@ -65,43 +65,29 @@ _LARGER = 1.0 + 1e-13  # bound on the relative error of the quadrature
 _MARGIN = 1e-12  # this relative change of a coefficient changes the divergence by more than the rounding error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RenyiMethod(Entry):
     """Rule that weights the prior and the records by a coefficient; `mechanisms.calibrate_renyi` applies it."""
 
     # coefficient -> weights of the prior and of the records
-    weights: Callable[[float], tuple[float, float]] = field(kw_only=True, repr=False)
+    weights: Callable[[float], tuple[float, float]] = field(repr=False)
     # the weights depend on the coefficient, so it can be calibrated to a budget
-    is_tunable: bool = field(default=True, kw_only=True)
+    is_tunable: bool = True
 
 
 RENYI_SAMPLERS: dict[str, RenyiMethod] = register(
     RenyiMethod(
-        "direct",
-        "One draw of the posterior itself.",
-        weights=lambda coefficient: (1.0, 1.0),
-        is_tunable=False,
-        origin="paper",
-        paper="P3",
-        style=Style("purple", "D"),
-    ),
+        "direct", "One draw of the posterior itself.",
+        weights=lambda coefficient: (1.0, 1.0), is_tunable=False,
+        origin="paper", paper="P3", style=Style("purple", "D")),
     RenyiMethod(
-        "diffused",
-        "One draw of a posterior in which each record has a smaller weight.",
-        weights=lambda coefficient: (1.0, coefficient),
-        origin="paper",
-        paper="P3",
-        style=Style("blue", "o"),
-    ),
+        "diffused", "One draw of a posterior in which each record has a smaller weight.",
+        weights=lambda coefficient: (1.0, coefficient), origin="paper", paper="P3", style=Style("blue", "o")),
     RenyiMethod(
-        "concentrated",
-        "One draw of a posterior in which the prior has a larger weight.",
+        "concentrated", "One draw of a posterior in which the prior has a larger weight.",
         weights=lambda coefficient: (1.0 / coefficient, 1.0),
-        origin="paper",
-        paper="P3",
-        style=Style("vermilion", "s"),
-    ),
-)
+        origin="paper", paper="P3", style=Style("vermilion", "s")),
+)  # fmt: skip
 """Methods by name; one draw has a Rényi guarantee at every order below its critical order."""
 
 

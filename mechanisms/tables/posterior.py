@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import Floats, Integers, real_array, validate_integer
-from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
+from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture, mixture_quantiles
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
 from mechanisms.tables import kernels
@@ -268,7 +268,11 @@ class Theta(Posterior):
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of each share, shape (..., c), for probabilities in (0, 1)."""
         p = validate_probabilities(probabilities)
-        return np.stack([np.ones(p.shape) if one is None else one.quantile(p) for one in self.marginals], axis=-1)
+        found = np.ones((p.size, self.nodes.size))
+        known = [j for j, one in enumerate(self.marginals) if one is not None]
+        if known:
+            found[:, known] = mixture_quantiles([one for one in self.marginals if one is not None], p.ravel())
+        return found.reshape(*p.shape, -1)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return independent joint draws of the shares, shape (size, c): first of the counts, then of θ."""

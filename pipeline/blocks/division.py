@@ -19,8 +19,13 @@ def iterate_blocks(panel: Panel) -> Iterator[Block]:
 
 def iterate_cell_blocks(panel: Panel, cell: int) -> Iterator[Block]:
     """Yield the blocks of a cell in order."""
-    for start in range(0, panel.n_trials, panel.block_trials):
-        yield Block(panel.name, cell, range(start, min(start + panel.block_trials, panel.n_trials)))
+    return (block_at(panel, cell, number) for number in range(panel.n_blocks))
+
+
+def block_at(panel: Panel, cell: int, number: int) -> Block:
+    """Return a block of a cell by its number, from 0."""
+    start = number * panel.block_trials
+    return Block(panel.name, cell, range(start, min(start + panel.block_trials, panel.n_trials)))
 
 
 def spread_out(n_cells: int, most: int | None = None) -> list[int]:

@@ -10,7 +10,6 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +25,11 @@ from pipeline.stores.provenance import PACKAGES, versions
 OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
 
 
-@dataclass(frozen=True)
-class WorkerCheck:
-    """Result of the checks of one worker."""
-
-    address: str
-    faults: tuple[str, ...]  # failed checks
-
-
-def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]:
-    """Compare every worker with this process.
+def check_workers(client: Client, store: str | None = None) -> dict[str, list[str]]:
+    """Compare every worker with this process, and return the failed checks by address.
 
     The client is from `pipeline.clusters.cluster.reach`; workers may lack this project's packages. If a store is given,
-    which need not exist, this process and each worker exchange temporary files there. Checks are sorted by address.
+    which need not exist, this process and each worker exchange temporary files there. Addresses are sorted.
     """
     faults, able = _version_faults(client)
     if able:
@@ -46,7 +37,7 @@ def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]
             faults[worker] += found
         for worker, fault in (_store_faults(client, store, able) if store is not None else {}).items():
             faults[worker].append(fault)
-    return [WorkerCheck(worker, tuple(found)) for worker, found in sorted(faults.items())]
+    return dict(sorted(faults.items()))
 
 
 def _version_faults(client: Client) -> tuple[dict[str, list[str]], list[str]]:

@@ -35,8 +35,7 @@ _COMMON_RULES = {
     "host": rules.TEXT,
     "protocol": rules.TEXT,
     "security": rules.Rule(
-        "true for temporary TLS credentials, the default; use protocol: tcp:// for none",
-        lambda value: value is True,
+        "true for temporary TLS credentials, the default; use protocol: tcp:// for none", lambda value: value is True
     ),
 }
 _LOCAL_RULES = {

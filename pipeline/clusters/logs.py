@@ -57,7 +57,8 @@ def filtered_logs() -> Iterator[None]:
     """Limit Dask's log output in this process to relevant warnings and errors, one line each."""
     with ExitStack() as stack:
         # other handlers, such as log files, were configured by the user
-        for handler in {handler for logger in _loggers() for handler in logger.handlers}:
+        names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in ("distributed", "tornado")]
+        for handler in {handler for name in names for handler in logging.getLogger(name).handlers}:
             if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
                 harmful = _Harmful()
                 handler.addFilter(harmful)
@@ -67,9 +68,3 @@ def filtered_logs() -> Iterator[None]:
                 stack.callback(handler.setLevel, handler.level)
                 handler.setLevel(max(handler.level, logging.WARNING))
         yield
-
-
-def _loggers() -> list[logging.Logger]:
-    """Return the loggers of Dask and of its components, which may have handlers of their own."""
-    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in ("distributed", "tornado")]
-    return [logging.getLogger(name) for name in names]

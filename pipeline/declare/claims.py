@@ -219,7 +219,7 @@ def claim(
     ... def all_positive(summaries):
     ...     'Every mean is positive.'
     ...     p = summaries.need("p", n=(100,))
-    ...     return verdict(bool((p["x_mean"] > 0).all()), f"The smallest mean is {float(p['x_mean'].min()):.2f}.")
+    ...     return verdict((p["x_mean"] > 0).all(), f"The smallest mean is {p['x_mean'].min():.2f}.")
     >>> all_positive.name, all_positive.statement, all_positive.needs
     ('all-positive', 'Every mean is positive.', {'p': {'n': (100,)}})
 
@@ -262,8 +262,10 @@ def claims_in(namespace: Mapping[str, Any]) -> tuple[Claim, ...]:
     return tuple(value for value in namespace.values() if isinstance(value, Claim))
 
 
-def verdict(holds: bool | None, evidence: str, is_settled: bool = True) -> Finding:
+def verdict(holds: object, evidence: str, is_settled: bool = True) -> Finding:
     """Return the finding that a statement holds, does not hold, or, for None, is undecided; see `Finding`.
+
+    `holds` may be a scalar of a summary, such as ``(summary["x_mean"] > 0).all()``.
 
     Examples
     --------

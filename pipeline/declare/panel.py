@@ -171,19 +171,19 @@ class Panel:
         methods = [method.name for method in self.methods]
         if not methods:
             raise BadInputError(f"panel {self.name} must have at least one method, got none")
-        if len(set(methods)) < len(methods):
-            raise BadInputError(f"panel {self.name} must have methods with distinct names, got {', '.join(methods)}")
+        keys = [f.stream_key or f.name for f in (*self.factors, *self.method_factors)]
+        roles = [method.stream_key or method.name for method in self.methods]
+        for what, found in (
+            ("methods with distinct names", methods),
+            ("factors with distinct stream keys", keys),
+            ("methods with distinct stream keys", roles),
+        ):
+            if len(set(found)) < len(found):
+                raise BadInputError(f"panel {self.name} must have {what}, got {', '.join(found)}")
         if self.method_dim is None and len(methods) > 1:
             raise BadInputError(
                 f"panel {self.name} must have one method where method_dim is None, got {', '.join(methods)}"
             )
-        keys = [f.stream_key or f.name for f in (*self.factors, *self.method_factors)]
-        roles = [method.stream_key or method.name for method in self.methods]
-        for what, found in (("factors", keys), ("methods", roles)):
-            if len(set(found)) < len(found):
-                raise BadInputError(
-                    f"panel {self.name} must have {what} with distinct stream keys, got {', '.join(found)}"
-                )
         if "data" in roles:
             raise BadInputError(
                 f"a method of panel {self.name} must not be named 'data', the role of the simulation; rename it"
@@ -218,6 +218,11 @@ class Panel:
     def n_trials(self) -> int:
         """Number of trials per cell, 1 for a deterministic panel."""
         return 1 if self.trials is None else self.trials
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks per cell."""
+        return -(-self.n_trials // self.block_trials)
 
     def keyed(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """Return factor values by the names that identify the factors in the keys of random streams."""
@@ -324,10 +329,9 @@ class Panel:
                 **{f.name: f.stream_key for f in (*self.factors, *self.method_factors) if f.stream_key},
                 **{m.name: m.stream_key for m in self.methods if m.stream_key},
             },
-            **{role: {f.name: [_plain(value) for value in f.values] for f in getattr(self, role)} for role in roles},
+            **{
+                role: {f.name: [list(v) if isinstance(v, tuple) else v for v in f.values] for f in getattr(self, role)}
+                for role in roles
+            },
             "measures": {m.name: {"dims": list(m.dims), "dtype": m.dtype} for m in self.measures},
         }
-
-
-def _plain(value: Value) -> Any:
-    return list(value) if isinstance(value, tuple) else value

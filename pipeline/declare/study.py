@@ -174,7 +174,9 @@ class Study:
         BadInputError
             For an unknown name or an invalid value, before anything is computed or written.
         """
-        by_panel = self._by_panel(trials)
+        trials = {} if trials is None else trials
+        given = trials if isinstance(trials, Mapping) else dict.fromkeys((panel.name for panel in self.panels), trials)
+        by_panel = {self.panel(name).name: require_integer("trials", n, 1, MAX_TRIALS) for name, n in given.items()}
         seed = None if seed is None else require_integer("seed", seed, 0, 2**63 - 1)
         kept = self._select([self.panel(name).name for name in _several(panels)] or self._on_demand_for(values or {}))
         for name, new in (values or {}).items():
@@ -245,13 +247,6 @@ class Study:
                 larger.check()
             kept.append(larger)
         return replace(self, panels=tuple(kept))
-
-    def _by_panel(self, trials: int | Mapping[str, int] | None) -> dict[str, int]:
-        """Return the given numbers of trials by panel, validated."""
-        if trials is None:
-            return {}
-        given = trials if isinstance(trials, Mapping) else dict.fromkeys((panel.name for panel in self.panels), trials)
-        return {self.panel(name).name: require_integer("trials", n, 1, MAX_TRIALS) for name, n in given.items()}
 
     def _select(self, names: Collection[str]) -> tuple[Panel, ...]:
         """Return the named panels with `on_demand` set to False or, without names, the panels not on demand."""
@@ -328,7 +323,7 @@ def differences(stored: Any, current: Any, path: str = "") -> list[str]:
 def _check_size(panel: Panel) -> None:
     """Raise BadInputError for a panel with more than `MAX_BLOCKS` blocks, without listing its cells."""
     n_settings = math.prod(len(axis.values) for axis in (*panel.factors, *panel.method_axes))
-    n_blocks = n_settings * -(-panel.n_trials // panel.block_trials)
+    n_blocks = n_settings * panel.n_blocks
     if n_blocks > MAX_BLOCKS:
         raise BadInputError(
             f"panel {panel.name} must have at most {MAX_BLOCKS:,} blocks, got {n_blocks:,}: {n_settings:,} cells and "

@@ -21,15 +21,12 @@ class Budget:
 
     def __init__(self, study: Study, lifted: bool = False) -> None:
         self._study, self._lifted = study, lifted
+        # number of failed trials after which `evaluate_block` skips the rest of a block
+        self.of_block = None if lifted else BUDGET
         self._succeeded: set[tuple[str, int]] = set()
         self._n_failed: Counter[tuple[str, int]] = Counter()
         self._spent: Counter[tuple[str, int]] = Counter()
         self._failed: dict[Block, set[int]] = {}
-
-    @property
-    def of_block(self) -> int | None:
-        """Number of failed trials after which `evaluate_block` skips the rest of a block; None for no limit."""
-        return None if self._lifted else BUDGET
 
     def note_receipt(self, receipt: Receipt) -> tuple[int, ...]:
         """Record the trials of a receipt; return the settings to recompute without a budget."""

@@ -12,15 +12,15 @@ pending.
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
 
 from distributed import Client
 
 from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.execution.budget import Budget, UnfinishedWork
 from pipeline.execution.in_flight import TaskResult, TasksInFlight, translating_losses
-from pipeline.execution.naming import Namer
+from pipeline.execution.naming import task_key
 from pipeline.execution.tasks import compute
 from pipeline.execution.window import Window
 from pipeline.execution.work import STOPPED, PendingWork, Receipt, Task, Work, pack
@@ -46,7 +46,8 @@ def execute(
 
     `has_lost_worker` is True to compute all blocks in child processes, and `check` raises an error to end the run.
     """
-    driver = _Driver(client, task, works, on_receipt, profile, allow_failures, has_lost_worker, check)
+    in_flight, window = TasksInFlight(client, check), Window(client, profile)
+    driver = _Driver(task, works, on_receipt, in_flight, window, Budget(works.study, allow_failures), has_lost_worker)
     try:
         driver.run()
     except BaseException:
@@ -65,66 +66,58 @@ class _Batch:
     n_lost: int = 0  # number of workers that were lost with these work items
 
 
+@dataclass
 class _Driver:
     """State and steps of one call of `execute`."""
 
-    def __init__(
-        self,
-        client: Client,
-        task: Task,
-        works: PendingWork,
-        on_receipt: Callable[[Receipt], None],
-        profile: Profile,
-        allow_failures: bool,
-        has_lost_worker: bool,
-        check: Callable[[], None],
-    ) -> None:
-        study = works.study
-        self._task, self._study, self._on_receipt = task, study, on_receipt
-        self.in_flight = TasksInFlight(client, check)
-        self.unfinished = UnfinishedWork()
-        self._budget = Budget(study, allow_failures)
-        self._window = Window(client, profile)
-        self._namer = Namer(study, task.run)
-        self._rest, self._n_left = iter(works), len(works)
+    task: Task
+    works: PendingWork
+    on_receipt: Callable[[Receipt], None]
+    in_flight: TasksInFlight
+    window: Window
+    budget: Budget
+    has_lost_worker: bool
+    unfinished: UnfinishedWork = field(default_factory=UnfinishedWork)
+
+    def __post_init__(self) -> None:
+        self._rest, self._n_left, self._numbers = iter(self.works), len(self.works), count()
         self._queue: deque[Work] = deque()
         self._apart: deque[_Batch] = deque()  # batches of one work item, which are not merged
         self._seconds: dict[str, float] = {}
-        self._has_lost_worker = has_lost_worker
 
     def run(self) -> None:
         """Compute the pending work until none is left."""
         while self._n_left or self._apart or len(self.in_flight):
             with translating_losses():
-                self._window.update()
+                self.window.update()
             self._fill()
             for result in self.in_flight.wait():
                 self._collect(result, result.payload)
 
     def _fill(self) -> None:
         """Submit tasks until the window is full; work that is computed again comes first."""
-        while (self._apart or self._n_left) and len(self.in_flight) < self._window.n_tasks:
+        while (self._apart or self._n_left) and len(self.in_flight) < self.window.n_tasks:
             if self._apart:
                 batch = self._apart.popleft()
             else:
                 self._queue.extend(islice(self._rest, max(0, _LARGEST_BATCH - len(self._queue))))
                 batch = _Batch(self._next_works())
                 self._n_left -= len(batch.works)
-            budget = None if batch.lifted else self._budget.of_block
-            runs = pack(self._study, batch.works)
-            key = self._namer.name(batch.works)
-            arguments = self._task.run, self._task.session, runs, budget, self._has_lost_worker
+            budget = None if batch.lifted else self.budget.of_block
+            runs = pack(self.works.study, batch.works)
+            key = task_key(self.works.study, batch.works, self.task.run, next(self._numbers))
+            arguments = self.task.run, self.task.session, runs, budget, self.has_lost_worker
             self.in_flight.submit(batch, compute, *arguments, key=key, priority=min(batch.n_lost, 1))
 
     def _next_works(self) -> list[Work]:
         """Return the work items of the next task, which belong to one panel."""
         panel = self._queue[0].block.panel
-        wanted = batch_size(self._seconds.get(panel), self._n_left, self._window.n_threads)
+        wanted = batch_size(self._seconds.get(panel), self._n_left, self.window.n_threads)
         works = [self._queue.popleft()]
         n_runs = 1
         while self._queue and len(works) < wanted and self._queue[0].block.panel == panel and n_runs < _MOST_RUNS:
             works.append(self._queue.popleft())
-            n_runs += len(pack(self._study, works[-2:])) - 1
+            n_runs += len(pack(self.works.study, works[-2:])) - 1
         return works
 
     def _collect(self, result: TaskResult, batch: _Batch) -> None:
@@ -135,12 +128,12 @@ class _Driver:
             else:
                 self.unfinished.add(batch.works, result.transient)
         elif result.is_lost and batch.n_lost < _MOST_LOST_WORKERS:
-            self._has_lost_worker = True
+            self.has_lost_worker = True
             self._apart.extend(replace(batch, works=[work], n_lost=batch.n_lost + 1) for work in batch.works)
         elif result.is_lost:
             self.unfinished.add(batch.works, f"{batch.n_lost + 1} workers terminated while they had the block")
         else:
-            self._window.note_task(sum(receipt.seconds for receipt in result.value))
+            self.window.note_task(sum(receipt.seconds for receipt in result.value))
             self._take(result.value)
             left = batch.works[len(result.value) :]  # remaining works exist if the worker was closed during the task
             self._queue.extendleft(reversed(left))
@@ -151,12 +144,12 @@ class _Driver:
             panel = receipt.work.block.panel
             before = self._seconds.get(panel, receipt.seconds)
             self._seconds[panel] = 0.8 * before + 0.2 * receipt.seconds
-            again = self._budget.note_receipt(receipt)
+            again = self.budget.note_receipt(receipt)
             if again:
                 work = Work(receipt.work.block, again, again)
                 self._apart.append(_Batch([work], lifted=True))
                 receipt = receipt.without(again)
-            self._on_receipt(receipt)
+            self.on_receipt(receipt)
 
 
 def batch_size(seconds: float | None, n_left: int, n_threads: int) -> int:

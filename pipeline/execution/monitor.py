@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from enum import Enum
 from typing import Any
 
 import psutil
@@ -20,14 +19,14 @@ class Monitor:
     def __init__(self, client: Client, silent_seconds: float = _SILENT_SECONDS) -> None:
         self._client, self._silent = client, silent_seconds
         self._since = self._looked = time.monotonic()
-        self._warned: Cause | None = None
+        self._warned = ""
         self._last_seen: dict[str, float] = {}
         self._n_looks: dict[str, int] = {}
 
     def note_result(self) -> None:
         """Record that a task returned."""
         self._since = time.monotonic()
-        self._warned = None
+        self._warned = ""
 
     def check(self) -> None:
         """Check the heartbeats of the workers, and, if no task has returned for `silent_seconds`, their states."""
@@ -41,9 +40,9 @@ class Monitor:
             self._check_heartbeats(workers)
         if not is_silent:
             return
-        cause = find_cause(workers)
-        if cause is not None and cause != self._warned:
-            warnings.warn(cause.describe(workers), stacklevel=2)
+        cause, text = find_cause(workers)
+        if cause and cause != self._warned:
+            warnings.warn(text, stacklevel=2)
         self._warned = cause
         self._since = now
 
@@ -80,28 +79,18 @@ def end_suspended(dask_worker: Any) -> str:
     return state
 
 
-class Cause(Enum):
-    """Reason why no worker can compute."""
-
-    NONE_LEFT = "no worker is left"
-    ALL_PAUSED = "every worker is paused"
-
-    def describe(self, workers: dict[str, dict[str, Any]]) -> str:
-        """Return one line with advice."""
-        if self is Cause.NONE_LEFT:
-            advice = "start a worker, or end the run with Ctrl-C and resume it later"
-            return f"{self.value}; the run is waiting: {advice}"
-        worst = max(workers.values(), key=lambda worker: worker.get("metrics", {}).get("memory", 0))
-        held, limit = worst.get("metrics", {}).get("memory", 0), worst.get("memory_limit", 0)
-        return (
-            f"{self.value} because its memory is nearly full (one uses {format_bytes(held)} of "
-            f"{format_bytes(limit)}); the run is waiting: end it with Ctrl-C, set a larger memory_limit or fewer "
-            "threads per worker in the profile, and resume"
-        )
-
-
-def find_cause(workers: dict[str, dict[str, Any]]) -> Cause | None:
-    """Return the reason why no worker can compute, or None if one can."""
+def find_cause(workers: dict[str, dict[str, Any]]) -> tuple[str, str]:
+    """Return the reason why no worker can compute, and one line with advice; two empty strings if one can."""
     if not workers:
-        return Cause.NONE_LEFT
-    return Cause.ALL_PAUSED if all(worker.get("status") == "paused" for worker in workers.values()) else None
+        cause, remedy = "no worker is left", "start a worker, or end the run with Ctrl-C and resume it later"
+        return cause, f"{cause}; the run is waiting: {remedy}"
+    if any(worker.get("status") != "paused" for worker in workers.values()):
+        return "", ""
+    worst = max(workers.values(), key=lambda worker: worker.get("metrics", {}).get("memory", 0))
+    held, limit = worst.get("metrics", {}).get("memory", 0), worst.get("memory_limit", 0)
+    cause = "every worker is paused"
+    return cause, (
+        f"{cause} because its memory is nearly full (one uses {format_bytes(held)} of {format_bytes(limit)}); the run "
+        "is waiting: end it with Ctrl-C, set a larger memory_limit or fewer threads per worker in the profile, and "
+        "resume"
+    )

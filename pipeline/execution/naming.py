@@ -1,6 +1,5 @@
 """Keys of tasks, which Dask's dashboard displays."""
 
-import itertools
 from collections.abc import Sequence
 
 from pipeline.declare.factors import format_value
@@ -10,27 +9,19 @@ from pipeline.execution.work import Work
 _LONGEST = 60
 
 
-class Namer:
-    """Generator of keys for the tasks of a run, of the form ``study/panel-cell-trials-run-number``.
+def task_key(study: Study, works: Sequence[Work], run: str, number: int) -> str:
+    """Return the key of a task for work items of one panel, of the form ``study/panel-cell-trials-run-number``.
 
     The dashboard groups tasks by the part of the key before the first hyphen-separated word that does not consist of
     letters, that is, by study and panel. There are no groups per cell, because Dask queues tasks for future workers
     only in large groups, and because the scheduler stores the name of every group.
     """
-
-    def __init__(self, study: Study, run: str) -> None:
-        self._study, self._run = study, run
-        self._number = itertools.count()
-
-    def name(self, works: Sequence[Work], trials: range | None = None) -> str:
-        """Return the key of a task that computes work items of one panel, restricted to `trials` if given."""
-        block = works[0].block
-        panel = self._study.panel(block.panel)
-        values = ",".join(f"{name}={format_value(value)}" for name, value in panel.cells()[block.cell].items())
-        values = values if len(values) <= _LONGEST else f"{values[: _LONGEST - 3]}..."
-        n_cells = len({work.block.cell for work in works})
-        more = f"+{n_cells - 1}" if n_cells > 1 else ""
-        trials = trials or range(block.trials.start, works[-1].block.trials.stop)
-        span = f"{trials.start}..{trials.stop - 1}" if n_cells == 1 else f"{len(works)}-blocks"
-        head = f"{self._study.name}/{panel.name}".replace("-", "_")
-        return f"{head}-({values}){more}-{span}-{self._run}-{next(self._number)}"
+    block = works[0].block
+    panel = study.panel(block.panel)
+    values = ",".join(f"{name}={format_value(value)}" for name, value in panel.cells()[block.cell].items())
+    values = values if len(values) <= _LONGEST else f"{values[: _LONGEST - 3]}..."
+    n_cells = len({work.block.cell for work in works})
+    more = f"+{n_cells - 1}" if n_cells > 1 else ""
+    span = f"{block.trials.start}..{works[-1].block.trials.stop - 1}" if n_cells == 1 else f"{len(works)}-blocks"
+    head = f"{study.name}/{panel.name}".replace("-", "_")
+    return f"{head}-({values}){more}-{span}-{run}-{number}"

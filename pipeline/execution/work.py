@@ -11,7 +11,7 @@ from itertools import zip_longest
 import numpy as np
 from distributed import get_worker
 
-from pipeline.blocks.division import iterate_blocks, iterate_cell_blocks, spread_out
+from pipeline.blocks.division import block_at, iterate_blocks, iterate_cell_blocks, spread_out
 from pipeline.blocks.evaluate import (
     BUDGET,
     ENDED,
@@ -30,7 +30,7 @@ from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError, UnreadableStoreError
 from pipeline.stores.asked import Asked
-from pipeline.stores.commits import Commit, Planned
+from pipeline.stores.commits import Planned
 from pipeline.stores.regions import positions
 from pipeline.stores.sessions import last_number
 from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
@@ -108,10 +108,11 @@ class PendingWork:
         self.study = study
         self.last_session = 0 if store is None else last_number(store.files)
         self._first = tuple(first)
-        self._panels = [
-            (panel, _all_absent(panel) if store is None else store.scan(panel, retry, asked))
-            for panel in reversed(study.panels)
-        ]
+        self._panels: list[tuple[Panel, np.ndarray]] = []  # with the states of all blocks, see `ResultStore.scan`
+        for panel in reversed(study.panels):
+            shape = len(panel.cells()), panel.n_blocks, len(panel.settings())
+            states = np.full(shape, UNWRITTEN, np.uint8) if store is None else store.scan(panel, retry, asked)
+            self._panels.append((panel, states))
 
     @property
     def n_evaluations(self) -> int:
@@ -158,8 +159,7 @@ def _samples(panel: Panel, states: np.ndarray) -> list[Block]:
     for cell in sorted(spread_out(len(panel.cells()), MOST_SAMPLES)):
         pending = np.flatnonzero((states[cell] != COMMITTED).any(axis=1))
         if len(pending):
-            start = int(pending[0]) * panel.block_trials
-            blocks.append(Block(panel.name, cell, range(start, min(start + panel.block_trials, panel.n_trials))))
+            blocks.append(block_at(panel, cell, int(pending[0])))
     return blocks
 
 
@@ -189,8 +189,8 @@ def pack(study: Study, works: Iterable[Work]) -> tuple[Run, ...]:
     runs: list[Run] = []
     for work in works:
         panel = study.panel(work.block.panel)
-        n_blocks = -(-panel.n_trials // panel.block_trials)
-        at = (len(panel.cells()) - 1 - work.block.cell) * n_blocks + work.block.trials.start // panel.block_trials
+        number = work.block.trials.start // panel.block_trials
+        at = (len(panel.cells()) - 1 - work.block.cell) * panel.n_blocks + number
         kind = work.settings, work.stale
         if runs and (runs[-1][0], runs[-1][1] + runs[-1][2], runs[-1][3:]) == (panel.name, at, kind):
             runs[-1] = (panel.name, runs[-1][1], runs[-1][2] + 1, *kind)
@@ -204,11 +204,9 @@ def unpack(study: Study, runs: Iterable[Run]) -> list[Work]:
     works = []
     for name, first, count, *kind in runs:
         panel = study.panel(name)
-        n_cells, n_blocks = len(panel.cells()), -(-panel.n_trials // panel.block_trials)
         for at in range(first, first + count):
-            start = at % n_blocks * panel.block_trials
-            trials = range(start, min(start + panel.block_trials, panel.n_trials))
-            works.append(Work(Block(name, n_cells - 1 - at // n_blocks, trials), *kind))
+            cell = len(panel.cells()) - 1 - at // panel.n_blocks
+            works.append(Work(block_at(panel, cell, at % panel.n_blocks), *kind))
     return works
 
 
@@ -222,12 +220,6 @@ def evaluate_work(study: Study, work: Work, budget: int | None = BUDGET) -> list
         require_seeded(study, block)
     settings = panel.settings()
     return evaluate_block(study, work.block, [settings[k] for k in work.settings], budget)
-
-
-def _all_absent(panel: Panel) -> np.ndarray:
-    """Return the states of a panel without results, in the form of `ResultStore.scan`."""
-    shape = len(panel.cells()), -(-panel.n_trials // panel.block_trials), len(panel.settings())
-    return np.full(shape, UNWRITTEN, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -262,12 +254,13 @@ class Task:
                     break
                 started = time.perf_counter()
                 panel = study.panel(work.block.panel)
-                outcomes = [
-                    outcome if k not in before else keep_ok(panel, before[k], outcome)
+                outcomes = {
+                    k: outcome if k not in before else keep_ok(panel, before[k], outcome)
                     for k, outcome in zip(work.settings, evaluate(study, work), strict=True)
-                ]
-                _write(study, commit, work, outcomes)
-                receipts.append(_receipt(study, work, outcomes, time.perf_counter() - started, self.source.file or ""))
+                }
+                for k, outcome in outcomes.items():
+                    commit.write(panel, work.block, panel.settings()[k], outcome)
+                receipts.append(_receipt(panel, work, outcomes, time.perf_counter() - started, self.source.file or ""))
         return receipts
 
 
@@ -287,14 +280,7 @@ def _planned(study: Study, work: Work) -> Planned:
     return Planned(panel, work.block, settings, stale)
 
 
-def _write(study: Study, commit: Commit, work: Work, outcomes: Sequence[Outcome]) -> None:
-    panel = study.panel(work.block.panel)
-    for k, outcome in zip(work.settings, outcomes, strict=True):
-        commit.write(panel, work.block, panel.settings()[k], outcome)
-
-
-def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: float, file: str) -> Receipt:
-    panel = study.panel(work.block.panel)
+def _receipt(panel: Panel, work: Work, outcomes: Mapping[int, Outcome], seconds: float, file: str) -> Receipt:
     tallies = tuple(
         Tally(
             len(outcome.status),
@@ -305,7 +291,7 @@ def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: flo
             int(np.isin(outcome.status, ENDED).sum()),
             cause_line(outcome.cause, file),
         )
-        for k, outcome in zip(work.settings, outcomes, strict=True)
+        for k, outcome in outcomes.items()
     )
     return Receipt(work, seconds, tallies)
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import BUDGET, Block, Status, evaluate_block
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import MAX_TRIALS
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
-from pipeline.estimate import sum_over_cells
+from pipeline.estimate import piloted_cells, sum_over_cells
 from pipeline.precision.goals import applies, describe_place, whole_blocks
 from pipeline.precision.stopping import MIN_TRIALS, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolve_target
@@ -48,14 +47,11 @@ def forecast(study: Study, until: str, pilot_seconds: float = 10.0) -> list[Fore
 
 
 def _forecast(study: Study, target: PanelTarget, budget: float) -> Forecast:
-    panel, started = target.panel, time.perf_counter()
+    panel, n_cells = target.panel, len(target.panel.cells())
     evaluations: dict[int, float] = {}
     seconds: dict[int, float] = {}
     most, widest = 0, ""
-    _pilot(study, target, 0, 1)  # the first call includes compilation
-    for cell in spread_out(len(panel.cells())):
-        if evaluations and time.perf_counter() - started > budget:
-            break
+    for cell in piloted_cells(n_cells, budget, lambda: _pilot(study, target, 0, 1)):
         _, at_first = _pilot(study, target, cell, 1)  # includes setup that methods cache for the cell
         _, alone = _pilot(study, target, cell, 1)
         needed, several = _pilot(study, target, cell, MIN_TRIALS)
@@ -66,7 +62,6 @@ def _forecast(study: Study, target: PanelTarget, budget: float) -> Forecast:
         for item, n_trials in needed.items():
             if n_trials > most:
                 most, widest = n_trials, describe_place(panel, cell, (item,))
-    n_cells = len(panel.cells())
     n_evaluations, n_seconds = (sum_over_cells(n_cells, found) for found in (evaluations, seconds))
     return Forecast(panel.name, len(evaluations), n_cells, n_evaluations, most, widest, n_seconds)
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from pipeline.aggregate import summarise
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.claims import Claim
-from pipeline.declare.factors import Factor, Measure, format_value
+from pipeline.declare.factors import Measure, format_value
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
@@ -32,24 +32,6 @@ class Assessment:
     wanted: np.ndarray  # number of trials to ask for next; the present number where the goal is reached
     stopped: np.ndarray  # `Stop` where the goal is reached; `Stop.NOT_YET` elsewhere
     ratios: np.ndarray  # order in which further trials are added: the largest first
-
-
-class Goal(Protocol):
-    """Goal of a run that grows a store."""
-
-    min_trials: int
-
-    def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
-        """Return the state of each panel with trials, after all asked trials were computed."""
-        ...
-
-    def record(self) -> dict[str, Any]:
-        """Return the fields to add to the record of the session."""
-        ...
-
-    def unmet(self, study: Study, assessed: Mapping[str, Assessment]) -> str:
-        """Return one line on the unmet part of the goal, or an empty string if the goal is reached."""
-        ...
 
 
 class PrecisionGoal:
@@ -208,6 +190,10 @@ class ClaimsGoal:
         return f"undecided claims: {', '.join(self._open)}" if self._open else ""
 
 
+Goal = PrecisionGoal | ClaimsGoal
+"""Goal of a run that grows a store."""
+
+
 def _absent(study: Study, claim: Claim) -> Iterator[str]:
     """Yield the panels and values that a claim needs and a configured study lacks."""
     panels = {panel.name: panel for panel in study.panels}
@@ -215,12 +201,10 @@ def _absent(study: Study, claim: Claim) -> Iterator[str]:
         if name not in panels:
             yield name
             continue
-        axes = panels[name].settable()
-        yield from (f"{name}: {dim}" for dim, needed in values.items() if not set(needed) <= _known(axes[dim]))
-
-
-def _known(axis: Factor) -> set[Any]:
-    return {format_value(value) if axis.kind == "vector" else value for value in axis.values}
+        for dim, needed in values.items():
+            axis = panels[name].settable()[dim]
+            known = {format_value(value) if axis.kind == "vector" else value for value in axis.values}
+            yield from [] if known.issuperset(needed) else [f"{name}: {dim}"]
 
 
 def _settings_of(claim: Claim, panel: Panel) -> list[int]:

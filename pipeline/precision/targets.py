@@ -36,10 +36,6 @@ class Target:
     bound: float  # on the standard error, or on its ratio to the absolute estimate
     is_relative: bool  # a ratio, given in percent
 
-    def bound_at(self, estimate: np.ndarray) -> np.ndarray:
-        """Return the bound on the standard error at the estimates."""
-        return self.bound * np.abs(estimate) if self.is_relative else np.full(np.shape(estimate), self.bound)
-
 
 @dataclass(frozen=True)
 class Precision:
@@ -111,7 +107,7 @@ class PanelTarget:
             return Precision(len(values), math.nan, math.nan, self.target.bound)
         columns = values.reshape(len(values), -1)
         estimates, errors, least = self._estimate(columns)
-        bounds = self.target.bound_at(estimates)
+        bounds = self.target.bound * (np.abs(estimates) if self.target.is_relative else np.ones(estimates.shape))
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.maximum(np.where(bounds > 0, errors / bounds, np.inf), np.sqrt(least / len(values)))
         is_fixed = np.fmax.reduce(columns) == np.fmin.reduce(columns)  # NaN pads ragged rows

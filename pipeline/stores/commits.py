@@ -14,6 +14,8 @@ from pipeline.stores.chunks import Chunks
 from pipeline.stores.files import Files
 from pipeline.stores.regions import positions, region_of
 
+_AGAIN = "again: "
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -23,11 +25,6 @@ class Planned:
     block: Block
     settings: Sequence[Setting]
     stale: Sequence[Setting] = ()  # those of the settings whose status chunk exists and is replaced
-
-    @property
-    def may_grow(self) -> bool:
-        """True if the block is shorter than `Panel.block_trials`, so that an extension would rewrite its chunks."""
-        return self.panel.trials is not None and len(self.block.trials) < self.panel.block_trials
 
     @property
     def n_dims(self) -> dict[str, int]:
@@ -45,19 +42,15 @@ class Commit:
     """
 
     def __init__(
-        self,
-        files: Files,
-        chunks: Chunks,
-        binding: Binding,
-        present: dict[str, bytes],
-        planned: Sequence[Planned],
+        self, files: Files, chunks: Chunks, binding: Binding, present: dict[str, bytes], planned: Sequence[Planned]
     ) -> None:
         self._files, self._chunks, self._binding, self._present = files, chunks, binding, present
         self._of_cells: dict[str, bytes] = {}  # chunks that are not durable yet, so no other commit may rely on them
         self._absent: set[str] = set()  # per-cell chunks that did not exist
         self._stale = {key for one in planned for key in _keys(chunks, one, one.stale, {"status": 0})}
         self._replaced: list[_Written] = []
-        growing = [one for one in planned if one.may_grow]
+        # an extension rewrites the chunks of a block that is shorter than the others
+        growing = [one for one in planned if one.panel.trials and len(one.block.trials) < one.panel.block_trials]
         keys = (key for one in growing for key in _keys(chunks, one, one.settings, one.n_dims))
         self._batch = files.batch(files.versions(keys))
 
@@ -177,7 +170,12 @@ def rerun_line(panel: Panel, block: Block, trial: int) -> str:
     """Return the last line of a stored error, which contains the command that reruns its trial."""
     values = panel.cells()[block.cell].items()
     cell = "".join(f" --cell {shlex.quote(f'{name}={format_value(value)}')}" for name, value in values)
-    return f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"
+    return f"{_AGAIN}dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"
+
+
+def without_rerun(error: str) -> str:
+    """Return a stored error without the line of `rerun_line`."""
+    return "\n".join(line for line in error.splitlines() if not line.startswith(_AGAIN))
 
 
 def _with_rerun(panel: Panel, block: Block, error: np.ndarray) -> np.ndarray:

@@ -81,9 +81,13 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
             ):  # never rewrite the intact file: a power loss could damage it
                 store.files.put(key, store.root_content)
                 repaired.append(key)
-    for key, expected in _expected_files(store, study).items():
+    coordinates = make_template(study, store.attributes)
+    files = metadata_files(store.root_content) | {k: one for k, one in coordinates.items() if not k.endswith(ROOT)}
+    for key, expected in files.items():
         panel, _, rest = key.partition("/")
-        stored = _confirmed(store, key, expected)
+        with accessing(store.url):
+            stored = store.files.read(key)
+            stored = stored if stored == expected else store.files.read(key)  # confirms damage
         if not _is_same(store, key, stored, expected):
             name = rest.partition("/")[0]
             problem = "the file is missing" if stored is None else "differs from the root"
@@ -106,20 +110,6 @@ def check_sessions(store: ResultStore, *, repair: bool = False) -> dict[tuple[st
         ("", name): Damage("lost", advice) if problem.kind == "lost" else problem
         for name, problem in check_records(store.files, repair=repair).items()
     }
-
-
-def _expected_files(store: ResultStore, study: Study) -> dict[str, bytes]:
-    """Return the expected file contents by key: array metadata from the root and coordinates from the spec."""
-    found = metadata_files(store.root_content)
-    template = make_template(study, store.attributes)
-    return found | {key: content for key, content in template.items() if not key.endswith(ROOT)}
-
-
-def _confirmed(store: ResultStore, key: str, expected: bytes) -> bytes | None:
-    """Read a file, and read it a second time if its content is not the expected one."""
-    with accessing(store.url):
-        stored = store.files.read(key)
-        return stored if stored == expected else store.files.read(key)
 
 
 def _is_same(store: ResultStore, key: str, stored: bytes | None, expected: bytes) -> bool:

@@ -30,7 +30,7 @@ _MOST_CHECKED, _MOST_ATTEMPTS = 10_000, 100
 
 
 class LocalFiles:
-    """Files of a store in a folder; see `pipeline.stores.files.Files`."""
+    """Files of a store in a folder; `ObjectFiles` has the same methods for an object store."""
 
     def __init__(self, url: str, session: str | None = None) -> None:
         if session and not re.fullmatch(r"[\w-]+", session):
@@ -40,15 +40,14 @@ class LocalFiles:
         self._temporary = os.path.join(url, _WRITING, session or "")
         self._checked = {""}  # folders that are no links
 
-    def read(self, key: str) -> bytes | None:
-        """Return the content of a file, None if it does not exist, or empty bytes if it is not a regular file."""
-        return retried(self._read, key)
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
+        """Return a file or a part of it, None if it does not exist, or empty bytes if it is not a regular file.
 
-    def read_part(self, key: str, start: int, stop: int | None = None) -> bytes | None:
-        """Return a part of a file, or None if the file does not exist; a negative start counts from the end."""
+        A negative start counts from the end.
+        """
         return retried(self._read, key, start, stop)
 
-    def _read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
+    def _read(self, key: str, start: int, stop: int | None) -> bytes | None:
         try:
             # without O_NONBLOCK, opening a pipe would block
             descriptor = os.open(self._path(key, True), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -160,7 +159,7 @@ class LocalFiles:
             self.flush([])
 
     def remove_uncommitted(self, keys: Iterable[str]) -> None:
-        """Remove files of an earlier uncommitted attempt."""
+        """Remove files that an earlier, uncommitted attempt may have left."""
         self.remove([key for key in keys if os.path.lexists(self._path(key))])
 
     def begin(self) -> None:
@@ -191,11 +190,11 @@ class LocalFiles:
                         raise
 
     def versions(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return an empty mapping: versions are not checked, since renames by a fenced session fail."""
+        """Return the versions of files that other sessions may replace, for `batch`: none, since renames are fenced."""
         return {}
 
     def batch(self, expected: Mapping[str, Any] | None = None) -> "_LocalBatch":
-        """Return a new batch."""
+        """Return a new batch; versions are not checked."""
         return _LocalBatch(self)
 
     def write_temporary(self, content: bytes) -> str:
@@ -299,6 +298,12 @@ class LocalFiles:
 
 
 class _LocalBatch:
+    """Writes that become durable together: values by `put`, then the files of `put_last`, which commit the values.
+
+    `depend` makes a file durable that another writer has written. `finish` makes all values durable before it makes the
+    last files visible; `discard` drops these.
+    """
+
     def __init__(self, files: LocalFiles) -> None:
         self._files = files
         self._written: list[str] = []

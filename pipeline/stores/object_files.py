@@ -22,7 +22,7 @@ _MOST_WAITING = 64  # number of objects that are written concurrently
 
 
 class ObjectFiles:
-    """Files of a store in an object store; see `pipeline.stores.files.Files`.
+    """Files of a store in an object store, with the methods of `LocalFiles`.
 
     Writes are conditional on S3 only. On other object stores, the session is only checked before each write.
     """
@@ -35,17 +35,11 @@ class ObjectFiles:
         options = {"max_concurrency": 1} if self._is_conditional else {}
         self._files, self._root = fsspec.url_to_fs(url, use_listings_cache=False, **options)
 
-    def read(self, key: str) -> bytes | None:
-        """Return the content of an object, or None if it does not exist."""
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
+        """Return an object or a part of it, or None if it does not exist; a negative start counts from the end."""
+        part = {"start": start, "end": stop} if start or stop is not None else {}
         try:
-            return retried(self._files.cat_file, self._path(key))
-        except FileNotFoundError:
-            return None
-
-    def read_part(self, key: str, start: int, stop: int | None = None) -> bytes | None:
-        """Return a part of an object, or None if it does not exist; a negative start counts from the end."""
-        try:
-            return retried(partial(self._files.cat_file, self._path(key), start=start, end=stop))
+            return retried(partial(self._files.cat_file, self._path(key), **part))
         except FileNotFoundError:
             return None
 
@@ -171,7 +165,7 @@ class ObjectFiles:
 
 
 class _ObjectBatch:
-    """Batch of concurrent writes; objects with an expected version, and those of `put_last`, are conditional writes."""
+    """Batch as in a folder, written concurrently; objects with a known version, and the last ones, are conditional."""
 
     def __init__(self, files: ObjectFiles, expected: Mapping[str, Any]) -> None:
         self._files, self._expected = files, expected

@@ -347,8 +347,7 @@ def _await_end(files: Files, number: int) -> None:
         state = _state(record)
         if state == "over":
             return
-        # earlier versions wrote records of submissions without heartbeats
-        if state == "running" or files.read(_beat_key(number)) != last or (record or {}).get("detached"):
+        if state == "running" or files.read(_beat_key(number)) != last:
             raise BusyStoreError(
                 f"the store {files.url} is being written by {_describe(record)}; {_remedy(files.url, record)}"
             )
@@ -364,19 +363,15 @@ def _describe(record: Mapping[str, Any] | None) -> str:
     if record is None:
         return "another session, whose record is damaged"
     process = record["process"]
-    if _is_submission(record):
+    if "submission" in record:
         return f"a submission of {record['started']} (driven on {process['host']}, process {process['pid']})"
     return f"another session ({process['host']}, process {process['pid']}, since {record['started']})"
 
 
 def _remedy(url: str, record: Mapping[str, Any] | None) -> str:
-    if record is None or not _is_submission(record):
+    if record is None or "submission" not in record:
         return "wait until it ends, or stop it"
     return f"follow it with: {command('status', '--watch', url)}, or end it with: {command('cancel', url)}"
-
-
-def _is_submission(record: Mapping[str, Any]) -> bool:
-    return "submission" in record or bool(record.get("detached"))
 
 
 def _this_process() -> dict[str, Any]:
@@ -403,7 +398,7 @@ def _state(record: Mapping[str, Any] | None) -> str:
     if "ended" in record or record["id"] in _ENDED:
         return "over"
     process = record["process"]
-    if record.get("detached") or process["machine"] != _machine():
+    if process["machine"] != _machine():
         return "unknown"
     try:
         found = psutil.Process(process["pid"])

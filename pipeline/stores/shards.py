@@ -189,7 +189,7 @@ class ShardReader:
             if offset == _ABSENT:
                 found[key] = None
             else:
-                found[key] = self._files.read_part(shard, *span) if content is None else content[slice(*span)]
+                found[key] = self._files.read(shard, *span) if content is None else content[slice(*span)]
         return found
 
     def exists(self, key: str) -> bool:
@@ -200,7 +200,7 @@ class ShardReader:
         return self._shardings.get(key.rpartition("/c/")[0])
 
     def _read_index(self, shard: str, n_chunks: int) -> np.ndarray:
-        content = self._files.read_part(shard, -(16 * n_chunks + _CHECKSUM_BYTES))
+        content = self._files.read(shard, -(16 * n_chunks + _CHECKSUM_BYTES))
         if content is None:
             raise FileNotFoundError(shard)
         return read_index(content, n_chunks)

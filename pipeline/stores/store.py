@@ -191,7 +191,7 @@ class ResultStore:
             parent = next(parent for parent in folder.parents if parent.exists())
             if not parent.is_dir() or not os.access(parent, os.W_OK):
                 raise BadInputError(f"the parent {parent} of the store must be a writable folder; choose another path")
-        elif not folder.is_dir() or any(entry.name != STATE for entry in folder.iterdir()):
+        elif not _is_begun(folder):
             raise BadInputError(f"{path} exists but is not a result store; choose another path")
         return False
 
@@ -276,13 +276,7 @@ class ResultStore:
         return Outcome(values, status, error.astype(object))
 
     def read_at(
-        self,
-        panel: Panel,
-        position: tuple[int, ...],
-        trials: range,
-        name: str,
-        n_dims: int = 0,
-        per_trial: bool = True,
+        self, panel: Panel, position: tuple[int, ...], trials: range, name: str, n_dims: int = 0, per_trial: bool = True
     ) -> np.ndarray:
         r"""Read a variable at one array position, shape (trial, \*outputs), without trials if it has none."""
         region = region_of(panel, position, trials if per_trial else None, n_dims)
@@ -374,7 +368,7 @@ class ResultStore:
         not_asked = self._not_asked(panel.name, (self.asked if asked is None else asked).get(panel.name))
         if not_asked is not None:
             states[not_asked] = COMMITTED
-        axes, n_cells, n_blocks = len(panel.factors), len(panel.cells()), -(-panel.n_trials // panel.block_trials)
+        axes, n_cells, n_blocks = len(panel.factors), len(panel.cells()), panel.n_blocks
         states = states if panel.trials is not None else states[..., None]
         found = np.empty((n_cells, n_blocks, len(panel.settings())), np.uint8)
         for k, setting in enumerate(panel.settings()):

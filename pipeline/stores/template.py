@@ -131,12 +131,7 @@ def _create_panel(root: zarr.Group, panel: Panel, audits: Mapping[str, Any]) -> 
         fill = np.nan if np.dtype(measure.dtype).kind == "f" else None
         attributes = {"long_name": measure.meaning, "units": measure.unit}
         variable(
-            measure.name,
-            measure.per_trial,
-            measure.dims,
-            dtype=measure.dtype,
-            fill_value=fill,
-            attributes=attributes,
+            measure.name, measure.per_trial, measure.dims, dtype=measure.dtype, fill_value=fill, attributes=attributes
         )
     meaning = "error of a failed trial, and the command that reruns it"
     variable("error", True, (), dtype="string", fill_value="", attributes={"long_name": meaning})

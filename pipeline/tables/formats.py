@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeAlias, cast
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -58,25 +58,7 @@ class Part:
     location: tuple[Any, ...]  # specific to the format
 
 
-class TableSource(Protocol):
-    """Table on disk."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the numeric columns, in order."""
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """Names of the other columns."""
-
-    def parts(self, columns: Sequence[str]) -> list[Part]:
-        """Divide the rows into parts, in order, for reading the given columns."""
-
-    def read(self, location: tuple[Any, ...], columns: Sequence[str], levels: Levels) -> np.ndarray:
-        """Return columns of a part as float64, shape (rows, columns), with NaN for missing values; see `Levels`."""
-
-
-def find_source(path: str) -> TableSource:
+def find_source(path: str) -> "TableSource":
     """Open a table and read the names of its columns.
 
     `path` is a path or URL with suffix ``.zarr``, ``.parquet``, ``.csv`` or ``.csv.gz``.
@@ -102,7 +84,7 @@ def find_source(path: str) -> TableSource:
     return source
 
 
-def find_parts(source: TableSource, path: str, columns: Sequence[str]) -> list[Part]:
+def find_parts(source: "TableSource", path: str, columns: Sequence[str]) -> list[Part]:
     """Divide the rows of a table into parts, in order, for reading the given columns."""
     try:
         parts = source.parts(columns)
@@ -116,7 +98,7 @@ def find_parts(source: TableSource, path: str, columns: Sequence[str]) -> list[P
 
 
 def read_part(
-    source: TableSource, path: str, part: Part, columns: Sequence[str], levels: Levels = _NO_LEVELS
+    source: "TableSource", path: str, part: Part, columns: Sequence[str], levels: Levels = _NO_LEVELS
 ) -> np.ndarray:
     """Read columns of a part on a worker."""
     where = f"data rows {part.first + 1:,} to {part.first + part.n_rows:,} of {path}"
@@ -364,6 +346,9 @@ def _parse(
         raise ValueError(f"a line must have {len(names)} fields, got more in line {line + 1} of these")
     return frame[[str(j) for j in indices]]
 
+
+TableSource: TypeAlias = ZarrSource | ParquetSource | CsvSource
+"""Table on disk: numeric `columns`, `others`, its `parts`, and `read`, which returns columns of a part as float64."""
 
 _OPENERS: dict[str, Callable[[str], TableSource]] = {
     ".zarr": _open_zarr,

@@ -73,9 +73,9 @@ def check(
         with suppress(TimeoutError):  # missing workers are reported below
             client.wait_for_workers(wanted, timeout=chosen.wait)
         found = check_workers(client, store)
-    for worker in found:
-        say(f"{worker.address}  {'; '.join(worker.faults) or 'ok'}")
-    unfit = sum(bool(worker.faults) for worker in found)
+    for worker, faults in found.items():
+        say(f"{worker}  {'; '.join(faults) or 'ok'}")
+    unfit = sum(map(bool, found.values()))
     what = "same code" + (f", {store} is shared and can be written" if store else "")
     missing = f"; {wanted - len(found)} have not joined" if len(found) < wanted else ""
     say(f"{len(found) - unfit} of {len(found)} workers are ok ({what}){missing}")

@@ -33,6 +33,7 @@ from studies.commands.shared import (
 
 if TYPE_CHECKING:
     from pipeline.execution.rerun import Rerun
+    from pipeline.stores.store import ResultStore
     from pipeline.submission import Submission
 
 Counts = Mapping[str, Mapping[Status, int]]
@@ -54,22 +55,22 @@ def status(
         from pipeline.clusters.profiles import load_profile
 
         load_profile(cluster)
-    counts = _watch(store, every, cluster) if watch else count_trials(store)
+    opened, counts = _watch(store, every, cluster) if watch else _count(store)
     kinds = [kind for kind in Status if kind in (Status.OK, Status.PENDING) or any(c[kind] for c in counts.values())]
     table = make_table("panel", *(kind.name.lower().replace("_", " ") for kind in kinds))
     for name, by_kind in counts.items():
         table.add_row(name, *(f"{by_kind[kind]:,}" for kind in kinds))
     print_table(table)
-    follow, state = _describe_submission(store, cluster) if _pending(counts) else ("", "")
-    code = conclude(store, counts, follow)
-    if state:
+    follow, state = _describe_submission(store, opened, cluster)
+    code = _conclude(store, opened, counts, follow)
+    if code == 3 and state:
         say(state)
     raise typer.Exit(code)
 
 
-def _describe_submission(store: str, cluster: str | None) -> tuple[str, str]:
+def _describe_submission(store: str, opened: ResultStore, cluster: str | None) -> tuple[str, str]:
     """Return the command that follows a store's submission while it may run, and its state; both may be empty."""
-    submission = _find_submission(store)
+    submission = _find_submission(opened)
     if submission is None:
         return "", ""
     if submission.stopped:
@@ -86,20 +87,19 @@ def _describe_submission(store: str, cluster: str | None) -> tuple[str, str]:
     return "", f"{submission}: its scheduler {reason}; resume computes the pending trials"
 
 
-def _find_submission(store: str) -> Submission | None:
+def _find_submission(opened: ResultStore) -> Submission | None:
     """Return the submission of the last session, if it is open or was stopped by an error."""
-    from pipeline.stores.store import ResultStore
     from pipeline.submission import last_submission
 
-    found = last_submission(ResultStore.open(store))
+    found = last_submission(opened)
     return found if found is not None and (found.is_open or found.stopped) else None
 
 
-def _watch(store: str, every: float, cluster: str | None) -> Counts:
-    """Print the progress of a store until it is complete."""
+def _watch(store: str, every: float, cluster: str | None) -> tuple[ResultStore, Counts]:
+    """Print the progress of a store until it is complete, and return its last state."""
     from pipeline.progress import format_duration
 
-    counts = count_trials(store)
+    opened, counts = _count(store)
     total = sum(total_by_kind(counts.values()))
     started, at_start = time.monotonic(), _pending(counts)
     with ERRORS.status("") as line:
@@ -112,15 +112,15 @@ def _watch(store: str, every: float, cluster: str | None) -> Counts:
             else:
                 ERRORS.print(text)
             time.sleep(every)
-            counts = count_trials(store)
-            if _pending(counts) == pending and _is_abandoned(store, cluster):
+            opened, counts = _count(store)  # the store may grow meanwhile
+            if _pending(counts) == pending and _is_abandoned(opened, cluster):
                 break
-    return counts
+    return opened, counts
 
 
-def _is_abandoned(store: str, cluster: str | None) -> bool:
+def _is_abandoned(opened: ResultStore, cluster: str | None) -> bool:
     """Return True if a store's submission has stopped, or if its scheduler does not have it or does not respond."""
-    submission = _find_submission(store)
+    submission = _find_submission(opened)
     if submission is None or submission.stopped:
         return submission is not None
     return cluster is not None and not submission.is_running(cluster)
@@ -143,8 +143,8 @@ def trial(
     """Recompute one trial from its key, and compare it with the stored values."""
     from pipeline.execution.rerun import rerun_trial
     from pipeline.resolve import study_of
+    from pipeline.stores.commits import without_rerun
     from pipeline.stores.store import ResultStore
-    from studies.failures import without_rerun
 
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study)
@@ -167,8 +167,9 @@ def errors(
     full: Annotated[bool, typer.Option("--full", help="Print every cell and full tracebacks.")] = False,
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
+    from pipeline.stores.commits import without_rerun
     from pipeline.stores.store import open_complete
-    from studies.failures import find_causes, without_rerun
+    from studies.failures import find_causes
 
     opened = open_complete(store)
     causes, file = find_causes(opened), str(opened.attributes.get("study_reference", ""))
@@ -241,24 +242,31 @@ def report(
         open_page(page)
 
 
-def count_trials(store: str) -> Counts:
-    """Count the trials of each panel by status."""
-    from pipeline.stores.store import open_complete
-
-    opened = open_complete(store)
+def count_trials(opened: ResultStore) -> Counts:
+    """Count the trials of each panel of a store by status."""
     return {panel: opened.count(panel) for panel in opened.spec["panels"]}
 
 
-def conclude(store: str, counts: Counts, follow: str = "") -> int:
-    """Print audits of added mechanisms, and the state of a store and the next command; return the exit code.
+def conclude(store: str) -> int:
+    """Print audits of added mechanisms, and the state of a store and the next command; return the exit code."""
+    return _conclude(store, *_count(store))
 
-    `follow` is the command that shows the progress of a submission that computes the store.
-    """
+
+def _count(store: str) -> tuple[ResultStore, Counts]:
+    """Open a store, and count its trials."""
+    from pipeline.stores.store import open_complete
+
+    opened = open_complete(store)
+    return opened, count_trials(opened)
+
+
+def _conclude(store: str, opened: ResultStore, counts: Counts, follow: str = "") -> int:
+    """Print the state; `follow` is the command that shows the progress of a submission that computes the store."""
     from pipeline.stores.asked import read_goal
-    from pipeline.stores.store import ResultStore
 
     _, failed, pending = total_by_kind(counts.values())
-    path, opened = shlex.quote(store), ResultStore.open(store)
+    path = shlex.quote(store)
+    following = f"follow the submission with: {follow}" if follow else f"continue with: dpstudies resume {path}"
     for panel, audits in json.loads(opened.attributes.get("audits", "{}")).items():
         from studies.styles import describe_audit  # slow import
 
@@ -271,7 +279,6 @@ def conclude(store: str, counts: Counts, follow: str = "") -> int:
         )
         return 3
     if pending:
-        following = f"follow the submission with: {follow}" if follow else f"continue with: dpstudies resume {path}"
         say(f"incomplete: {pending:,} trials pending; {following}")
         return 3
     if opened.share is not None:
@@ -279,7 +286,8 @@ def conclude(store: str, counts: Counts, follow: str = "") -> int:
         return 1 if failed else 0
     goal = read_goal(opened.sessions)
     if goal is not None and goal.is_open:
-        say(f"incomplete: --until {goal.until!r} was interrupted; continue with: dpstudies resume {path}")
+        state = "is not reached yet" if follow else "was interrupted"
+        say(f"incomplete: --until {goal.until!r} {state}; {following}")
         return 3
     if goal is not None and goal.unmet:
         say(

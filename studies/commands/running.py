@@ -173,7 +173,7 @@ def merge(
 ) -> None:
     """Join the stores of run --share K/M into the store of the whole run."""
     pipeline.merge(shares, store)
-    raise typer.Exit(conclude(store, count_trials(store)))
+    raise typer.Exit(conclude(store))
 
 
 @takes(*_GRID, *_UNTIL, *_CONDUCT)
@@ -194,7 +194,7 @@ def submit(
     """Submit a study to a scheduler, and return; the work continues without this command."""
     submission = pipeline.submit(find_study(study, MODULES), store, cluster=cluster, **_options(given))
     if submission is None:
-        raise typer.Exit(conclude(store, count_trials(store)))
+        raise typer.Exit(conclude(store))
     words = (store, "--cluster", cluster)
     say(
         f"submitted as {submission.id}; follow it with: {command('status', '--watch', *words)}, cancel it with: "
@@ -211,7 +211,7 @@ def cancel(store: StorePath, cluster: Scheduler = None) -> None:
         say(f"closed {cancelled.submission}, whose scheduler does not respond")
     else:
         say(f"cancelled {cancelled.submission}: its driver ends after its current blocks")
-    raise typer.Exit(conclude(store, count_trials(store)))
+    raise typer.Exit(conclude(store))
 
 
 @takes(*_CONDUCT, "cluster", "study")
@@ -270,7 +270,7 @@ def _compute(store: str, work: Callable[[Any], object]) -> None:
             raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
     if display.n_total:
         say(f"{display.n_done:,} evaluations in {display.seconds:,.1f} s")
-    raise typer.Exit(conclude(store, count_trials(store)))
+    raise typer.Exit(conclude(store))
 
 
 def _describe_kept(store: str, remedy: str) -> str:
@@ -281,7 +281,7 @@ def _describe_kept(store: str, remedy: str) -> str:
     opened = ResultStore.open(store) if ResultStore.exists(store) else None
     if opened is None or not opened.complete:
         return "no trial was committed yet"
-    pending = sum(by_kind[Status.PENDING] for by_kind in count_trials(store).values())
+    pending = sum(by_kind[Status.PENDING] for by_kind in count_trials(opened).values())
     again = f"continue with: dpstudies resume {shlex.quote(store)}"
     if not pending and (goal := read_goal(opened.sessions)) is not None and goal.is_open:
         return f"committed blocks are kept, but --until {goal.until!r} was not reached; {remedy}{again}"

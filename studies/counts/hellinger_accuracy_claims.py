@@ -65,7 +65,7 @@ def _smaller_means(summaries: Stored, *pairs: tuple[str, str, str]) -> Finding:
         found = ratio(summary["expected_hellinger"], first, second)
         if "n" in found.dims:
             found = found.sel(n=found["n"].isin(_SIZES[panel]))
-        parts.append(verdict(bool((found < 1).all()), f"{panel}: {first} to {second} {span(found, '.3f')}"))
+        parts.append(verdict((found < 1).all(), f"{panel}: {first} to {second} {span(found, '.3f')}"))
     return together(parts, "Ratios of exact means: {}.")
 
 
@@ -96,7 +96,7 @@ def smooth_beats_global(summaries: Stored) -> Finding:
     """Smooth sensitivity gives higher accuracy than global sensitivity."""
     return together(
         (
-            verdict(bool((found < 1).all()), f"{panel}: {int((found < 1).sum())} of {found.size} sizes")
+            verdict((found < 1).all(), f"{panel}: {int((found < 1).sum())} of {found.size} sizes")
             for panel, found in _ratios(summaries, "smooth", "global").items()
         ),
         "Smooth has the smaller mean distance: {}.",
@@ -117,7 +117,7 @@ def smooth_beats_global(summaries: Stored) -> Finding:
 def tailored_beats_histogram(summaries: Stored) -> Finding:
     """Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm."""
     ratios = _ratios(summaries, "smooth", "laplace")
-    behind = all(bool((found > 1).all()) for found in ratios.values())
+    behind = all((found > 1).all() for found in ratios.values())
     numbers = ", ".join(f"{panel}: {span(found)}" for panel, found in ratios.items())
     return correct(
         not behind,
@@ -179,7 +179,7 @@ def certified(summaries: Stored) -> Finding:
     losses = [(summary["audited_epsilon"] / summary["epsilon"]).values.ravel() for summary in stored]
     shares = np.concatenate([loss[np.isfinite(loss)] for loss in losses])
     return verdict(
-        shares.size > 0 and bool((shares <= 1).all()),
+        shares.size > 0 and (shares <= 1).all(),
         f"{shares.size} calibrations; ratio of audited loss to epsilon from {shares.min():.9f} to {shares.max():.9f}.",
     )
 

@@ -175,7 +175,7 @@ def k_norm_is_near_optimal(summaries: Stored) -> Finding:
             f"{panel}: {span(solved, '.4f')}, with projection only {span(projected, '.3f')}; at balanced data "
             f"{span(price, '.3f')} times the distance of the projection"
         )
-        parts.append(verdict(bool((solved <= near).all()), evidence))
+        parts.append(verdict((solved <= near).all(), evidence))
     return together(parts, "Worst case relative to the optimum. {}.", ". ")
 
 

@@ -70,9 +70,9 @@ def _compare(summaries: Stored, panels: tuple[str, ...]) -> Finding:
         place = f" at {_place(nearest)}" if _place(nearest) else ""
         evidence = (
             f"{panel}: ahead in {int(ahead.sum())} of {int(compared.sum())} comparisons, nearest rival "
-            f"{nearest['mechanism'].item()} with {float(nearest):.3f} times its distance{place}"
+            f"{nearest['mechanism'].item()} with {nearest:.3f} times its distance{place}"
         )
-        parts.append(decide(bool((ahead | ~compared).all()), bool(behind.any()), evidence))
+        parts.append(decide((ahead | ~compared).all(), behind.any(), evidence))
     return together(parts)
 
 
@@ -107,8 +107,8 @@ def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
     return decide(
         *above(0.0, excess, tolerance),
         f"{int(summary['n_ok'].sel(mechanism='k-norm').sum())} data sets, {len(rivals)} rivals. Mean ratio of the "
-        f"exact mean to that of k-norm at least {float(nearest):.3f} ({nearest['mechanism'].item()}, "
-        f"{_place(nearest)}); its 5 % quantile over the data sets is at least {float(low):.3f} for every rival.",
+        f"exact mean to that of k-norm at least {nearest:.3f} ({nearest['mechanism'].item()}, "
+        f"{_place(nearest)}); its 5 % quantile over the data sets is at least {low:.3f} for every rival.",
     )
 
 
@@ -126,9 +126,9 @@ def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Finding:
         least = smallest(best / own)
         evidence = (
             f"{panel}: smallest mean of the tailored mechanisms {span(best, '.3f')}, that of k-norm "
-            f"{span(own, '.3f')}, ratio at least {float(least):.2f} ({_place(least)})"
+            f"{span(own, '.3f')}, ratio at least {least:.2f} ({_place(least)})"
         )
-        parts.append(verdict(bool((best / own > 2).all()), evidence))
+        parts.append(verdict((best / own > 2).all(), evidence))
     return together(parts)
 
 
@@ -167,7 +167,7 @@ def permute_and_flip(summaries: Stored) -> Finding:
             f"{panel}: permute-and-flip to global {span(proved, '.3f')}; {panel}: permute-and-flip-exact to "
             f"smooth-exact {span(exact, '.3f')}"
         )
-        parts.append(verdict(bool((proved <= 1 + 1e-9).all() and (exact > 1).all()), evidence))
+        parts.append(verdict((proved <= 1 + 1e-9).all() and (exact > 1).all(), evidence))
     return together(parts, "Ratios of exact means; {}.")
 
 

@@ -44,11 +44,10 @@ def _evaluate_sensitivities(
     cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
 ) -> dict[str, list[float]]:
     """Return the sensitivities for each number of successes, NaN if it exceeds the number of records."""
-    prior, n, epsilon, delta = (cell[name] for name in ("prior", "n", "epsilon", "delta"))
+    n, epsilon, delta = (cell[name] for name in ("n", "epsilon", "delta"))
+    prior, counts = np.array(cell["prior"]), [np.array((x, n - x)) for x in cell["successes"]]
     return {
-        f"{name}_sensitivity": [
-            SENSITIVITIES[name].at(prior, (x, n - x), epsilon, delta) if x <= n else np.nan for x in cell["successes"]
-        ]
+        f"{name}_sensitivity": [SENSITIVITIES[name](prior, c, epsilon, delta) if c[1] >= 0 else np.nan for c in counts]
         for name in NAMES
     }
 

@@ -37,7 +37,7 @@ def largest_at_the_edge(summaries: Stored) -> Finding:
         largest, centre = local.max(), local[n // 2]
         where = ", ".join(map(str, np.flatnonzero(local == largest)))
         evidence = f"n = {n}: maximum {largest:.4f} at x = {where}, {centre:.4f} at the centre"
-        parts.append(verdict(bool(local[0] == local[n] == largest and centre < largest / 2), evidence))
+        parts.append(verdict(local[0] == local[n] == largest and centre < largest / 2, evidence))
     return together(parts, "Local sensitivity. {}.")
 
 
@@ -48,7 +48,7 @@ def smooth_below_global(summaries: Stored) -> Finding:
     for n, line in _complete_sizes(summaries).items():
         smooth, largest = (line[f"{name}_sensitivity"].values for name in ("smooth", "global"))
         own, limit, below = smooth[n // 2], largest[n // 2], np.mean(smooth < largest / 2)
-        parts.append(verdict(bool(own < limit), f"n = {n}: {own:.4f} against {limit:.4f}; {below:.0%} of data sets"))
+        parts.append(verdict(own < limit, f"n = {n}: {own:.4f} against {limit:.4f}; {below:.0%} of data sets"))
     return together(
         parts,
         "Smooth against global sensitivity at the centre; fraction of data sets at which smooth is less than half of "
@@ -64,7 +64,7 @@ def bounds_in_order(summaries: Stored) -> Finding:
     rounding = 1 + 1e-12
     n_out = sum(int(((local > bound * rounding) | (bound > largest * rounding)).sum()) for bound in (varying, smooth))
     tight = ", ".join(
-        f"{name} {float((bound <= local * rounding).sum() / local.count()):.1%}"
+        f"{name} {(bound <= local * rounding).sum() / local.count():.1%}"
         for name, bound in (("varying", varying), ("smooth", smooth))
     )
     return verdict(

@@ -70,8 +70,7 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     return mechanism.supports(n, k)
 
 
-def _panel(name: str, meaning: str, priors: Sequence[str], sizes: Sequence[int]) -> Panel:
-    k = priors[0].count(":") + 1
+def _panel(name: str, meaning: str, k: int, priors: Sequence[str], sizes: Sequence[int]) -> Panel:
     return Panel(
         name=name,
         meaning=meaning,
@@ -106,10 +105,11 @@ def _panel(name: str, meaning: str, priors: Sequence[str], sizes: Sequence[int])
 
 _BINOMIAL_PRIORS = ("1:1", "0.5:0.5", "10:10", "5:0.3", "0.01:100")
 _PANELS = (
-    _panel("binomial", "exact privacy loss of releases of two counts", _BINOMIAL_PRIORS, BINOMIAL_SIZES),
+    _panel("binomial", "exact privacy loss of releases of two counts", 2, _BINOMIAL_PRIORS, BINOMIAL_SIZES),
     _panel(
         "multinomial",
         "exact privacy loss of releases of three counts",
+        3,
         ("1:1:1", "0.3:2:5", "0.01:1:100"),
         (2, 5, 10, 20, 30),
     ),

@@ -53,7 +53,7 @@ def _counterexample(summary: xr.Dataset, mechanism: str) -> str:
     one = summary.sel(mechanism=mechanism).isel(shares.fillna(-np.inf).argmax(...))
     data, neighbour, output = (one[f"worst_{what}"].values.tolist() for what in ("dataset", "neighbour", "output"))
     return (
-        f"{float(one['exact_epsilon'] / one['epsilon']):.4f} epsilon at {_at(shares)}: data sets {data} and "
+        f"{one['exact_epsilon'] / one['epsilon']:.4f} epsilon at {_at(shares)}: data sets {data} and "
         f"{neighbour}, output {output}"
     )
 
@@ -184,7 +184,7 @@ def calibrated_spend_all(summaries: Stored) -> Finding:
     for name, stored in _audits(stated_audits(summaries), lambda one: one.calibrate is not None).items():
         shares, n_audits = _shares(stored, name)
         low, high = min(float(share.min()) for share in shares), max(float(share.max()) for share in shares)
-        holds = low >= _FULL_SHARE and not any(bool(_broken(summary, name).any()) for summary in stored)
+        holds = low >= _FULL_SHARE and not any(_broken(summary, name).any() for summary in stored)
         parts.append(verdict(holds, f"{name} {low:.6f} to {high:.6f} in {n_audits} audits"))
     return together(parts or [verdict(None, "no audits")], "Ratio of loss to epsilon: {}.")
 

@@ -27,7 +27,7 @@ MODELS: dict[str, tuple[str, Kind]] = {
 }
 """Panel -> the Gibbs sampler as printed, and the kind of claims of P4 in this panel."""
 
-_EXPONENTIAL = ("exponential", "exponential-wide", "exponential-paper-bounds")
+EXPONENTIAL = ("exponential", "exponential-wide", "exponential-paper-bounds")
 _P4: dict[str, Any] = {"paper": "P4", "place": "section 5"}
 
 
@@ -37,19 +37,19 @@ _ADDED = (
         "The Gibbs sampler with the joint distribution of the regions and the full conditional of the sum is "
         "calibrated",
         "gibbs",
-        _EXPONENTIAL,
+        EXPONENTIAL,
     ),
     (
         "collapsed",
         "The Gibbs sampler with a Metropolis move between posterior modes is calibrated",
         "gibbs-collapsed",
-        _EXPONENTIAL,
+        EXPONENTIAL,
     ),
     (
         "marginal",
         "The marginal posterior is calibrated at every size and privacy loss",
         "marginal",
-        ("binomial", *_EXPONENTIAL),
+        ("binomial", *EXPONENTIAL),
     ),
     (
         "gibbs-exact",
@@ -72,8 +72,8 @@ def _calibrated(panel: str, method: str, summaries: Stored, most: int = 100_000)
     text = f"{method}: KS distance {span(one['pit_ks'], '.3f')}; {found.evidence}"
     if one["rhat_stuck"].notnull().any():
         text += (
-            f"; split R-hat above {LARGEST_RHAT} in up to {float(one['rhat_stuck'].max()):.1%} of the trials of a "
-            f"cell, smallest effective sample size {float(one['ess_least'].min()):.0f}"
+            f"; split R-hat above {LARGEST_RHAT} in up to {one['rhat_stuck'].max():.1%} of the trials of a "
+            f"cell, smallest effective sample size {one['ess_least'].min():.0f}"
         )
     return replace(found, evidence=f"{text}.", is_settled=found.verdict != "holds")
 
@@ -88,7 +88,7 @@ def _over_confident(panel: str, method: str, summaries: Stored) -> Finding:
     return verdict(
         over and right,
         f"{method}: {extreme:.0%} of the quantiles outside [0.05, 0.95] (10% if calibrated) at the smallest n and "
-        f"epsilon; KS distance {float(large['pit_ks'].max()):.3f} (p = {least:.2g}) at the largest.",
+        f"epsilon; KS distance {large['pit_ks'].max():.3f} (p = {least:.2g}) at the largest.",
         is_settled=not right,
     )
 
@@ -99,7 +99,7 @@ def _nearer(panel: str, method: str, summaries: Stored, to: str) -> Finding:
     n_behind, worst = int((less > limit).sum()), largest(less)
     text = f"{method} has a smaller MMD^2 than {to} in {int((less < 0).sum())} of {less.size} cells"
     if n_behind:
-        text += f"; significantly larger in {n_behind}, by up to {float(worst):.2g} at {place(worst, less.dims)}"
+        text += f"; significantly larger in {n_behind}, by up to {worst:.2g} at {place(worst, less.dims)}"
     return verdict(not n_behind, f"{text}.", is_settled=bool(n_behind) or bool((less < -limit).all()))
 
 
@@ -134,7 +134,7 @@ def ops_is_over_dispersed(summaries: Stored) -> Finding:
     is_over = tails.sel(algorithm="ops") < limit
     both = "; ".join(
         f"{name}: KS distance {span(binomial['pit_ks'].sel(algorithm=name), '.3f')}, "
-        f"{float(tails.sel(algorithm=name).min()):.1%} to {float(tails.sel(algorithm=name).max()):.1%} of quantiles "
+        f"{tails.sel(algorithm=name).min():.1%} to {tails.sel(algorithm=name).max():.1%} of quantiles "
         "outside [0.05, 0.95] (10% if calibrated)"
         for name in names
     )
@@ -163,9 +163,7 @@ def bounds_hide_it(summaries: Stored) -> Finding:
         uniform(ds.sel(algorithm="gibbs-published"), error_level(_LEVEL)).verdict == "holds" for ds in (wide, own)
     )
     ks, p = (wide[name].sel(n=1_000, epsilon=0.1) for name in ("pit_ks", "pit_p"))
-    listed = ", ".join(
-        f"{name} {float(ks.sel(algorithm=name)):.3f} (p = {float(p.sel(algorithm=name)):.1g})" for name in names
-    )
+    listed = ", ".join(f"{name} {ks.sel(algorithm=name):.3f} (p = {p.sel(algorithm=name):.1g})" for name in names)
     seen = float(own["pit_ks"].sel(n=1_000, epsilon=0.1).sel(algorithm="gibbs-published"))
     return verdict(
         passes and not is_accepted,
@@ -204,7 +202,7 @@ CLAIMS = (
         "The naive method applied to the private statistic is over-confident at small n and epsilon and calibrated at "
         "large ones",
         "naive-truncated",
-        _EXPONENTIAL,
+        EXPONENTIAL,
         **_P4,
         kind="addition",
     ),
@@ -214,7 +212,7 @@ CLAIMS = (
         "Gibbs posteriors are at least as near in MMD to the non-private posterior as naive posteriors from the "
         "private statistic",
         "gibbs",
-        _EXPONENTIAL,
+        EXPONENTIAL,
         two_sided_level(3),
         {"to": "naive-truncated"},
         **_P4,

@@ -177,15 +177,13 @@ PANELS = (
             family,
             f"{model}, records dropped or clamped",
             family,
-            (_UNBOUNDED_AUGMENTATION,)
-            if family.endswith("variance")
-            else (_UNBOUNDED_AUGMENTATION, COLLAPSED, MARGINAL),
+            (_UNBOUNDED_AUGMENTATION, *(() if MODELS[family].has_square else (COLLAPSED, MARGINAL))),
             (prior,),
             (10, 100),
             (1.0,),
             bounds,
             # in version 4, records and squares were released in their own units
-            version=6 if family.endswith("variance") else 5,
+            version=6 if MODELS[family].has_square else 5,
         )
         for family, model, prior, bounds in (
             ("exponential", "Gamma-exponential model", (8.0, 2.0), (0.00633, 0.9222)),

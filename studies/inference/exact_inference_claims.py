@@ -6,18 +6,7 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Claim, Finding, claim, verdict
-from studies.claims import (
-    Stored,
-    entries,
-    extreme,
-    largest,
-    named,
-    p4,
-    smallest,
-    span,
-    together,
-    uniform,
-)
+from studies.claims import Stored, entries, extreme, largest, named, p4, smallest, span, together, uniform
 
 _LEVEL = 1e-3
 _LARGEST_SCALED = 1.95
@@ -68,7 +57,7 @@ def chains_are_long_enough(summaries: Stored) -> Finding:
             failed = int(one["n_failed"].sum())
             text = (
                 f"{panel}, {method}: {stuck:.1%} and {short:.1%} of the trials of a cell at most, {failed} errors, "
-                f"{float(one['thinning_mean'].max()):.1f} times the iterations of the first chains"
+                f"{one['thinning_mean'].max():.1f} times the iterations of the first chains"
             )
             parts.append(verdict(max(stuck, short) <= _LARGEST_SHARE and failed == 0, text))
     return together(
@@ -84,7 +73,7 @@ def normal_approximation_fails(summaries: Stored) -> Finding:
     one = summaries.need("binomial", n=(100, 1_000), epsilon=(1.0, 3.0), algorithm=("gibbs",)).sel(algorithm="gibbs")
     pit, distance = one["pit_p"], one["distance_mean"]
     return verdict(
-        bool(pit.min() < _LEVEL / int(pit.count())),
+        pit.min() < _LEVEL / int(pit.count()),
         f"gibbs: smallest p-value {extreme(pit, smallest, '.2g')}; largest mean distance to the exact "
         f"posterior {extreme(distance, largest, '.3f')}.",
     )
@@ -104,7 +93,7 @@ def exact_at_the_edge(summaries: Stored) -> Finding:
     found = ((name, _scaled_distance(edge, name)) for name in names)
     return together(
         (
-            verdict(bool(one.max() <= _LARGEST_SCALED), f"{name}: {span(one)} at n up to {int(one['n'].max()):,}")
+            verdict(one.max() <= _LARGEST_SCALED, f"{name}: {span(one)} at n up to {int(one['n'].max()):,}")
             for name, one in found
         ),
         f"Mean distance times the root of the effective sample size, {{}}; at most {_LARGEST_SCALED} is allowed.",
@@ -119,10 +108,10 @@ def approximation_does_not_vanish(summaries: Stored) -> Finding:
     edge = summaries.need("edge", n=(100, 1_000_000), algorithm=("gibbs", "exact"))["distance_mean"]
     distance = edge.sel(algorithm="gibbs").dropna("n", how="all")
     return verdict(
-        bool(distance.min() > 0.1 and float(distance.max() - distance.min()) < 0.05),
+        distance.min() > 0.1 and float(distance.max() - distance.min()) < 0.05,
         f"Mean distance to the exact posterior {span(distance, '.3f')} for n from "
         f"{int(distance['n'].min()):,} to {int(distance['n'].max()):,}; independent exact draws: at most "
-        f"{float(edge.sel(algorithm='exact').max()):.3f}.",
+        f"{edge.sel(algorithm='exact').max():.3f}.",
     )
 
 
@@ -139,7 +128,7 @@ def _augmentation_is_exact(panel: str) -> Claim:
         distances = one["distance_mean"].max({*one["distance_mean"].dims} - {"algorithm"})
         names = (name for name in ("data-augmentation", "gibbs-collapsed", "marginal") if name in one["algorithm"])
         return verdict(
-            bool(scaled.max() <= _LARGEST_SCALED),
+            scaled.max() <= _LARGEST_SCALED,
             f"Mean distance times the root of the effective sample size {span(scaled)}; at most {_LARGEST_SCALED} is "
             f"allowed. Largest mean distance: {named(distances, names, '.3f', 'algorithm')}.",
         )
@@ -167,7 +156,7 @@ def _suffices(summaries: Stored, method: str, peer: str, noise_counts: bool) -> 
     if not (large.count() and small.count()):
         return verdict(None, "The stored cells are all on one side of the rule.")
     return verdict(
-        bool(large.max() <= _NEGLIGIBLE < small.max()),
+        large.max() <= _NEGLIGIBLE < small.max(),
         f"Mean distance to the exact posterior, beyond that of {peer}: at most {extreme(large, largest, '.3f')} in the "
         f"{int(large.count())} cells where the rule applies, and up to {extreme(small, largest, '.3f')} in the others; "
         f"up to {_NEGLIGIBLE} is negligible.",

@@ -6,8 +6,10 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Figure
+from pipeline.declare.factors import format_value
+from studies.claims import entries
 from studies.figures import Axis, Chart, Parts, Summaries
-from studies.inference.calibration_claims import CLAIMS, MODELS
+from studies.inference.calibration_claims import EXPONENTIAL, MODELS
 from studies.styles import METHOD_STYLES
 
 _RANKED = ("gibbs", "gibbs-collapsed", "gibbs-published", "marginal", "exact", "gibbs-exact", "non-private")
@@ -25,10 +27,11 @@ def _against_n(
     source: str | Callable[[Summaries], Parts] = "",
     with_limit: bool = False,
 ) -> Chart:
-    """Describe a variable against the number of records, with one row per panel and one column per privacy loss.
+    """Describe a mean against the number of records, with one row per panel and one column per privacy loss.
 
-    The vertical axis is logarithmic; values <= 0 are not shown. A grey band for sampling error, `with_limit`, ends at
-    the 99 % quantile of the Kolmogorov distribution for the smallest number of trials.
+    The vertical axis is logarithmic; values <= 0 are not shown. `with_limit`, the variable is a distance without
+    standard errors, and a grey band for sampling error ends at the 99 % quantile of the Kolmogorov distribution for the
+    smallest number of trials.
     """
 
     def prepared(ds: xr.Dataset) -> xr.Dataset:
@@ -43,12 +46,7 @@ def _against_n(
         METHOD_STYLES,
         x=Axis("number of records", log=True),
         y=Axis(ylabel, log=True),
-        marks=(
-            *(("region",) if with_limit else ()),
-            "line",
-            *(("errors",) if variable.endswith("_mean") else ()),
-            "points",
-        ),
+        marks=("region", "line", "points") if with_limit else ("line", "errors", "points"),
         facet={"epsilon": "ε = {}"},
         across={"to": "limit"} if with_limit else {},
         prepare=prepared,
@@ -123,10 +121,6 @@ _RANKS = Chart(
 )
 
 
-def _named(*beginnings: str) -> tuple[str, ...]:
-    return tuple(claim.name for claim in CLAIMS if claim.name.startswith(beginnings))
-
-
 FIGURES = (
     Figure(
         "distances",
@@ -146,7 +140,7 @@ FIGURES = (
         "over-dispersion.",
         tuple(MODELS),
         _ecdfs(_near(1_000, 0.01)),
-        claims=_named("naive-is-over-confident-", "ops-is-over-dispersed"),
+        claims=(*(f"naive-is-over-confident-{panel}" for panel in MODELS), "ops-is-over-dispersed"),
     ),
     Figure(
         "ranks",
@@ -169,7 +163,10 @@ FIGURES = (
             "MMD² to the non-private posterior",
             lambda ds: ds.drop_sel(algorithm="non-private", errors="ignore"),
         ),
-        claims=_named("utility-", "utility-of-release-"),
+        claims=(
+            *(f"utility-{panel}" for panel in MODELS),
+            *(f"utility-of-release-{panel}" for panel in EXPONENTIAL),
+        ),
     ),
 )
 
@@ -179,7 +176,8 @@ FIGURES = (
 
 def _by_prior(summaries: Summaries) -> Parts:
     ds = summaries["binomial"]
-    return {f"Beta({prior.replace(':', ', ')})": ds.sel(prior=prior) for prior in ds["prior"].values}
+    shown = {prior: ", ".join(map(format_value, entries(prior))) for prior in ds["prior"].values.tolist()}
+    return {f"Beta({text})": ds.sel(prior=prior) for prior, text in shown.items()}
 
 
 def _sparse(summaries: Summaries) -> Parts:

@@ -32,7 +32,7 @@ def compare_calibration(summaries: Summaries) -> Table:
 
 def _show_calibration(ds: xr.Dataset) -> str:
     stuck = float(ds["rhat_stuck"].fillna(0).max())
-    return f"{float(ds['pit_ks'].max()):.3f}" + (f" ({stuck:.0%} stuck)" if stuck else "")
+    return f"{ds['pit_ks'].max():.3f}" + (f" ({stuck:.0%} stuck)" if stuck else "")
 
 
 def compare_chains(summaries: Summaries) -> Table:
@@ -52,7 +52,7 @@ def compare_chains(summaries: Summaries) -> Table:
 def _show_mixing(ds: xr.Dataset) -> str:
     efficiency = ds["ess_mean"] / (N_CHAINS * N_DRAWS * ds["thinning_mean"])
     failed = max(float(ds[name].max()) for name in ("rhat_stuck", "ess_short"))
-    return f"{float(efficiency.min()):.3f}" + (f" ({failed:.1%} too short)" if failed else "")
+    return f"{efficiency.min():.3f}" + (f" ({failed:.1%} too short)" if failed else "")
 
 
 def audited_statistics(summaries: Summaries) -> Iterator[AuditedLoss]:

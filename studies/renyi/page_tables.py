@@ -11,7 +11,7 @@ from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
 from mechanisms.renyi.sampling import RENYI_SAMPLERS
 from pipeline.declare.factors import format_value
 from studies.claims import Summaries
-from studies.renyi.renyi_audit_claims import logistic_shares
+from studies.renyi.renyi_audit_claims import logistic_shares, published_loss
 from studies.tables import AuditedLoss, Table, compare_methods, largest_loss, show_mean
 
 _REFERENCE = "true-posterior"
@@ -80,7 +80,7 @@ def audited_draws(summaries: Summaries) -> Iterator[AuditedLoss]:
         yield AuditedLoss("true-posterior, worst data", "Theorem 16", share, math.nan, n_audits, place)
     if "ops" in summaries:
         ops = summaries["ops"].sel(mechanism="ops")
-        published = 4 * ops["power"] / ops["beta"]
+        published = published_loss(ops)
         for name, text, stated in (("ops", "4c²ρ/β-DP", published), ("ops-tight", "2c²ρ/β-DP", published / 2)):
             yield AuditedLoss(f"{name}, logistic", text, *largest_loss([(ops["pure_loss"], stated)]))
     if "links" in summaries:

@@ -37,7 +37,7 @@ def _not_worse(summaries: Summaries, one: str, others: Sequence[str], largest_ep
         pairs = [gap(ds, "test_nll", one, other, _DECIDING) for other in others]
         gaps, limits = (xr.concat(each, xr.Variable("other", list(others))) for each in zip(*pairs, strict=True))
         worst = largest(gaps)
-        evidence = f"{panel} {float(worst):+.4f} (against {worst['other'].item()}, {place(worst, ('epsilon',))})"
+        evidence = f"{panel} {worst:+.4f} (against {worst['other'].item()}, {place(worst, ('epsilon',))})"
         parts.append(decide(*at_most(_MARGIN, gaps, limits), evidence))
     return together(parts, "Largest difference of the mean log loss, in nats per test record: {}.")
 
@@ -60,8 +60,7 @@ def many_draws_at_large_budgets(summaries: Stored) -> Finding:
         less, limit = (each.sel(epsilon=10.0) for each in gap(ds, "energy", "langevin", _EXACT, _DECIDING))
         best = ds["energy_mean"].sel(mechanism=[_EXACT, _ONE, *_MANY])
         winners = (
-            f"{smallest(one)['mechanism'].item()} at {float(one['epsilon']):g}"
-            for one in best.transpose("epsilon", ...)
+            f"{smallest(one)['mechanism'].item()} at {one['epsilon']:g}" for one in best.transpose("epsilon", ...)
         )
         shown = listed(ds["energy_mean"].sel(epsilon=10.0, mechanism=["langevin", _EXACT]).values, ".3f")
         evidence = f"{panel} {shown} (smallest: {', '.join(winners)})"
@@ -99,9 +98,9 @@ def no_intervals(summaries: Stored) -> Finding:
     for panel, ds in _stored(summaries, "langevin", epsilons=EPSILONS[:3]).items():
         one = ds.sel(mechanism="langevin")
         last = one.sel(epsilon=1.0)
-        evidence = f"{panel} {float(last['total_draws']):.0f}, a mean of at most {float(last['mean_draws']):.2f}"
+        evidence = f"{panel} {last['total_draws']:.0f}, a mean of at most {last['mean_draws']:.2f}"
         few = one["mean_draws"].sel(epsilon=ds["epsilon"] <= 1.0) < LEAST_DRAWS
-        parts.append(verdict(bool(few.all()), evidence))
+        parts.append(verdict(few.all(), evidence))
     return together(
         parts,
         "Forecast of effective draws from records at epsilon = 1, summed over directions: {} per direction with the "
@@ -120,11 +119,11 @@ def coverage_where_planned(summaries: Stored) -> Finding:
     least = smallest(covered)
     others = ds["covered_mean"].where(~planned)
     return decide(
-        bool(planned.any()) and not bool((covered - 2.0 * error < _LEAST_COVERAGE).any()),
-        bool((covered + 2.0 * error < _LEAST_COVERAGE).any()),
-        f"Smallest coverage where planned {float(least):.3f} ({place(least, ('beta', 'epsilon'))}), with twice the "
+        planned.any() and not (covered - 2.0 * error < _LEAST_COVERAGE).any(),
+        (covered + 2.0 * error < _LEAST_COVERAGE).any(),
+        f"Smallest coverage where planned {least:.3f} ({place(least, ('beta', 'epsilon'))}), with twice the "
         f"standard error {2.0 * float(error.sel(beta=least['beta'], epsilon=least['epsilon'])):.3f}; elsewhere "
-        f"{float(others.min()):.3f} to {float(others.max()):.3f}.",
+        f"{others.min():.3f} to {others.max():.3f}.",
     )
 
 
@@ -139,12 +138,12 @@ def effective_draws(summaries: Stored) -> Finding:
     off, bound = abs(ratio.sel(model="quadratic") - 1.0), ratio.sel(model="logistic")
     quadratic = {"model": "quadratic"}
     return decide(
-        bool((off <= _CLOSE).all()) and bool((bound <= 1.0).all()),
-        bool((low.sel(quadratic) > 1.0 + _CLOSE).any())
-        or bool((high.sel(quadratic) < 1.0 - _CLOSE).any())
-        or bool((low.sel(model="logistic") > 1.0).any()),
-        f"Largest deviation from the forecast on quadratics {float(off.max()):.1%}, largest ratio to the bound on "
-        f"logistic potentials {float(bound.max()):.3f}.",
+        (off <= _CLOSE).all() and (bound <= 1.0).all(),
+        (low.sel(quadratic) > 1.0 + _CLOSE).any()
+        or (high.sel(quadratic) < 1.0 - _CLOSE).any()
+        or (low.sel(model="logistic") > 1.0).any(),
+        f"Largest deviation from the forecast on quadratics {off.max():.1%}, largest ratio to the bound on "
+        f"logistic potentials {bound.max():.3f}.",
     )
 
 
@@ -168,7 +167,7 @@ def bias_grows_with_the_step(summaries: Stored) -> Finding:
         f"Factors at {steps} of the largest step: quadratic "
         f"{listed(inflation.sel(model='quadratic').mean('coordinate').values, '.3f')}, logistic "
         f"{listed(logistic.mean('coordinate').values, '.3f')}. The mean moves by at most "
-        f"{float(abs(ds['offset_mean']).max()):.3f} posterior standard deviations.",
+        f"{abs(ds['offset_mean']).max():.3f} posterior standard deviations.",
     )
 
 

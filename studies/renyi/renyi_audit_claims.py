@@ -51,7 +51,7 @@ def bound_is_tight(summaries: Stored) -> Finding:
     ds = summaries.need("tightness", dimension=(1, 2), beta=(0.001, 1e-6))
     largest = {d: ds["share"].sel(dimension=d).max(("order", "precision")) for d in (1, 2)}
     top = {d: float(one.max()) for d, one in largest.items()}
-    climb = ", ".join(f"{float(one):.5f} at beta = {float(one['beta']):g}" for one in largest[2].sortby("beta", False))
+    climb = ", ".join(f"{one:.5f} at beta = {one['beta']:g}" for one in largest[2].sortby("beta", False))
     tight = top[2] >= _TIGHT and max(top.values()) <= 1 + _ROUNDING
     return correct(
         tight and top[1] >= _TIGHT,
@@ -85,9 +85,9 @@ def links_satisfy_the_theorems(summaries: Stored) -> Finding:
         divergence = ds["renyi_epsilon"].sel(link=link).isel(finite.fillna(-np.inf).argmax(...))
         evidence.append(
             f"{link}: infinite {'at orders > 1' if limit == 1 else f'at orders >= {limit:g}'}; largest finite "
-            f"divergence {float(divergence):.5g}, {float(finite.max()):.5g} times the bound "
+            f"divergence {divergence:.5g}, {finite.max():.5g} times the bound "
             f"({place(largest(finite), finite.dims)}); Kullback-Leibler "
-            f"{', '.join(f'{float(kl.sel(n=n)):.4g} (n = {n})' for n in ds['n'].values.tolist())} times the bound"
+            f"{', '.join(f'{kl.sel(n=n):.4g} (n = {n})' for n in ds['n'].values.tolist())} times the bound"
         )
     logistic = float(excess.sel(link="logistic").max())
     return correct(
@@ -174,7 +174,7 @@ def better_than_ops(summaries: Stored) -> Finding:
     spends_less = ops["renyi_epsilon"] <= glm["renyi_epsilon"] * (1 + _ROUNDING)
     never_worse = ops["stated_epsilon"] <= linear * (1 + 1e-12)
     return correct(
-        published and bool((ahead == claimed).all()),
+        published and (ahead == claimed).all(),
         published,
         f"λ <= 2n/ρ holds in {int(claimed.sum())} of {claimed.size} cases; these are{'' if published else ' not'} the "
         "cases in which the guarantee is better than the published one of OPS. It is better than the Rényi curve of "
@@ -200,8 +200,8 @@ def suprema_are_exact(summaries: Stored) -> Finding:
         parts.append(
             verdict(
                 same_infinities and worst <= _ROUNDING,
-                f"{name} {float(enumerated.max()):.1e} by enumeration in {int(enumerated.count())} cases, "
-                f"{float(quadrature.max()):.1e} by quadrature in {int(quadrature.count())}",
+                f"{name} {enumerated.max():.1e} by enumeration in {int(enumerated.count())} cases, "
+                f"{quadrature.max():.1e} by quadrature in {int(quadrature.count())}",
             )
         )
     return together(parts, "Relative difference between the stated and the largest divergence over all neighbours: {}.")

@@ -232,8 +232,8 @@ def corners_are_the_supremum(summaries: Stored) -> Finding:
         if larger.size:
             worst = largest(larger)
             evidence.append(
-                f"{name} by up to {float(worst):.1%} (order {format_value(worst['order'].item())}, coefficient "
-                f"{format_value(worst['coefficient'].item())}), at orders up to {float(larger['order'].max()):g}"
+                f"{name} by up to {worst:.1%} (order {format_value(worst['order'].item())}, coefficient "
+                f"{format_value(worst['coefficient'].item())}), at orders up to {larger['order'].max():g}"
             )
     if equal:
         return verdict(never_below, "Equal at every stored order.")
@@ -257,12 +257,12 @@ def dirichlet_bounds(summaries: Stored) -> Finding:
     other = (ds["gohari_epsilon"] / ds["exact_epsilon"]).sortby("coefficient")
     ends = ratio.sel(order=2.0).isel(coefficient=[0, -1])
     return verdict(
-        bool((ratio.where(finite, np.inf) >= 1.0).all())
-        and bool((other >= 1.0).all())
+        (ratio.where(finite, np.inf) >= 1.0).all()
+        and (other >= 1.0).all()
         and float(ends[-1]) > 2.0
         and float(other[-1]) > 3.0,
         f"From the smallest to the largest coefficient, the Rényi bound is {span(ends)} times the exact divergence at "
-        f"order 2, and up to {float(ratio.max()):.1f} times at others; the bound on epsilon is {span(other)} times the "
+        f"order 2, and up to {ratio.max():.1f} times at others; the bound on epsilon is {span(other)} times the "
         "exact one.",
     )
 

@@ -104,9 +104,7 @@ _LOSSES = Chart(
 )
 
 _ENLARGED = replace(
-    _LOSSES,
-    marks=("exact", "points"),
-    limits=lambda rows: (0.99 * rows["exact"].min(), 1.14 * rows["exact"].min()),
+    _LOSSES, marks=("exact", "points"), limits=lambda rows: (0.99 * rows["exact"].min(), 1.14 * rows["exact"].min())
 )
 LOSSES = stacked(_LOSSES, _ENLARGED)
 

@@ -74,7 +74,7 @@ def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Seque
                 part += f" (larger in {n_behind}: {_where(behind)})"
             if is_open.any():
                 part += f" (undecided in {int(is_open.sum())}: {_where(is_open)})"
-            parts.append(decide(bool((ahead == differ).all()), n_behind > 0, part))
+            parts.append(decide((ahead == differ).all(), n_behind > 0, part))
         lines.append(together(parts, f"{one} smaller than {other} in {{}}", ", "))
     return together(
         lines,

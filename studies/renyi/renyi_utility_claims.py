@@ -38,7 +38,7 @@ def _power(epsilon: float) -> str:
 
 def _by_order(values: xr.DataArray, form: str) -> str:
     """Format values with their orders, such as "0.5 at order 2, 0.6 at order 15"."""
-    return ", ".join(f"{format(float(one), form)} at order {float(one['order']):g}" for one in values)
+    return ", ".join(f"{format(float(one), form)} at order {one['order']:g}" for one in values)
 
 
 def _of(summary: xr.Dataset, measure: str, mechanism: str) -> xr.DataArray:
@@ -72,7 +72,7 @@ def direct_is_reached(summaries: Stored) -> Finding:
     summary = _kl(summaries, "direct", *_PROPOSED, *_GAUSSIAN).sel(order=2.0)
     threshold = float(summary["spent_epsilon"].sel(mechanism="direct").max())
     reachable = summary["epsilon"] >= threshold
-    holds = all(bool(((_of(summary, "kl", name) == 0) == reachable).all()) for name in _PROPOSED)
+    holds = all(((_of(summary, "kl", name) == 0) == reachable).all() for name in _PROPOSED)
     others = {name: float(_of(summary, "kl", name).min()) for name in ("gaussian", "gaussian-tight")}
     return verdict(
         holds and min(others.values()) > 0,
@@ -97,13 +97,13 @@ def bounded_away(summaries: Stored) -> Finding:
         limit = float(dirichlet_renyi(prior + counts, parameters, 1.0))
         divergences, coefficients = _of(summary, "kl", name), _of(summary, "coefficient", name)
         holds &= bool((coefficients < largest).all()) and bool((divergences > limit * (1 - _ROUNDING)).all())
-        evidence.append(f"{name} {float(divergences.min()):.4g} (limit {limit:.4g})")
+        evidence.append(f"{name} {divergences.min():.4g} (limit {limit:.4g})")
     gaussian = _of(summary, "kl", "gaussian")
     holds &= bool((gaussian.diff("epsilon") < 0).all()) and bool(gaussian[-1] < limit)
     return verdict(
         holds,
         f"Coefficients are below {largest:.4f}. Smallest divergences: {', '.join(evidence)}. The divergence of the "
-        f"Gaussian mechanism decreases monotonically to {float(gaussian[-1]):.2g} at epsilon = "
+        f"Gaussian mechanism decreases monotonically to {gaussian[-1]:.2g} at epsilon = "
         f"{_power(float(gaussian['epsilon'][-1]))}.",
     )
 
@@ -118,7 +118,7 @@ def diffused_degrades_to_the_prior(summaries: Stored) -> Finding:
     share = divergences.isel(epsilon=0) / limit
     falls = (divergences.diff("epsilon") <= 0).all()
     return verdict(
-        bool(falls and (divergences < limit).all() and (share > 0.9).all()),
+        falls and (divergences < limit).all() and (share > 0.9).all(),
         f"The divergence of the posterior from the prior is {limit:.4f}. The divergence from the diffused posterior "
         f"at epsilon = {_power(float(divergences['epsilon'][0]))} is {_by_order(share, '.1%')} of it, and never "
         "exceeds it.",
@@ -173,10 +173,10 @@ def spent_epsilon(summaries: Stored) -> Finding:
     for name, expected in (("diffused", 1.0), ("concentrated", 1.0), ("gaussian-tight", 1.0), ("gaussian", 0.5)):
         one = tuned.sel(mechanism=name)
         holds &= float(abs(one - expected).max()) < 1e-6
-        evidence.append(f"{name} {float(one.min()):.6f} to {float(one.max()):.6f}")
+        evidence.append(f"{name} {one.min():.6f} to {one.max():.6f}")
     return verdict(
         holds,
-        f"Ratio of divergence to epsilon: {', '.join(evidence)}; maximum {float(share.max()):.12f}. Excluded from the "
+        f"Ratio of divergence to epsilon: {', '.join(evidence)}; maximum {share.max():.12f}. Excluded from the "
         f"ranges are settings in which the posterior itself may be released and {int(at_asymptote.sum())} settings "
         "with a coefficient within a relative distance of 1e-6 of the asymptote.",
     )
@@ -274,7 +274,7 @@ def same_limits(summaries: Stored) -> Finding:
     return verdict(
         holds,
         f"Excess of the expected loss over that of the true posterior, "
-        f"{float(summary['expected_nll'].sel(mechanism='true-posterior').isel(order=0, epsilon=0)):.4f}, at epsilon = "
+        f"{summary['expected_nll'].sel(mechanism='true-posterior').isel(order=0, epsilon=0):.4f}, at epsilon = "
         f"{_power(float(largest))}: {numbers}. At order 2 it is 0 for epsilon >= {threshold:.5f}.",
     )
 
@@ -290,7 +290,7 @@ def favours_concentrated(summaries: Stored) -> Finding:
         for order in losses["order"].values
     )
     smallest = _power(float(losses["epsilon"]))
-    return verdict(bool((gaps > 0).all()), f"Expected loss at epsilon = {smallest}; {numbers}.")
+    return verdict((gaps > 0).all(), f"Expected loss at epsilon = {smallest}; {numbers}.")
 
 
 @p3(
@@ -323,8 +323,8 @@ def draws_agree(summaries: Stored) -> Finding:
     summary = summaries.need("loglik")
     errors = abs(summary["heldout_nll_mean"] - summary["expected_nll"]) / summary["heldout_nll_mcse"]
     return verdict(
-        bool((errors <= 5).all()),
-        f"Largest deviation: {float(errors.max()):.2f} standard errors among {int(errors.count())} settings; at most "
+        (errors <= 5).all(),
+        f"Largest deviation: {errors.max():.2f} standard errors among {int(errors.count())} settings; at most "
         "5 are allowed.",
     )
 

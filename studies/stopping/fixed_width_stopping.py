@@ -217,8 +217,7 @@ def minimum_keeps_coverage(summaries: Stored) -> Finding:
     loss, error = one["lost_mean"], critical(3) * one["lost_mcse"]
     return decide(
         *below(_LARGEST_LOSS, loss, error),
-        f"Largest loss {float(loss.max()):.4f}, up to {float((loss + error).max()):.4f} with its error; "
-        f"{_describe(one)}.",
+        f"Largest loss {loss.max():.4f}, up to {(loss + error).max():.4f} with its error; {_describe(one)}.",
     )
 
 
@@ -250,8 +249,8 @@ def sequence_holds_at_all_sizes(summaries: Stored) -> Finding:
     one = _coverage(summaries, "confidence-sequence", MIN_TRIALS)
     return decide(
         *above(_NOMINAL, one["covered_mean"], critical(3) * one["covered_mcse"]),
-        f"Smallest probability {float(one['covered_mean'].min()):.3f}, nominal {_NOMINAL}; largest standard error "
-        f"{float(one['covered_mcse'].max()):.4f}.",
+        f"Smallest probability {one['covered_mean'].min():.3f}, nominal {_NOMINAL}; largest standard error "
+        f"{one['covered_mcse'].max():.4f}.",
     )
 
 
@@ -281,8 +280,8 @@ def _describe_bias(one: xr.Dataset) -> str:
     bias, error = _bias(one)
     return (
         f"Smallest coverage {extreme(one['covered_mean'], smallest, '.3f')}, standard error up to "
-        f"{float(one['covered_mcse'].max()):.4f}; bias {span(bias, '.3f')} standard errors, with an error up to "
-        f"{float(error.max()):.3f}."
+        f"{one['covered_mcse'].max():.4f}; bias {span(bias, '.3f')} standard errors, with an error up to "
+        f"{error.max():.3f}."
     )
 
 

@@ -30,7 +30,6 @@ from distributed import LocalCluster
 from distributed.utils import get_mp_context
 
 import pipeline
-from pipeline.aggregate import count_status
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Outcome
 from pipeline.clusters.cluster import connect
@@ -124,7 +123,7 @@ def drive_blocks(n_cells: str, n_blocks: str) -> dict[str, float]:
             for chunk in islice(Path(path, "p/status/c").glob("*/*"), 0, None, 2):
                 chunk.unlink()
             with timed(found, "count"):
-                counts = count_status(pipeline.open_results(path)["p"].to_dataset())
+                counts = ResultStore.open(path).count("p")
             assert counts[pipeline.Status.PENDING] == len(cells) * trials // 2
             with timed(found, "resume"):
                 store = pipeline.resume(path, cluster=cluster)

@@ -9,7 +9,7 @@ import numpy as np
 import zarr
 
 from pipeline.blocks.division import iterate_blocks
-from pipeline.blocks.evaluate import Block, evaluate_block
+from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.stores.commits import Planned
 from pipeline.stores.locations import STATE
 from pipeline.stores.sessions import SESSION_COPIES, Session
@@ -33,6 +33,11 @@ def assert_equal_arrays(one, other, n_least=4):
     for name, values in first.items():
         if not name.endswith("/error"):
             np.testing.assert_array_equal(values, second[name], err_msg=name, strict=True)
+
+
+def count_status(ds):
+    """Count the trials of a panel by status, from its variable."""
+    return {status: int((ds["status"] == status).sum()) for status in Status}
 
 
 def chunk_file(store, panel, variable, *position):

@@ -6,8 +6,9 @@ import xarray as xr
 from scipy import stats
 
 from pipeline import open_results, summarise
-from pipeline.aggregate import QUANTILES, count_status, mcse_quantile
+from pipeline.aggregate import QUANTILES, mcse_quantile
 from pipeline.blocks.evaluate import Status
+from tests.pipeline.helpers import count_status
 from tests.pipeline.toy import STUDY
 
 N = 1001

@@ -132,9 +132,9 @@ def test_worker_with_other_code_is_found(command, tmp_path):
     with dask_processes(tmp_path, *({"PYTHONPATH": path} for path in paths)) as address:
         with reach(Profile("a", address=address)) as client:
             client.wait_for_workers(3, timeout=60)
-            faults = sorted(worker.faults for worker in check_workers(client, str(tmp_path / "s.zarr")))
+            faults = sorted(check_workers(client, str(tmp_path / "s.zarr")).values())
         here = importlib.metadata.version("dpstudies")
-        assert faults == [(), (f"dpstudies 0.0.9, here {here}",), ("package mechanisms has other code",)]
+        assert faults == [[], [f"dpstudies 0.0.9, here {here}"], ["package mechanisms has other code"]]
         (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"a": {"address": address}}}))
         code, out, _ = command("c.yaml", "--store", "s.zarr")
         assert (code, out.count("  ok\n"), out.count("has other code")) == (1, 1, 1)
@@ -149,7 +149,7 @@ def test_worker_without_our_packages_is_found(tmp_path):
     with dask_processes(tmp_path, {"PYTHONPATH": f"{tmp_path / 'none'}{os.pathsep}{ROOT}"}) as address:
         profile = Profile("a", address=address)
         with reach(profile) as client:
-            assert check_workers(client)[0].faults == ("package pipeline has other code",)
+            assert [*check_workers(client).values()] == [["package pipeline has other code"]]
         with pytest.raises(BadInputError, match=r"cannot load dpstudies: .*; install the same version there") as caught:
             connect(profile).__enter__()
     assert "\n" not in str(caught.value)
@@ -199,7 +199,7 @@ def test_workers_by_ssh(tmp_path):
         }
         profile = Profile("a", class_name="SSHCluster", kwargs=kwargs, env={"TOY_SETTING": "x"})
         with connect(profile) as client:
-            assert [worker.faults for worker in check_workers(client, str(tmp_path / "s.zarr"))] == [(), ()]
+            assert [*check_workers(client, str(tmp_path / "s.zarr")).values()] == [[], []]
             for environment in client.run(lambda: dict(os.environ)).values():
                 assert environment.items() >= {**ONE_THREAD, "TOY_SETTING": "x"}.items()
     finally:
@@ -239,8 +239,8 @@ def test_check_leaves_a_shared_folder_unchanged(tmp_path, existing, profile):
         store.mkdir()
     with reach(profile) as client:
         checks = check_workers(client, str(store))
-        assert [worker.faults for worker in checks] == [()] * profile.kwargs["n_workers"]
-        assert {worker.address for worker in checks} == set(client.nthreads())
+        assert [*checks.values()] == [[]] * profile.kwargs["n_workers"]
+        assert checks.keys() == client.nthreads().keys()
         assert requested_workers(profile, client) == len(checks)
     assert list(tmp_path.rglob("*")) == ([store] if existing else [])
 
@@ -249,12 +249,10 @@ def test_location_that_is_not_shared_is_found(monkeypatch):
     """A location in memory, of which each process has its own, is reported as not shared."""
     monkeypatch.setattr("pipeline.clusters.check.normalise_location", str)
     with reach(PROCESSES) as client:
-        for worker in check_workers(client, "memory://folder/s.zarr"):
-            assert worker.faults == (
-                "does not see the files of this process in memory://folder: the folder is not shared",
-            )
+        for faults in check_workers(client, "memory://folder/s.zarr").values():
+            assert faults == ["does not see the files of this process in memory://folder: the folder is not shared"]
     with reach(THREADS) as client:
-        assert check_workers(client, "memory://folder/s.zarr")[0].faults == ()
+        assert [*check_workers(client, "memory://folder/s.zarr").values()] == [[]]
 
 
 def test_worker_with_a_copy_of_the_folder_is_found(tmp_path):
@@ -301,7 +299,7 @@ def test_a_bucket(monkeypatch):
         files = s3fs.S3FileSystem()
         files.mkdir("bucket")
         with reach(Profile("a", kwargs={"n_workers": 1})) as client:
-            assert [worker.faults for worker in check_workers(client, "s3://bucket/a/s.zarr")] == [()]
+            assert [*check_workers(client, "s3://bucket/a/s.zarr").values()] == [[]]
             with pytest.raises(BadInputError, match="cannot"):
                 check_workers(client, "s3://no-such-bucket/s.zarr")
         files.invalidate_cache()

@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from pipeline import Factor, Measure, Method, Panel, Study, open_results, resume, run
-from pipeline.aggregate import count_status
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.profiles import Profile
 from pipeline.declare.source import StudySource
@@ -28,7 +27,7 @@ from pipeline.progress import ProgressDisplay
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
 from studies.commands.shared import ERRORS
-from tests.pipeline.helpers import assert_equal_arrays, file_stamps, panel_of, pending
+from tests.pipeline.helpers import assert_equal_arrays, count_status, file_stamps, panel_of, pending
 from tests.pipeline.toy import STUDY
 
 SMALL = panel_of(STUDY, "single", trials=60, block_trials=2)
@@ -377,12 +376,12 @@ def workers(*states):
 
 def test_paused_workers_are_reported_with_advice():
     paused = workers("paused", "paused")
-    text = find_cause(paused).describe(paused)
+    text = find_cause(paused)[1]
     assert "every worker is paused" in text
     assert "900.00 MiB of 1.00 GiB" in text
     assert "memory_limit" in text
     assert "\n" not in text
-    assert find_cause(workers("paused", "running")) is None
+    assert find_cause(workers("paused", "running")) == ("", "")
 
 
 class Clock:

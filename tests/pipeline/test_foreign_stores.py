@@ -440,7 +440,6 @@ ASKED = {"shape": [2, 1], "trials": [4, 4], "stopped": [1, 1]}
 FORGED = [
     {"submission": ""},
     {"submission": {}},
-    {"detached": True},
     {"stopped": 7},
     {"address": 7},
     {"process": None},

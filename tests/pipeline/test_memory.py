@@ -9,11 +9,10 @@ import pytest
 import xarray as xr
 
 from pipeline import Factor, open_results, summarise
-from pipeline.aggregate import count_status
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.stores.commits import Planned
 from pipeline.stores.store import ResultStore
-from tests.pipeline.helpers import create_store, panel_of, writing
+from tests.pipeline.helpers import count_status, create_store, panel_of, writing
 from tests.pipeline.toy import STUDY
 
 MEGABYTE = 2**20
@@ -64,14 +63,6 @@ def test_summary_of_large_outputs_is_divided(monkeypatch):
     assert peak < 8 * n_trials * n_outputs  # all outputs together would need more memory
     monkeypatch.undo()
     xr.testing.assert_identical(summary, summarise(ds.load()))
-
-
-@pytest.mark.slow
-def test_count_loads_statuses_in_parts():
-    zeros = dask.array.zeros((10, 5_000_000), chunks=(1, 500_000), dtype=np.int8)
-    counts, peak = peak_of(count_status, xr.Dataset({"status": (("n", "trial"), zeros)}))
-    assert counts[Status.PENDING] == zeros.size
-    assert peak < 16 * MEGABYTE
 
 
 def large_study(n_cells=100, n_trials=10**6, block_trials=10**5):

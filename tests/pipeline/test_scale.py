@@ -13,7 +13,6 @@ from distributed import Client
 
 import pipeline
 from pipeline import Factor, Measure
-from pipeline.aggregate import count_status
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Status
 from pipeline.execution.work import PendingWork
@@ -22,7 +21,7 @@ from pipeline.stores.binding import ABSENT
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.regions import iterate_slabs
-from tests.pipeline.helpers import commit_block, create_store, panel_of, writing
+from tests.pipeline.helpers import commit_block, count_status, create_store, panel_of, writing
 from tests.pipeline.toy import STUDY
 
 pytestmark = pytest.mark.slow  # this file takes half a minute or more

@@ -23,7 +23,7 @@ from pipeline.clusters import cluster as clusters
 from pipeline.errors import BadInputError, BusyStoreError, ExecutionError
 from pipeline.stores.provenance import describe
 from pipeline.stores.store import ResultStore
-from pipeline.submission import find_submission
+from pipeline.submission import last_submission
 from studies import cli
 from tests.pipeline.helpers import assert_equal_arrays, file_stamps
 
@@ -128,7 +128,7 @@ def quick_heartbeat(monkeypatch):
 def test_a_submission_finishes_without_its_client(lab, scheduler):
     submission = submit()
     store = ResultStore.open("s.zarr")
-    assert find_submission(store) == submission
+    assert last_submission(store) == submission
     assert submission.id == store.sessions[-1]["id"]
     assert "finished" not in store.sessions[-1]
     assert store.sessions[-1]["command"] == describe(None)["command"]
@@ -137,7 +137,7 @@ def test_a_submission_finishes_without_its_client(lab, scheduler):
     assert "finished" in last_session()
     wait_until(lambda: not scheduler.tasks)
     assert not any("dpstudies" in name and last_session()["run"] in name for name in scheduler.worker_plugins)
-    assert find_submission(ResultStore.open("s.zarr")) is None
+    assert not last_submission(ResultStore.open("s.zarr")).is_open
     assert_equals_a_run()
     assert submit() is None
 
@@ -379,7 +379,7 @@ def test_commands(lab, dpstudies):
     """During a submission, `status` reports the submission, `resume` is refused, and `cancel` ends the submission."""
     code, out, err = dpstudies("submit", "held.py", "--store", "s.zarr", "--cluster", "there")
     assert code == 0, err
-    identifier = find_submission(ResultStore.open("s.zarr")).id
+    identifier = last_submission(ResultStore.open("s.zarr")).id
     assert out.startswith(f"submitted as {identifier}; follow it with: dpstudies status --watch s.zarr --cluster there")
     code, out, err = dpstudies("status", "s.zarr")
     assert code == 3, err

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import BadInputError, Factor, Measure, Method, open_results, run, summarise
+from pipeline import BadInputError, Factor, Measure, Method, Panel, open_results, run, summarise
 from studies import STUDIES
 from studies.figures import interactive, specify
 from studies.figures.defaults import default_figures
@@ -66,6 +66,22 @@ def test_figure_names_all_factors_and_shows_the_nominal_value():
     spec = specify([plot])
     assert {"name": "picked", "value": "order = a"} in spec["params"]
     assert spec["datasets"]["legend"][0]["heading"] == "order = a"
+
+
+@pytest.mark.parametrize("per_trial", [True, False])
+def test_default_figure_of_a_panel_without_trials_shows_exact_values(tmp_path, per_trial):
+    """A summary of a panel without trials has no means, whatever its measures declare."""
+    sizes, measures = (Factor("n", (1, 10), "size"),), (Measure("x", "twice the size", per_trial=per_trial),)
+    methods = (Method("a", lambda data, setting, streams: {"x": 2.0 * data["n"]}),)
+    panel = Panel("p", "a panel", lambda cell, streams: cell, methods, measures, sizes)
+    study = Declared("s", "S", "To test.", (panel,), seed=1)
+    store = run(study, tmp_path / "s.zarr")
+    (figure,) = default_figures(study)
+    (plot,) = figure.draw({"p": summarise(open_results(store)["p"].to_dataset())})
+    assert plot.rows["y"].tolist() == [2.0, 20.0]
+    assert figure.caption == "Exact values, against n."
+    write_report(store, study, tmp_path / "s.html")
+    assert "Exact values, against n." in (tmp_path / "s.html").read_text()
 
 
 def test_page_of_an_own_study_explains_only_what_it_shows(tmp_path):

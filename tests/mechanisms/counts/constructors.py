@@ -32,5 +32,14 @@ discrete_gaussian_counts = convert(
 )
 
 
+def vectors_from(release, uniforms):
+    """Return the noisy vectors that a release projects to counts, given its uniforms."""
+    return release.noise.vectors(release.counts, uniforms[:, : -release.k])
+
+
+def draw_vectors(release, seed, size):
+    return vectors_from(release, np.random.default_rng(seed).random((size, release.n_uniforms)))
+
+
 def projected_counts(prior, counts, noise_scale, noise):
     return noisy_counts(prior, counts, noise_scale, noise, in_order=False)

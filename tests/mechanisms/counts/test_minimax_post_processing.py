@@ -13,7 +13,7 @@ from mechanisms.counts.minimax_post_processing import (
     SLACK,
     require_post_processable,
 )
-from mechanisms.counts.optimal import Objective, optimal_distribution
+from mechanisms.counts.optimal import optimal_distribution
 from mechanisms.hellinger import hellinger
 from tests.mechanisms.counts.constructors import convert, k_norm_counts
 
@@ -67,7 +67,7 @@ def test_table_is_a_post_processing_of_the_release(prior):
 def test_worst_case_is_near_that_of_the_optimal_release(n, k, near):
     """The worst-case mean distance is within 3 % of the optimum, and with projection only, 8 to 20 % above it."""
     prior = np.ones(k)
-    best = optimal_distribution(prior, n, 1.0, Objective.WORST_CASE).worst_case
+    best = optimal_distribution(prior, n, 1.0).worst_case
     table = minimax_post_processing(prior, n, 1.0)
     assert 1 - 1e-6 < table.smallest_worst_case / best < near - 0.0075
     assert table.worst_case / best < near
@@ -85,7 +85,7 @@ def test_worst_cases_at_unit_epsilon():
 @pytest.mark.parametrize("n", [4, 15])
 def test_two_categories_attain_the_optimal_worst_case(n):
     """At k = 2 the worst-case mean distance is optimal, as Gupte & Sundararajan (2010) prove for geometric noise."""
-    best = optimal_distribution([1, 1], n, 0.7, Objective.WORST_CASE).worst_case
+    best = optimal_distribution([1, 1], n, 0.7).worst_case
     assert minimax_post_processing([1, 1], n, 0.7).smallest_worst_case == pytest.approx(best, rel=1e-6)
 
 

@@ -11,7 +11,6 @@ from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterio
 from mechanisms.counts.optimal import (
     MAX_EPSILON,
     MAX_VARIABLES,
-    Objective,
     optimal_distribution,
     require_solvable,
 )
@@ -37,8 +36,8 @@ def model(prior, n):
     return data_sets, distance, np.nonzero(np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2)
 
 
-def plain_worst_case(prior, n, epsilon):
-    """Solve the linear program with one variable per data set and output, without using symmetry."""
+def plain_program(prior, n, epsilon):
+    """Return the linear program of the worst case, with one variable per data set and output, without symmetry."""
     data_sets, distance, (first, second) = model(prior, n)
     size = len(data_sets)
     upper = np.zeros((first.size * size + size, size * size + 1))
@@ -49,15 +48,18 @@ def plain_worst_case(prior, n, epsilon):
         upper[first.size * size + c, c * size : (c + 1) * size] = distance[c]
         upper[first.size * size + c, -1] = -1.0
         equal[c, c * size : (c + 1) * size] = 1.0
-    result = linprog(np.eye(size * size + 1)[-1], upper, np.zeros(len(upper)), equal, np.ones(size), method="highs-ds")
-    return result.fun
+    return np.eye(size * size + 1)[-1], upper, np.zeros(len(upper)), equal
 
 
-@pytest.mark.parametrize("objective", Objective)
+def plain_worst_case(prior, n, epsilon):
+    *program, equal = plain_program(prior, n, epsilon)
+    return linprog(*program, equal, np.ones(len(equal)), method="highs-ds").fun
+
+
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
-def test_distribution_is_private_and_has_the_stated_mean(prior, n, epsilon, objective):
-    distribution = optimal_distribution(prior, n, epsilon, objective)
+def test_distribution_is_private_and_has_the_stated_mean(prior, n, epsilon):
+    distribution = optimal_distribution(prior, n, epsilon)
     _, distance, (first, second) = model(prior, n)
     np.testing.assert_allclose(np.exp(distribution.log_pmf).sum(axis=1), 1.0, rtol=1e-12)
     assert np.isfinite(distribution.log_pmf).all()
@@ -67,11 +69,10 @@ def test_distribution_is_private_and_has_the_stated_mean(prior, n, epsilon, obje
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", Objective)
 @pytest.mark.parametrize("epsilon", [SMALLEST_EPSILON, MAX_EPSILON])
 @pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 2), ((1.0, 1.0), 30), ((0.01, 100.0), 30), ((1.0, 1.0, 1.0), 5)])
-def test_programs_are_solved_at_both_ends_of_the_range_of_epsilon(prior, n, epsilon, objective):
-    distribution = optimal_distribution(prior, n, epsilon, objective)
+def test_programs_are_solved_at_both_ends_of_the_range_of_epsilon(prior, n, epsilon):
+    distribution = optimal_distribution(prior, n, epsilon)
     _, _, (first, second) = model(prior, n)
     assert (distribution.log_pmf[first] - distribution.log_pmf[second]).max() == distribution.loss <= epsilon
 
@@ -87,18 +88,16 @@ def test_epsilon_above_the_largest_raises(epsilon):
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
 def test_symmetry_preserves_the_optimum(prior, n, epsilon):
     plain = plain_worst_case(prior, n, epsilon)
-    assert optimal_distribution(prior, n, epsilon, Objective.WORST_CASE).worst_case == pytest.approx(plain, abs=1e-6)
-    assert optimal_distribution(prior, n, epsilon, Objective.BALANCED).worst_case == pytest.approx(plain, abs=2e-6)
+    assert optimal_distribution(prior, n, epsilon).worst_case == pytest.approx(plain, abs=2e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
-@pytest.mark.parametrize("objective", Objective)
-def test_one_record_in_two_categories_equals_closed_form(epsilon, objective):
+def test_one_record_in_two_categories_equals_closed_form(epsilon):
     """The optimal release of one record in two categories has the error probability 1/(1 + e^ε).
 
     Error probabilities a and b satisfy 1 − a ≤ e^ε·b and 1 − b ≤ e^ε·a, so their mean is at least 1/(1 + e^ε).
     """
-    distribution = optimal_distribution((1.0, 1.0), 1, epsilon, objective)
+    distribution = optimal_distribution((1.0, 1.0), 1, epsilon)
     lie = 1 / (1 + np.exp(epsilon))
     np.testing.assert_allclose(np.exp(distribution.log_pmf), [[1 - lie, lie], [lie, 1 - lie]], atol=1e-6)
     assert distribution.worst_case == pytest.approx(lie * float(hellinger([1, 2], [2, 1])), abs=1e-6)
@@ -122,34 +121,7 @@ def test_optimum_bounds_every_pure_mechanism(name, prior, epsilon):
         [MECHANISMS[name].build(prior, c, epsilon, 1e-8).pmf() for c in enumerate_candidates(n, len(prior))]
     )
     expected = (distribution * distance).sum(axis=1)
-    assert expected.max() >= optimal_distribution(prior, n, epsilon, Objective.WORST_CASE).worst_case - 1e-6
-    weights = model_weights(prior, n)
-    assert weights @ expected >= weights @ optimal_distribution(prior, n, epsilon, Objective.AVERAGE).expected - 1e-6
-
-
-def model_weights(prior, n):
-    """Return the Dirichlet–multinomial probabilities of all data sets by the Pólya urn scheme."""
-    data_sets = enumerate_candidates(n, len(prior))
-    weights = {(0,) * len(prior): 1.0}
-    for size in range(n):
-        grown: dict[tuple[int, ...], float] = {}
-        for c, weight in weights.items():
-            for category in range(len(prior)):
-                later = tuple(x + (i == category) for i, x in enumerate(c))
-                share = (prior[category] + c[category]) / (sum(prior) + size)
-                grown[later] = grown.get(later, 0.0) + weight * share
-        weights = grown
-    return np.array([weights[tuple(c)] for c in data_sets.tolist()])
-
-
-def test_geometric_mechanism_is_optimal_on_average_at_two_categories():
-    """At k = 2 geometric noise has the optimal mean distance (Ghosh, Roughgarden & Sundararajan)."""
-    expected = [
-        MECHANISMS["geometric"].build((1.0, 1.0), (c, 40 - c), 1.0, 1e-8).expected_hellinger() for c in range(41)
-    ]
-    assert np.mean(expected) == pytest.approx(
-        optimal_distribution((1.0, 1.0), 40, 1.0, Objective.AVERAGE).expected.mean(), abs=1e-6
-    )
+    assert expected.max() >= optimal_distribution(prior, n, epsilon).worst_case * (1 - 1e-7) - 1e-6
 
 
 def test_balanced_objective_needs_the_worst_case_constraint():
@@ -161,18 +133,21 @@ def test_balanced_objective_needs_the_worst_case_constraint():
     balanced = optimal_distribution((1.0, 1.0), 60, 1.0)
     geometric = MECHANISMS["geometric"].build((1.0, 1.0), (30, 30), 1.0, 1e-8).expected_hellinger()
     assert balanced.expected[30] < 0.5 * geometric
-    assert balanced.expected.mean() > optimal_distribution((1.0, 1.0), 60, 1.0, Objective.AVERAGE).expected.mean() * 1.3
+    every = [MECHANISMS["geometric"].build((1.0, 1.0), (c, 60 - c), 1.0).expected_hellinger() for c in range(61)]
+    assert balanced.expected.mean() > 1.3 * np.mean(every)  # geometric noise has the optimal mean (Ghosh et al.)
 
 
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
-def test_balanced_objective_improves_on_equal_worst_case(prior, n):
-    worst, balanced = (
-        optimal_distribution(prior, n, 1.0, objective) for objective in (Objective.WORST_CASE, Objective.BALANCED)
-    )
-    chosen = np.all(
-        np.sort(enumerate_candidates(n, len(prior)), axis=1) == np.sort(balanced_counts(n, len(prior))), axis=1
-    )
-    assert balanced.expected[chosen].mean() <= worst.expected[chosen].mean() + 1e-6
+def test_no_mechanism_of_equal_worst_case_is_better_at_balanced_data(prior, n):
+    """The mean at balanced data is the minimum of a plain linear program that limits the worst case."""
+    data_sets = enumerate_candidates(n, len(prior))
+    chosen = np.all(np.sort(data_sets, axis=1) == np.sort(balanced_counts(n, len(prior))), axis=1)
+    found = optimal_distribution(prior, n, 1.0)
+    cost, upper, bounds, equal = plain_program(prior, n, 1.0)
+    cost = np.append(np.where(chosen[:, None], upper[-chosen.size :, :-1].sum(axis=0).reshape(chosen.size, -1), 0.0), 0)
+    bounds[-chosen.size :], upper[-chosen.size :, -1] = found.worst_case, 0.0
+    result = linprog(cost, upper, bounds, equal, np.ones(chosen.size), method="highs-ds")
+    assert found.expected[chosen].sum() <= result.fun + 2e-6
 
 
 def test_worst_case_is_non_increasing_in_epsilon():
@@ -204,8 +179,6 @@ def test_invalid_input_raises():
             require_solvable(n, k)
     with pytest.raises(ValueError, match="equal prior entries"):
         optimal_distribution((1.0, 2.0), 139, 1.0)
-    with pytest.raises(ValueError, match="objective must be"):
-        optimal_distribution((1.0, 1.0), 2, 1.0, "best")
     with pytest.raises(ValueError, match="epsilon must be"):
         optimal_distribution((1.0, 1.0), 2, -1.0)
     with pytest.raises(ValueError, match="n must be an integer"):

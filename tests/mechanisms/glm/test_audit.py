@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from mechanisms.audit import audit_distributions
 from mechanisms.glm.audit import audit_replacements, critical_order, replacement_distributions
-from mechanisms.glm.links import LINKS
-from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism
+from mechanisms.glm.mechanisms import LINKS, GlmMechanism, glm_mechanism
 from mechanisms.glm.worst_case import candidate_records, limiting_case, shared_records
 from mechanisms.privacy import RenyiGuarantee
 from mechanisms.renyi.conversions import pure_renyi

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.glm.links import LINKS
-from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism, validate_design
+from mechanisms.glm.mechanisms import GLM_MECHANISMS, LINKS, glm_mechanism, validate_design
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 from mechanisms.renyi.conversions import gaussian_mu, pure_renyi
 

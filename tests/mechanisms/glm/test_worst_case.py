@@ -7,8 +7,7 @@ import pytest
 from scipy.special import expit
 
 from mechanisms.glm.audit import audit_replacements
-from mechanisms.glm.links import LINKS
-from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism
+from mechanisms.glm.mechanisms import LINKS, GlmMechanism, glm_mechanism
 from mechanisms.glm.worst_case import (
     LARGEST_SHARE_1D,
     candidate_records,

@@ -105,6 +105,8 @@ def test_k_norm_with_a_hundred_categories_agrees_with_a_gibbs_sampler():
     posterior = posterior_of((prior, n, noise, y))
     assert posterior.mean().sum() == pytest.approx(1.0, rel=1e-9)
     assert posterior.table.error < 1e-10
+    low, high = posterior.interval(0.95)
+    np.testing.assert_allclose(posterior.cdf([low, high]), np.repeat([[0.025], [0.975]], k, axis=1), rtol=1e-10)
     model = ReleaseModel("multinomial", n, noise)
     draws = sample_gibbs_exact(rng, model, prior, y, n_draws=2_000)
     for j in np.argsort(y)[-3:]:

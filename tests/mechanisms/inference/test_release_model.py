@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.inference.choice import choose_method
+from mechanisms.inference.methods import choose_method
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 from tests.statistical import assert_mean_within
