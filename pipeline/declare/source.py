@@ -108,7 +108,9 @@ def find_study(target: str, named: Mapping[str, str]) -> StudySource:
     if target in named:
         return StudySource(named[target])
     if not (target.endswith(".py") or ":" in target):
-        raise BadInputError(unknown("study", target, named) + "; or a .py file, or module:object")
+        file = f"{target}.py"
+        hint = f" (did you mean the file {file}?)" if os.path.isfile(file) else ""
+        raise BadInputError(f"{unknown('study', target, named)}; or a .py file{hint}, or module:object")
     if target.endswith(".py") and not os.path.exists(target):
         raise BadInputError(
             f"cannot read the study file {os.path.abspath(target)}: No such file or directory; correct the path, or "
@@ -217,7 +219,9 @@ def _load(source: StudySource) -> Study:
     if not is_study:
         raise BadInputError(f"{source.reference} must define STUDY; {_propose_audits(module, source.reference)}")
     if not isinstance(study, Study):
-        raise BadInputError(f"{source.reference} must be a Study, got {type(study).__name__}")
+        raise BadInputError(
+            f"{source.reference} must be a Study, got {type(study).__name__}; assign a pipeline.Study to {attribute}"
+        )
     return study
 
 

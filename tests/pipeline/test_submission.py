@@ -385,7 +385,7 @@ def test_commands(lab, dpstudies):
     assert code == 3, err
     assert f"submission {identifier} of " in out
     assert "ask its scheduler with --cluster, or end it with: dpstudies cancel s.zarr" in out
-    profile = shlex.quote(find_submission(ResultStore.open("s.zarr")).cluster)
+    profile = shlex.quote(last_submission(ResultStore.open("s.zarr")).cluster)
     assert f"pending; follow the submission with: dpstudies status --watch s.zarr --cluster {profile}\n" in out
     assert "resume" not in out
     code, out, err = dpstudies("status", "s.zarr", "--cluster", "there")
