@@ -49,9 +49,38 @@ def solve(table: Table, start: Tilts | None = None) -> Messages:
     """Return the messages of a table; tilts, windows and convolutions are improved until the error bound is small."""
     forest, factors = table.forest, table.factors
     cap = np.max([caps(forest, factors, weights) for weights in table.options], axis=0)
-    tilts = tilt, guess, spread = solve_tilts(forest, factors, table.weights, cap, start)
+    tilts = solve_tilts(forest, factors, table.weights, cap, start)
+    best = _improve(table, cap, tilts, False)
+    if best is None or best.omitted > max(_small(forest), 0.1 * best.rounding) or best.rounding > _ROUNDING:
+        ends = _all_counts(forest, factors, cap)
+        modal = None if ends is None else _mode_tilts(table, *ends)
+        if ends is not None and modal is not None:
+            low, high = (end[forest.leaves].astype(np.float64) for end in ends)
+            options = [(weights, low, high) for weights in table.options]
+            found = Messages(forest, factors, cap, modal, options, True)
+            if found.run() and (best is None or found.error < best.error):
+                best = found
+    if best is None or best.error > _LARGEST:
+        best = _improve(table, cap, tilts, True)
+    if best is None or best.error > _LARGEST:
+        raise ValueError(
+            "the measurements must be possible together, got a table whose levels contradict each other beyond "
+            "double precision; check the values and scales of the noise"
+        )
+    best.tilts = tilts
+    return best
+
+
+def _small(forest: Forest) -> float:
+    """Return the bound of the omitted mass beyond which tilts and windows are improved."""
+    return _OMITTED[0] + _OMITTED[1] * forest.parents.size
+
+
+def _improve(table: Table, cap: Floats, tilts: Tilts, is_far: bool) -> Messages | None:
+    """Return the best messages of several attempts; with `is_far`, all tilts follow from the means of the last one."""
+    forest, factors, (tilt, guess, spread) = table.forest, table.factors, tilts
     above, is_root = np.maximum(forest.parents[forest.leaves], 0), forest.parents[forest.leaves] < 0
-    small = _OMITTED[0] + _OMITTED[1] * forest.parents.size
+    small = _small(forest)
     best: Messages | None = None
     is_last, centred = False, tilt
     for attempt in range(_ATTEMPTS):
@@ -71,7 +100,7 @@ def solve(table: Table, start: Tilts | None = None) -> Messages:
             break
         found = Messages(forest, factors, cap, tilt, options, is_last)
         is_found = found.run()
-        if is_found and (best is None or found.error < best.error):
+        if is_found and (best is None or found.error < best.error or (is_far and found.error == best.error)):
             best = found
         if best is None:
             is_last = True
@@ -86,24 +115,11 @@ def solve(table: Table, start: Tilts | None = None) -> Messages:
             mean, _ = best.marginal.moments()
             centred = tilt
             tilt = _recentre(forest, factors, tilt, mean, *best.up_moments())
+            if is_far:
+                tilt = _stationary(forest, factors, tilt, mean)
             guess = mean[forest.leaves]
         else:
             tilt = 0.5 * (tilt + centred)
-    if best is None or best.omitted > max(small, 0.1 * best.rounding) or best.rounding > _ROUNDING:
-        ends = _all_counts(forest, factors, cap)
-        modal = None if ends is None else _mode_tilts(table, *ends)
-        if ends is not None and modal is not None:
-            low, high = (end[forest.leaves].astype(np.float64) for end in ends)
-            options = [(weights, low, high) for weights in table.options]
-            found = Messages(forest, factors, cap, modal, options, True)
-            if found.run() and (best is None or found.error < best.error):
-                best = found
-    if best is None or best.error > _LARGEST:
-        raise ValueError(
-            "the measurements must be possible together, got a table whose levels contradict each other beyond "
-            "double precision; check the values and scales of the noise"
-        )
-    best.tilts = tilts
     return best
 
 
@@ -395,6 +411,15 @@ def _recentre(forest: Forest, factors: Factors, tilt: Floats, target: Floats, me
     limit = 5.0 / np.sqrt(np.where(known, spread, 1.0))
     step = np.where(known, np.clip((target - total) / np.where(known, spread, 1.0), -limit, limit), 0.0)
     return level_tilts(forest, factors, tilt + step)
+
+
+def _stationary(forest: Forest, factors: Factors, tilt: Floats, mean: Floats) -> Floats:
+    """Return the tilts that solve the stationary equations at given means, for nodes without limits."""
+    found = tilt.copy()
+    for level, nodes in enumerate(forest.levels):
+        one = nodes[forest.inner[nodes] & ~factors.limited[nodes]]
+        found[one] = (found[forest.parents[one]] if level else 0.0) + factors.slope(one, mean[one])
+    return found
 
 
 def _all_counts(forest: Forest, factors: Factors, cap: Floats) -> tuple[Integers, Integers] | None:
