@@ -179,9 +179,11 @@ def _sample(row_cumulative, rows, prefix, first, second, inverse_temperature, un
         released[trial, k - 1] = remaining - x
 
 
-def _entry(name: str, note: str, paper: str, guarantee: Callable[..., Guarantee | None], **fields: Any) -> Mechanism:
-    """Return the mechanism with weights exp(−share·ε·H/S); the share is ¼ for the varying sensitivity, otherwise ½."""
-    share, scale = 0.25 if name == "varying" else 0.5, SENSITIVITIES[name]
+def _entry(
+    name: str, note: str, paper: str, share: float, guarantee: Callable[..., Guarantee | None], **fields: Any
+) -> Mechanism:
+    """Return the mechanism with weights exp(−share·ε·H/S)."""
+    scale = SENSITIVITIES[name]
 
     def release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> CountRelease:
         return exponential_mechanism(prior, counts, share * epsilon, scale(prior, counts, epsilon, delta))
@@ -196,20 +198,21 @@ EXPONENTIAL = (
     _entry(
         "smooth",
         "Exponential mechanism on smooth Hellinger sensitivity with N = |R|; P0 states (ε, δ)-DP without proof.", "P0",
-        conjectured_guarantee, needs_delta=True, style=Style("blue", "o")),
+        0.5, conjectured_guarantee, needs_delta=True, style=Style("blue", "o")),
     _entry(
         "smooth-n", "As smooth, with N = n + 1 for every k as printed in P0, which states (ε, δ)-DP without proof.",
-        "P0", conjectured_guarantee, needs_delta=True, variant="N = n + 1", min_categories=3, style=Style("blue", "p")),
+        "P0", 0.5, conjectured_guarantee, needs_delta=True, variant="N = n + 1", min_categories=3,
+        style=Style("blue", "p")),
     _entry(
         "varying",
         "Exponential mechanism on varying Hellinger sensitivity, rate 1 (P1, section 1.3, our interpretation).", "P1",
-        pure_guarantee, style=Style("purple", "D")),
+        0.25, pure_guarantee, style=Style("purple", "D")),
     _entry(
-        "global", "Exponential mechanism on the global Hellinger sensitivity (P1, section 1.1).", "P1", pure_guarantee,
-        style=Style("green", "^")),
+        "global", "Exponential mechanism on the global Hellinger sensitivity (P1, section 1.1).", "P1", 0.5,
+        pure_guarantee, style=Style("green", "^")),
     _entry(
         "local",
         "Not private: its scale is the local sensitivity, which depends on the data (P1, section 1.2); kept as a "
         "negative control.",
-        "P1", no_guarantee, style=Style("grey", "X")),
+        "P1", 0.5, no_guarantee, style=Style("grey", "X")),
 )  # fmt: skip
