@@ -165,8 +165,8 @@ def sample_gibbs(
 def draw_noise_variance(rng, distance, noise_scale):
     """Draw the variance σ² given the noise z, |z| = `distance`: 1/σ² ~ InverseGaussian(mean 1/(b|z|), shape 1/b²)."""
     # The method of Michael, Schucany & Haas (1976) chooses one of two roots, σ² = b·r or σ² = b·z²/r. Here
-    # r = |z| + h + √(h(h + 2|z|)), with h = bν²/2 and ν ~ N(0, 1), is a sum of positive terms. The formula is also exact
-    # at |z| = 0, where the mean is infinite (σ² = b²ν²).
+    # r = |z| + h + √(h(h + 2|z|)), with h = bν²/2 and ν ~ N(0, 1), is a sum of positive terms. The formula is also
+    # exact at |z| = 0, where the mean is infinite (σ² = b²ν²).
     nu = rng.standard_normal()
     half = 0.5 * noise_scale * nu * nu
     root = distance + half + math.sqrt(half * (half + 2.0 * distance))
