@@ -209,10 +209,11 @@ def report(
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     from pipeline.resolve import study_of
+    from pipeline.stores.locations import holds_root
     from pipeline.stores.store import open_complete
     from studies.commands.collection import report_all
     from studies.commands.pages import open_page, page_of_store
-    from studies.folders import is_folder
+    from studies.folders import is_folder, other_stores
     from studies.report import write_report
 
     if is_folder(store):
@@ -224,6 +225,11 @@ def report(
         return
     if markdown is not None:
         raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; omit --markdown")
+    if not holds_root(store) and (others := other_stores(store)):
+        raise BadInputError(
+            f"{store} has no store of a built-in study, got {', '.join(path.name for path in others)}; report each "
+            f"store: {command('report', others[0])}"
+        )
     opened = open_complete(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # no trial is computed
     page = output or page_of_store(opened.url)

@@ -37,7 +37,7 @@ from mechanisms.regression.gram_samplers import RegressionPrior, normal_statisti
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.private_regression import simulate_gram
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
-from studies.figures import Axis, Drawing, Plot, constants_of, looks_of, of, rows_of, with_labels
+from studies.figures import Axis, Chart
 from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL, compare_intervals
 from studies.regression.regression_records import public_records
 from studies.styles import GRAM_STYLES
@@ -403,20 +403,26 @@ PANELS = (
 )
 
 
-def _draw(ds: xr.Dataset, measure: str, label: str, log: bool) -> Drawing:
+def _slope(ds: xr.Dataset) -> xr.Dataset:
+    """Return the summary of the slope at ε = 1, or else the largest ε, for the first kind of records and track."""
     ds = ds.isel(component=1, records=0, track=0)
-    ds = ds.sel(epsilon=1.0) if 1.0 in ds["epsilon"].values else ds.isel(epsilon=-1)
-    return [
-        Plot(
-            rows_of(with_labels(ds, "algorithm"), "n", "algorithm", y=f"{measure}_mean"),
-            Axis("number of records", log=True),
-            Axis(label, log=log),
-            looks_of(GRAM_STYLES, "algorithm", [ds]),
-            ("line", "errors", "points"),
-            height=300,
-            note=constants_of(ds),
-        )
-    ]
+    return ds.sel(epsilon=1.0) if 1.0 in ds["epsilon"].values else ds.isel(epsilon=-1)
+
+
+def _against_n(measure: str, label: str, log: bool) -> Chart:
+    return Chart(
+        "one-feature",
+        "n",
+        {"y": f"{measure}_mean"},
+        "algorithm",
+        GRAM_STYLES,
+        x=Axis("number of records", log=True),
+        y=Axis(label, log=log),
+        marks=("line", "errors", "points"),
+        prepare=_slope,
+        height=300,
+        with_constants=True,
+    )
 
 
 STUDY = Study(
@@ -434,7 +440,7 @@ STUDY = Study(
             "Fraction of intervals that contain the true slope, for records inside the bounds at ε = 1 on the pure "
             "track, with bars of two Monte Carlo standard errors. The nominal coverage is 0.95.",
             ("one-feature",),
-            of("one-feature", _draw, "covered", "coverage of the slope", False),
+            _against_n("covered", "coverage of the slope", False),
         ),
         Figure(
             "interval-score",
@@ -442,7 +448,7 @@ STUDY = Study(
             "Mean interval score of the slope, for records inside the bounds at ε = 1 on the pure track, with bars of "
             "two Monte Carlo standard errors; smaller is better.",
             ("one-feature",),
-            of("one-feature", _draw, "score", "interval score of the slope", True),
+            _against_n("score", "interval score of the slope", True),
             claims=("k-norm-saves-little-with-one", "posterior-beats-bootstrap", "ignoring-noise-costs"),
         ),
     ),

@@ -281,6 +281,13 @@ def test_folder_without_stores():
         load_results("/absent")
 
 
+def test_folder_with_stores_of_other_studies_only_names_them(command, tmp_path):
+    (tmp_path / "lab/own.zarr").mkdir(parents=True)
+    code, out, err = command("report", "lab")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "got own.zarr; report each store: dpstudies report lab/own.zarr" in err
+
+
 def test_studies_without_a_quick_scale_take_seconds():
     def evaluations(study):
         return sum(len(panel.cells()) * panel.n_trials * len(panel.settings()) for panel in study.panels)
