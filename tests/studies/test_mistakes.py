@@ -18,7 +18,7 @@ FILES = {
     "not_a_study.py": "STUDY = 3\n",
     "no_study.py": "x = 1\n",
     "syntax.py": "def f(:\n",
-    "misspelt.py": "from pipeline import Study\n\nSTUDY = Study(nam='x')\n",
+    "misspelt.py": "from pipeline import Study\n\nSTUDY = Study(label='x')\n",
 }
 MEAN, HISTOGRAM = (
     "mean people.csv --column income --epsilon 1 --yes",
@@ -40,7 +40,7 @@ MISTAKES = {
     "run mine.py --store new.zarr --seed -1": "seed must be >= 0, got -1",
     "run mine.py --store new.zarr --set n=5,abc": "n must be an integer, got 'abc'",
     "run mine.py --store new.zarr --set m=5": "unknown factor 'm'; Allowed: algorithm, df, n",
-    "run mine.py --store new.zarr --panel mian": "did you mean main?",
+    "run mine.py --store new.zarr --panel mains": "did you mean main?",
     "run mine.py --store new.zarr --share 0/3": "a share must be K/M with 1 <= K <= M",
     "run mine.py --store new.zarr --cluster slrum": "did you mean slurm?",
     "run mine.py --store new.zarr --until small": "until must be",
