@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.release_model import ReleaseModel
@@ -77,12 +78,8 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
 @p4(place="appendix")
 def forgets_its_start(summaries: Stored) -> Finding:
     """The Gibbs samplers reach their stationary distribution within a few hundred iterations."""
-    from arviz_stats.base import array_stats  # slow import (1 s), not needed by `dpstudies list`
-
     rhat = {
-        name: float(
-            array_stats.rhat(summary["theta"].values[:, _N_BURN_IN:], chain_axis=0, draw_axis=1, method="split")
-        )
+        name: float(diagnose_chains(summary["theta"].values[:, _N_BURN_IN:])[0])
         for name, summary in summaries.each(("binomial", "exponential")).items()
     }
     return verdict(
