@@ -19,6 +19,7 @@ from studies.claims import Stored, p4
 from studies.figures import Axis, Chart
 
 _N_BURN_IN = 100
+_ITERATIONS = tuple(range(1, 501))
 _LARGEST_RHAT = 1.1
 
 
@@ -61,7 +62,7 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
         ),
         outputs=(
             Factor("start", (0, 1, 2), "chain, started from a draw of the prior", "int"),
-            Factor("iteration", tuple(range(1, 501)), "iteration of the sampler", "int"),
+            Factor("iteration", _ITERATIONS, "iteration of the sampler", "int"),
         ),
         constants=(
             Factor("family", (family,), "model", "str"),
@@ -80,7 +81,7 @@ def forgets_its_start(summaries: Stored) -> Finding:
     """The Gibbs samplers reach their stationary distribution within a few hundred iterations."""
     rhat = {
         name: float(diagnose_chains(summary["theta"].values[:, _N_BURN_IN:])[0])
-        for name, summary in summaries.each(("binomial", "exponential")).items()
+        for name, summary in summaries.each(("binomial", "exponential"), iteration=_ITERATIONS).items()
     }
     return verdict(
         max(rhat.values()) <= _LARGEST_RHAT,
