@@ -87,7 +87,7 @@ class PrecisionGoal:
         verb = "is" if len(failed) == 1 else "are"
         text = (
             f"{len(failed):,} of {len(self._reached):,} errors {verb} not finite: "
-            f"{describe_place(study.panel(name), cell, item)} has {one.n:,} ok trials after {n:,}"
+            f"{study.panel(name).describe(cell, item)} has {one.n:,} ok trials after {n:,}"
         )
         return f"{text}; {wide}" if wide else text
 
@@ -99,7 +99,7 @@ class PrecisionGoal:
             return ""
         _, (name, cell, item), n, one = max(wide, key=lambda found: found[0])
         panel = study.panel(name)
-        place = describe_place(panel, cell, item)
+        place = panel.describe(cell, item)
         if not np.isfinite(one.ratio):
             return (
                 f"{len(wide):,} of {len(self._reached):,} errors are unknown: the estimate of {place} is "
@@ -223,12 +223,6 @@ def applies(panel: Panel, cell: int, setting: int) -> bool:
 def whole_blocks(panel: Panel, trials: Any) -> Any:
     """Return numbers of trials rounded up to whole blocks."""
     return -(-trials // panel.block_trials) * panel.block_trials
-
-
-def describe_place(panel: Panel, cell: int, item: Sequence[int]) -> str:
-    """Return panel, cell and settings as a phrase."""
-    values = [f"{name}={format_value(value)}" for name, value in panel.cells()[cell].items()]
-    return ", ".join([panel.name, *values, " - ".join(panel.settings()[k].label for k in item)])
 
 
 def read_draws(
