@@ -11,7 +11,7 @@ from pipeline.declare.panel import MAX_TRIALS
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from pipeline.estimate import piloted_cells, sum_over_cells
-from pipeline.precision.goals import applies, whole_blocks
+from pipeline.precision.goals import whole_blocks
 from pipeline.precision.stopping import MIN_TRIALS, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolve_target
 
@@ -83,7 +83,7 @@ def _pilot(study: Study, target: PanelTarget, cell: int, n_trials: int) -> tuple
     minimum = int(whole_blocks(panel, MIN_TRIALS))
     needed = dict.fromkeys(range(len(panel.settings())), minimum)
     for item in target.items:
-        if not all(applies(panel, cell, k) for k in item):
+        if not panel.applicable[cell, list(item)].all():
             continue
         ok = np.all([np.concatenate([part[k].status for part in blocks]) == Status.OK for k in item], axis=0)
         draws = [np.concatenate([part[k].values[target.measure.name] for part in blocks])[ok] for k in item]

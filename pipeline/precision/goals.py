@@ -54,7 +54,7 @@ class PrecisionGoal:
         found = Assessment(asked.copy(), np.full(asked.shape, int(Stop.NO_TARGET)), np.zeros(asked.shape))
         for cell in range(len(panel.cells())):
             for item in target.items:
-                if not all(applies(panel, cell, k) for k in item):
+                if not panel.applicable[cell, list(item)].all():
                     continue
                 n, at = int(asked[cell, list(item)].min()), (panel.name, cell, item)
                 if at not in self._reached or self._reached[at][0] != n:
@@ -175,10 +175,8 @@ class ClaimsGoal:
                     one.wanted[at], one.stopped[at] = 2 * sizes[name], Stop.NOT_YET
                     one.ratios[at] += 1  # settings of the most claims come first
         for name, one in found.items():
-            for cell in range(len(study.panel(name).cells())):
-                for k in range(one.wanted.shape[1]):
-                    if not applies(study.panel(name), cell, k):
-                        one.wanted[cell, k], one.stopped[cell, k] = trials[name][cell, k], Stop.NO_TARGET
+            others = ~study.panel(name).applicable
+            one.wanted[others], one.stopped[others] = trials[name][others], Stop.NO_TARGET
         return found
 
     def record(self) -> dict[str, Any]:
@@ -213,11 +211,6 @@ def _settings_of(claim: Claim, panel: Panel) -> list[int]:
         return []
     methods = claim.needs.get(panel.name, {}).get(panel.method_dim or "")
     return [k for k, setting in enumerate(panel.settings()) if methods is None or setting.method.name in methods]
-
-
-def applies(panel: Panel, cell: int, setting: int) -> bool:
-    """Return True if a setting applies to a cell."""
-    return panel.applies(panel.cells()[cell], panel.settings()[setting])
 
 
 def whole_blocks(panel: Panel, trials: Any) -> Any:
