@@ -58,9 +58,6 @@ def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
             extra = max(0, required_trials(n, half) - n)
             for k in settings:
                 more[at, k] = max(more[at, k], extra)
-        found.append(
-            Reached(
-                name, study.panel(name).describe(cell, item), widest, targets[-1], int(asked.sum()), int(more.sum())
-            )
-        )
+        where = study.panel(name).describe(cell, item)
+        found.append(Reached(name, where, widest, targets[-1], int(asked.sum()), int(more.sum())))
     return found
