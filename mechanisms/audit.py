@@ -28,17 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from mechanisms import divergences
 from mechanisms.arguments import Integers, validate_integer
-from mechanisms.divergences import (
-    extremes,
-    hockey_stick,
-    hockey_stick_bound,
-    log_ratios,
-    renyi_bound,
-    renyi_divergence,
-    renyi_error,
-    rounding_errors,
-)
 from mechanisms.output_distributions import (
     CACHE_BYTES,
     OutputDistributions,
@@ -302,7 +293,7 @@ def _excess(loss: float, certain: float) -> float:
 
 def _witness(distributions: OutputDistributions, first: int, second: int) -> Witness:
     log_pmf = cached_log_pmf(distributions)
-    difference = log_ratios(log_pmf(first), log_pmf(second))
+    difference = divergences.log_ratios(log_pmf(first), log_pmf(second))
     place = int(np.argmax(np.abs(difference)))
     ratio, output = float(difference[place]), distributions.outputs[place]
     first, second = (first, second) if ratio >= 0 else (second, first)
@@ -328,21 +319,23 @@ def _audit_part(
     distribution = cached_log_pmf(distributions, cache)
     for first, second in pairs.tolist():
         here, there = distribution(first), distribution(second)
-        high, low, certain = extremes(here, there)
+        high, low, certain = divergences.extremes(here, there)
         loss, found.certain = max(high, -low), max(found.certain, certain)
         if loss > found.epsilon:
             found.epsilon, found.pair = loss, (first, second)
         for log_p, log_q, up, down in ((here, there, high, -low), (there, here, -low, high)):
             for i, epsilon in enumerate(epsilons):
-                if hockey_stick_bound(up, down, epsilon) > found.deltas[i]:
-                    losses = log_ratios(log_p, log_q)
-                    certain = hockey_stick(log_p, losses - rounding_errors(log_p, log_q), epsilon)
-                    found.deltas[i] = max(found.deltas[i], hockey_stick(log_p, losses, epsilon))
+                if divergences.hockey_stick_bound(up, down, epsilon) > found.deltas[i]:
+                    losses = divergences.log_ratios(log_p, log_q)
+                    certain = divergences.hockey_stick(
+                        log_p, losses - divergences.rounding_errors(log_p, log_q), epsilon
+                    )
+                    found.deltas[i] = max(found.deltas[i], divergences.hockey_stick(log_p, losses, epsilon))
                     found.certain_deltas[i] = max(found.certain_deltas[i], certain)
             for i, order in enumerate(orders):
-                if renyi_bound(up, down, order) > found.renyi[i]:
-                    divergence = renyi_divergence(log_p, log_q, order)
-                    error = renyi_error(log_p, log_q, order) if divergence < math.inf else 0.0
+                if divergences.renyi_bound(up, down, order) > found.renyi[i]:
+                    divergence = divergences.renyi_divergence(log_p, log_q, order)
+                    error = divergences.renyi_error(log_p, log_q, order) if divergence < math.inf else 0.0
                     found.renyi[i] = max(found.renyi[i], divergence)
                     found.certain_renyi[i] = max(found.certain_renyi[i], divergence - error)
     return found

@@ -1,7 +1,7 @@
 """Metadata of the entries of all registries: description, origin, and style in figures."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, Protocol, TypeVar
 
 Origin = Literal["paper", "baseline", "reference", "ours"]
@@ -30,11 +30,12 @@ class Entry:
 
     name: str  # key in the registry
     note: str = ""  # description in one sentence; if not private, the reason
+    _: KW_ONLY
     # "paper" proposed by a paper, "baseline" compared with in it, "reference" a non-private posterior, or "ours"
-    origin: Origin = field(default="ours", kw_only=True)
-    paper: str = field(default="", kw_only=True)  # paper that proposes it or uses it as a baseline, such as "P0"
-    variant: str = field(default="", kw_only=True)  # difference from the method as published, in a few words
-    style: Style | None = field(default=None, kw_only=True, repr=False)  # None: each figure chooses
+    origin: Origin = "ours"
+    paper: str = ""  # paper that proposes it or uses it as a baseline, such as "P0"
+    variant: str = ""  # difference from the method as published, in a few words
+    style: Style | None = field(default=None, repr=False)  # None: each figure chooses
 
     @property
     def origin_text(self) -> str:

@@ -43,8 +43,7 @@ class _Stated:
 
     def _store(self, **values: float) -> None:
         """Store valid parameters, and check the relation and the status."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(values)
         validate_relation(self.relation)
         if not isinstance(self.status, Status):
             raise ValueError(f"status must be Status.PROVED or Status.CONJECTURED, got {self.status!r}; pass a Status")

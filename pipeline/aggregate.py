@@ -48,35 +48,47 @@ def _ranks(n: int, probability: float, n_sds: int = 1) -> tuple[float, ...]:
 
 
 def quantile(ordered: np.ndarray, probability: float | np.ndarray) -> np.ndarray:
-    """Return sample quantiles of draws in ascending order, by linear interpolation."""
-    return _between(ordered, np.asarray((ordered.size - 1) * probability))
+    """Return sample quantiles of draws in ascending order along the last axis, by linear interpolation."""
+    return _between(ordered, np.asarray((ordered.shape[-1] - 1) * probability))
 
 
 def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Interpolate between order statistics at zero-based ranks.
+    """Interpolate between order statistics at zero-based ranks, along the last axis of `ordered`.
 
     The difference of two equal infinite draws counts as zero.
     """
     below = np.floor(ranks).astype(int)
-    low, high = ordered[below], ordered[np.minimum(below + 1, ordered.size - 1)]
+    low, high = ordered[..., below], ordered[..., np.minimum(below + 1, ordered.shape[-1] - 1)]
     return np.where((low == high) | (ranks == below), low, low + (ranks - below) * (high - low))
 
 
 def _reduce(draws: np.ndarray) -> np.ndarray:
-    """Return the `_STATISTICS` of draws, shape (n,); the array is overwritten."""
-    draws.sort()
-    n = int(np.searchsorted(draws, np.nan))  # NaN is sorted to the end
-    kept = draws[:n]
-    if n == 0:
-        return np.full(len(_STATISTICS), np.nan)
+    r"""Return the `_STATISTICS` of draws, shape (\*points, n), along a new last axis; the array is overwritten."""
+    draws.sort(axis=-1)
+    if not np.isnan(draws[..., -1]).any():
+        return _reduce_ordered(draws)
+    found = np.full((*draws.shape[:-1], len(_STATISTICS)), np.nan)
+    for index in np.ndindex(draws.shape[:-1]):
+        n = int(np.searchsorted(draws[index], np.nan))  # NaN is sorted to the end
+        if n:
+            found[index] = _reduce_ordered(draws[index][:n])
+    return found
+
+
+def _reduce_ordered(draws: np.ndarray) -> np.ndarray:
+    """Reduce draws in ascending order without NaN; the array is overwritten."""
+    n = draws.shape[-1]
     with np.errstate(invalid="ignore"):  # infinite draws lead to NaN without a warning
-        quantiles = quantile(kept, np.array(list(QUANTILES.values())))
-        errors = [mcse_quantile(kept, probability) for probability in QUANTILES.values()]
-        mean = kept.mean()
-        kept -= mean
-        kept *= kept
-        sd = np.sqrt(kept.sum() / (n - 1)) if n > 1 else np.nan
-    return np.array([mean, sd / np.sqrt(n), sd, *quantiles, *errors])
+        quantiles = quantile(draws, np.array(list(QUANTILES.values())))
+        errors = np.full(quantiles.shape, np.nan)
+        if n > 1:
+            ends = _between(draws, np.array([_ranks(n, probability) for probability in QUANTILES.values()]))
+            errors = (ends[..., 1] - ends[..., 0]) / 2
+        mean = draws.mean(axis=-1, keepdims=True)
+        draws -= mean
+        draws *= draws
+        sd = np.sqrt(draws.sum(axis=-1, keepdims=True) / (n - 1)) if n > 1 else np.full(mean.shape, np.nan)
+    return np.concatenate([mean, sd / np.sqrt(n), sd, quantiles, errors], axis=-1)
 
 
 def _slabs(sizes: Mapping[Hashable, int], n_bytes: int, room: int) -> Iterator[_Region]:
@@ -115,14 +127,15 @@ def _count(status: xr.DataArray) -> np.ndarray:
     return counts
 
 
-def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> list[np.ndarray]:
-    """Read the draws of the ok trials, block by block, into one array of shape (output, trial) per point of the grid.
+def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Read the draws of the ok trials, block by block, into an array of shape (point, output, trial).
 
-    `variable` has dimensions (grid, outputs, trial), and `status` (grid, trial); outputs are in C order.
+    Return the array, and the number of ok trials per point of the grid, at the beginning of the last axis. `variable`
+    has dimensions (grid, outputs, trial), and `status` (grid, trial); outputs are in C order.
     """
     n_trials, n_points = variable.sizes["trial"], status.size // status.sizes["trial"]
     draws = np.empty((n_points, variable.size // (n_points * n_trials), n_trials), dtype)
-    ends = [0] * n_points
+    ends = np.zeros(n_points, int)
     for trials in _pieces(variable):
         ok = status.isel(trial=trials).values.reshape(n_points, -1) == Status.OK
         values = variable.isel(trial=trials).values.reshape(*draws.shape[:2], -1)
@@ -130,7 +143,7 @@ def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> l
             some = values[k][:, ok[k]]
             draws[k, :, ends[k] : ends[k] + some.shape[1]] = some
             ends[k] += some.shape[1]
-    return [draws[k, :, :end] for k, end in enumerate(ends)]
+    return draws, ends
 
 
 class _Measure:
@@ -157,17 +170,19 @@ class _Measure:
         sizes = {dim: self._variable.sizes[dim] for dim in self._outputs}
         for outputs in _slabs(sizes, self._dtype.itemsize * status.size, _COLUMN_BYTES):
             at = region | outputs
-            kept = _read_ok(self._variable.isel(at), status, self._dtype)
+            draws, ends = _read_ok(self._variable.isel(at), status, self._dtype)
             place = tuple(at.values())
-            found, further = self._found[place], [array[place] for array in self._further]
-            for index in np.ndindex(found.shape[:-1]):
-                n_grid = len(region)
-                point = np.ravel_multi_index(index[:n_grid], found.shape[:n_grid]) if n_grid else 0
-                draws = kept[point][np.ravel_multi_index(index[n_grid:], found.shape[n_grid:-1]) if outputs else 0]
-                for statistic, array in zip(self._statistics, further, strict=True):
-                    if draws.size:
-                        array[index] = statistic.function(draws.copy())
-                found[index] = _reduce(draws.astype(float, copy=False))
+            for statistic, array in zip(self._statistics, self._further, strict=True):
+                one = np.full((*draws.shape[:2], *_lengths(statistic)), np.nan)
+                for point, output in product(np.flatnonzero(ends), range(draws.shape[1])):
+                    one[point, output] = statistic.function(draws[point, output, : ends[point]].copy())
+                array[place] = one.reshape(array[place].shape)
+            found = np.full((*draws.shape[:2], len(_STATISTICS)), np.nan)
+            for end in np.unique(ends[ends > 0]):
+                same = ends == end
+                part = draws[..., :end] if same.all() else draws[same, :, :end]
+                found[same] = _reduce(part.astype(float, copy=False))
+            self._found[place] = found.reshape(self._found[place].shape)
 
     def summaries(self) -> dict[str, xr.Variable]:
         variable, name = self._variable, self._variable.name

@@ -39,7 +39,7 @@ Hook = Callable[[], object]
 """Function that is called directly before noise is drawn."""
 
 
-def _no_ledger(epsilon: float, what: str) -> Hook | None:
+def _no_ledger(guarantee: Guarantee, what: str) -> Hook | None:
     return None
 
 
@@ -50,7 +50,7 @@ class Spending:
     epsilon: float
     seed: int | None = None
     what: str = ""  # name of the release in the ledger
-    entry: Callable[[float, str], Hook | None] = _no_ledger  # (loss, name) -> function that enters a release
+    entry: Callable[[Guarantee, str], Hook | None] = _no_ledger  # returns the function that enters a release
     search: float | None = None  # loss of the search for the range; None if the range is given
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Spending:
 
     def posterior(self, records: Any, family: str, prior: Any = None, **options: Any) -> ReleasePosterior:
         """Return the posterior of a release; see `mechanisms.private_posterior`."""
-        hook = {"before_release": self.entry(self.epsilon, self.what)}
+        hook = {"before_release": self.entry(Guarantee(self.epsilon), self.what)}
         with _refusing():
             return private_posterior(records, family, prior, self.epsilon, rehearsal_seed=self.seed, **hook | options)
 
@@ -86,7 +86,7 @@ class Spending:
             with suppress(_ValidError):
                 check(_stop)
         with _refusing():
-            hook = self.entry(self.search, f"range for the {self.what}")
+            hook = self.entry(Guarantee(self.search), f"range for the {self.what}")
             found = publish_bounds(records, self.search, self.seed, hook)
         if found is None:
             spent = "nothing is spent by a rehearsal" if self.seed is not None else f"{self.search:g} is spent on it"

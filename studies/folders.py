@@ -5,12 +5,13 @@ and coarser grids, so that the same page takes minutes and has larger errors.
 """
 
 import os
+from pathlib import Path
 from typing import Any
 
 from pipeline import BadInputError, Scale, Study
 from pipeline.declare.study import differences
 from pipeline.errors import unknown
-from pipeline.stores.locations import holds_root
+from pipeline.stores.locations import holds_root, is_local, normalise_location
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
 
@@ -33,6 +34,13 @@ def store_path(folder: str | os.PathLike[str], name: str) -> str:
 def is_folder(path: str | os.PathLike[str]) -> bool:
     """Return True if a path is a folder that contains the store of a study, and is not a store itself."""
     return not holds_root(path) and any(holds_root(store_path(path, name)) for name in MODULES)
+
+
+def other_stores(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the paths of the stores in a local folder that are not named after a built-in study."""
+    known = {f"{name}.zarr" for name in MODULES}
+    paths = sorted(Path(folder).glob("*.zarr")) if is_local(normalise_location(folder)) else []
+    return [path for path in paths if path.name not in known]
 
 
 def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None) -> dict[str, Study]:

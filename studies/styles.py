@@ -216,6 +216,8 @@ def _listed(*rows: tuple[str, str, str, str]) -> dict[str, Look]:
 GRAM_STYLES = _styles(GRAM_METHODS, **{"non-private": _REFERENCE}) | _listed(
     ("normal-covariates-k-norm", "teal", "P", "ours"),
     ("adassp", "olive", "p", "baseline"),
+    ("dp-gd", "grey", "X", "baseline"),
+    ("binagg", "purple", "H", "baseline"),
     ("partition", "crimson", "*", "paper"),
 )
 """Styles of posteriors of regression coefficients given a noisy Gram matrix."""

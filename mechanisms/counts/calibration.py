@@ -20,17 +20,10 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mechanisms import conjugate
 from mechanisms.arguments import Floats, Integers
 from mechanisms.audit import audit_distributions
 from mechanisms.calibrate import largest_below
-from mechanisms.conjugate import (
-    balanced_counts,
-    count_candidates,
-    enumerate_candidates,
-    require_at_most,
-    validate_counts,
-    validate_prior,
-)
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.mechanism import Mechanism
@@ -77,7 +70,7 @@ class Calibration:
 
     def sensitivity(self, counts: ArrayLike) -> float:
         """Return S at a data set of `n` records; raise ValueError for other counts."""
-        counts = validate_counts(counts, k=len(self.prior), n=self.n)
+        counts = conjugate.validate_counts(counts, k=len(self.prior), n=self.n)
         if self.rule is Rule.HAMMING:
             return 1.0
         if self.rule is Rule.GLOBAL:
@@ -89,8 +82,10 @@ class Calibration:
 def require_calibratable(n: int, k: int) -> None:
     """Raise ValueError if there are too many data sets for an exact calibration."""
     advice = "use varying-bound, whose guarantee is proved for every size, or hamming-exact"
-    require_at_most(MAX_RECORDS, "records for an exact calibration", n, n, k, advice)
-    require_at_most(MAX_CALIBRATED, "candidates for an exact calibration", count_candidates(n, k), n, k, advice)
+    conjugate.require_at_most(MAX_RECORDS, "records for an exact calibration", n, n, k, advice)
+    conjugate.require_at_most(
+        MAX_CALIBRATED, "candidates for an exact calibration", conjugate.count_candidates(n, k), n, k, advice
+    )
 
 
 def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibration:
@@ -107,7 +102,7 @@ def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibrati
     """
     if rule not in (Rule.SMOOTH, Rule.VARYING, Rule.GLOBAL):
         raise ValueError(f"rule must be Rule.SMOOTH, Rule.VARYING or Rule.GLOBAL, got {rule!r}; pass a Rule")
-    alpha = validate_prior(prior)
+    alpha = conjugate.validate_prior(prior)
     n = validate_size(n)
     require_calibratable(n, alpha.size)
     return _calibrate(rule, tuple(alpha.tolist()), n, validate_resolved_epsilon(epsilon))
@@ -117,7 +112,7 @@ def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibrati
 def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     alpha = np.array(prior)
     rows = enumerate_rows(n, alpha.size)
-    candidates = enumerate_candidates(n, alpha.size)
+    candidates = conjugate.enumerate_candidates(n, alpha.size)
     datasets, pairs = neighbouring_pairs(alpha, candidates)
 
     def scales(gamma: float, which: Integers) -> Floats:
@@ -237,7 +232,7 @@ def _best_gamma(
 ) -> float:
     """Return the smoothing rate γ for which the active pairs allow the largest inverse temperature at balanced data."""
     # Only values up to the smallest γ at which S equals the local sensitivity at balanced data are considered.
-    balanced = balanced_counts(n, prior.size)
+    balanced = conjugate.balanced_counts(n, prior.size)
     profile = local_sensitivity_at_distance(prior, balanced)
     t = np.arange(1, profile.size)
     rises = np.log(profile[1:] / profile[0]) / t if rule is Rule.SMOOTH else (1.0 / profile[0] - 1.0 / profile[1:]) / t
@@ -257,11 +252,11 @@ def _initial_pairs(datasets: Integers, pairs: Integers, prior: Floats) -> Intege
     n, k = int(datasets[0].sum()), prior.size
     levels = np.array([0, *(2**power for power in range(int(math.log2(n)) + 1)), n // 2, n // 3])
     corner = (datasets <= 1).sum(axis=1) >= k - 1
-    balanced = np.abs(np.sort(datasets, axis=1) - np.sort(balanced_counts(n, k))).sum(axis=1) <= 2
+    balanced = np.abs(np.sort(datasets, axis=1) - np.sort(conjugate.balanced_counts(n, k))).sum(axis=1) <= 2
     spread = np.isin(datasets, levels).sum(axis=1) >= k - 1
     always = np.flatnonzero((corner | balanced)[pairs[:, 0]])
     others = np.flatnonzero(spread[pairs[:, 0]])
-    n_allowed = max(1, int(_ACTIVE_BYTES / (16 * count_candidates(n, k))))
+    n_allowed = max(1, int(_ACTIVE_BYTES / (16 * conjugate.count_candidates(n, k))))
     return np.union1d(always, others[:: max(1, -(-others.size // n_allowed))])
 
 

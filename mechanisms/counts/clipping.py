@@ -11,13 +11,7 @@ import numpy as np
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import tabulate_candidates
-from mechanisms.counts.candidates import (
-    category_deficits,
-    enumerate_rows,
-    require_enumerable,
-    require_streamable,
-    row_deficits,
-)
+from mechanisms.counts import candidates
 from mechanisms.jit import kernel
 from mechanisms.noise import Noise
 
@@ -28,18 +22,18 @@ CategoryPmfs = tuple[Floats, Floats]
 def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -> float:
     """Return the exact mean of H(posterior(c), posterior(c̃))."""
     n, k = int(counts.sum()), counts.size
-    require_streamable(n, k)
-    rows = enumerate_rows(n, k)
-    deficits = category_deficits(prior, counts)
+    candidates.require_streamable(n, k)
+    rows = candidates.enumerate_rows(n, k)
+    deficits = candidates.category_deficits(prior, counts)
     probability = np.exp(_log_probabilities(n, rows, *(table[:-1] for table in pmfs)))
     last = [np.exp(table[-1]) for table in pmfs]
-    return float(_stream_mean(rows[:, -1], probability, row_deficits(deficits, rows), *deficits[-2:], *last))
+    return float(_stream_mean(rows[:, -1], probability, candidates.row_deficits(deficits, rows), *deficits[-2:], *last))
 
 
 def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:
     """Return the log-pmf of c̃ in the order of `mechanisms.conjugate.enumerate_candidates`."""
     n, k = int(counts.sum()), counts.size
-    require_enumerable(n, k)
+    candidates.require_enumerable(n, k)
     return _log_probabilities(n, tabulate_candidates(n, k), *pmfs)
 
 

@@ -163,11 +163,9 @@ class LatticeGaussianNoise:
         return ConcentratedGuarantee(self.noise_std**-2)
 
     def n_uniforms(self, k: int) -> int:
-        """Return k − 1."""
         return k - 1
 
     def vectors(self, counts: Integers, uniforms: Floats) -> Integers:
-        """Return lattice vectors."""
         vectors = np.empty((len(uniforms), counts.size), dtype=np.int64)
         _draw_lattice(counts, _conditional_tables(counts.size, self.noise_std), uniforms, vectors)
         return vectors

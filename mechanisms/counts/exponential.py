@@ -22,17 +22,7 @@ import numpy as np
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import MAX_ENUMERATED, count_candidates
-from mechanisms.counts.candidates import (
-    MAX_TABLE,
-    category_deficits,
-    combine_deficits,
-    compute_inverse_temperature,
-    count_table,
-    enumerate_rows,
-    require_enumerable,
-    require_uniforms,
-    row_deficits,
-)
+from mechanisms.counts import candidates
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.power_mixture import power_mixture_mechanism
 from mechanisms.counts.product_distributions import require_product_distributions
@@ -73,13 +63,13 @@ def exponential_mechanism(prior: Floats, counts: Integers, rate: float, sensitiv
     for the smooth sensitivity see `Mechanism`, and for the local one there is no guarantee. Draws are assumed to be
     exact.
     """
-    inverse_temperature = compute_inverse_temperature(rate, sensitivity)
+    inverse_temperature = candidates.compute_inverse_temperature(rate, sensitivity)
     n, k = int(counts.sum()), counts.size
-    if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or count_table(n, k) > MAX_TABLE:
+    if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or candidates.count_table(n, k) > candidates.MAX_TABLE:
         return power_mixture_mechanism(prior, counts, inverse_temperature)
-    deficits = category_deficits(prior, counts)
-    rows = enumerate_rows(n, k)
-    prefix = row_deficits(deficits, rows)
+    deficits = candidates.category_deficits(prior, counts)
+    rows = candidates.enumerate_rows(n, k)
+    prefix = candidates.row_deficits(deficits, rows)
     totals, moments = _stream_rows(rows[:, -1], prefix, deficits[-2], deficits[-1], inverse_temperature)
     expected = float(moments.sum() / totals.sum())
     return ExponentialMechanism(prior, counts, inverse_temperature, deficits, rows, prefix, totals, expected)
@@ -104,7 +94,7 @@ class ExponentialMechanism(CountRelease):
         return 2
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        u = require_uniforms(uniforms, self.n_uniforms)
+        u = candidates.require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         table = np.cumsum(self._row_totals), self._rows, self._row_deficits, *self._deficits[-2:]
         _sample(*table, self.inverse_temperature, u, released)
@@ -114,8 +104,8 @@ class ExponentialMechanism(CountRelease):
         return self._expected
 
     def log_pmf(self) -> Floats:
-        require_enumerable(self.n, self.k)
-        log_pmf = combine_deficits(self._deficits, self._rows, self._row_deficits)
+        candidates.require_enumerable(self.n, self.k)
+        log_pmf = candidates.combine_deficits(self._deficits, self._rows, self._row_deficits)
         log_pmf *= -self.inverse_temperature
         log_pmf -= math.log(self._row_totals.sum())
         return log_pmf
@@ -189,9 +179,11 @@ def _sample(row_cumulative, rows, prefix, first, second, inverse_temperature, un
         released[trial, k - 1] = remaining - x
 
 
-def _entry(name: str, note: str, paper: str, guarantee: Callable[..., Guarantee | None], **fields: Any) -> Mechanism:
-    """Return the mechanism with weights exp(−share·ε·H/S); the share is ¼ for the varying sensitivity, otherwise ½."""
-    share, scale = 0.25 if name == "varying" else 0.5, SENSITIVITIES[name]
+def _entry(
+    name: str, note: str, paper: str, share: float, guarantee: Callable[..., Guarantee | None], **fields: Any
+) -> Mechanism:
+    """Return the mechanism with weights exp(−share·ε·H/S)."""
+    scale = SENSITIVITIES[name]
 
     def release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> CountRelease:
         return exponential_mechanism(prior, counts, share * epsilon, scale(prior, counts, epsilon, delta))
@@ -206,20 +198,21 @@ EXPONENTIAL = (
     _entry(
         "smooth",
         "Exponential mechanism on smooth Hellinger sensitivity with N = |R|; P0 states (ε, δ)-DP without proof.", "P0",
-        conjectured_guarantee, needs_delta=True, style=Style("blue", "o")),
+        0.5, conjectured_guarantee, needs_delta=True, style=Style("blue", "o")),
     _entry(
         "smooth-n", "As smooth, with N = n + 1 for every k as printed in P0, which states (ε, δ)-DP without proof.",
-        "P0", conjectured_guarantee, needs_delta=True, variant="N = n + 1", min_categories=3, style=Style("blue", "p")),
+        "P0", 0.5, conjectured_guarantee, needs_delta=True, variant="N = n + 1", min_categories=3,
+        style=Style("blue", "p")),
     _entry(
         "varying",
         "Exponential mechanism on varying Hellinger sensitivity, rate 1 (P1, section 1.3, our interpretation).", "P1",
-        pure_guarantee, style=Style("purple", "D")),
+        0.25, pure_guarantee, style=Style("purple", "D")),
     _entry(
-        "global", "Exponential mechanism on the global Hellinger sensitivity (P1, section 1.1).", "P1", pure_guarantee,
-        style=Style("green", "^")),
+        "global", "Exponential mechanism on the global Hellinger sensitivity (P1, section 1.1).", "P1", 0.5,
+        pure_guarantee, style=Style("green", "^")),
     _entry(
         "local",
         "Not private: its scale is the local sensitivity, which depends on the data (P1, section 1.2); kept as a "
         "negative control.",
-        "P1", no_guarantee, style=Style("grey", "X")),
+        "P1", 0.5, no_guarantee, style=Style("grey", "X")),
 )  # fmt: skip

@@ -38,17 +38,8 @@ import numpy as np
 from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.calibrate import bisect, first_private
 from mechanisms.conjugate import count_candidates, require_at_most, tabulate_candidates, validate_problem
+from mechanisms.counts import candidates
 from mechanisms.counts.calibration import Calibration
-from mechanisms.counts.candidates import (
-    FEWER,
-    MAX_TABLE,
-    category_deficits,
-    enumerate_rows,
-    require_enumerable,
-    require_streamable,
-    require_uniforms,
-    row_deficits,
-)
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.sensitivity import Rule
@@ -106,22 +97,22 @@ class HammingMechanism(CountRelease):
         return math.log(self._weights.sum())
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        u = require_uniforms(uniforms, self.n_uniforms)
+        u = candidates.require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _sample(self.counts, np.cumsum(self._weights), self._ways, self._cumulative, u, released)
         return released
 
     def expected_hellinger(self) -> float:
-        require_streamable(self.n, self.k)
-        rows = enumerate_rows(self.n, self.k)
-        deficits = category_deficits(self.prior, self.counts)
+        candidates.require_streamable(self.n, self.k)
+        rows = candidates.enumerate_rows(self.n, self.k)
+        deficits = candidates.category_deficits(self.prior, self.counts)
         steps = np.exp(-self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser)
         gains = np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)  # records that the prefix gains
-        prefix = row_deficits(deficits, rows)
+        prefix = candidates.row_deficits(deficits, rows)
         return float(_stream_mean(rows[:, -1], gains, prefix, *deficits[-2:], self.counts, steps))
 
     def log_pmf(self) -> Floats:
-        require_enumerable(self.n, self.k)
+        candidates.require_enumerable(self.n, self.k)
         columns = zip(tabulate_candidates(self.n, self.k).T, self.counts, strict=True)
         distances = np.sum([np.maximum(column - count, 0) for column, count in columns], axis=0)
         log_steps = -self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser
@@ -131,7 +122,7 @@ class HammingMechanism(CountRelease):
 def require_hamming_tables(n: int, k: int) -> None:
     """Raise ValueError if the tables, which have 2·k²·(n + 1) entries, do not fit in memory."""
     n, k = validate_problem(n, k)
-    require_at_most(MAX_TABLE, "entries of tables in memory", 2 * k * k * (n + 1), n, k, FEWER)
+    require_at_most(candidates.MAX_TABLE, "entries of tables in memory", 2 * k * k * (n + 1), n, k, candidates.FEWER)
 
 
 @kernel
@@ -276,7 +267,7 @@ def require_hamming(n: int, k: int) -> None:
     n_sorted = count_candidates(n, k) // math.factorial(k)
     if n_sorted <= limit:  # a lower bound, as a data set has at most k! permutations
         n_sorted = int(_count_sorted(n, k)[k, n])
-    require_at_most(limit, "data sets up to permutations", n_sorted, n, k, FEWER)
+    require_at_most(limit, "data sets up to permutations", n_sorted, n, k, candidates.FEWER)
 
 
 def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:

@@ -78,11 +78,9 @@ class KNormNoise:
             raise ValueError(f"epsilon must be >= {MIN_EPSILON:g}, got {self.epsilon}; choose a larger epsilon")
 
     def n_uniforms(self, k: int) -> int:
-        """Return 3k − 2."""
         return 3 * k - 2
 
     def vectors(self, counts: Integers, uniforms: Floats) -> Integers:
-        """Return lattice vectors."""
         vectors = np.empty((len(uniforms), counts.size), dtype=np.int64)
         _draw_lattice(counts, _cumulative(counts.size, self.epsilon), self.epsilon, uniforms, vectors)
         return vectors
@@ -99,7 +97,6 @@ class KNormNoise:
         )
 
     def profile(self, sensitivity: int) -> Guarantee:
-        """Return a pure guarantee."""
         return Guarantee(self.epsilon * sensitivity / 2)
 
 

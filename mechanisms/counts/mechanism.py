@@ -40,7 +40,7 @@ def _no_release(prior: Floats, counts: Integers, epsilon: float, delta: float) -
     raise ValueError("a Mechanism must have a release or a sampler, got neither; pass release= or sampler=")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Mechanism(Entry):
     """Mechanism that releases counts, with its guarantee.
 
@@ -113,18 +113,18 @@ class Mechanism(Entry):
     0.348
     """
 
-    release: Build = field(default=_no_release, kw_only=True, repr=False)
-    guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
-    needs_delta: bool = field(default=False, kw_only=True)
+    release: Build = field(default=_no_release, repr=False)
+    guarantee: Callable[..., Guarantee | None] = field(repr=False)
+    needs_delta: bool = False
     require: Callable[[int, int], None] = field(default=lambda n, k: None, repr=False)
     max_epsilon: float = field(default=math.inf, repr=False)
-    min_categories: int = field(default=2, kw_only=True)
+    min_categories: int = 2
     symmetric: bool = False
-    uses_prior: bool = field(default=True, kw_only=True)
+    uses_prior: bool = True
     calibrate: Callable[[Floats, int, float], Calibration] | None = field(default=None, repr=False)
-    evaluation: Literal["formula", "vectors", "program"] = field(default="formula", kw_only=True)
-    exact_noise: Callable[[int, float, float], Integers] | None = field(default=None, kw_only=True, repr=False)
-    sampler: SampleCounts | None = field(default=None, kw_only=True, repr=False)
+    evaluation: Literal["formula", "vectors", "program"] = "formula"
+    exact_noise: Callable[[int, float, float], Integers] | None = field(default=None, repr=False)
+    sampler: SampleCounts | None = field(default=None, repr=False)
 
     @property
     def is_private(self) -> bool:

@@ -38,7 +38,7 @@ from mechanisms.counts.projection import log_projected_pmf, mean_projected_dista
 from mechanisms.counts.release import CountRelease
 from mechanisms.exact_noise import laplace_scale_for
 from mechanisms.metadata import Style
-from mechanisms.noise import Noise
+from mechanisms.noise import NOISES, Noise
 from mechanisms.privacy import Guarantee, pure_guarantee
 from mechanisms.privacy_profile import PrivacyProfile
 
@@ -71,7 +71,6 @@ class IndependentNoise:
     noise: Noise
 
     def n_uniforms(self, k: int) -> int:
-        """Return k."""
         return k
 
     def vectors(self, counts: Integers, uniforms: Floats) -> Integers:
@@ -96,11 +95,9 @@ class IndependentNoise:
         return np.ascontiguousarray(np.indices((n + 1,) * k).reshape(k, -1).T), log_weights
 
     def log_likelihood(self, residuals: Integers) -> Floats:
-        """Return ln Pr[Z = z]."""
         return self.noise.log_prob(residuals)
 
     def profile(self, sensitivity: int) -> Guarantee:
-        """Return a pure guarantee."""
         return Guarantee(sensitivity / self.noise.scale)
 
     def _log_clipped_pmf(self, count: int, values: Integers, n: int) -> Floats:
@@ -283,7 +280,7 @@ def _entry(
 
     return Mechanism(
         name, note, release=release, guarantee=pure_guarantee, uses_prior=False, symmetric=not in_order,
-        evaluation="formula" if in_order else "vectors", exact_noise=draw_exactly if noise == "geometric" else None,
+        evaluation="formula" if in_order else "vectors", exact_noise=draw_exactly if NOISES[noise].exact else None,
         origin="baseline", **fields,
     )  # fmt: skip
 

@@ -36,16 +36,8 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.optimize import linprog
 
+from mechanisms import conjugate
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import (
-    balanced_counts,
-    count_candidates,
-    enumerate_candidates,
-    rank_candidates,
-    require_at_most,
-    validate_prior,
-    validate_problem,
-)
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.release import TabulatedRelease
 from mechanisms.hellinger import hellinger
@@ -85,11 +77,11 @@ class OptimalDistribution:
 
 def require_solvable(n: int, k: int) -> None:
     """Raise ValueError if the linear program is too large even for equal prior entries."""
-    n, k = validate_problem(n, k)
-    n_pairs = count_candidates(n, k) ** 2
+    n, k = conjugate.validate_problem(n, k)
+    n_pairs = conjugate.count_candidates(n, k) ** 2
     _require_variables(n_pairs // math.factorial(k), n, k)
     advice = "use fewer records or categories, or a mechanism in closed form"
-    require_at_most(MAX_PAIRS, "pairs of a data set and an output", n_pairs, n, k, advice)
+    conjugate.require_at_most(MAX_PAIRS, "pairs of a data set and an output", n_pairs, n, k, advice)
 
 
 def optimal_distribution(prior: ArrayLike, n: int, epsilon: float) -> OptimalDistribution:
@@ -99,7 +91,7 @@ def optimal_distribution(prior: ArrayLike, n: int, epsilon: float) -> OptimalDis
     Its solution is mixed with the smallest sufficient fraction of the uniform distribution, and the loss of the result
     is computed: `OptimalDistribution.loss` ≤ ε.
     """
-    alpha = validate_prior(prior)
+    alpha = conjugate.validate_prior(prior)
     epsilon = validate_resolved_epsilon(epsilon)
     require_solvable(n, alpha.size)
     # Solve for the sorted prior, so that solution and cache do not depend on the order of the categories.
@@ -107,8 +99,8 @@ def optimal_distribution(prior: ArrayLike, n: int, epsilon: float) -> OptimalDis
     solved = _solve(tuple(alpha[order].tolist()), int(n), epsilon)
     if np.array_equal(order, np.arange(alpha.size)):
         return solved
-    outputs = enumerate_candidates(n, alpha.size)
-    place = rank_candidates(outputs[:, order], n, alpha.size)
+    outputs = conjugate.enumerate_candidates(n, alpha.size)
+    place = conjugate.rank_candidates(outputs[:, order], n, alpha.size)
     log_pmf, expected = solved.log_pmf[np.ix_(place, place)], solved.expected[place]
     for table in (alpha, log_pmf, expected):
         table.flags.writeable = False
@@ -117,14 +109,14 @@ def optimal_distribution(prior: ArrayLike, n: int, epsilon: float) -> OptimalDis
 
 def _require_variables(n_variables: int, n: int, k: int) -> None:
     advice = "use fewer records, equal prior entries, or a mechanism in closed form"
-    require_at_most(MAX_VARIABLES, "variables of the linear program", n_variables, n, k, advice)
+    conjugate.require_at_most(MAX_VARIABLES, "variables of the linear program", n_variables, n, k, advice)
 
 
 @lru_cache(maxsize=64)
 def _solve(prior: tuple[float, ...], n: int, epsilon: float) -> OptimalDistribution:
     alpha = np.array(prior)
     k = alpha.size
-    outputs = enumerate_candidates(n, k)
+    outputs = conjugate.enumerate_candidates(n, k)
     pair_class = _pair_classes(alpha, outputs, n)
     n_variables = int(pair_class.max()) + 1
     _require_variables(n_variables, n, k)
@@ -159,7 +151,7 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float) -> OptimalDistribut
         sparse.hstack([totals, sparse.csr_array((chosen.size, 1))]),
         simplex_first,
     )[-1]
-    balanced = np.all(np.sort(outputs, axis=1) == np.sort(balanced_counts(n, k)), axis=1)
+    balanced = np.all(np.sort(outputs, axis=1) == np.sort(conjugate.balanced_counts(n, k)), axis=1)
     share = np.bincount(data_set_class, balanced / balanced.sum())
     bounds = np.append(np.zeros(high.size), np.full(chosen.size, worst * (1 + _SLACK)))
     solution = _minimise(expectations.T @ share, sparse.vstack([privacy, expectations]), bounds, totals, simplex_first)
@@ -222,7 +214,7 @@ def _repair(distribution: Floats, first: Integers, second: Integers, epsilon: fl
 def _release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> TabulatedRelease:
     n = int(counts.sum())
     distribution = optimal_distribution(prior, n, epsilon)
-    row = int(rank_candidates(counts, n, counts.size))
+    row = int(conjugate.rank_candidates(counts, n, counts.size))
     return TabulatedRelease(prior, counts, distribution.log_pmf[row], float(distribution.expected[row]))
 
 

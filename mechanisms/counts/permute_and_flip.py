@@ -32,15 +32,10 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mechanisms import conjugate
 from mechanisms.arguments import Floats, Integers
 from mechanisms.audit import audit_distributions
 from mechanisms.calibrate import largest_below
-from mechanisms.conjugate import (
-    count_candidates,
-    enumerate_candidates,
-    require_at_most,
-    validate_prior,
-)
 from mechanisms.counts.calibration import Calibration, calibrate
 from mechanisms.counts.candidates import candidate_distances, compute_inverse_temperature, enumerate_rows
 from mechanisms.counts.mechanism import Mechanism
@@ -64,7 +59,9 @@ _ROUNDS = 60
 def require_flippable(n: int, k: int) -> None:
     """Raise ValueError if there are too many candidates, the counts of n records, to store their distribution."""
     advice = "use fewer records, or k-norm"
-    require_at_most(MAX_FLIPPED, "candidates for permute-and-flip", count_candidates(n, k), n, k, advice)
+    conjugate.require_at_most(
+        MAX_FLIPPED, "candidates for permute-and-flip", conjugate.count_candidates(n, k), n, k, advice
+    )
 
 
 def permute_and_flip(prior: Floats, counts: Integers, rate: float, sensitivity: float) -> TabulatedRelease:
@@ -121,12 +118,12 @@ PERMUTE_AND_FLIP = Mechanism(
 def require_flip_calibratable(n: int, k: int) -> None:
     """Raise ValueError if there are too many data sets to audit permute-and-flip."""
     what, advice = "candidates for an exact calibration of permute-and-flip", "use fewer records, or k-norm"
-    require_at_most(MAX_FLIP_CALIBRATED, what, count_candidates(n, k), n, k, advice)
+    conjugate.require_at_most(MAX_FLIP_CALIBRATED, what, conjugate.count_candidates(n, k), n, k, advice)
 
 
 def calibrate_flip(prior: ArrayLike, n: int, epsilon: float) -> Calibration:
     """Return, and cache, the largest rate at which permute-and-flip with the smooth sensitivity is ε-DP by an audit."""
-    alpha = validate_prior(prior)
+    alpha = conjugate.validate_prior(prior)
     require_flip_calibratable(n, alpha.size)
     exponential = calibrate(Rule.SMOOTH, alpha, n, epsilon)
     return _calibrate(exponential.prior, exponential.n, exponential.epsilon)
@@ -135,7 +132,7 @@ def calibrate_flip(prior: ArrayLike, n: int, epsilon: float) -> Calibration:
 @lru_cache(maxsize=256)
 def _calibrate(prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     alpha, exponential = np.array(prior), calibrate(Rule.SMOOTH, prior, n, epsilon)
-    rows, candidates = enumerate_rows(n, alpha.size), enumerate_candidates(n, alpha.size)
+    rows, candidates = enumerate_rows(n, alpha.size), conjugate.enumerate_candidates(n, alpha.size)
     datasets, pairs = neighbouring_pairs(alpha, candidates)
     scales = smoothed_scales(Rule.SMOOTH, alpha, datasets, exponential.gamma)
     active: list[int] = []

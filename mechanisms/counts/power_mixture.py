@@ -53,12 +53,7 @@ from scipy.linalg import eigh_tridiagonal
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates, posterior
-from mechanisms.counts.candidates import (
-    candidate_distances,
-    enumerate_rows,
-    require_enumerable,
-    require_uniforms,
-)
+from mechanisms.counts import candidates
 from mechanisms.counts.product_distributions import (
     ProductDistributions,
     Tables,
@@ -248,7 +243,7 @@ class PowerMixture(CountRelease):
         return math.exp(self._moments[0] - float(np.logaddexp.reduce(self._log_weights)))
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        u = require_uniforms(uniforms, self.n_uniforms)
+        u = candidates.require_uniforms(uniforms, self.n_uniforms)
         states, released = seed_states(u), np.empty((len(u), self.k), dtype=np.int64)
         cumulative = np.cumsum(np.exp(self._log_weights - self._log_weights.max()))
         counts, log_affinities = self._distributions.counts, self._distributions.log_affinities
@@ -276,8 +271,8 @@ class PowerMixture(CountRelease):
         return -self.inverse_temperature * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
 
     def log_pmf(self) -> Floats:
-        require_enumerable(self.n, self.k)
-        log_pmf = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
+        candidates.require_enumerable(self.n, self.k)
+        log_pmf = candidates.candidate_distances(self.prior, self.counts, candidates.enumerate_rows(self.n, self.k))
         log_pmf *= -self.inverse_temperature
         log_pmf -= self._moments[0]
         return log_pmf

@@ -89,10 +89,8 @@ def publish_counts(
     entry.validate(np.ones(c.size), c, epsilon, delta)
     n, k, vector = int(c.sum()), c.size, None
     if rehearsal_seed is not None:
-        distribution = entry.build(np.ones(k), c, epsilon, delta)
-        released = distribution.sample(np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0)), 1)[
-            0
-        ]
+        rng = np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0))
+        released = entry.build(np.ones(k), c, epsilon, delta).sample(rng, 1)[0]
         return PublishedCounts(entry.name, released, None, guarantee=None, rehearsal=True)
     require_opendp()
     noise = entry.exact_noise(k, epsilon, delta)

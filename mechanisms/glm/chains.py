@@ -17,12 +17,12 @@ from mechanisms.metadata import Entry, Style, find_entry, register
 Chain = LangevinChain | PenaltyChain
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChainMethod(Entry):
     """Rule that plans a chain for a budget; `private_chain` applies it."""
 
     # (n, d, beta, epsilon, delta, norm_bound) -> chain
-    plan: Callable[[int, int, float, float, float, float], Chain] = field(kw_only=True, repr=False)
+    plan: Callable[[int, int, float, float, float, float], Chain] = field(repr=False)
 
 
 GLM_CHAINS: dict[str, ChainMethod] = register(

@@ -91,16 +91,15 @@ LINKS: dict[str, Link] = register(
 """Links by name."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GlmMethod(Entry):
     """Rule that sets the target distribution of a draw; `glm_mechanism` applies it."""
 
-    set_target: Callable[[int, float, float, float, float], tuple[float, float, float]] = field(
-        kw_only=True, repr=False
-    )  # (n, beta, order, epsilon, norm_bound) -> (precision, power, radius)
+    # (n, beta, order, epsilon, norm_bound) -> (precision, power, radius)
+    set_target: Callable[[int, float, float, float, float], tuple[float, float, float]] = field(repr=False)
     # kind of guarantee; None if not private
-    budget: Literal["renyi", "pure", "gaussian"] | None = field(default="renyi", kw_only=True)
-    logistic_only: bool = field(default=False, kw_only=True)  # the bound on the loss holds for the logistic link only
+    budget: Literal["renyi", "pure", "gaussian"] | None = "renyi"
+    logistic_only: bool = False  # the bound on the loss holds for the logistic link only
 
     @property
     def is_private(self) -> bool:

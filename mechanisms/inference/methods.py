@@ -41,7 +41,7 @@ def _validate_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     return find_entry(MODELS, family, "family").validate_prior(prior)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InferenceMethod(Entry):
     """Inference method for the parameter of an exponential family.
 
@@ -53,15 +53,14 @@ class InferenceMethod(Entry):
     requires Laplace noise, drops records outside the bounds, and has a prior that is not restricted.
     """
 
-    fit: Callable[..., Any] = field(kw_only=True, repr=False)
-    is_private: bool = field(default=True, kw_only=True)  # False if the method uses the records themselves
-    is_approximate: bool = field(default=False, kw_only=True)
-    is_sampler: bool = field(default=False, kw_only=True)
+    fit: Callable[..., Any] = field(repr=False)
+    is_private: bool = True  # False if the method uses the records themselves
+    is_approximate: bool = False
+    is_sampler: bool = False
     # each iteration draws all records, so that its time is proportional to n
-    draws_records: bool = field(default=False, kw_only=True)
-    validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(
-        default=_validate_prior, kw_only=True, repr=False
-    )  # (name of a family, prior) -> hyperparameters; raises ValueError for an unsupported prior
+    draws_records: bool = False
+    # (name of a family, prior) -> hyperparameters; raises ValueError for an unsupported prior
+    validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(default=_validate_prior, repr=False)
 
     def supports(self, model: ReleaseModel) -> bool:
         """Return True if the method supports the noise, the outside records, the range of θ and the variance."""

@@ -98,29 +98,49 @@ class AdaSSP:
         """Return (θ₀, θ, σ²) of scaled columns, shape (..., p + 1)."""
         eigenvalue, squares, _ = self.stds
         bound = np.maximum(release.least - math.sqrt(math.log(6.0 / self.delta)) * eigenvalue, 0.0)
-        needed = math.sqrt(self.p * math.log(2.0 * self.p**2 / _FAILURE)) * squares
-        penalty = np.maximum(needed - bound, 0.0)[..., None, None] * np.eye(self.p)
+        penalty = np.maximum(penalty_for(squares, self.p) - bound, 0.0)[..., None, None] * np.eye(self.p)
         theta = np.linalg.solve(release.xx + penalty, release.xy[..., None])[..., 0]
         fitted = np.einsum("...i,...ij,...j->...", theta, release.xx, theta)
         squares_left = release.yy - 2.0 * (theta * release.xy).sum(axis=-1) + fitted
-        return np.concatenate([theta, np.clip(squares_left / release.n, _SMALLEST, _LARGEST)[..., None]], axis=-1)
+        return with_variance(theta, squares_left / release.n)
 
     def bootstrap(self, rng: np.random.Generator, release: AdaSSPRelease, size: int) -> Floats:
         """Return values whose quantiles are the ends of basic intervals of (θ₀, θ, σ²), shape (size, p + 1)."""
         fit, n = self.estimate(release)[0], release.n
-        values, vectors = np.linalg.eigh(release.xx[0])
-        values = np.maximum(values, 1e-6 * n)
-        xx, theta, sigma2 = (vectors * values) @ vectors.T, fit[:-1], fit[-1]
-        errors = math.sqrt(sigma2) * rng.normal(size=(size, self.p))  # of the scores Xᵀe, in eigenvectors
-        scores = (errors * np.sqrt(values)) @ vectors.T
-        left = (errors**2).sum(axis=1) + sigma2 * rng.chisquare(max(n - self.p, 1), size)
-        yy = theta @ xx @ theta + 2.0 * scores @ theta + left
-        found = self.estimate(self._add_noise(rng, n, xx, xx @ theta + scores, yy, size))
-        basic = 2.0 * fit - found
-        basic[:, -1] = np.minimum(sigma2**2 / found[:, -1], _LARGEST)
-        return basic
+        theta = fit[:-1]
+        xx, scores, squares = draw_errors(rng, release.xx[0], fit[-1], n, size)
+        yy = theta @ xx @ theta + 2.0 * scores @ theta + squares
+        return basic_ends(fit, self.estimate(self._add_noise(rng, n, xx, xx @ theta + scores, yy, size)))
 
 
 def calibrated_adassp(p: int, epsilon: float, delta: float) -> AdaSSP:
     """Return the release with the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
     return AdaSSP(p, largest_rho(epsilon, delta), delta)
+
+
+def with_variance(theta: Floats, variance: Floats) -> Floats:
+    """Return (θ₀, θ, σ²), with the error variance in its range."""
+    return np.concatenate([theta, np.clip(variance, _SMALLEST, _LARGEST)[..., None]], axis=-1)
+
+
+def draw_errors(
+    rng: np.random.Generator, noisy_xx: Floats, sigma2: float, n: int, size: int
+) -> tuple[Floats, Floats, Floats]:
+    """Return a definite XᵀX, and replicates of Xᵀe, shape (size, q), and eᵀe of n errors e with variance σ²."""
+    values, vectors = np.linalg.eigh(noisy_xx)
+    values = np.maximum(values, 1e-6 * n)
+    errors = math.sqrt(sigma2) * rng.normal(size=(size, values.size))  # in eigenvectors
+    squares = (errors**2).sum(axis=1) + sigma2 * rng.chisquare(max(n - values.size, 1), size)
+    return (vectors * values) @ vectors.T, (errors * np.sqrt(values)) @ vectors.T, squares
+
+
+def basic_ends(fit: Floats, replicates: Floats) -> Floats:
+    """Return values whose quantiles are the ends of basic intervals of (θ₀, θ, σ²), given estimates of replicates."""
+    ends = 2.0 * fit - replicates
+    ends[:, -1] = np.minimum(fit[-1] ** 2 / replicates[:, -1], _LARGEST)
+    return ends
+
+
+def penalty_for(noise_std: float, q: int) -> float:
+    """Return a bound on the spectral norm of the noise of XᵀX that holds with probability 0.95."""
+    return math.sqrt(q * math.log(2.0 * q**2 / _FAILURE)) * noise_std

@@ -31,7 +31,7 @@ Duchi, Shalev-Shwartz, Singer & Chandra, "Efficient projections onto the l1-ball
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -49,11 +49,11 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _TAIL = 12.0  # truncation of the noise, in standard deviations; larger noise has a probability below 1e-32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GaussianMethod(Entry):
     """Rule that sets the noise variance of the Gaussian mechanism."""
 
-    variance: float = field(kw_only=True)  # ratio to the smallest variance for which the mechanism is (λ, ε)-RDP
+    variance: float  # ratio to the smallest variance for which the mechanism is (λ, ε)-RDP
 
 
 GAUSSIAN_MECHANISMS: dict[str, GaussianMethod] = register(

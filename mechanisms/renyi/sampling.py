@@ -65,14 +65,14 @@ _LARGER = 1.0 + 1e-13  # bound on the relative error of the quadrature
 _MARGIN = 1e-12  # this relative change of a coefficient changes the divergence by more than the rounding error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RenyiMethod(Entry):
     """Rule that weights the prior and the records by a coefficient; `mechanisms.calibrate_renyi` applies it."""
 
     # coefficient -> weights of the prior and of the records
-    weights: Callable[[float], tuple[float, float]] = field(kw_only=True, repr=False)
+    weights: Callable[[float], tuple[float, float]] = field(repr=False)
     # the weights depend on the coefficient, so it can be calibrated to a budget
-    is_tunable: bool = field(default=True, kw_only=True)
+    is_tunable: bool = True
 
 
 RENYI_SAMPLERS: dict[str, RenyiMethod] = register(

@@ -59,11 +59,16 @@ class CrossedPosterior(Posterior):
         Counts of the cells in four chains.
     rhat, ess : ndarray of float64, with the shape of the table
         Split R-hat and effective sample size of the mean of each cell; NaN and the number of draws for a constant cell.
+    omitted : float
+        Bound of the posterior probability of the tables that the draws omit; 0 with a public total. Tables whose
+        unmeasured cells are too large have a probability below 1e-12. If measured cells are, a value is 40 noise scales
+        away, and the likelihood L below e⁻⁴⁰·max L; the expectation of max L/L in the bound is a mean over the draws.
     """
 
     draws: Integers = field(repr=False)
     rhat: Floats = field(repr=False)
     ess: Floats = field(repr=False)
+    omitted: float
 
     def _flat(self) -> Integers:
         return self.draws.reshape(-1, *self.draws.shape[2:])
@@ -106,7 +111,7 @@ class CrossedPosterior(Posterior):
         found = evaluate_draws(function, self._flat())
         chains = np.moveaxis(found.draws.reshape(*self.draws.shape[:2], *found.draws.shape[1:]), (0, 1), (-2, -1))
         _, ess = diagnose_chains(chains)
-        return found._replace(mcse=found.std / np.sqrt(ess))
+        return found._replace(mcse=found.std / np.sqrt(ess), omitted=self.omitted)
 
     def to_arviz(self) -> xr.DataTree:
         """Convert the chains to an `xarray.DataTree` with the variable ``count``, cells in row-major order."""
@@ -115,7 +120,8 @@ class CrossedPosterior(Posterior):
     def __repr__(self) -> str:
         shape = " × ".join(map(str, self.draws.shape[2:]))
         rhat = np.nanmax(self.rhat) if np.isfinite(self.rhat).any() else 1.0
-        return f"CrossedPosterior({shape}, 4 chains, rhat={rhat:.3f}, ess={self.ess.min():.0f})"
+        ess = f"{self.ess.min():.0f}"
+        return f"CrossedPosterior({shape}, 4 chains, rhat={rhat:.3f}, ess={ess}, omitted={self.omitted:.1g})"
 
 
 def crossed_posterior(
@@ -145,7 +151,8 @@ def crossed_posterior(
     -------
     CrossedPosterior
         Four chains with R-hat and effective sample sizes. Without a public total, counts are limited to a bound that
-        the total of the prior exceeds with a probability below 1e-12, plus 40 noise scales above the values.
+        the total of the prior exceeds with a probability below 1e-12, plus 40 noise scales above the values; `omitted`
+        bounds the posterior probability of larger counts.
 
     Privacy
     -------
@@ -218,9 +225,13 @@ def crossed_posterior(
                 f"deviation {sums.std():.6g}; check the prior against the values"
             )
         if np.all(np.isnan(rhat) | (rhat <= _LARGEST_RHAT)) and ess.min() >= _FEWEST:
+            entry = np.arange(factors.kind.size)
+            log_ratio = log_factor.max(axis=1).sum() - log_factor[entry, margins.astype(np.int64)].sum(axis=-1)
+            omitted = math.exp(_LOG_OMITTED) + math.exp(-_REACH) * float(np.exp(np.minimum(log_ratio, 600.0)).mean())
             return CrossedPosterior(
-                draws.reshape(_CHAINS, _KEPT, *sizes), rhat[:cells].reshape(sizes), ess[:cells].reshape(sizes)
-            )
+                draws.reshape(_CHAINS, _KEPT, *sizes), rhat[:cells].reshape(sizes), ess[:cells].reshape(sizes),
+                0.0 if total is not None else min(omitted, 1.0),
+            )  # fmt: skip
         sweeps *= 4
     raise ValueError(
         f"chains must converge, got R-hat {np.nanmax(rhat):.3f} and an effective sample size of {ess.min():.0f} after "

@@ -31,6 +31,7 @@ class Evaluation(NamedTuple):
     mean: Floats
     std: Floats
     mcse: Floats  # Monte Carlo standard error of the mean
+    omitted: float = 0.0  # bound of the total variation distance between the draws and the posterior
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return the ends of the equal-tailed interval of the draws with probability `level`."""
@@ -168,14 +169,14 @@ class TablePosterior(Posterior):
         Returns
         -------
         Evaluation
-            Draws, mean, standard deviation, and the Monte Carlo standard error of the mean.
+            Draws, mean, standard deviation, Monte Carlo standard error of the mean, and bound of the omitted mass.
 
         Raises
         ------
         ValueError
             If the function does not return one finite value per draw.
         """
-        return evaluate_draws(function, self.sample(rng, size))
+        return evaluate_draws(function, self.sample(rng, size))._replace(omitted=self.error)
 
     def to_arviz(self, rng: np.random.Generator) -> xr.DataTree:
         """Convert 4 chains of 1,000 independent draws to an `xarray.DataTree` with the variable ``count``."""

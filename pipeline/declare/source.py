@@ -11,6 +11,7 @@ import ast
 import errno
 import hashlib
 import importlib
+import inspect
 import os
 import stat
 import sys
@@ -107,7 +108,14 @@ def find_study(target: str, named: Mapping[str, str]) -> StudySource:
     if target in named:
         return StudySource(named[target])
     if not (target.endswith(".py") or ":" in target):
-        raise BadInputError(unknown("study", target, named) + "; or a .py file, or module:object")
+        file = f"{target}.py"
+        hint = f" (did you mean the file {file}?)" if os.path.isfile(file) else ""
+        raise BadInputError(f"{unknown('study', target, named)}; or a .py file{hint}, or module:object")
+    if target.endswith(".py") and not os.path.exists(target):
+        raise BadInputError(
+            f"cannot read the study file {os.path.abspath(target)}: No such file or directory; correct the path, or "
+            f"write an example with: {command('new', 'study', os.path.basename(target).removesuffix('.py'))}"
+        )
     source = stored_source(target)
     enable_sibling_imports(source)
     return source
@@ -179,9 +187,9 @@ def load_object(target: str) -> Any:
     if not colon:
         raise BadInputError(f"an object of {module_name} must be named, got none; {_propose_audits(module, target)}")
     if not hasattr(module, name):
-        raise BadInputError(
-            unknown(f"object of {module_name}", name, [n for n in vars(module) if not n.startswith("_")])
-        )
+        own = _find_audits(module)
+        message = unknown(f"object of {module_name}", name, own).removesuffix("; none is declared here")
+        raise BadInputError(message if own else f"{message}; {_propose_audits(module, module_name)}")
     return getattr(module, name)
 
 
@@ -211,22 +219,35 @@ def _load(source: StudySource) -> Study:
     if not is_study:
         raise BadInputError(f"{source.reference} must define STUDY; {_propose_audits(module, source.reference)}")
     if not isinstance(study, Study):
-        raise BadInputError(f"{source.reference} must be a Study, got {type(study).__name__}")
+        raise BadInputError(
+            f"{source.reference} must be a Study, got {type(study).__name__}; assign a pipeline.Study to {attribute}"
+        )
     return study
+
+
+def _find_audits(module: Any) -> dict[str, str]:
+    """Return the kinds of the mechanisms and output distributions by name that a module defines itself."""
+    # strings: this package must not import mechanisms
+    kinds = {("mechanisms", "Mechanism"): "a mechanism", ("mechanisms", "OutputDistributions"): "output distributions"}
+    try:
+        nodes = list(ast.walk(ast.parse(inspect.getsource(module))))
+    except (OSError, TypeError):  # a module without source code
+        nodes = []
+    imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+    imported = {alias.asname or alias.name for node in imports for alias in node.names}
+    named = {
+        name: kinds.get((type(value).__module__.partition(".")[0], type(value).__name__), "")
+        for name, value in vars(module).items()
+        if name not in imported
+    }
+    return {name: kind for name, kind in named.items() if kind}
 
 
 def _propose_audits(module: Any, path: str) -> str:
     """Return commands that audit the mechanisms and output distributions which a file defines."""
-    # strings: this package must not import mechanisms
-    kinds = {("mechanisms", "Mechanism"): "a mechanism", ("mechanisms", "OutputDistributions"): "output distributions"}
-    named = {
-        name: kinds.get((type(value).__module__.partition(".")[0], type(value).__name__))
-        for name, value in vars(module).items()
-    }
     found = [
         f"{name} is {kind}; audit it with: {command('audit', f'{path}:{name}', *_AUDIT)}"
-        for name, kind in named.items()
-        if kind
+        for name, kind in _find_audits(module).items()
     ]
     if isinstance(vars(module).get("STUDY"), Study):
         found.append(f"STUDY is a study; run it with: {command('run', path, '--store', 'results.zarr')}")

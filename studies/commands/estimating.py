@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from pipeline.errors import BadInputError
@@ -19,6 +20,7 @@ Column = Annotated[str, typer.Option("--column", help="Column of the values.")]
 Where = Annotated[
     str, typer.Option("--where", metavar="CONDITION", help="COLUMN=VALUE, or with !=, <, <=, > or >=, in quotes.")
 ]
+_BINS = 10  # number of bins of a range
 _COMMON = ("plot", "ledger", "budget", "yes", "rehearsal")
 
 
@@ -58,9 +60,7 @@ def mean(
             f"--bounds-epsilon must be given with --range auto only, got {bounds_epsilon} with --range {limits}; e.g. "
             f"--range auto --bounds-epsilon {epsilon / 5:g}"
         )
-    ends = None if limits == "auto" else parse_numbers("range", "vector", [limits])[0]
-    if ends is not None and (len(ends) != 2 or not ends[0] < ends[1]):
-        raise BadInputError(f"range must be LOW:HIGH with LOW < HIGH, got {limits}; e.g. 0:200000")
+    ends = None if limits == "auto" else _parse_range(limits)
     records = read_numbers(file, column)
     what = f"mean of {column} from {file}"
     _answer(what, lambda s: estimate_mean(records, column, unit, ends, s), epsilon, bounds_epsilon, **given)
@@ -77,7 +77,7 @@ def proportion(
     from studies.data.private_csv import parse_condition
     from studies.estimates import estimate_proportion
 
-    condition = parse_condition(where)
+    condition = parse_condition(where, file)
     holds, what = condition.holds(file), f"proportion of {where} from {file}"
     _answer(what, lambda s: estimate_proportion(holds, where, s), epsilon, **given)
 
@@ -90,15 +90,16 @@ def count(
     **given: Any,
 ) -> None:
     """Release the number of rows that satisfy a condition; the number of all rows is public."""
-    from studies.data.private_csv import parse_condition
+    from studies.data.private_csv import parse_condition, read_names
     from studies.estimates import estimate_count
 
     if not where:
         raise BadInputError(
             "where must be given, got none: the number of all rows is public under replacement of one row, and needs "
-            "no release; pass a condition, such as --where 'age>=65'"
+            "no release; pass a condition, such as --where 'age>=65', on a column of the file: "
+            f"{', '.join(read_names(file))}"
         )
-    condition = parse_condition(where)
+    condition = parse_condition(where, file)
     holds, what = condition.holds(file), f"count of {where} from {file}"
     _answer(what, lambda s: estimate_count(holds, where, s), epsilon, **given)
 
@@ -117,24 +118,39 @@ def histogram(
     edges: Annotated[
         str | None, typer.Option("--edges", metavar="E1:E2", help="Public edges of the bins of numbers, instead.")
     ] = None,
+    limits: Annotated[
+        str | None,
+        typer.Option("--range", metavar="LOW:HIGH", help="Public range of numbers, divided into 10 bins, instead."),
+    ] = None,
     **given: Any,
 ) -> None:
     """Release the shares of the categories of a column, or of bins of its numbers."""
     from studies.data.private_csv import read_numbers, read_words
     from studies.estimates import encode_bins, encode_categories, estimate_histogram
 
-    if (categories is None) == (edges is None):
-        got = "neither" if categories is None else "both"
+    chosen = {"--categories": categories, "--edges": edges, "--range": limits}
+    named = [name for name, value in chosen.items() if value is not None]
+    if len(named) != 1:
         raise BadInputError(
-            f"either --categories or --edges must be given, got {got}; list the public categories of {column}, without "
-            "looking at the records, or the edges of bins"
+            f"one of --categories, --edges and --range must be given, got {' and '.join(named) or 'none'}; choose the "
+            f"public categories of {column}, edges of bins or a range without looking at the records"
         )
     if categories is not None:
         codes, labels = encode_categories(read_words(file, column), [name.strip() for name in categories.split(",")])
     else:
-        codes, labels = encode_bins(read_numbers(file, column), parse_numbers("edges", "vector", [edges or ""])[0])
+        ends = np.linspace(*_parse_range(limits), _BINS + 1).tolist() if limits is not None else None
+        ends = ends or parse_numbers("edges", "vector", [edges or ""])[0]
+        codes, labels = encode_bins(read_numbers(file, column), ends)
     what = f"histogram of {column} from {file}"
     _answer(what, lambda s: estimate_histogram(codes, labels, column, s), epsilon, **given)
+
+
+def _parse_range(given: str) -> tuple[float, float]:
+    """Return the ends of a public range."""
+    ends = parse_numbers("range", "vector", [given])[0]
+    if len(ends) != 2 or not ends[0] < ends[1]:
+        raise BadInputError(f"range must be LOW:HIGH with LOW < HIGH, got {given}; e.g. 0:200000")
+    return ends
 
 
 def _answer(
@@ -150,13 +166,14 @@ def _answer(
     rehearsal: int | None,
 ) -> None:
     """Ask, enter the release in the ledger, print the estimate, and draw it."""
+    from mechanisms.privacy import Guarantee
     from studies.estimates import Spending
     from studies.figures.conversion import convert
 
     require_file("plot", plot, ".svg", ".png")
     account = open_account(ledger, budget, rehearsal)
     spending = Spending(epsilon, rehearsal, what, account.entry, bounds_epsilon)
-    account.check(*spending.losses)
+    account.check(*map(Guarantee, spending.losses))
     if rehearsal is None and not yes:
         confirm(f"Release the {what}, with a privacy loss of {spending.total:g}?")
     found = estimate(spending)

@@ -61,27 +61,30 @@ def status(
     for name, by_kind in counts.items():
         table.add_row(name, *(f"{by_kind[kind]:,}" for kind in kinds))
     print_table(table)
-    code = _conclude(store, opened, counts)
-    if code == 3:
-        _show_submission(store, opened, cluster)
+    follow, state = _describe_submission(store, opened, cluster)
+    code = _conclude(store, opened, counts, follow)
+    if code == 3 and state:
+        say(state)
     raise typer.Exit(code)
 
 
-def _show_submission(store: str, opened: ResultStore, cluster: str | None) -> None:
-    """Print the state of a store's open submission, if any."""
+def _describe_submission(store: str, opened: ResultStore, cluster: str | None) -> tuple[str, str]:
+    """Return the command that follows a store's submission while it may run, and its state; both may be empty."""
     submission = _find_submission(opened)
     if submission is None:
-        return
+        return "", ""
     if submission.stopped:
-        say(f"{submission} stopped: {submission.stopped}")
-    elif cluster is None:
-        say(f"{submission}: ask its scheduler with --cluster, or end it with: {command('cancel', store)}")
-    elif (is_running := submission.is_running(cluster)) is None:
-        say(f"{submission}: its scheduler does not respond; resume computes the pending trials")
-    elif is_running:
-        say(f"{submission}: running; cancel it with: {command('cancel', store, '--cluster', cluster)}")
-    else:
-        say(f"{submission}: its scheduler has no tasks left; resume computes the pending trials")
+        return "", f"{submission} stopped: {submission.stopped}"
+    follow = command("status", "--watch", store, "--cluster", cluster or submission.cluster or "PROFILE")
+    if cluster is None:
+        end = command("cancel", store)
+        return follow, f"{submission}: ask its scheduler with --cluster, or end it with: {end}"
+    is_running = submission.is_running(cluster)
+    if is_running:
+        end = command("cancel", store, "--cluster", cluster)
+        return follow, f"{submission}: running; cancel it with: {end}"
+    reason = "does not respond" if is_running is None else "has no tasks left"
+    return "", f"{submission}: its scheduler {reason}; resume computes the pending trials"
 
 
 def _find_submission(opened: ResultStore) -> Submission | None:
@@ -206,10 +209,11 @@ def report(
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     from pipeline.resolve import study_of
+    from pipeline.stores.locations import holds_root
     from pipeline.stores.store import open_complete
     from studies.commands.collection import report_all
     from studies.commands.pages import open_page, page_of_store
-    from studies.folders import is_folder
+    from studies.folders import is_folder, other_stores
     from studies.report import write_report
 
     if is_folder(store):
@@ -221,6 +225,11 @@ def report(
         return
     if markdown is not None:
         raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; omit --markdown")
+    if not holds_root(store) and (others := other_stores(store)):
+        raise BadInputError(
+            f"{store} has no store of a built-in study, got {', '.join(path.name for path in others)}; report each "
+            f"store: {command('report', others[0])}"
+        )
     opened = open_complete(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # no trial is computed
     page = output or page_of_store(opened.url)
@@ -257,11 +266,13 @@ def _count(store: str) -> tuple[ResultStore, Counts]:
     return opened, count_trials(opened)
 
 
-def _conclude(store: str, opened: ResultStore, counts: Counts) -> int:
+def _conclude(store: str, opened: ResultStore, counts: Counts, follow: str = "") -> int:
+    """Print the state; `follow` is the command that shows the progress of a submission that computes the store."""
     from pipeline.stores.asked import read_goal
 
     _, failed, pending = total_by_kind(counts.values())
     path = shlex.quote(store)
+    following = f"follow the submission with: {follow}" if follow else f"continue with: dpstudies resume {path}"
     for panel, audits in json.loads(opened.attributes.get("audits", "{}")).items():
         from studies.styles import describe_audit  # slow import
 
@@ -274,14 +285,15 @@ def _conclude(store: str, opened: ResultStore, counts: Counts) -> int:
         )
         return 3
     if pending:
-        say(f"incomplete: {pending:,} trials pending; continue with: dpstudies resume {path}")
+        say(f"incomplete: {pending:,} trials pending; {following}")
         return 3
     if opened.share is not None:
         say(f"share {opened.share} is complete; join all shares with: dpstudies merge SHARES... --store DEST")
         return 1 if failed else 0
     goal = read_goal(opened.sessions)
     if goal is not None and goal.is_open:
-        say(f"incomplete: --until {goal.until!r} was interrupted; continue with: dpstudies resume {path}")
+        state = "is not reached yet" if follow else "was interrupted"
+        say(f"incomplete: --until {goal.until!r} {state}; {following}")
         return 3
     if goal is not None and goal.unmet:
         say(

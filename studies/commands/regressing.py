@@ -15,16 +15,15 @@ from studies.commands.shared import (
     print_table,
     require_file,
     require_level,
-    require_seed,
     say,
     split_names,
     takes,
     writing,
 )
-from studies.commands.spending import confirm
+from studies.commands.spending import confirm, open_account
 
 
-@takes("yes", "rehearsal", "cluster")
+@takes("ledger", "budget", "yes", "rehearsal", "cluster")
 def regress(
     table: Annotated[
         str | None, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet, .csv or .csv.gz.")
@@ -78,12 +77,13 @@ def regress(
 
     require_level(level)
     seed, rng = given["rehearsal"], None
-    require_seed(seed)
+    account = open_account(given["ledger"], given["budget"], seed)
     require_file("output", output, ".json", ".csv", ".nc")
     if release is not None:
-        if table is not None or seed is not None:
+        if table is not None or seed is not None or account.ledger is not None:
             raise BadInputError(
-                "a table and --seed must be omitted with --release, which contains the columns; omit them"
+                "a table, --seed and --ledger must be omitted with --release, which contains the columns, and spends "
+                "nothing; omit them"
             )
         released, box = load_release(release)
         chosen = method
@@ -103,10 +103,13 @@ def regress(
         )
         prepared = prepare(table, request, given["cluster"], rehearsal=seed is not None)
         box, chosen = prepared.box, prepared.method
+        account.check(prepared.guarantee)
         _show_forecast(prepared, seed is not None)
+        what = f"regression of {target} from {table}"
         if seed is None and not given["yes"]:
-            confirm("Spend the budget?")
-        released, rng, n_dropped = release_regression(prepared, seed)
+            confirm(f"Release the {what}, with a privacy loss of {prepared.guarantee}?")
+        entry = account.entry(prepared.guarantee, what)
+        released, rng, n_dropped = release_regression(prepared, seed, entry)
         say(f"release: {dump_release(released, box)}")
         if n_dropped:
             say(f"{n_dropped:,} rows with missing values were dropped; n = {released.n:,} is public")
@@ -127,6 +130,8 @@ def regress(
         say("rehearsal: noise from a seed does not protect real data; do not publish these values")
     else:
         say(f"guarantee of the release: {released.guarantee} ({released.guarantee.relation.value})")
+    for line in account.lines() if release is None else ():
+        say(line)
     if output is not None:
         with writing(output, "the values above are released"):
             write_posterior(posterior, output, level)

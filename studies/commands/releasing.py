@@ -116,14 +116,16 @@ def partition(
         ranges=parse_ranges(ranges or []),
         allowed_failure=allow_failure,
     )
-    loss = request.loss()
-    account.check(loss)
-    entry = account.entry(loss, f"partition of {table}, coefficient {coefficient} of {target}")
+    guarantee, noise = request.guarantee(), request.describe_noise()
+    if guarantee is not None:
+        account.check(guarantee)
 
     def approve() -> None:
+        assert guarantee is not None  # release_table refuses methods without a guarantee
+        what = f"partition of {table}, coefficient {coefficient} of {target}"
         if not given["yes"]:
-            confirm(f"Release the values, with a privacy loss of {loss:g}?")
-        if entry is not None:
+            confirm(f"{noise}\nRelease the {what}, with a privacy loss of {guarantee}?")
+        if entry := account.entry(guarantee, what):
             entry()
 
     released = release_table(table, request, given["rehearsal"], given["cluster"], approve)
@@ -131,7 +133,7 @@ def partition(
     for row in released.formatted():
         shown.add_row(*row)
     print_table(shown)
-    for line in (*released.lines, *account.lines()):
+    for line in (*released.lines, noise, *account.lines()):
         say(line)
     if output is not None:
         with writing(output, f"the values above are {'rehearsed' if released.rehearsal else 'released'}"):

@@ -38,9 +38,7 @@ _RETRIED: dict[Retry, tuple[Status, ...]] = {
     "timed-out": (Status.TIMED_OUT,),
     "killed": (Status.KILLED,),
 }
-_SCALE = (
-    "Scale of all studies: quick, or published (default); with one study, quick prints the command of a quick look."
-)
+_SCALE = "published (default), or quick: fewer trials and values, for a first look at all figures."
 _GRID = ("trials", "seed", "panel", "values")
 _UNTIL = ("until", "at_most", "within")
 _CONDUCT = ("time_limit", "allow_failures", "accept_edited_study")
@@ -159,20 +157,14 @@ def run(
         from studies.commands.collection import run_all
 
         run_all(store, scale or "published", **how)
-    if scale is not None:
-        raise BadInputError(f"--scale is for all studies; for a quick look at one study: {_quick_look(study, store)}")
     source, options = find_study(study, MODULES), _options(given)
+    if scale is not None:
+        if given["trials"] is not None or given["panel"] or given["values"]:
+            raise BadInputError("--trials, --panel and --set must be omitted with --scale, which sets them; omit them")
+        from studies.folders import configure
+
+        options |= configure(source.load(), scale, given["seed"])
     _compute(store, lambda display: pipeline.run(source, store, progress=display, **options))
-
-
-def _quick_look(study: str, store: str) -> str:
-    """Return the command that runs the first panel of a study with the trials of its quick scale."""
-    from studies.folders import configure
-
-    whole = find_study(study, MODULES).load()
-    first = whole.configure(**configure(whole, "quick")).panels[0]
-    trials = () if first.trials is None else ("--trials", str(first.n_trials))
-    return command("run", study, "--panel", first.name, *trials, "--store", store)
 
 
 def merge(

@@ -125,7 +125,10 @@ OPTIONS: dict[str, Any] = {
         ),
     ],
     "budget": Annotated[
-        str | None, typer.Option("--budget", metavar="E", help="Largest total epsilon of a new ledger, in nats.")
+        str | None,
+        typer.Option(
+            "--budget", metavar="E[:D]", help="Largest total epsilon of a new ledger, in nats, and total delta."
+        ),
     ],
     "yes": Annotated[bool, typer.Option("--yes", help="Release without asking.")],
     "rehearsal": Annotated[

@@ -12,6 +12,7 @@ from pipeline.errors import BadInputError
 from studies.commands.shared import require_seed
 
 if TYPE_CHECKING:
+    from mechanisms.privacy import Guarantee
     from studies.data.ledger_file import LedgerFile
 
 
@@ -22,15 +23,15 @@ class Account:
     ledger: "LedgerFile | None"
     is_rehearsal: bool
 
-    def entry(self, epsilon: float, what: str) -> Callable[[], object] | None:
+    def entry(self, guarantee: "Guarantee", what: str) -> Callable[[], object] | None:
         """Return the function that enters a release in the ledger, to be called before its noise is drawn."""
         book = self.ledger
-        return None if book is None or self.is_rehearsal else lambda: book.spend(epsilon, what)
+        return None if book is None or self.is_rehearsal else lambda: book.spend(guarantee, what)
 
-    def check(self, *losses: float) -> None:
-        """Raise BadInputError if the ledger has less left than the sum of the losses."""
+    def check(self, *guarantees: "Guarantee") -> None:
+        """Raise BadInputError if the ledger has less left than releases with these guarantees spend together."""
         if self.ledger is not None and not self.is_rehearsal:
-            self.ledger.check(*losses)
+            self.ledger.check(*guarantees)
 
     def lines(self) -> list[str]:
         """Return the line on the rest of the budget; none for a rehearsal."""
@@ -38,25 +39,23 @@ class Account:
             return []
         if self.ledger is None:
             return ["ledger: none; losses of all releases from these records add up"]
-        return [f"ledger: {self.ledger.path}, {float(self.ledger.check()):g} of the budget left"]
+        return [f"ledger: {self.ledger.describe()}"]
 
 
 def open_account(ledger: str | None, budget: str | None, rehearsal: int | None) -> Account:
     """Return the account of a command with the options ``--ledger``, ``--budget`` and ``--seed``."""
-    from studies.data.ledger_file import LedgerFile
+    from studies.data.ledger_file import LedgerFile, Loss
 
     require_seed(rehearsal)
     if budget is not None and ledger is None:
         raise BadInputError(f"--ledger must be given with --budget, got a budget of {budget} alone; name a file")
-    book = None if ledger is None else LedgerFile(ledger, _parse_budget(budget))
-    return Account(book, rehearsal is not None)
-
-
-def _parse_budget(given: str | None) -> Decimal | None:
     try:
-        return None if given is None else Decimal(given)
-    except InvalidOperation:
-        raise BadInputError(f"budget must be a number > 0, got {given!r}; pass the total epsilon, such as 3") from None
+        total = None if budget is None else Loss(*map(Decimal, budget.split(":")))
+    except (InvalidOperation, TypeError):  # no number, or more than two
+        raise BadInputError(
+            f"budget must be a number > 0, got {budget!r}; pass the total epsilon, such as 3, or with a delta, 3:1e-6"
+        ) from None
+    return Account(None if ledger is None else LedgerFile(ledger, total), rehearsal is not None)
 
 
 def confirm(question: str) -> None:

@@ -2,61 +2,100 @@
 
 A line is on disk before the noise of its release is drawn, so that a crash can lose a release but not its entry. A last
 line without a line end is counted if it is complete; a cut off one is dropped, because its release was not drawn.
-The losses of pure guarantees add up; they are added as the decimal numbers in the file, without rounding.
+By basic composition, releases with guarantees (ε_i, δ_i) are (Σε_i, Σδ_i)-DP together. Both sums have a budget, that
+of δ is 0 by default, and are computed from the decimal numbers in the file, not from doubles.
 """
 
 import errno
 import fcntl
+import functools
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import NamedTuple
 
+from mechanisms.privacy import Guarantee
 from pipeline.errors import BadInputError
 
 _BUDGET = "budget"
 
 
+class Loss(NamedTuple):
+    """Parameters of an (ε, δ) guarantee, or a budget for their sums, as decimal numbers."""
+
+    epsilon: Decimal
+    delta: Decimal = Decimal()
+
+    @classmethod
+    def of(cls, guarantee: Guarantee) -> "Loss":
+        """Return the parameters of a guarantee."""
+        return cls(Decimal(repr(guarantee.epsilon)), Decimal(repr(guarantee.delta)))
+
+    def __str__(self) -> str:
+        return f"{float(self.epsilon):g}" + (f" and a delta of {float(self.delta):g}" if self.delta else "")
+
+
 @dataclass(frozen=True)
 class LedgerFile:
-    """Ledger at a path, with the budget in nats that the user gave; None if the file must contain it."""
+    """Ledger at a path, with the budget that the user gave; None if the file must contain it."""
 
     path: str
-    budget: Decimal | None = None
+    budget: Loss | None = None
 
     def __post_init__(self) -> None:
-        if self.budget is not None and not (self.budget.is_finite() and self.budget > 0):
-            raise BadInputError(f"budget must be finite and > 0, got {self.budget}; pass the total epsilon, such as 3")
+        if self.budget is None:
+            return
+        epsilon, delta = self.budget
+        if not (epsilon.is_finite() and epsilon > 0):
+            raise BadInputError(f"budget must be finite and > 0, got {epsilon}; pass the total epsilon, such as 3")
+        if not (delta.is_finite() and 0 <= delta < 1):
+            raise BadInputError(f"delta of the budget must be in [0, 1), got {delta}; pass e.g. --budget 3:1e-6")
 
-    def check(self, *losses: float) -> Decimal:
-        """Return the rest of the budget after releases with these losses, without writing; raise if it is < 0."""
-        try:
-            with open(self.path, "rb") as file:
-                return self._remaining(file.read(), *losses)[0]
-        except FileNotFoundError:
-            return self._remaining(b"", *losses)[0]
-        except OSError as error:
-            raise self._unusable(error) from error
+    def check(self, *guarantees: Guarantee) -> Loss:
+        """Return the rest of the budget after releases with these guarantees, without writing; raise if it is < 0."""
+        return self._remaining(self._read(), *guarantees)[0]
 
-    def spend(self, epsilon: float, label: str) -> None:
+    def describe(self) -> str:
+        """Return the rest of the budget as text."""
+        rest, _, budget = self._remaining(self._read())
+        text = f"{self.path}, {float(rest.epsilon):g} of the budget left"
+        with_delta = f", and {float(rest.delta):g} of its delta; epsilons add up, and so do deltas"
+        return text + (with_delta if budget.delta else "")
+
+    def spend(self, guarantee: Guarantee, label: str) -> None:
         """Add a release to the file under a lock; raise BadInputError, and write nothing, if it exceeds the budget."""
-        entry = {"epsilon": epsilon, "release": label, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        entry = {
+            "epsilon": guarantee.epsilon,
+            **({} if guarantee.is_pure else {"delta": guarantee.delta}),
+            "release": label,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
         try:
             with self._locked() as descriptor:
                 content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-                _remaining, whole, budget = self._remaining(content, epsilon)
-                lines = [entry] if whole else [{_BUDGET: float(budget)}, entry]
+                _remaining, whole, budget = self._remaining(content, guarantee)
+                first = {_BUDGET: float(budget.epsilon), **({"delta": float(budget.delta)} if budget.delta else {})}
+                lines = [entry] if whole else [first, entry]
                 missing_end = b"\n" if whole and not whole.endswith(b"\n") else b""
                 added = missing_end + b"".join(json.dumps(line).encode() + b"\n" for line in lines)
                 os.ftruncate(descriptor, len(whole))
                 if os.pwrite(descriptor, added, len(whole)) < len(added):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(descriptor)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _read(self) -> bytes:
+        try:
+            with open(self.path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return b""
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -77,7 +116,7 @@ class LedgerFile:
         finally:
             os.close(descriptor)
 
-    def _remaining(self, content: bytes, *losses: float) -> tuple[Decimal, bytes, Decimal]:
+    def _remaining(self, content: bytes, *guarantees: Guarantee) -> tuple[Loss, bytes, Loss]:
         """Return the rest of the budget after releases, the content without a cut off line, and the budget."""
         lines, whole = content.split(b"\n"), content
         last = lines.pop()
@@ -85,51 +124,58 @@ class LedgerFile:
             lines.append(last)
         else:
             whole = content[: len(content) - len(last)]
-        entries = [_parse(line) for line in lines]
-        wanted = [_BUDGET, *["epsilon"] * (len(lines) - 1)] if lines else []
-        for number, (entry, key) in enumerate(zip(entries, wanted, strict=True), 1):
-            if entry is None or key not in entry:
+        losses: list[Loss] = []
+        for number, line in enumerate(lines, 1):
+            key, loss = _parse(line) or ("", None)
+            if loss is None or key != ("epsilon" if losses else _BUDGET):
+                wanted = "epsilon" if losses else _BUDGET
                 raise BadInputError(
-                    f"line {number} of the ledger {self.path} must be a JSON object with the number {key!r}, got other "
-                    "text; restore the file, or start a ledger only for a data set without earlier releases"
+                    f"line {number} of the ledger {self.path} must be a JSON object with the number {wanted!r}, got "
+                    "other text; restore the file, or start a ledger only for a data set without earlier releases"
                 )
-        if not lines and self.budget is None:
+            losses.append(loss)
+        budget = losses[0] if losses else self.budget
+        if budget is None:
             raise BadInputError(
                 f"--budget must be given for the new ledger {self.path}, got none; pass a total epsilon"
             )
-        budget = entries[0][_BUDGET] if entries and entries[0] else self.budget
-        assert budget is not None
         if self.budget not in (None, budget):
             raise BadInputError(
                 f"budget must be {budget}, the budget of the ledger {self.path}, got {self.budget}; omit --budget"
             )
-        spent = sum((entry["epsilon"] for entry in entries[1:] if entry), Decimal())
-        wanted_loss = sum((Decimal(repr(loss)) for loss in losses), Decimal())
-        remaining = budget - spent - wanted_loss
-        if remaining < 0:
-            if spent >= budget:
+        spent, asked = _add(losses[1:]), _add(map(Loss.of, guarantees))
+        for name, total, used, wish in zip(Loss._fields, budget, spent, asked, strict=True):
+            if name == "epsilon" and used >= total and wish:
                 raise BadInputError(
-                    f"the budget of {float(budget):g} in the ledger {self.path} is spent, got a loss of "
-                    f"{float(wanted_loss):g}; nothing was released"
+                    f"the budget of {float(total):g} in the ledger {self.path} is spent, got a loss of "
+                    f"{float(wish):g}; nothing was released"
                 )
-            raise BadInputError(
-                f"epsilon must be at most {float(budget - spent):g}, the rest of the budget of {float(budget):g} in "
-                f"the ledger {self.path}, got {float(wanted_loss):g}; nothing was released"
-            )
-        return remaining, whole, budget
+            if used + wish > total:
+                raise BadInputError(
+                    f"{name} must be at most {float(total - used):g}, the rest of the budget of {float(total):g} in "
+                    f"the ledger {self.path}, got {float(wish):g}; nothing was released"
+                    + (name == "delta")
+                    * "; omit --delta, or start the ledger of other records with --budget 3:1e-6"
+                )
+        return _add([budget, *(Loss(-epsilon, -delta) for epsilon, delta in (spent, asked))]), whole, budget
 
     def _unusable(self, error: OSError) -> BadInputError:
         return BadInputError(f"cannot use the ledger {self.path}: {error.strerror}; nothing was released")
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
-    """Return an entry, whose budget or ε is a finite decimal > 0; None for other text."""
+def _add(losses: Iterable[Loss]) -> Loss:
+    return functools.reduce(lambda a, b: Loss(a.epsilon + b.epsilon, a.delta + b.delta), losses, Loss(Decimal()))
+
+
+def _parse(line: bytes) -> tuple[str, Loss] | None:
+    """Return the key and the numbers of a budget or a release, with ε > 0 and δ in [0, 1); None for other text."""
     try:
         entry = json.loads(line, parse_float=Decimal, parse_int=Decimal)
     except ValueError:
         return None
-    if not isinstance(entry, dict):
+    keys = [key for key in (_BUDGET, "epsilon") if isinstance(entry, dict) and key in entry]
+    if len(keys) != 1:
         return None
-    numbers = [entry[key] for key in (_BUDGET, "epsilon") if key in entry]
-    is_valid = len(numbers) == 1 and isinstance(numbers[0], Decimal) and numbers[0].is_finite() and numbers[0] > 0
-    return entry if is_valid else None
+    loss = Loss(entry[keys[0]], entry.get("delta", Decimal()))
+    is_decimal = all(isinstance(number, Decimal) and number.is_finite() for number in loss)
+    return (keys[0], loss) if is_decimal and loss.epsilon > 0 and 0 <= loss.delta < 1 else None

@@ -52,11 +52,14 @@ class Condition:
         return equal if self.sign == "=" else ~equal
 
 
-def parse_condition(text: str) -> Condition:
-    """Return a condition from a text such as ``age>=65``; raise BadInputError for other texts."""
+def parse_condition(text: str, path: str) -> Condition:
+    """Return a condition on a column of a file from a text such as ``age>=65``; raise BadInputError for other texts."""
     found = re.fullmatch(r"([^<>!=]+)(<=|>=|!=|==?|<|>)([^<>=]+)", text)
     if found is None:
-        raise BadInputError(f"where must have the form COLUMN=VALUE, or !=, <, <=, >, >=, got {text!r}; e.g. 'age>=65'")
+        raise BadInputError(
+            f"where must have the form COLUMN=VALUE, or !=, <, <=, >, >=, got {text!r}; e.g. 'age>=65', with a column "
+            f"of {path}: {', '.join(read_names(path))}"
+        )
     column, sign, value = (part.strip() for part in found.groups())
     if sign not in ("=", "==", "!=") and _number(value) is None:
         raise BadInputError(f"where must compare with a number for {sign}, got {text!r}; e.g. 'age>=65'")
@@ -70,13 +73,18 @@ def read_numbers(path: str, column: str) -> np.ndarray:
     return numbers
 
 
-def read_words(path: str, column: str) -> pd.Series:
-    """Return a column as text without surrounding spaces, shape (n,); no field may be empty."""
+def read_names(path: str) -> list[str]:
+    """Return the names of the columns."""
+    return [str(name).strip() for name in _read(path).iloc[0]]
+
+
+def _read(path: str) -> pd.DataFrame:
+    """Return a file as text, whose first row contains the names of the columns."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
             raise OSError(errno.EINVAL, "not a regular file")
         # the names are read as the first row, whose length is then that of all rows
-        frame = pd.read_csv(
+        return pd.read_csv(
             path, header=None, dtype=str, keep_default_na=False, skipinitialspace=True, skip_blank_lines=False
         )
     except OSError as error:
@@ -86,6 +94,11 @@ def read_words(path: str, column: str) -> pd.Series:
             f"cannot read {path} as CSV ({type(error).__name__}): it must be UTF-8 text with column names in the first "
             "row and the same number of comma-separated fields in every row"
         ) from None
+
+
+def read_words(path: str, column: str) -> pd.Series:
+    """Return a column as text without surrounding spaces, shape (n,); no field may be empty."""
+    frame = _read(path)
     names = [str(name).strip() for name in frame.iloc[0]]
     if column not in names:
         raise BadInputError(unknown(f"column of {path}", column, names))

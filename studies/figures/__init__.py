@@ -7,9 +7,8 @@ study: a colour that colour-blind readers can distinguish, a marker, and a dash 
 
 from studies.figures.chart import Chart, Parts, Summaries, quantiles, ratios, shares, stacked
 from studies.figures.conversion import Converter, convert
-from studies.figures.plot import Axis, Plot, across, constants_of, label_of, of, rows_of, stack
+from studies.figures.plot import Axis, Plot
 from studies.figures.rendering import interactive
-from studies.figures.shared import looks_of, with_labels
 from studies.figures.vega import specify, specify_small
 
 Drawing = list[Plot]
@@ -23,20 +22,12 @@ __all__ = [
     "Parts",
     "Plot",
     "Summaries",
-    "across",
-    "constants_of",
     "convert",
     "interactive",
-    "label_of",
-    "looks_of",
-    "of",
     "quantiles",
     "ratios",
-    "rows_of",
     "shares",
     "specify",
     "specify_small",
-    "stack",
     "stacked",
-    "with_labels",
 ]

@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from pipeline.declare.factors import format_value
-from studies.figures.plot import Axis, Plot, across, constants_of, label_of, rows_of, stack
+from studies.figures.plot import Axis, Plot, constants_of, label_of, rows_of
 from studies.figures.shared import looks_of, with_labels
 from studies.styles import INK, Look, Styles, assign_series, label_method
 
@@ -92,7 +92,9 @@ class Chart:
         if not parts:
             return []
         axes = list(self._axes(parts))
-        rows = stack([one for title, picked, ds in axes for one in self._rows(title, picked, ds)])
+        rows = pd.concat(
+            [one for title, picked, ds in axes for one in self._rows(title, picked, ds)], ignore_index=True
+        )
         if self.n_markers:
             groups = rows.groupby([name for name in ("axes", "series") if name in rows], sort=False)
             every = (groups["x"].transform("size") // self.n_markers).clip(lower=1)
@@ -161,12 +163,19 @@ class Chart:
         pairs = [(cell, part) for cell in cells for part in parts.items()]
         if not self.panels_in_row:
             pairs = [(cell, part) for part in parts.items() for cell in cells]
-        for cell, (title, ds) in pairs:
+        read = {title: self._read(ds) for title, ds in parts.items()}
+        for cell, (title, _) in pairs:
             at = dict(zip(formats, cell, strict=True))
             texts = {dim: formats[dim].format(format_value(value)) for dim, value in at.items()}
             shown = ", ".join(filter(None, [title, *(texts[dim] for dim in self.facet)]))
-            one = ds.sel({dim: value for dim, value in at.items() if dim in ds.dims})
+            one = read[title].sel({dim: value for dim, value in at.items() if dim in read[title].dims})
             yield shown, ", ".join(texts[dim] for dim in self.pick), one
+
+    def _read(self, ds: xr.Dataset) -> xr.Dataset:
+        """Return the variables of a summary that the chart shows; a selection from hundreds would take longer."""
+        shown = [*self.show.values(), *(value for value in self.across.values() if isinstance(value, str))]
+        errors = [f"{name.removesuffix('_mean')}_mcse" for name in shown]
+        return ds[[name for name in dict.fromkeys((*shown, *errors, "n_ok")) if name in ds.data_vars]]
 
     def _n_columns(self, parts: Parts) -> int:
         if self.facet and not self.panels_in_row:
@@ -188,7 +197,7 @@ class Chart:
         curves = {name: value for name, value in others.items() if self.over in ds[value].dims}
         added = []
         if numbers:
-            added.append(across([title], **numbers))
+            added.append(pd.DataFrame({"axes": [title], "series": None, **numbers}))
         if curves:
             added.append(rows_of(ds, self.over, None, title, **curves).assign(series=None))
         for column, value in others.items():

@@ -4,7 +4,7 @@ A figure is a sequence of plots, one above the other. `studies.figures.vega` com
 specification, from which static images and the interactive figure of a page are made.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -252,11 +252,15 @@ def rows_of(
     given = columns.get("y")
     if isinstance(given, str) and given.endswith("_mean") and (error := f"{given.removesuffix('_mean')}_mcse") in ds:
         arrays["mcse"] = ds[error]
-    dims = {dim for array in arrays.values() for dim in array.dims}
-    if "n_ok" in ds and set(ds["n_ok"].dims) <= dims:
+    if "n_ok" in ds and set(ds["n_ok"].dims) <= {dim for array in arrays.values() for dim in array.dims}:
         arrays["trials"] = ds["n_ok"]
-    kept = xr.Dataset({name: array.reset_coords(drop=True) for name, array in arrays.items()})
-    frame = kept.to_dataframe().reset_index().rename(columns={x: "x", **({by: "series"} if by else {})})
+    aligned = xr.align(*arrays.values(), join="outer", copy=False)
+    first = {dim: array for array in reversed(aligned) for dim in array.dims}
+    order = [dim for array in aligned for dim in (*array.coords, *array.dims) if dim in first]
+    sizes = {dim: first[dim].sizes[dim] for dim in order}
+    cells = {name: array.variable for name, array in zip(arrays, aligned, strict=True)}
+    cells |= {name: first[dim][dim].variable for name, dim in (("x", x), ("series", by)) if dim in sizes}
+    frame = pd.DataFrame({name: cell.set_dims(sizes).values.ravel() for name, cell in cells.items()})
     frame = frame.dropna(how="all", subset=list(columns))
     if by is None:
         frame["series"] = ""
@@ -276,24 +280,3 @@ def constants_of(ds: xr.Dataset) -> str:
     names = [name for name in ("epsilon", "delta") if name in ds.coords and ds[name].ndim == 0]
     symbols = {"epsilon": "ε", "delta": "δ"}
     return ", ".join(f"{symbols[name]} = {format_value(ds[name].item())}" for name in names)
-
-
-def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the rows of several parts as one table."""
-    return pd.concat(parts, ignore_index=True)
-
-
-def of(panel: str, draw: Callable[..., list[Plot]], *given: Any, **options: Any) -> Callable[..., list[Plot]]:
-    """Return the description of a figure of one panel: a function of its summary, with the other arguments."""
-    return lambda summaries: draw(summaries[panel], *given, **options)
-
-
-def across(names: Sequence[Any], **values: Any) -> pd.DataFrame:
-    """Return rows without a series, such as limits across the axes: one row per axes title in `names`.
-
-    Examples
-    --------
-    >>> across(["n = 1"], level=1.0).to_dict("records")
-    [{'axes': 'n = 1', 'series': None, 'level': 1.0}]
-    """
-    return pd.DataFrame({"axes": list(names), "series": None, **values})

@@ -113,7 +113,7 @@ def other_scale(plots: Sequence[Plot]) -> list[Plot] | None:
 
 def records(plot: Plot) -> list[dict[str, Any]]:
     """Return the rows of a plot, and its labels, as JSON values without missing ones."""
-    columns = {name: [_value(value) for value in plot.rows[name].tolist()] for name in plot.rows}
+    columns = {name: [_value(value) for value in plot.rows[name].to_numpy(object)] for name in plot.rows}
     if plot.x.discrete:
         columns["x"] = [_text(value) for value in plot.rows["x"].tolist()]
     cells = zip(*columns.values(), strict=True)
@@ -151,7 +151,7 @@ def _value(value: Any) -> Any:
     if value is None or isinstance(value, str):
         return value
     number = float(value)
-    return _round(number) if np.isfinite(number) else None
+    return _round(number) if math.isfinite(number) else None
 
 
 def _round(number: float) -> float | int:

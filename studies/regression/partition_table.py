@@ -12,8 +12,10 @@ from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+from scipy import special
 
 from mechanisms.exact_noise import require_opendp
+from mechanisms.privacy import Guarantee
 from mechanisms.protocols import validate_probabilities
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability, partition_probability
@@ -105,12 +107,31 @@ class Request:
         except ValueError as error:
             raise BadInputError(str(error)) from error
 
-    def loss(self) -> float:
-        """Return the joint ε of all values, added as decimal numbers; 0 for methods without a guarantee."""
+    def guarantee(self) -> Guarantee | None:
+        """Return the joint guarantee of all values, whose losses are added as decimal numbers; None if not private."""
         mechanism, n = self.mechanism(), len(self.cutoffs or self.probabilities)
         shared = Decimal(repr(float(getattr(mechanism, "shared_loss", 0.0))))
         each = Decimal(repr(float(mechanism.epsilon))) - shared
-        return float(shared + n * each) if mechanism.method.is_private else 0.0
+        return Guarantee(float(shared + n * each)) if mechanism.method.is_private else None
+
+    def describe_noise(self) -> str:
+        """Return the size of the noise, which follows from public parameters, as text."""
+        mechanism, M = self.mechanism(), self.n_partitions
+        if not mechanism.method.has_noise:
+            return "noise: none"
+        if isinstance(mechanism, PartitionProbability):
+            middle = 0.5 if mechanism.method.is_mean else float(special.chdtri(2.0 * M, 0.5))
+            reach = mechanism.noise_scale * math.log(20.0)  # exceeded by Laplace noise with probability 1/20
+            low, high = sorted(mechanism.postprocess([middle - reach, middle + reach]).tolist())
+            return f"noise: moves a probability of 0.5 to {low:.2g} ... {high:.2g} in 95 % of releases"
+        if mechanism.method.is_centred:
+            std = math.sqrt(2.0) * mechanism.noise_scale(SCALE_WINDOW * math.sqrt(M))
+            return f"noise: about {std:.2g} posterior standard deviations per quantile"
+        std = math.sqrt(2.0) * mechanism.noise_scale(1.0)
+        return (
+            f"noise: a standard deviation of {std:.2g} half-widths of the interval of a quantile, the smallest of "
+            f"{mechanism.search.start:g} times 1, 2, 4, ... in which the search finds enough values"
+        )
 
     def _start(self) -> float:
         """Return μ, which determines the first interval of the search for the bounds of a quantile."""

@@ -11,8 +11,8 @@ noise of a track: pure ε-DP, or (ε, 1e-6)-DP. Scores of different tracks are n
 The interval score is width + (2/0.05)·(distance of the truth from the interval), in half widths of the bounds; its
 expectation is smallest for the true quantiles (Gneiting & Raftery 2007). Each trial has 2 chains of 150 draws, whose
 split R-hat and effective sample size are stored. K-norm noise has ε = 1. `noise-aware` mixes slowly in many dimensions,
-and has one covariate. Intervals of adassp are a bootstrap. Those of `partition` are released quantiles of the
-posteriors of partitions of 200 records, ε/3 per component.
+and has one covariate. Intervals of adassp and dp-gd are a bootstrap, and those of binagg normal. Those of `partition`
+are released quantiles of the posteriors of partitions of 200 records, ε/3 per component.
 
 References
 ----------
@@ -30,14 +30,16 @@ from scipy.special import ndtri
 
 from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.regression.adassp import calibrated_adassp
+from mechanisms.regression.binagg import calibrated_binagg
+from mechanisms.regression.dp_gd import calibrated_dp_gd
 from mechanisms.regression.gram_release import GramNoise, GramRelease, calibrated_gram_noise
 from mechanisms.regression.gram_samplers import RegressionPrior, normal_statistic, regression_of, sample_gram
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.private_regression import simulate_gram
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
-from studies.figures import Axis, Drawing, Plot, constants_of, looks_of, of, rows_of, with_labels
+from studies.figures import Axis, Chart
 from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL, compare_intervals
-from studies.regression.regression_records import public_gram
+from studies.regression.regression_records import public_records
 from studies.styles import GRAM_STYLES
 
 Array = np.ndarray
@@ -52,10 +54,20 @@ _SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
 
 
 def _simulate(n_features: int, cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    """Return the true parameters, Gram matrices by kind of records, those of partitions, and noise, for each trial."""
+    """Return the true parameters, Gram matrices by kind of records, and noise, for each trial.
+
+    Clamped records are returned in the approximate track, and Gram matrices of their partitions in the pure one.
+    """
     n, p, records = cell["n"], n_features + 1, cell["records"]
     noises = _noises(cell, p)
-    found: dict[str, Any] = {"truth": [], "noises": noises, "n": n, "epsilon": cell["epsilon"], "parts": []}
+    found: dict[str, Any] = {
+        "truth": [],
+        "noises": noises,
+        "n": n,
+        "epsilon": cell["epsilon"],
+        "parts": [],
+        "records": [],
+    }
     found["drawn"] = {name: [] for name in noises}
     kinds = ("exact", "normal", "clamped") if records == "own" else (records,)
     found["gram"] = {kind: [] for kind in kinds}
@@ -69,7 +81,9 @@ def _simulate(n_features: int, cell: Mapping[str, Any], streams: Streams) -> dic
                 grams.append((simulate_gram if kind == "exact" else normal_statistic)(rng, mu, psi, n))
                 continue
             z = np.column_stack([np.ones(n), np.clip(_records(rng, kind, mu, psi, n), -1.0, 1.0)])
-            if n % _PART == 0:
+            if cell["track"] == "approximate":
+                found["records"].append(z[:, 1:])
+            elif n % _PART == 0:
                 blocks = z.reshape(-1, _PART, p + 1)
                 found["parts"].append(blocks.swapaxes(1, 2) @ blocks)
             grams.append(z.T @ z)
@@ -100,13 +114,16 @@ def _records(rng: np.random.Generator, kind: str, mu: Array, psi: Array, n: int)
 
 def _simulate_releases(columns: str, cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     """Return the Gram matrix of a real table, its regression without privacy, and noise, for each release."""
-    gram = public_gram(cell.get("data", columns))
+    records = public_records(cell.get("data", columns))
+    z = np.column_stack([np.ones(len(records)), records])
+    gram = z.T @ z
     n, p = int(gram[0, 0]), len(gram) - 1
     noises, mean = _noises(cell, p), gram[0, 1:] / n
     truth, rngs = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean)), list(streams.generators())
     drawn = {name: [noise.sample(rng, 1)[0] for rng in rngs] for name, noise in noises.items()}
     known = {"noises": noises, "n": n, "epsilon": cell["epsilon"], "drawn": drawn}
-    return {"truth": [truth] * len(rngs), "gram": {"real": [gram] * len(rngs)}, **known}
+    known |= {"truth": [truth] * len(rngs), "records": [records] * len(rngs)}
+    return {"gram": {"real": [gram] * len(rngs)}, **known}
 
 
 def _noises(cell: Mapping[str, Any], p: int) -> dict[str, GramNoise]:
@@ -141,11 +158,25 @@ def _evaluate(
 
 def _bootstrap(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     grams = _grams("adassp", data)
-    method = calibrated_adassp(len(grams[0]) - 1, data["epsilon"], DELTA)
+    return _release(calibrated_adassp(len(grams[0]) - 1, data["epsilon"], DELTA), grams, data, streams)
+
+
+def _descend(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    records = data["records"]
+    return _release(calibrated_dp_gd(records[0].shape[1], data["epsilon"], DELTA), records, data, streams)
+
+
+def _aggregate(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    records = data["records"]
+    return _release(calibrated_binagg(records[0].shape[1], data["epsilon"], DELTA), records, data, streams)
+
+
+def _release(method: Any, inputs: list[Array], data: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    """Return the scores of intervals from independent draws given a release per trial."""
     found = []
-    for gram, rng in zip(grams, streams.generators(), strict=True):
-        found.append(method.bootstrap(rng, method.release(rng, gram), _CHAINS * _DRAWS))
-    draws = np.array(found).reshape(len(grams), _CHAINS, _DRAWS, -1)
+    for given, rng in zip(inputs, streams.generators(), strict=True):
+        found.append(method.bootstrap(rng, method.release(rng, given), _CHAINS * _DRAWS))
+    draws = np.array(found).reshape(len(inputs), _CHAINS, _DRAWS, -1)
     scores = _score(draws, np.array(data["truth"]))
     constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
     scores["rhat"][constant], scores["ess"][constant] = 1.0, _CHAINS * _DRAWS
@@ -212,10 +243,13 @@ _METHODS = (
     _method("noise-aware-redrawn", "Indefinite statistics are redrawn without normaliser; the draw is corrected."),
     _method("data-augmentation", "Exact for clamped normal records."),
     Method("adassp", _bootstrap, note="Private ridge regression with a parametric bootstrap, (ε, δ)-DP."),
+    Method("dp-gd", _descend, note="Noisy gradient descent with a parametric bootstrap, (ε, δ)-DP."),
+    Method("binagg", _aggregate, note="Regression on noisy sums in private bins, (ε, δ)-DP."),
     Method("partition", _partition, note="Private posterior quantiles from partitions (P2), ε-DP."),
     _method("naive", "Conjugate posterior that ignores the noise."),
     _method("non-private", "Conjugate posterior without noise."),
 )
+_RELEASES = ("adassp", "dp-gd", "binagg")  # of other statistics than a Gram matrix, in the approximate track
 _ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
 
 
@@ -232,7 +266,7 @@ def _applies(algorithm: str, n_features: int, cell: Mapping[str, Any], augmented
     return not {
         "normal-covariates-k-norm": not is_pure or cell["epsilon"] != 1.0 or (n_features > 1 and shifted),
         "data-augmentation": cell["n"] > augmented,
-        "adassp": is_pure,
+        **dict.fromkeys(_RELEASES, is_pure),
         "partition": not is_pure or cell["n"] < 50 * _PART or cell["n"] % _PART or n_features > 1,
     }.get(algorithm, algorithm.startswith("noise-aware") and n_features > 1) and (not shifted or cell["epsilon"] == 1.0)
 
@@ -295,11 +329,10 @@ def _panel(
     )
 
 
-_RIVALS = ("adassp", "partition")
 _REAL_LEFT_OUT = tuple(
     method.name
     for method in _METHODS
-    if method.name not in ("normal-covariates", "normal-covariates-k-norm", "adassp", "naive")
+    if method.name not in ("normal-covariates", "normal-covariates-k-norm", "naive", *_RELEASES)
 )
 _BOTH = ("pure", "approximate")
 PANELS = (
@@ -308,7 +341,7 @@ PANELS = (
         1,
         "regression on 1 covariate, records of the models of the methods",
         1_000,
-        (*_RIVALS, "non-private"),
+        (*_RELEASES, "partition", "non-private"),
         n=(10, 100, 1_000),
         epsilon=(1.0,),
         records=("own",),
@@ -370,20 +403,26 @@ PANELS = (
 )
 
 
-def _draw(ds: xr.Dataset, measure: str, label: str, log: bool) -> Drawing:
+def _slope(ds: xr.Dataset) -> xr.Dataset:
+    """Return the summary of the slope at ε = 1, or else the largest ε, for the first kind of records and track."""
     ds = ds.isel(component=1, records=0, track=0)
-    ds = ds.sel(epsilon=1.0) if 1.0 in ds["epsilon"].values else ds.isel(epsilon=-1)
-    return [
-        Plot(
-            rows_of(with_labels(ds, "algorithm"), "n", "algorithm", y=f"{measure}_mean"),
-            Axis("number of records", log=True),
-            Axis(label, log=log),
-            looks_of(GRAM_STYLES, "algorithm", [ds]),
-            ("line", "errors", "points"),
-            height=300,
-            note=constants_of(ds),
-        )
-    ]
+    return ds.sel(epsilon=1.0) if 1.0 in ds["epsilon"].values else ds.isel(epsilon=-1)
+
+
+def _against_n(measure: str, label: str, log: bool) -> Chart:
+    return Chart(
+        "one-feature",
+        "n",
+        {"y": f"{measure}_mean"},
+        "algorithm",
+        GRAM_STYLES,
+        x=Axis("number of records", log=True),
+        y=Axis(label, log=log),
+        marks=("line", "errors", "points"),
+        prepare=_slope,
+        height=300,
+        with_constants=True,
+    )
 
 
 STUDY = Study(
@@ -401,7 +440,7 @@ STUDY = Study(
             "Fraction of intervals that contain the true slope, for records inside the bounds at ε = 1 on the pure "
             "track, with bars of two Monte Carlo standard errors. The nominal coverage is 0.95.",
             ("one-feature",),
-            of("one-feature", _draw, "covered", "coverage of the slope", False),
+            _against_n("covered", "coverage of the slope", False),
         ),
         Figure(
             "interval-score",
@@ -409,7 +448,7 @@ STUDY = Study(
             "Mean interval score of the slope, for records inside the bounds at ε = 1 on the pure track, with bars of "
             "two Monte Carlo standard errors; smaller is better.",
             ("one-feature",),
-            of("one-feature", _draw, "score", "interval score of the slope", True),
+            _against_n("score", "interval score of the slope", True),
             claims=("k-norm-saves-little-with-one", "posterior-beats-bootstrap", "ignoring-noise-costs"),
         ),
     ),

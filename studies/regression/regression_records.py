@@ -27,12 +27,11 @@ PUBLIC = {
 
 
 @cache
-def public_gram(name: str) -> np.ndarray:
-    """Return the Gram matrix of the clamped and scaled records of a table; each process reads it once."""
+def public_records(name: str) -> np.ndarray:
+    """Return the clamped and scaled records of a table; each process reads it once."""
     ranges = PUBLIC[name]
     names = [file for file in ("abalone", "adult_train", "adult_test") if file.startswith(name.split("-")[0])]
     frames = [pd.read_csv(str(files("studies.data") / f"{file}.csv.gz"), usecols=list(ranges)) for file in names]
     records = pd.concat(frames)[list(ranges)].to_numpy(dtype=float)
     low, high = zip(*ranges.values(), strict=True)
-    z = np.column_stack([np.ones(len(records)), PublicBox(tuple(ranges), low, high).scale(records)])
-    return z.T @ z
+    return PublicBox(tuple(ranges), low, high).scale(records)

@@ -6,7 +6,7 @@ one indicator per level but the first, and by one for all undeclared values, ``C
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -94,8 +94,13 @@ def prepare(path: str, request: RegressionRequest, cluster: str | None = None, r
     return Prepared(request, table, box, noise, guarantee, method, expected, cluster)
 
 
-def release_regression(prepared: Prepared, seed: int | None = None) -> tuple[GramRelease, np.random.Generator, int]:
+def release_regression(
+    prepared: Prepared, seed: int | None = None, before_release: Callable[[], object] | None = None
+) -> tuple[GramRelease, np.random.Generator, int]:
     """Read the table once, and return the release, a generator for the chains, and the number of dropped rows.
+
+    `before_release` is called directly before the noise of a release is drawn; an exception that it raises prevents the
+    release.
 
     Privacy
     -------
@@ -115,6 +120,8 @@ def release_regression(prepared: Prepared, seed: int | None = None) -> tuple[Gra
     if sums[0][0] < box.p + 2:
         raise BadInputError(f"the table must have at least {box.p + 2} complete rows, got {sums[0][0]}; add rows")
     if seed is None:
+        if before_release is not None:
+            before_release()
         return draw_release(sums, prepared.noise, prepared.guarantee), np.random.default_rng(), n_missing
     return *rehearse_release(sums, prepared.noise, seed), n_missing
 

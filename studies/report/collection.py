@@ -5,16 +5,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pipeline import Claim, Erratum, Finding
 from pipeline.declare.claims import VERDICTS, Kind, Verdict
 from pipeline.errors import command
-from pipeline.stores.locations import is_local, normalise_location
+from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import now
-from studies import STUDIES
 from studies.figures import Converter, specify_small
-from studies.folders import store_path
+from studies.folders import other_stores
 from studies.report.errata import list_errata
 from studies.report.page import (
     RenderedFigure,
@@ -34,9 +32,9 @@ from studies.tables import Table, duration, markdown_table
 
 _TRUE, _FALSE = zip(*VERDICTS.values(), strict=True)
 _VERDICTS: dict[str, tuple[Verdict, ...]] = {
-    "{}, {} or {}".format(*_TRUE): _TRUE,
+    "true": _TRUE,
     "corrected": ("corrected",),
-    "{}, {} or {}".format(*_FALSE): _FALSE,
+    "false": _FALSE,
     "undecided": ("undecided",),
 }
 """Heading -> verdicts counted under it."""
@@ -189,12 +187,9 @@ def _notes(results: Results, missing: Mapping[str, str]) -> dict[str, tuple[str,
 
 def _others(folder: str | os.PathLike[str]) -> dict[str, tuple[str, str]]:
     """Return a heading and a sentence for each store of a study of a user in a local folder."""
-    known = {os.path.basename(store_path(folder, name)) for name in STUDIES}
-    paths = sorted(Path(folder).glob("*.zarr")) if is_local(normalise_location(folder)) else []
     return {
         path.name: (f"{path.name} is not on this page.", f"Its own page: {command('report', path)}")
-        for path in paths
-        if path.name not in known
+        for path in other_stores(folder)
     }
 
 
@@ -212,14 +207,14 @@ def _lead(chapters: list[Chapter], converter: Converter) -> list[Lead]:
     return [Lead(one, "" if svg is None else image_uri(svg.result())) for one, svg in zip(shown, images, strict=True)]
 
 
-def _corrected(chapters: list[Chapter]) -> list[tuple[Judged, str, str]]:
-    """Return one statement per paper that does not hold, as printed and correct, with the claim that shows it."""
+def _corrected(chapters: list[Chapter]) -> list[tuple[Paper, Judged, str, str]]:
+    """Return one statement per paper that does not hold, with the claim that shows it, as printed and correct."""
     rows = []
     for chapter in chapters:
         shown = [one for one in chapter.judged if one.refutes]
         for one in sorted(shown, key=lambda one: (not one.claim.leads, one.claim.erratum is None))[:1]:
             erratum = one.claim.erratum or Erratum(one.claim.statement, one.finding.evidence)
-            rows.append((one, erratum.printed, erratum.correct))
+            rows.append((chapter.paper, one, erratum.printed, erratum.correct))
     return rows
 
 

@@ -115,7 +115,8 @@ def _is_published(name: str, study: Study) -> bool:
         (panel := kept.get(whole.name)) is not None
         and panel.n_trials >= whole.n_trials
         and len(panel.cells()) >= len(whole.cells())
-        for whole in STUDIES[name].configure().panels
+        for whole in STUDIES[name].panels
+        if not whole.on_demand
     )
 
 

@@ -385,10 +385,15 @@ def test_commands(lab, dpstudies):
     assert code == 3, err
     assert f"submission {identifier} of " in out
     assert "ask its scheduler with --cluster, or end it with: dpstudies cancel s.zarr" in out
+    profile = shlex.quote(last_submission(ResultStore.open("s.zarr")).cluster)
+    assert f"pending; follow the submission with: dpstudies status --watch s.zarr --cluster {profile}\n" in out
+    assert "resume" not in out
     code, out, err = dpstudies("status", "s.zarr", "--cluster", "there")
     assert code == 3, err
     assert f"submission {identifier} of " in out
     assert "running; cancel it with: dpstudies cancel s.zarr --cluster there" in out
+    assert "pending; follow the submission with: dpstudies status --watch s.zarr --cluster there\n" in out
+    assert "resume" not in out
     code, _, err = dpstudies("resume", "s.zarr", "--study", "held.py", "--cluster", "there")
     assert code == 2
     assert "is being written by a submission of " in err

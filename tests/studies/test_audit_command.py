@@ -38,6 +38,7 @@ AT = ("--prior", "1:1:1", "--n", "5", "--epsilon", "1")
 def audit(command, tmp_path):
     """Return a function that runs ``dpstudies audit`` in a folder with the file `mine.py`."""
     (tmp_path / "mine.py").write_text(FILE)
+    (tmp_path / "borrowed.py").write_text("from mine import RIGHT\n")
     return lambda *words: command("audit", *words)
 
 
@@ -127,7 +128,8 @@ BAD = {
     ("smoth", *AT): "did you mean smooth",
     ("mine.py", *AT): "an object of mine.py must be named, got none",
     ("mine.py:WRNG", *AT): "did you mean WRONG",
-    ("mine.py:FILE", *AT): "unknown object of mine.py 'FILE'",
+    ("mine.py:FILE", *AT): "unknown object of mine.py 'FILE'; Allowed: ",
+    ("borrowed.py:MINE", *AT): "unknown object of borrowed.py 'MINE'; it defines nothing to audit either",
     ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got function",
     ("mine.py:CRASH", *AT): "mine.py:CRASH cannot be evaluated: ZeroDivisionError",
     ("absent.py:X", *AT): "cannot read the file",

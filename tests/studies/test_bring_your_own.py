@@ -29,8 +29,8 @@ from studies.counts.added_mechanisms import audited_sizes, rank_added
 from studies.counts.hellinger_accuracy import with_mechanisms
 from studies.counts.hellinger_figures import accuracy
 from studies.counts.page_tables import compare_accuracy
-from studies.figures import looks_of
 from studies.figures.defaults import default_figures
+from studies.figures.shared import looks_of
 from studies.report import write_report
 from studies.styles import MECHANISM_STYLES, describe_audit, label_method, stored_audits
 from tests.statistical import assert_frequencies, assert_mean_within

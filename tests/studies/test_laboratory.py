@@ -13,6 +13,7 @@ from scipy import integrate, stats
 import pipeline
 from pipeline import BadInputError, Scale
 from pipeline.stores.locations import SESSIONS, STATE
+from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES, folders
 from studies.commands import collection as commands
 from studies.counts import hellinger_accuracy_claims
@@ -239,11 +240,16 @@ def test_bad_calls(command, tmp_path, options):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scale_and_markdown_are_for_all_studies(command, tmp_path):
-    code, _, err = command("run", "hellinger-accuracy", "--store", "s.zarr", "--scale", "quick")
-    remedy = "dpstudies run hellinger-accuracy --panel k2 --trials 1000 --store s.zarr"
-    assert (code, err.strip().endswith(remedy)) == (2, True)
-    assert list(tmp_path.iterdir()) == []
+def test_quick_scale_of_one_study_has_all_its_quick_panels(command):
+    study = STUDIES["renyi-curves"]
+    assert command("run", "renyi-curves", "--store", "s.zarr", "--scale", "quick", "--seed", "7")[0] == 0
+    expected = study.configure(**configure(study, "quick", 7)).spec()
+    assert ResultStore.open("s.zarr").spec == expected
+    code, _, err = command("run", "renyi-curves", "--store", "t.zarr", "--scale", "quick", "--trials", "5")
+    assert (code, "must be omitted with --scale" in err, Path("t.zarr").exists()) == (2, True, False)
+
+
+def test_markdown_is_for_all_studies(command, tmp_path):
     pipeline.run(STUDIES["renyi-curves"], tmp_path / "s.zarr", values=FEW["renyi-curves"].values)
     code, _, err = command("report", "s.zarr", "--markdown", "x.md")
     assert (code, "--markdown is for a folder" in err) == (2, True)
@@ -273,6 +279,13 @@ def test_folder_without_stores():
     assert not is_folder("/absent")
     with pytest.raises(BadInputError, match="contains no store of a study"):
         load_results("/absent")
+
+
+def test_folder_with_stores_of_other_studies_only_names_them(command, tmp_path):
+    (tmp_path / "lab/own.zarr").mkdir(parents=True)
+    code, out, err = command("report", "lab")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "got own.zarr; report each store: dpstudies report lab/own.zarr" in err
 
 
 def test_studies_without_a_quick_scale_take_seconds():

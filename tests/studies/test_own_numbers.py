@@ -1,6 +1,7 @@
 """Tests of the commands that release a user's own numbers, of their ledger, and of their refusals."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -9,14 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import special
 
-from mechanisms import posterior_from_release, private_posterior
+from mechanisms import Guarantee, posterior_from_release, private_posterior
 from mechanisms.noise import Noise
 from pipeline.errors import BadInputError
 from studies import estimates
 from studies.commands import spending
 from studies.commands.headings import OWN_NUMBERS
-from studies.data.ledger_file import LedgerFile
+from studies.data.ledger_file import LedgerFile, Loss
 from studies.data.private_csv import parse_condition, read_numbers, read_words
 from studies.estimates import Spending, encode_bins, encode_categories, estimate_count, estimate_histogram
 from tests.statistical import assert_mean_within
@@ -84,7 +86,7 @@ def test_failed_search_spends_its_loss_only(command, file, monkeypatch):
     code, out, err = command(*AUTO, 8, "--epsilon", 2, "--ledger", "l", "--budget", 10, "--yes")
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "no range was found with --bounds-epsilon 8, and no mean was released; 8 is spent on it" in err
-    assert LedgerFile("l").check() == 2
+    assert LedgerFile("l").check().epsilon == 2
 
 
 def test_mean_that_cannot_be_released_is_refused_before_the_search(command, file):
@@ -112,6 +114,53 @@ def test_partition_enters_all_values_in_the_ledger(command, tmp_path):
     assert "the budget of 0.3 in the ledger l is spent, got a loss of 0.3; nothing was released" in err
     code, _, err = command(*words, "--epsilon", 0.1, "--budget", 3)
     assert (code, "--ledger must be given with --budget" in err) == (2, True)
+
+
+@pytest.fixture
+def regression(tmp_path):
+    """Return the words of a regression on a table of 2,000 rows, whose response depends on one column."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(0, 1, 2000)
+    np.savetxt("r.csv", np.column_stack([x + rng.normal(0, 0.1, 2000), x]), delimiter=",", header="y,x", comments="")
+    return ("regress", "r.csv", "--target", "y", "--range", "y=-1:2", "--range", "x=0:1", "--epsilon", 1)
+
+
+def test_regression_enters_epsilon_and_delta_in_the_ledger(command, regression):
+    account = ("--ledger", "l", "--budget", "3:1.5e-6")
+    assert "ledger" not in command(*regression, *account, "--seed", 1)[1]
+    code, out, err = command(*regression, *account)
+    assert (code, "pass --yes, or --seed to rehearse" in err, Path("l").exists()) == (2, True, False)
+    code, out, err = command(*regression, "--delta", 1e-6, *account, "--yes")
+    assert (code, err) == (0, "")
+    left = "ledger: l, 2 of the budget left, and 5e-07 of its delta; epsilons add up, and so do deltas\n"
+    assert out.endswith(left)
+    code, out, err = command(*regression, "--delta", 1e-6, "--ledger", "l", "--yes")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "delta must be at most 5e-07, the rest of the budget of 1.5e-06 in the ledger l, got 1e-06; nothing" in err
+    assert command(*regression, "--ledger", "l", "--yes")[0] == 0  # pure noise spends no delta
+    entries = [json.loads(line) for line in Path("l").read_text().splitlines()]
+    assert [(one["epsilon"], one.get("delta"), one["release"]) for one in entries[1:]] == [
+        (1, 1e-6, "regression of y from r.csv"),
+        (1, None, "regression of y from r.csv"),
+    ]
+    code, out, err = command("regress", "--release", "r.txt", "--ledger", "l")
+    assert (code, "--ledger must be omitted with --release" in err) == (2, True)
+
+
+def test_ledger_without_delta_refuses_a_guarantee_with_delta(command, regression):
+    code, out, err = command(*regression, "--delta", 1e-6, "--ledger", "l", "--budget", 3, "--yes")
+    assert (code, out, err.count("\n"), Path("l").exists()) == (2, "", 1, False)
+    assert "delta must be at most 0, the rest of the budget of 0 in the ledger l, got 1e-06" in err
+    assert "omit --delta, or start the ledger of other records with --budget 3:1e-6" in err
+
+
+def test_regression_is_in_the_ledger_before_its_noise_is_drawn(command, regression, monkeypatch):
+    def draw(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("studies.regression.regression_table.draw_release", draw)
+    assert command(*regression, "--ledger", "l", "--budget", 3, "--yes")[0] == 130
+    assert LedgerFile("l").check().epsilon == 2
 
 
 def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
@@ -151,12 +200,19 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
         ((*MEAN, "--ledger", "l", "--yes"), "--budget must be given for the new ledger l, got none"),
         ((*MEAN, "--ledger", "l", "--budget", "much", "--yes"), "budget must be a number > 0, got 'much'"),
         ((*MEAN, "--ledger", "l", "--budget", "-1", "--yes"), "budget must be finite and > 0, got -1"),
+        ((*MEAN, "--ledger", "l", "--budget", "3:1:2", "--yes"), "budget must be a number > 0, got '3:1:2'; pass"),
+        ((*MEAN, "--ledger", "l", "--budget", "3:1", "--yes"), "delta of the budget must be in [0, 1), got 1"),
+        ((*MEAN, "--ledger", "l", "--budget", "3:nan", "--yes"), "delta of the budget must be in [0, 1), got NaN"),
         ((*MEAN, "--ledger", ".", "--budget", "3", "--yes"), "cannot use the ledger .: Is a directory"),
         (MEAN, "a release must be confirmed, but there is no terminal to ask; pass --yes"),
         (("count", "people.csv"), "where must be given, got none: the number of all rows is public"),
         (("count", "people.csv", "--where", "age"), "where must have the form COLUMN=VALUE, or !=, <, <=, >, >=, got"),
         (("count", "people.csv", "--where", "age>old"), "where must compare with a number for >, got 'age>old'"),
-        (HISTOGRAM[:4], "either --categories or --edges must be given, got neither"),
+        (HISTOGRAM[:4], "one of --categories, --edges and --range must be given, got none"),
+        ((*HISTOGRAM, "--range", "0:9"), "--edges and --range must be given, got --categories and --range"),
+        ((*HISTOGRAM[:4], "--range", "9:0"), "range must be LOW:HIGH with LOW < HIGH, got 9:0"),
+        (("count", "people.csv", "--where", "65"), "with a column of people.csv: income, age, colour"),
+        ((*COUNT[:2], "--where", "ages>65"), "did you mean age? Allowed: income, age, colour"),
         ((*HISTOGRAM[:4], "--categories", "a,a"), "categories must be distinct names, got 'a,a'"),
         (
             ("histogram", "people.csv", "--column", "age", "--edges", "40:20"),
@@ -191,6 +247,22 @@ def test_answer_on_the_terminal_decides(command, file, monkeypatch):
         assert ("nothing was released" in err) is not answer
 
 
+def test_partition_shows_the_size_of_its_noise_before_it_asks(command, regression, monkeypatch):
+    asked = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(spending.typer, "confirm", lambda question, err: asked.append(question))
+    words = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--epsilon", 4)
+    assert command(*words, "--cutoffs", "1")[0] == 2
+    low, high = map(float, re.findall(r"of 0\.5 to (\S+) \.\.\. (\S+) in 95 %", asked[0])[0])
+    assert asked[0].endswith("\nRelease the partition of r.csv, coefficient x of y, with a privacy loss of 4-DP?")
+    score = math.sqrt(40) * special.ndtri(0.5 - math.log(20) / (20 * 4))  # Pr[|noise| > log(20)/(Mε)] = 1/20
+    assert (low, high) == pytest.approx((special.ndtr(score), special.ndtr(-score)), rel=0.05)
+    assert command(*words, "--probabilities", "0.5", "--allow-failure", 1)[0] == 2
+    assert asked[1].startswith("noise: about 0.63 posterior standard deviations per quantile\n")  # 4√2/(2√20)
+    assert command(*words, "--probabilities", "0.5", "--allow-failure", 1, "--method", "quantile")[0] == 2
+    assert asked[2].startswith("noise: a standard deviation of 0.071 half-widths of the interval of a quantile")
+
+
 def test_no_message_of_the_release_contains_a_private_value(command, tmp_path):
     (tmp_path / "people.csv").write_text(f"income\n{SECRET}\nfifteen\n")
     assert "fifteen" not in command(*MEAN, "--epsilon", 1, "--yes")[2]
@@ -208,6 +280,14 @@ def test_help_lists_the_commands_under_one_heading(command):
         "regress",
         "partition",
     ]
+
+
+def test_range_of_a_histogram_has_ten_bins_of_equal_width(command, file):
+    histogram = ("histogram", "people.csv", "--column", "age", "--epsilon", 1, "--seed", 1)
+    edges = ":".join(map(str, range(0, 101, 10)))
+    found = command(*histogram, "--range", "0:100")
+    assert found == command(*histogram, "--edges", edges)
+    assert list(numbers(found[1])) == ["< 0", *(f"{low} to {low + 10}" for low in range(0, 100, 10)), ">= 100"]
 
 
 def test_posterior_of_a_count_equals_enumeration():
@@ -268,7 +348,7 @@ def test_undeclared_categories_and_outer_bins_keep_every_row(file):
 )
 def test_conditions_select_rows(tmp_path, text, expected):
     (tmp_path / "f.csv").write_text("a,b\n1,x\n2, y\n3.5,1\n")
-    assert parse_condition(text).holds(str(tmp_path / "f.csv")).astype(int).tolist() == expected
+    assert parse_condition(text, "f.csv").holds(str(tmp_path / "f.csv")).astype(int).tolist() == expected
 
 
 def test_numbers_are_read_without_shifted_or_lost_rows(tmp_path):
@@ -282,53 +362,63 @@ def test_numbers_are_read_without_shifted_or_lost_rows(tmp_path):
 
 
 def test_ledger_adds_decimals_exactly(tmp_path):
-    ledger = LedgerFile(str(tmp_path / "l"), Decimal("0.3"))
+    ledger = LedgerFile(str(tmp_path / "l"), Loss(Decimal("0.3")))
     for _ in range(3):
-        ledger.spend(0.1, "x")  # in doubles 0.1 + 0.1 + 0.1 > 0.3
-    assert ledger.check() == 0
+        ledger.spend(Guarantee(0.1), "x")  # in doubles 0.1 + 0.1 + 0.1 > 0.3
+    assert ledger.check() == Loss(Decimal())
     with pytest.raises(BadInputError, match="nothing was released"):
-        ledger.spend(1e-12, "x")
+        ledger.spend(Guarantee(1e-12), "x")
     with pytest.raises(BadInputError, match=r"budget must be 0\.3, .* got 4; omit --budget"):
-        LedgerFile(str(tmp_path / "l"), Decimal(4)).check()
+        LedgerFile(str(tmp_path / "l"), Loss(Decimal(4))).check()
 
 
 def test_ledger_keeps_every_complete_entry_after_a_crash_at_any_byte(tmp_path):
     """A cut off entry is dropped, as its noise was not drawn; an entry without its line end is counted."""
     path = tmp_path / "l"
-    ledger = LedgerFile(str(path), Decimal(3))
-    ledger.spend(1.0, "first")
+    ledger = LedgerFile(str(path), Loss(Decimal(3)))
+    ledger.spend(Guarantee(1.0), "first")
     before = path.read_bytes()
-    ledger.spend(1.0, "second")
+    ledger.spend(Guarantee(1.0), "second")
     after = path.read_bytes()
     for size in range(len(before), len(after) + 1):
         path.write_bytes(after[:size])
         complete = size >= len(after) - 1
-        assert ledger.check() == (1 if complete else 2)
-        ledger.spend(1.0, "third")
+        assert ledger.check().epsilon == (1 if complete else 2)
+        ledger.spend(Guarantee(1.0), "third")
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert [line.get("release") for line in lines] == [None, "first", *["second"] * complete, "third"]
 
 
 @pytest.mark.parametrize(
-    "text", ["{}\n", '{"epsilon": 1}\n', '{"budget": 3}\n{"epsilon": -1}\n', '{"budget": 3}\n[]\n', '{"budget": NaN}\n']
+    "text",
+    [
+        "{}\n",
+        '{"epsilon": 1}\n',
+        '{"budget": 3}\n{"epsilon": -1}\n',
+        '{"budget": 3}\n[]\n',
+        '{"budget": NaN}\n',
+        '{"budget": 3, "delta": 1}\n',
+        '{"budget": 3}\n{"epsilon": 1, "delta": "0"}\n',
+    ],
 )
 def test_damaged_ledger_is_refused(tmp_path, text):
     path = tmp_path / "l"
     path.write_text(text + '{"epsilon": 1}\n')
     with pytest.raises(BadInputError, match=r"line \d of the ledger"):
-        LedgerFile(str(path)).spend(0.5, "x")
+        LedgerFile(str(path)).spend(Guarantee(0.5), "x")
     assert path.read_text() == text + '{"epsilon": 1}\n'
 
 
 SPEND = """
 import sys
 from decimal import Decimal
+from mechanisms import Guarantee
 from pipeline.errors import BadInputError
-from studies.data.ledger_file import LedgerFile
+from studies.data.ledger_file import LedgerFile, Loss
 
 for _ in range(10):
     try:
-        LedgerFile(sys.argv[1], Decimal(5)).spend(0.25, "x")
+        LedgerFile(sys.argv[1], Loss(Decimal(5))).spend(Guarantee(0.25), "x")
         print("spent")
     except BadInputError:
         pass
@@ -342,11 +432,11 @@ def test_processes_do_not_exceed_the_budget_together(tmp_path):
         for _ in range(3)
     ]
     assert sum(process.communicate(timeout=60)[0].count(b"spent") for process in started) == 20
-    assert LedgerFile(path).check() == 0
+    assert LedgerFile(path).check().epsilon == 0
 
 
 def test_ledger_is_on_disk_before_noise_is_drawn(monkeypatch, tmp_path):
-    ledger, seen = LedgerFile(str(tmp_path / "l"), Decimal(1)), []
+    ledger, seen = LedgerFile(str(tmp_path / "l"), Loss(Decimal(1))), []
 
     def draw(*arguments):
         seen.append((tmp_path / "l").read_text())
@@ -354,7 +444,7 @@ def test_ledger_is_on_disk_before_noise_is_drawn(monkeypatch, tmp_path):
 
     monkeypatch.setattr("mechanisms.inference.publish.integer_laplace", draw)
     with pytest.raises(KeyboardInterrupt):
-        private_posterior(3, "binomial", (1, 1), 0.5, n=10, before_release=lambda: ledger.spend(0.5, "x"))
+        private_posterior(3, "binomial", (1, 1), 0.5, n=10, before_release=lambda: ledger.spend(Guarantee(0.5), "x"))
     assert '"epsilon": 0.5' in seen[0]
 
 

@@ -48,6 +48,8 @@ def test_crossed_margins_equal_enumeration(prior, n, most):
     assert abs(odds.mean - expected) < 5 * odds.mcse
     assert posterior.rhat.max() <= 1.01
     assert "\n" not in repr(posterior)
+    assert odds.omitted == posterior.omitted
+    assert posterior.omitted == 0.0 if n is not None else 1e-12 <= posterior.omitted <= 1e-9
 
 
 @pytest.mark.parametrize(

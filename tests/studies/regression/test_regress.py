@@ -128,7 +128,7 @@ def test_rows_with_missing_values_are_dropped_on_request(regress):
         ((*AT, "--output", "o.txt"), "output must be a .json, .csv or .nc file"),
         ((*AT, "--level", 1), "level must be in (0, 1) and not round to 1, got 1.0"),
         ((*AT,), "a release must be confirmed, but there is no terminal to ask; pass --yes"),
-        (("--release", "r.txt"), "a table and --seed must be omitted with --release"),
+        (("--release", "r.txt"), "a table, --seed and --ledger must be omitted with --release"),
         (("--target", "y"), "a table, --target and --epsilon must be given"),
     ],
 )

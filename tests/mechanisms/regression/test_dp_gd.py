@@ -1,0 +1,109 @@
+"""Tests of noisy gradient descent for linear regression and its bootstrap."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mechanisms.regression.dp_gd import _BURN_IN, _STEPS, NoisyDescent, calibrated_dp_gd, clipped_sums
+from mechanisms.renyi.conversions import concentrated_epsilon
+
+
+def records_of(rng, n=2_000, slopes=(0.5,), error_std=0.1):
+    x = np.clip(rng.normal(0, 0.35, (n, len(slopes))), -1, 1)
+    return np.column_stack([x, np.clip(0.1 + x @ slopes + error_std * rng.normal(size=n), -1, 1)])
+
+
+def least_squares(u):
+    z = np.column_stack([np.ones(len(u)), u[:, :-1]])
+    theta = np.linalg.solve(z.T @ z, z.T @ u[:, -1])
+    return theta, ((u[:, -1] - z @ theta) ** 2).mean(), np.linalg.inv(z.T @ z)
+
+
+@pytest.mark.parametrize("slopes", [(0.5,), (0.3, -0.2, 0.4)])
+def test_without_noise_it_is_least_squares(slopes):
+    rng = np.random.default_rng(1)
+    u = records_of(rng, slopes=slopes)
+    theta, variance, _ = least_squares(u)
+    found = NoisyDescent(len(slopes) + 1, 1e18).release(rng, u).estimate[0]
+    np.testing.assert_allclose(found, [*theta, variance], rtol=1e-5)
+
+
+def test_clipped_sums_equal_those_of_numpy():
+    rng = np.random.default_rng(1)
+    u, theta = rng.uniform(-1, 1, (500, 3)), np.array([0.4, 2.0, -1.0])
+    z = np.column_stack([np.ones(500), u[:, :-1]])
+    residuals = u[:, -1] - z @ theta
+    gradients = z * residuals[:, None]
+    norms = np.linalg.norm(gradients, axis=1)
+    gradient, squares = clipped_sums(u, theta, 0.7)
+    assert (norms > 0.7).mean() > 0.3
+    np.testing.assert_allclose(gradient, (gradients * np.minimum(1.0, 0.7 / norms)[:, None]).sum(axis=0))
+    assert squares == pytest.approx(np.minimum(residuals**2, 1.0).sum())
+
+
+def test_releases_compose_to_the_guarantee():
+    """The parts of ρ of 10 gradients, XᵀX and the squares add up, and ρ is the largest that (ε, δ) allows."""
+    method = calibrated_dp_gd(3, 1.0, 1e-6)
+    sensitivities = np.array([3.0 * np.sqrt(2.0), 2.0 * method.clip, 1.0])
+    assert (np.array([1, _STEPS, 1]) * sensitivities**2 / (2 * method.stds**2)).sum() == pytest.approx(method.rho)
+    assert method.guarantee.rho == method.rho
+    assert 0.999 < concentrated_epsilon(method.rho, 1e-6) <= 1.0
+
+
+def test_losses_are_exact_on_a_grid_of_records():
+    """At d = 1, no replaced record changes a statistic by more than its sensitivity, and one pair does by 2γ.
+
+    The loss of Gaussian noise is determined by the largest change. Twice the sensitivity for added records is needed.
+    """
+    method = NoisyDescent(2, 1.0)
+    grid = np.array(list(itertools.product(np.linspace(-1, 1, 7), repeat=2)))
+    largest = np.zeros(2)
+    for theta in itertools.product(np.linspace(-2, 2, 5), repeat=2):
+        sums = [clipped_sums(u[None], np.array(theta), method.clip) for u in grid]
+        gradients, squares = np.array([each[0] for each in sums]), np.array([each[1] for each in sums])
+        gaps = np.linalg.norm(gradients[:, None] - gradients[None], axis=-1)
+        largest = np.maximum(largest, [gaps.max(), np.ptp(squares)])
+    np.testing.assert_allclose(largest, [2.0 * method.clip, 1.0], rtol=1e-9)
+
+
+def test_noise_has_its_variance():
+    """Where steps nearly reach the minimum, averaged iterates have the covariance of averaged independent noise."""
+    rng, method = np.random.default_rng(1), NoisyDescent(2, 1.0)
+    u = records_of(rng, n=100_000)
+    theta, _, inverse = least_squares(u)
+    drawn = [method.release(rng, u) for _ in range(400)]
+    gaps = np.array([each.theta[0] for each in drawn]) - theta
+    expected = np.diag(inverse @ inverse) * method.stds[1] ** 2 / (_STEPS - _BURN_IN)
+    error = np.sqrt(2.0 / 400)
+    found = (gaps**2).mean(axis=0) / expected
+    assert (np.abs(found - 1.0) < 5 * error).all()
+    assert (np.abs(found / 2 - 1.0) > 5 * error).all()  # negative control: half the variance
+    squares = np.array([each.squares[0] for each in drawn])
+    assert abs(squares.var() / method.stds[2] ** 2 - 1.0) < 5 * error
+
+
+def coverage(method, assumed, n_trials=300):
+    rng, truth, hits = np.random.default_rng(2), np.array([0.1, 0.5, 0.04]), []
+    for _ in range(n_trials):
+        release = method.release(rng, records_of(rng, 10_000, error_std=0.2))
+        low, high = np.quantile(assumed.bootstrap(rng, release, 200), [0.025, 0.975], axis=0)
+        hits.append((low < truth) & (truth < high))
+    return np.mean(hits, axis=0)
+
+
+def test_intervals_cover():
+    """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
+    method, error = calibrated_dp_gd(2, 1.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
+    assert (coverage(method, method) > 0.93 - 5 * error).all()
+    assert (coverage(method, replace(method, rho=100 * method.rho))[1:] < 0.93 - 5 * error).all()
+
+
+def test_invalid_parameters_are_refused():
+    with pytest.raises(ValueError, match="p must be an integer >= 2, got 1"):
+        NoisyDescent(1, 1.0)
+    with pytest.raises(ValueError, match="rho must be"):
+        NoisyDescent(2, 0.0)
+    with pytest.raises(ValueError, match="delta"):
+        calibrated_dp_gd(2, 1.0, 0.0)
