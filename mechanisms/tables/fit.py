@@ -66,8 +66,8 @@ def table_posterior(
     ValueError
         If an argument is invalid, invariants and bounds contradict each other, a leaf has neither a measurement at or
         above it nor a proper prior, the table was made consistent after the noise, it needs too much memory, or the
-        bound of the error exceeds 1e-6. The last is possible for large tables with values that contradict each other by
-        several hundred nats: tilts at the most probable table, which repair it, need at most 2²⁶ products.
+        bound of the error exceeds 1e-6. The last is possible for tables with values that contradict each other by
+        several hundred nats.
 
     Examples
     --------

@@ -121,23 +121,6 @@ def correlate_pairs(f, start, offset, size, child, sibling, u, u_start, u_offset
 
 
 @kernel
-def log_convolve(f, g):
-    """Return ln Σ_s exp(f(s) + g(t − s)) of each t, at which no sum underflows."""
-    out = np.empty(f.size + g.size - 1)
-    for t in range(out.size):
-        first, last = max(0, t - g.size + 1), min(f.size, t + 1)
-        top = -np.inf
-        for s in range(first, last):
-            top = max(top, f[s] + g[t - s])
-        total = 0.0
-        if top > -np.inf:
-            for s in range(first, last):
-                total += np.exp(f[s] + g[t - s] - top)
-        out[t] = top + np.log(total) if total > 0.0 else -np.inf
-    return out
-
-
-@kernel
 def trim(values, place, width, cut, skip, kept, total, dropped):
     """Find the run of each message without ends of total share `cut` each; `total` and `dropped` share are returned."""
     for i in range(place.size):

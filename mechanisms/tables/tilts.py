@@ -18,7 +18,6 @@ from collections.abc import Callable
 import numpy as np
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.tables import kernels
 from mechanisms.tables.forest import Forest
 from mechanisms.tables.formats import FAR, Factors
 from mechanisms.tables.messages import Messages
@@ -38,10 +37,11 @@ _NEAR = 0.2  # change of the means, in standard deviations, that ends the search
 _REACH = 60.0  # distance in scales of the noise that no count exceeds with a relevant probability
 _AT_ONCE = 1 << 16  # number of leaves that are evaluated at once
 _OMITTED = 5e-13, 1e-16  # bound of the omitted mass, and more per node, beyond which tilts and windows are improved
+_OMITTED_LARGE = 1e-21  # times the squared number of nodes: an attempt at 10⁶ leaves takes a minute
 _ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
+_POOR = 2e-9  # bound of the omitted mass beyond which all tilts are computed in another way
 _LARGEST = 1e-6  # bound of the error beyond which there is no result
 _ATTEMPTS = 6
-_PRODUCTS = 1 << 26  # largest number of products of convolutions over all counts
 _DIRECT_PRODUCTS = 3e10  # largest number of products of an attempt without Fourier transforms
 
 
@@ -51,17 +51,9 @@ def solve(table: Table, start: Tilts | None = None) -> Messages:
     cap = np.max([caps(forest, factors, weights) for weights in table.options], axis=0)
     tilts = solve_tilts(forest, factors, table.weights, cap, start)
     best = _improve(table, cap, tilts, False)
-    if best is None or best.omitted > max(_small(forest), 0.1 * best.rounding) or best.rounding > _ROUNDING:
-        ends = _all_counts(forest, factors, cap)
-        modal = None if ends is None else _mode_tilts(table, *ends)
-        if ends is not None and modal is not None:
-            low, high = (end[forest.leaves].astype(np.float64) for end in ends)
-            options = [(weights, low, high) for weights in table.options]
-            found = Messages(forest, factors, cap, modal, options, True)
-            if found.run() and (best is None or found.error < best.error):
-                best = found
-    if best is None or best.error > _LARGEST:
-        best = _improve(table, cap, tilts, True)
+    if best is None or best.omitted > _POOR:
+        other = _improve(table, cap, tilts, True)
+        best = min((one for one in (best, other) if one is not None), key=lambda one: one.error, default=None)
     if best is None or best.error > _LARGEST:
         raise ValueError(
             "the measurements must be possible together, got a table whose levels contradict each other beyond "
@@ -71,16 +63,12 @@ def solve(table: Table, start: Tilts | None = None) -> Messages:
     return best
 
 
-def _small(forest: Forest) -> float:
-    """Return the bound of the omitted mass beyond which tilts and windows are improved."""
-    return _OMITTED[0] + _OMITTED[1] * forest.parents.size
-
-
 def _improve(table: Table, cap: Floats, tilts: Tilts, is_far: bool) -> Messages | None:
     """Return the best messages of several attempts; with `is_far`, all tilts follow from the means of the last one."""
     forest, factors, (tilt, guess, spread) = table.forest, table.factors, tilts
     above, is_root = np.maximum(forest.parents[forest.leaves], 0), forest.parents[forest.leaves] < 0
-    small = _small(forest)
+    m = forest.parents.size
+    small = max(_OMITTED[0] + _OMITTED[1] * m, _OMITTED_LARGE * m**2)
     best: Messages | None = None
     is_last, centred = False, tilt
     for attempt in range(_ATTEMPTS):
@@ -107,7 +95,7 @@ def _improve(table: Table, cap: Floats, tilts: Tilts, is_far: bool) -> Messages 
             continue
         if attempt == _ATTEMPTS - 2 and best.error <= _ROUNDING:
             break
-        if is_last or best.omitted <= max(small, 0.1 * best.rounding):
+        if is_last or best.omitted <= max(small, best.rounding):
             if is_last or best.rounding <= _ROUNDING:
                 break
             is_last = True
@@ -153,23 +141,20 @@ def caps(forest: Forest, factors: Factors, weights: Weights) -> Floats:
     prior = np.where(weights.r == 0.0, mean + _REACH * np.sqrt(mean) + 4.0 * _REACH, prior)
     prior = np.where(weights.upper < FAR, np.minimum(prior, weights.upper), prior)
     free[forest.leaves] = prior
-    cap = np.zeros(m)
-    inner = forest.inner
-    below = np.where(inner, 0.0, free)
+    cap, below = np.zeros(m), np.where(forest.inner, 0.0, free)
+
+    def both(one: Floats, other: Floats) -> Floats:
+        return np.where(np.isfinite(one) & np.isfinite(other), np.maximum(one, other), np.minimum(one, other))
+
     for level in range(len(forest.levels) - 1, -1, -1):
         nodes = forest.levels[level]
-        one = below[nodes]
-        cap[nodes] = np.where(np.isfinite(own[nodes]), np.where(np.isfinite(one), np.maximum(own[nodes], one),
-                                                                own[nodes]), one)  # fmt: skip
+        cap[nodes] = both(own[nodes], below[nodes])
         cap[nodes] = np.minimum(cap[nodes], hard[nodes])
         if level:
             np.add.at(below, forest.parents[nodes], cap[nodes])
     for level in range(1, len(forest.levels)):
         nodes = forest.levels[level]
-        above = cap[forest.parents[nodes]]
-        raised = np.where(np.isfinite(cap[nodes]) & np.isfinite(above), np.maximum(cap[nodes], above), np.minimum(
-            cap[nodes], above))  # fmt: skip
-        cap[nodes] = np.minimum(raised, hard[nodes])
+        cap[nodes] = np.minimum(both(cap[nodes], cap[forest.parents[nodes]]), hard[nodes])
     top = cap[forest.leaves]
     cap[forest.leaves] = np.where(weights.upper < FAR, np.minimum(top, weights.upper), top)
     return cap
@@ -420,72 +405,3 @@ def _stationary(forest: Forest, factors: Factors, tilt: Floats, mean: Floats) ->
         one = nodes[forest.inner[nodes] & ~factors.limited[nodes]]
         found[one] = (found[forest.parents[one]] if level else 0.0) + factors.slope(one, mean[one])
     return found
-
-
-def _all_counts(forest: Forest, factors: Factors, cap: Floats) -> tuple[Integers, Integers] | None:
-    """Return the first and last possible count of each node of the plan; None if their convolutions are too long."""
-    m = forest.parents.size
-    first, last = np.zeros((2, forest.left.size))
-    first[:m], last[:m] = factors.least, np.minimum(np.floor(cap), factors.most)
-    products = 0.0
-    for nodes in forest.batches[1:]:
-        left, right = forest.left[nodes], forest.right[nodes]
-        both = right >= 0
-        low, high = (end[left] + np.where(both, end[right], 0.0) for end in (first, last))
-        products += float(
-            ((last[left] - first[left] + 1.0) * np.where(both, last[right] - first[right] + 1.0, 1)).sum()
-        )
-        real = nodes < m
-        first[nodes] = np.where(real, np.maximum(low, first[nodes]), low)
-        last[nodes] = np.where(real, np.minimum(high, factors.most[np.where(real, nodes, 0)]), high)
-    if not products <= _PRODUCTS or (last[:m] - first[:m]).max() > _PRODUCTS:
-        return None
-    return first.astype(np.int64), last.astype(np.int64)
-
-
-def _mode_tilts(table: Table, first: Integers, last: Integers) -> Floats | None:
-    """Return the tilts at about the most probable table, by messages of the logarithms of all weights.
-
-    Log weights f of a node are those h of its children's total and its likelihood g: f = h + g. With slopes (ln) as
-    intervals from one side of the mode to the other, −λ of the children is in h' and in −λ_parent − g'.
-    """
-    forest, factors = table.forest, table.factors
-    m, leaf = forest.parents.size, {int(node): j for j, node in enumerate(forest.leaves)}
-    f: list[Floats] = [np.empty(0)] * forest.left.size
-    h, g, begin = list(f), list(f), first.copy()  # h begins at `begin`, before the limits of the node
-    for batch in forest.batches:
-        for i in batch:
-            a, b, counts = forest.left[i], forest.right[i], np.arange(first[i], last[i] + 1)
-            if a < 0:
-                h[i] = table.weights.log(np.full(counts.size, leaf[int(i)]), counts)
-            else:
-                begin[i] = first[a] + (first[b] if b >= 0 else 0)
-                h[i] = f[a] if b < 0 else kernels.log_convolve(f[a], f[b])
-            g[i] = factors.log(np.full(counts.size, i), counts) if i < m else np.zeros(counts.size)
-            f[i] = h[i][first[i] - begin[i] : last[i] + 1 - begin[i]] + g[i]
-            if not f[i].max() > -np.inf:
-                return None
-    mode = np.array([first[i] + np.argmax(f[i]) for i in range(forest.left.size)])
-    tilt = np.zeros(m)
-    for batch in forest.batches[:0:-1]:
-        for i in batch:
-            a, b, t = forest.left[i], forest.right[i], mode[i]
-            mode[a] = t
-            if b >= 0:
-                s = np.arange(max(first[a], t - last[b]), min(last[a], t - first[b]) + 1)
-                mode[a] = s[np.argmax(f[a][s - first[a]] + f[b][t - s - first[b]])]
-                mode[b] = t - mode[a]
-            if i < m:
-                outer = 0.0 if forest.owner[i] < 0 else -tilt[forest.owner[i]]
-                (h_low, h_high), (g_low, g_high) = _slopes(h[i], t - begin[i]), _slopes(g[i], t - first[i])
-                low, high = max(h_low, outer - g_high), min(h_high, outer - g_low)
-                is_finite = np.isfinite(low) and np.isfinite(high)
-                tilt[i] = -(0.5 * (low + high) if is_finite else np.clip(outer, low, high))
-    return tilt
-
-
-def _slopes(values: Floats, at: int) -> tuple[float, float]:
-    """Return the differences after and before one of the values; infinite at the ends."""
-    after = values[at + 1] - values[at] if at + 1 < values.size else -np.inf
-    before = values[at] - values[at - 1] if at > 0 else np.inf
-    return float(after), float(before)

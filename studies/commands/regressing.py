@@ -65,10 +65,12 @@ def regress(
     **given: Any,
 ) -> None:
     """Release private regression coefficients with intervals, after a forecast of their widths."""
+    import numpy as np
+
+    from mechanisms.regression.private_regression import regression_from_release
     from studies.regression.regression_table import (  # imported here, because it needs Dask arrays
         RegressionRequest,
         dump_release,
-        infer_release,
         load_release,
         prepare,
         release_regression,
@@ -76,7 +78,7 @@ def regress(
     )
 
     require_level(level)
-    seed, rng = given["rehearsal"], None
+    seed = given["rehearsal"]
     account = open_account(given["ledger"], given["budget"], seed)
     require_file("output", output, ".json", ".csv", ".nc")
     if release is not None:
@@ -86,7 +88,7 @@ def regress(
                 "nothing; omit them"
             )
         released, box = load_release(release)
-        chosen = method
+        chosen, rng = method, np.random.default_rng()
     else:
         if table is None or target is None or epsilon is None:
             raise BadInputError("a table, --target and --epsilon must be given, or --release; see --help")
@@ -116,7 +118,7 @@ def regress(
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            posterior = infer_release(released, box, chosen, rng)
+            posterior = regression_from_release(rng, released, box, chosen)
     except ValueError as error:
         raise BadInputError(f"{error}; the release is valid: pass its line in a file to --release") from error
     shown = make_table("coefficient", "mean", "sd", "low", "high")

@@ -374,7 +374,7 @@ PANELS = (
         "five-features",
         5,
         "regression on 5 correlated covariates, simulated records",
-        600,
+        400,
         (*_ABLATIONS, "noise-aware", "noise-aware-published", "data-augmentation", "partition"),
         n=(10_000,),
         epsilon=(1.0,),

@@ -27,7 +27,6 @@ from mechanisms.regression.gram_release import publish_gram as draw_release
 from mechanisms.regression.private_regression import (
     RegressionPosterior,
     choose_gram_method,
-    regression_from_release,
     rehearse_release,
     require_support,
 )
@@ -124,13 +123,6 @@ def release_regression(
             before_release()
         return draw_release(sums, prepared.noise, prepared.guarantee), np.random.default_rng(), n_missing
     return *rehearse_release(sums, prepared.noise, seed), n_missing
-
-
-def infer_release(
-    release: GramRelease, box: PublicBox, method: str, rng: np.random.Generator | None = None
-) -> RegressionPosterior:
-    """Return the posterior given a release, which spends nothing."""
-    return regression_from_release(rng or np.random.default_rng(), release, box, method)
 
 
 def dump_release(release: GramRelease, box: PublicBox) -> str:

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from mechanisms.regression import gram_kernels
+from mechanisms.regression.gram_kernels import _diagonalise
 from mechanisms.regression.gram_release import NOISE_CODES, GramNoise, GramRelease, calibrated_gram_noise, release_gram
 from mechanisms.regression.gram_samplers import (
     GRAM_METHODS,
@@ -159,3 +160,24 @@ def test_few_records_and_unsupported_noise_are_refused():
         sample_gram(rng, "normal-covariates", GramRelease(np.eye(3), 3, GramNoise("laplace", 1.0, 2)), PRIOR)
     with pytest.raises(ValueError, match="noise must be one of laplace, gaussian for noise-aware, got k-norm"):
         sample_gram(rng, "noise-aware", GramRelease(np.eye(3), 30, GramNoise("k-norm", 1.0, 2)), PRIOR)
+
+
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_eigenvalues_equal_those_of_lapack(size):
+    """Dense, diagonal, degenerate and badly scaled matrices."""
+    rng, found = np.random.default_rng(1), []
+    for trial in range(500):
+        dense = rng.normal(size=(size, size))
+        rotation = np.linalg.qr(dense)[0]
+        matrix = [
+            dense + dense.T,
+            np.diag(np.diag(dense)),
+            np.outer(dense[0], dense[0]),
+            rotation @ np.diag(rng.choice([1.0, -2.0], size)) @ rotation.T,
+            np.diag(10.0 ** rng.integers(-20, 10, size)) + 1e-12 * (dense + dense.T),
+        ][trial % 5]
+        matrix = (matrix + matrix.T) / 2
+        expected = np.linalg.eigvalsh(matrix)
+        _diagonalise(work := matrix.copy())
+        found.append(np.abs(np.sort(np.diag(work)) - expected).max() / np.abs(expected).max())
+    assert max(found) < 1e-13

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 import zarr
 
+from mechanisms.regression import private_regression
 from studies.regression import regression_table
 
 N = 3000
@@ -69,7 +70,7 @@ def test_forecasts_precede_the_release_which_can_be_resumed(regress, command, tm
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(regression_table, "regression_from_release", interrupt)
+        patch.setattr(private_regression, "regression_from_release", interrupt)
         code, out, _ = regress(*AT, "--yes")
     assert code == 130
     first, second, third = out.splitlines()
