@@ -82,7 +82,7 @@ def refuse_edited(store: ResultStore, source: StudySource) -> None:
         raise BadInputError(
             f"the study file {source.file} was edited: its SHA-256 is {now[:_DIGITS]}..., and {recorded[:_DIGITS]}... "
             f"in the last session of the store {store.url}; restore the file, or increase a version in it and choose "
-            f"another --store, or accept the edit with --study {name} --accept-edited-study"
+            f"another --store, or accept the edit with --study {name} --accept-edited-study (run: without --study)"
         )
 
 

@@ -43,9 +43,10 @@ def mean_projected_distance(prior: Floats, counts: Integers, vectors: Integers, 
     """Return Σ weight·E[H(posterior(c), posterior(c̃))] over vectors in [0, n]^k with the projections c̃."""
     _require_categories(counts.size)
     n = int(counts.sum())
-    off = vectors.sum(axis=1) - n
-    low = np.maximum(vectors.min(axis=0) - max(int(off.max()), 0) - 1, 0)
-    high = np.minimum(vectors.max(axis=0) + max(int(-off.min()), 0) + 1, n)
+    columns = list(vectors.T)  # reductions along short axes are slow
+    off = sum(columns) - n
+    low = np.maximum([column.min() - max(int(off.max()), 0) - 1 for column in columns], 0)
+    high = np.minimum([column.max() + max(int(-off.min()), 0) + 1 for column in columns], n)
     deficits = np.zeros((counts.size, int((high - low).max()) + 1))
     for category, (a, c) in enumerate(zip(prior, counts, strict=True)):
         reached = np.arange(low[category], high[category] + 1)

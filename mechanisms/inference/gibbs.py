@@ -138,11 +138,11 @@ def tabulate_regions(family: str, bounds: tuple[float, float]) -> RegionTable:
 @sampler
 def sample_gibbs(
     rng: np.random.Generator, model: ReleaseModel, prior: Floats, y: Floats, n_burn_in: int, draws: Floats, *,
-    jumps: bool = False, as_printed: bool = False,
+    jumps: bool = False, as_printed: bool = False, table: RegionTable | None = None,
 ) -> int:  # fmt: skip
     """Draw θ given one release, by Algorithm 1 of P4, or by Algorithm 2 if the model has bounds.
 
-    `jumps` adds the joint move of the collapsed sampler to Algorithm 2.
+    `jumps` adds the joint move of the collapsed sampler to Algorithm 2. `table` is that of `tabulate_regions`.
     """
     scale, starts = model.noise.scale, model.draw_parameters(rng, prior, len(draws))
     if model.entry.is_vector:
@@ -150,7 +150,7 @@ def sample_gibbs(
     starts = starts[:, 0]
     if model.bounds is None:
         return run_binomial(rng, starts, prior[0], prior[1], model.n, y[0], scale, n_burn_in, draws)
-    table, regions = tabulate_regions(model.family, model.bounds), model.entry.regions
+    table, regions = table or tabulate_regions(model.family, model.bounds), model.entry.regions
     assert regions is not None
     if regions.starts_inside:  # a vague prior can draw rates so small that the variance 1/θ² overflows
         starts = np.maximum(starts, regions.parameter(np.array(table.origin)))
@@ -164,9 +164,9 @@ def sample_gibbs(
 @kernel
 def draw_noise_variance(rng, distance, noise_scale):
     """Draw the variance σ² given the noise z, |z| = `distance`: 1/σ² ~ InverseGaussian(mean 1/(b|z|), shape 1/b²)."""
-    # The method of Michael, Schucany & Haas (1976) chooses one of two roots, σ² = b·r or σ² = b·z²/r. Here r = |z| + h
-    # + √(h(h + 2|z|)), with h = bν²/2 and ν ~ N(0, 1), is a sum of positive terms. The formula is also exact at |z| =
-    # 0, where the mean is infinite (σ² = b²ν²).
+    # The method of Michael, Schucany & Haas (1976) chooses one of two roots, σ² = b·r or σ² = b·z²/r. Here
+    # r = |z| + h + √(h(h + 2|z|)), with h = bν²/2 and ν ~ N(0, 1), is a sum of positive terms. The formula is also
+    # exact at |z| = 0, where the mean is infinite (σ² = b²ν²).
     nu = rng.standard_normal()
     half = 0.5 * noise_scale * nu * nu
     root = distance + half + math.sqrt(half * (half + 2.0 * distance))

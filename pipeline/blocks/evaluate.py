@@ -142,7 +142,8 @@ def require_seeded(study: Study, block: Block) -> None:
     if not all(_equal(np.asarray(a), np.asarray(b)) for a, b in pairs):
         raise BadInputError(
             f"simulate of panel {panel.name} must return the same data whenever it is called with equal streams, got "
-            "different data from two calls; draw all random numbers from streams, not from np.random or random"
+            "different data from two calls; draw all random numbers from streams, not from np.random or random, and "
+            "choose a new --store"
         )
 
 

@@ -111,6 +111,12 @@ def find_study(target: str, named: Mapping[str, str]) -> StudySource:
         file = f"{target}.py"
         hint = f" (did you mean the file {file}?)" if os.path.isfile(file) else ""
         raise BadInputError(f"{unknown('study', target, named)}; or a .py file{hint}, or module:object")
+    path, _, name = target.rpartition(":")
+    if path.endswith(".py"):
+        raise BadInputError(
+            f"a study file must be named without an object, because it defines STUDY, got {name!r} after {path}; omit "
+            f"it, or audit a mechanism with: {command('audit', target, *_AUDIT)}"
+        )
     if target.endswith(".py") and not os.path.exists(target):
         raise BadInputError(
             f"cannot read the study file {os.path.abspath(target)}: No such file or directory; correct the path, or "

@@ -52,7 +52,10 @@ def open_table(
         if name not in offered:
             raise BadInputError(f"{path}: {unknown('column', name, offered)}")
         if name in source.others and name not in levels:
-            raise BadInputError(f"{path}: column {name} must be numeric; encode it, or omit it with --features")
+            raise BadInputError(
+                f"{path}: column {name} must be numeric; encode it, or omit it with --features; regress also takes "
+                f"--levels {name}=A,B"
+            )
         if columns.count(name) > 1:
             raise BadInputError(f"{path}: column {name} occurs twice among features and target; name it once")
     parts = find_parts(source, path, columns)

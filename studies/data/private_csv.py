@@ -69,7 +69,9 @@ def parse_condition(text: str, path: str) -> Condition:
 def read_numbers(path: str, column: str) -> np.ndarray:
     """Return a column of finite numbers, shape (n,)."""
     numbers = pd.to_numeric(read_words(path, column), errors="coerce").to_numpy(float)
-    _require_all(np.isfinite(numbers), path, column, "a finite number", "convert or remove other rows")
+    _require_all(
+        np.isfinite(numbers), path, column, "a finite number", "convert or remove other rows, and write 1000, not 1,000"
+    )
     return numbers
 
 
@@ -100,6 +102,8 @@ def read_words(path: str, column: str) -> pd.Series:
     """Return a column as text without surrounding spaces, shape (n,); no field may be empty."""
     frame = _read(path)
     names = [str(name).strip() for name in frame.iloc[0]]
+    if column not in names and len(names) == 1 and re.search("[;\t]", names[0]):
+        raise BadInputError(f"{path} has one column, {names[0]!r}: its fields must be separated by commas; convert it")
     if column not in names:
         raise BadInputError(unknown(f"column of {path}", column, names))
     if names.count(column) > 1:

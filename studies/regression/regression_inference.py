@@ -416,6 +416,7 @@ def _against_n(measure: str, label: str, log: bool) -> Chart:
         y=Axis(label, log=log),
         marks=("line", "errors", "points"),
         prepare=_slope,
+        first=("normal-covariates", "noise-aware-published", "adassp", "naive", "non-private"),
         height=300,
         with_constants=True,
     )

@@ -6,9 +6,8 @@ from pipeline import Factor, Measure, Method, Panel, Study
 
 
 def simulate(cell, streams):
-    """Return the data of a block of trials, shape (trial, n); `cell` holds the values of the factors."""
-    draws = [rng.standard_t(cell["df"], size=cell["n"]) for rng in streams.generators()]  # one generator per trial
-    return np.stack(draws)
+    """Return the data of a block of trials, shape (trial, n), given the factors, from one generator per trial."""
+    return np.stack([rng.standard_t(cell["df"], size=cell["n"]) for rng in streams.generators()])
 
 
 def mean(data, setting, streams):
@@ -34,6 +33,7 @@ STUDY = Study(
             measures=(Measure("squared_error", "squared error of the centre"),),
             factors=(Factor("n", (20, 80), "records", "int"), Factor("df", (3, 30), "degrees of freedom")),
             trials=1000,
+            block_trials=250,  # trials per call of the functions; results do not depend on it
         ),
     ),
     seed=1,
