@@ -12,7 +12,8 @@ The names that this package exports, by task; ``help(mechanisms.NAME)`` describe
 * One draw of a posterior: `RENYI_SAMPLERS`, `GAUSSIAN_MECHANISMS`, `gaussian_mechanism`, `calibrate_renyi`; for binary
   regression `GLM_MECHANISMS`, `glm_mechanism`, `GLM_CHAINS`, `private_chain`, `LINKS`; `private_logistic` for real
   data.
-* Regression by partitions: `PROBABILITY_METHODS`, `partition_probability`, `QUANTILE_METHODS`, `partition_quantile`.
+* Linear regression: `private_regression` for real data; by partitions `PROBABILITY_METHODS`, `partition_probability`,
+  `QUANTILE_METHODS`, `partition_quantile`.
 * Audits: `audit_counts`, `audit_sums`, `audit_replacements`, `audit_distributions`, `Audit`, `Verdict`,
   `OutputDistribution`, `OutputDistributions`, `Posterior`; from draws `sampled_bound`, `count_sampler`,
   `statistics_sampler`.
@@ -20,10 +21,9 @@ The names that this package exports, by task; ``help(mechanisms.NAME)`` describe
   `Neighbouring`, `Status`, `Ledger`, `PrivacyProfile`, `audited_profile`, `approximate_epsilon`, `accounting_event`,
   `privacy_loss_distribution`.
 
-`mechanisms.tables` has posteriors of noisy tables, and `mechanisms.regression.private_regression` releases a linear
-regression. Methods are in the packages `counts`, `inference`, `tables`, `renyi`, `glm` and `regression`. Other modules
-are shared by them, such as `conjugate` (Dirichlet–multinomial model), `divergences`, `exact_noise` (noise of real
-releases) and `protocols`.
+`mechanisms.tables` has posteriors of noisy tables. Methods are in the packages `counts`, `inference`, `tables`,
+`renyi`, `glm` and `regression`. Other modules are shared by them, such as `conjugate` (Dirichlet–multinomial model),
+`divergences`, `exact_noise` (noise of real releases) and `protocols`.
 
 All functions are pure and all value types are frozen dataclasses. `sample(rng, size)` draws with a generator, and
 `from_uniforms` maps given uniform variates to draws.
@@ -84,6 +84,7 @@ from mechanisms.protocols import Posterior as Posterior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS as PROBABILITY_METHODS
 from mechanisms.regression.partition_probability import partition_probability as partition_probability
 from mechanisms.regression.partition_quantile import partition_quantile as partition_quantile
+from mechanisms.regression.private_regression import private_regression as private_regression
 from mechanisms.regression.quantile_methods import QUANTILE_METHODS as QUANTILE_METHODS
 from mechanisms.renyi.conversions import approximate_epsilon as approximate_epsilon
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS as GAUSSIAN_MECHANISMS
