@@ -37,7 +37,6 @@ CUT = 1e-19  # largest share of a message that is omitted at each end
 DIRECT = 1 << 17  # largest number of products of a convolution without Fourier transforms
 _ROUNDING = 2e-16  # error of a Fourier convolution relative to the product of the Euclidean norms
 _FAR = 48.0  # −log of the share that is omitted at each end before a Fourier transform
-_NARROW = 8  # number of counts below which the counts next to a window give its bounds, not those at its ends
 _UNDERFLOW = 1e-290  # share of a message that may be lost by underflow
 _AT_ONCE = 1 << 20  # number of values that are computed at once
 
@@ -280,7 +279,7 @@ class Messages:
         """Return factors of nodes of the table relative to their maxima, with the change of tilt, and log maxima.
 
         The third array bounds the relative factors of all counts: factors are log-concave, so they are at most 1 if the
-        maximum is inside the window, and beyond its end at most the line through the last two values, or last and next.
+        maximum is inside the window, and beyond its end at most the line through the last value and the next.
         """
         counts, place = _runs(low, width), np.cumsum(width) - width
         value = self.factors.log(np.repeat(nodes, width), counts)
@@ -288,19 +287,14 @@ class Messages:
         value += np.repeat(change, width) * (counts - np.repeat(low, width))
         top = np.maximum.reduceat(value, place)
         value -= np.repeat(top, width)
-        first, last = place, place + width - 1
-        second, before = first + (width > 1), last - (width > 1)
-        down = np.maximum(value[first] - value[second], 0.0) * (low - self.factors.least[nodes])
-        reach = np.minimum(self.factors.most[nodes], self.ends[nodes]) - (low + width - 1)
-        up = np.maximum(value[last] - value[before], 0.0) * np.maximum(reach, 0)
-        narrow = np.flatnonzero(width < _NARROW)
-        if narrow.size:
-            one, start, end = nodes[narrow], low[narrow], (low + width)[narrow] - 1
-            fall = self.factors.log(one, start - 1) - self.factors.log(one, start) - change[narrow]
-            rise = self.factors.log(one, end + 1) - self.factors.log(one, end) + change[narrow]
-            down[narrow] = np.maximum(fall, 0.0) * (low - self.factors.least[nodes])[narrow]
-            up[narrow] = np.maximum(rise, 0.0) * np.maximum(reach[narrow], 0)
-        beyond = np.exp(np.maximum(value[first] + down, value[last] + up))
+        last, log = low + width - 1, self.factors.log
+        fall = log(nodes, low - 1) - log(nodes, low) - change
+        rise = log(nodes, last + 1) - log(nodes, last) + change
+        reach = np.minimum(self.factors.most[nodes], self.ends[nodes]) - last
+        down = np.fmax(fall, 0.0) * (low - self.factors.least[nodes])
+        beyond = np.exp(
+            np.fmax(value[place] + down, value[place + width - 1] + np.fmax(rise, 0.0) * np.fmax(reach, 0.0))
+        )
         return np.exp(value, out=value), top, np.maximum(beyond, 1.0)
 
     def _combine(self, nodes: Integers) -> None:

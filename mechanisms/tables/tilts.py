@@ -95,7 +95,7 @@ def _improve(table: Table, cap: Floats, tilts: Tilts, is_far: bool) -> Messages 
             continue
         if attempt == _ATTEMPTS - 2 and best.error <= _ROUNDING:
             break
-        if is_last or best.omitted <= max(small, 0.1 * best.rounding):
+        if is_last or best.omitted <= max(small, best.rounding):
             if is_last or best.rounding <= _ROUNDING:
                 break
             is_last = True
@@ -141,23 +141,20 @@ def caps(forest: Forest, factors: Factors, weights: Weights) -> Floats:
     prior = np.where(weights.r == 0.0, mean + _REACH * np.sqrt(mean) + 4.0 * _REACH, prior)
     prior = np.where(weights.upper < FAR, np.minimum(prior, weights.upper), prior)
     free[forest.leaves] = prior
-    cap = np.zeros(m)
-    inner = forest.inner
-    below = np.where(inner, 0.0, free)
+    cap, below = np.zeros(m), np.where(forest.inner, 0.0, free)
+
+    def both(one: Floats, other: Floats) -> Floats:
+        return np.where(np.isfinite(one) & np.isfinite(other), np.maximum(one, other), np.minimum(one, other))
+
     for level in range(len(forest.levels) - 1, -1, -1):
         nodes = forest.levels[level]
-        one = below[nodes]
-        cap[nodes] = np.where(np.isfinite(own[nodes]), np.where(np.isfinite(one), np.maximum(own[nodes], one),
-                                                                own[nodes]), one)  # fmt: skip
+        cap[nodes] = both(own[nodes], below[nodes])
         cap[nodes] = np.minimum(cap[nodes], hard[nodes])
         if level:
             np.add.at(below, forest.parents[nodes], cap[nodes])
     for level in range(1, len(forest.levels)):
         nodes = forest.levels[level]
-        above = cap[forest.parents[nodes]]
-        raised = np.where(np.isfinite(cap[nodes]) & np.isfinite(above), np.maximum(cap[nodes], above), np.minimum(
-            cap[nodes], above))  # fmt: skip
-        cap[nodes] = np.minimum(raised, hard[nodes])
+        cap[nodes] = np.minimum(both(cap[nodes], cap[forest.parents[nodes]]), hard[nodes])
     top = cap[forest.leaves]
     cap[forest.leaves] = np.where(weights.upper < FAR, np.minimum(top, weights.upper), top)
     return cap
