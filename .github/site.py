@@ -62,7 +62,8 @@ def write_site(folder: Path, lab: str | None = None) -> None:
     for name, page in pages.items():
         path = folder / f"{name.replace('.', '/')}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(pdoc.render.html_module(page, pages), encoding="utf-8")
+        text = re.sub(r'<a href="[^"]*#_[^"]*">(.*?)</a>', r"\1", pdoc.render.html_module(page, pages))  # private bases
+        path.write_text(text, encoding="utf-8")
 
 
 def _page(module: str, text: str) -> Module:

@@ -60,8 +60,7 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
         for k in work.settings:
             setting = panel.settings()[k]
             trials = work.block.trials
-            cell = [f"{name}={value}" for name, value in panel.cells()[work.block.cell].items()]
-            where = ", ".join([panel.name, *cell, setting.label, f"trials {trials.start}-{trials.stop - 1}"])
+            where = f"{panel.describe(work.block.cell, (k,))}, trials {trials.start}-{trials.stop - 1}"
             damage, stored = check_block(store, panel, work.block, setting)
             problems += [StoreProblem(where, name, one) for name, one in damage.items()]
             if damage and session:

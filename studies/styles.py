@@ -180,11 +180,14 @@ def describe_audit(found: Mapping[str, Any]) -> str:
     return f"broken: {'δ is' if 'delta' in found else 'loses'} {shown} at n = {found['n']}"
 
 
+def not_private(ds: xr.Dataset, by: str) -> list[str]:
+    """Return the names of the methods that are not private, from the attributes of a stored dimension."""
+    return str(ds[by].attrs.get("not_private", "")).splitlines()
+
+
 def label_method(ds: xr.Dataset, by: str, name: str) -> str:
     """Return the label of a method in figures and tables, with the result of its audit, or that it is not private."""
-    listed = ds[by].attrs.get("not_private", "")
-    names = listed.splitlines() if isinstance(listed, str) else listed  # earlier stores have a list
-    if name in names:
+    if name in not_private(ds, by):
         return f"{name} (not private)"
     found = stored_audits(ds, by).get(name)
     return name if found is None else f"{name} ({describe_audit(found)})"

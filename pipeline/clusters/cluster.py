@@ -152,9 +152,8 @@ def most_threads(profile: Profile, client: Client) -> int:
 
 def _await_worker(client: Client, profile: Profile) -> None:
     """Wait for the first worker; warn if none joins soon, and raise BadInputError after `Profile.wait` seconds."""
-    wanted = (
-        [client.submit(os.getpid, pure=False)] if profile.adapt else []
-    )  # an adaptive cluster starts workers only for tasks
+    # an adaptive cluster starts workers only for tasks
+    wanted = [client.submit(os.getpid, pure=False)] if profile.adapt else []
     first = min(_SILENT_SECONDS, profile.wait)
     try:
         try:

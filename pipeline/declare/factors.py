@@ -110,6 +110,11 @@ def format_value(value: Value) -> str:
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
+def format_values(values: Mapping[str, Value]) -> list[str]:
+    """Format values with their names, such as ``n=100``."""
+    return [f"{name}={format_value(value)}" for name, value in values.items()]
+
+
 @dataclass(frozen=True)
 class Factor:
     """Named, typed list of values: an axis of a panel, or a constant if there is only one value.

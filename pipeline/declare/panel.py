@@ -19,7 +19,7 @@ from pipeline.declare.factors import (
     Method,
     Statistic,
     Value,
-    format_value,
+    format_values,
     require_integer,
     require_name,
     require_types,
@@ -55,8 +55,7 @@ class Setting:
     @property
     def label(self) -> str:
         """Name of the method, with its factor values if it has any."""
-        values = ", ".join(f"{name}={format_value(value)}" for name, value in self.values.items())
-        return f"{self.method.name}({values})" if values else self.method.name
+        return f"{self.method.name}({', '.join(format_values(self.values))})" if self.values else self.method.name
 
     def coordinates(self, method_dim: str | None) -> dict[str, Value]:
         """Return the coordinates of the setting along the method axes."""
@@ -312,8 +311,12 @@ class Panel:
         try:
             return self.validate({**fixed, **cell}, {**fixed, **setting.coordinates(self.method_dim)})
         except ValueError as error:
-            where = ", ".join(f"{name}={format_value(value)}" for name, value in cell.items())
-            raise BadInputError(f"panel {self.name}{', ' + where if where else ''}: {error}") from error
+            raise BadInputError(f"{', '.join([f'panel {self.name}', *format_values(cell)])}: {error}") from error
+
+    def describe(self, cell: int, settings: Sequence[int]) -> str:
+        """Return panel, cell and settings, by their indices, as a phrase."""
+        labels = " - ".join(self.settings()[k].label for k in settings)
+        return ", ".join([self.name, *format_values(self.cells()[cell]), labels])
 
     def spec(self) -> dict[str, Any]:
         """Return the specification of the numbers and their layout, as JSON values."""

@@ -12,10 +12,6 @@ _FEWEST_TRIALS = 10  # minimum length of a block whose failure stops the run; a 
 _MOST_FAILED_TASKS = 10  # number of consecutive tasks that exhaust their retries before a run stops
 
 
-class BudgetError(ExecutionError):
-    """Error for a setting that fails on all trials; computed trials are stored, and the others remain pending."""
-
-
 class Budget:
     """Counts of failures in this run, and limits for settings under which no trial has succeeded."""
 
@@ -50,13 +46,13 @@ class Budget:
         return tuple(again)
 
     def _note_failed_block(self, receipt: Receipt) -> None:
-        """Record a failed block; raise `BudgetError` when all its trials have failed under each setting."""
+        """Record a failed block; raise `ExecutionError` when all its trials have failed under each setting."""
         block = receipt.work.block
         failed = self._failed.setdefault(block, set())
         failed.update(receipt.work.settings)
         causes = [tally.cause for tally in receipt.tallies if tally.n_failed]
         if causes and len(failed) == len(self._study.panel(block.panel).settings()):
-            raise BudgetError(
+            raise ExecutionError(
                 f"every trial of the first block of panel {block.panel} failed ({causes[0]}): the run stops; correct "
                 "the study, or compute every trial with --allow-failures"
             )
@@ -64,7 +60,7 @@ class Budget:
     def _stop(self, place: tuple[str, int], text: str) -> None:
         name, k = place
         label = self._study.panel(name).settings()[k].label
-        raise BudgetError(
+        raise ExecutionError(
             f"method {label} of panel {name} {text}: the run stops; correct or omit it, or compute every trial with "
             "--allow-failures"
         )

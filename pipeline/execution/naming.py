@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pipeline.declare.factors import format_value
+from pipeline.declare.factors import format_values
 from pipeline.declare.study import Study
 from pipeline.execution.work import Work
 
@@ -18,7 +18,7 @@ def task_key(study: Study, works: Sequence[Work], run: str, number: int) -> str:
     """
     block = works[0].block
     panel = study.panel(block.panel)
-    values = ",".join(f"{name}={format_value(value)}" for name, value in panel.cells()[block.cell].items())
+    values = ",".join(format_values(panel.cells()[block.cell]))
     values = values if len(values) <= _LONGEST else f"{values[: _LONGEST - 3]}..."
     n_cells = len({work.block.cell for work in works})
     more = f"+{n_cells - 1}" if n_cells > 1 else ""

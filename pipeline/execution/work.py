@@ -1,9 +1,7 @@
-"""Pending work of a store, and its computation and commit on a worker."""
+"""Pending work of a store, and the parameters with which workers compute it."""
 
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import zip_longest
@@ -12,25 +10,13 @@ import numpy as np
 from distributed import get_worker
 
 from pipeline.blocks.division import block_at, iterate_blocks, iterate_cell_blocks, spread_out
-from pipeline.blocks.evaluate import (
-    BUDGET,
-    ENDED,
-    FAILURES,
-    Block,
-    Outcome,
-    Status,
-    cause_line,
-    evaluate_block,
-    keep_ok,
-    require_seeded,
-)
+from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, require_seeded
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.errors import ExecutionError, UnreadableStoreError
+from pipeline.errors import ExecutionError
 from pipeline.stores.asked import Asked
-from pipeline.stores.commits import Planned
 from pipeline.stores.regions import positions
 from pipeline.stores.sessions import last_number
 from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
@@ -210,10 +196,7 @@ def unpack(study: Study, runs: Iterable[Run]) -> list[Work]:
     return works
 
 
-Evaluate = Callable[[Study, Work], list[Outcome]]
-
-
-def evaluate_work(study: Study, work: Work, budget: int | None = BUDGET) -> list[Outcome]:
+def evaluate_work(study: Study, work: Work, budget: int | None) -> list[Outcome]:
     """Compute the settings of a work item; see `evaluate_block` for the budget."""
     panel, block = study.panel(work.block.panel), work.block
     if block.cell == len(panel.cells()) - 1 and block.trials.start == 0:  # the first block of a run
@@ -224,7 +207,7 @@ def evaluate_work(study: Study, work: Work, budget: int | None = BUDGET) -> list
 
 @dataclass(frozen=True)
 class Task:
-    """Parameters shared by all tasks of a run, with which a worker computes and commits work."""
+    """Parameters shared by all tasks of a run."""
 
     source: StudySource  # code of the study
     url: str
@@ -242,58 +225,6 @@ class Task:
         """Return the study configured by the stored spec, before any extension, and the store."""
         store = ResultStore.open(self.url)
         return self.source.load().from_spec(store.spec), store
-
-    def __call__(self, batch: Sequence[Work], evaluate: Evaluate = evaluate_work) -> list[Receipt]:
-        """Compute a batch of work and commit it as a whole; return early if the run was stopped."""
-        study, store = self.opened()
-        receipts = []
-        stored = [_read_stale(study, store, work) for work in batch]  # the commit removes the statuses
-        with store.commit([_planned(study, work) for work in batch]) as commit:
-            for work, before in zip(batch, stored, strict=True):
-                if self.run in STOPPED:
-                    break
-                started = time.perf_counter()
-                panel = study.panel(work.block.panel)
-                outcomes = {
-                    k: outcome if k not in before else keep_ok(panel, before[k], outcome)
-                    for k, outcome in zip(work.settings, evaluate(study, work), strict=True)
-                }
-                for k, outcome in outcomes.items():
-                    commit.write(panel, work.block, panel.settings()[k], outcome)
-                receipts.append(_receipt(panel, work, outcomes, time.perf_counter() - started, self.source.file or ""))
-        return receipts
-
-
-def _read_stale(study: Study, store: ResultStore, work: Work) -> dict[int, Outcome]:
-    """Return the stored outcomes of the stale settings of a work item, without damaged ones."""
-    found, panel = {}, study.panel(work.block.panel)
-    for k in work.stale:
-        with suppress(UnreadableStoreError):
-            found[k] = store.read(panel, work.block, panel.settings()[k])
-    return found
-
-
-def _planned(study: Study, work: Work) -> Planned:
-    """Return a work item in the form that a commit requires."""
-    panel = study.panel(work.block.panel)
-    settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
-    return Planned(panel, work.block, settings, stale)
-
-
-def _receipt(panel: Panel, work: Work, outcomes: Mapping[int, Outcome], seconds: float, file: str) -> Receipt:
-    tallies = tuple(
-        Tally(
-            len(outcome.status),
-            int((outcome.status == Status.OK).sum()),
-            int(np.isin(outcome.status, FAILURES).sum()),
-            outcome.n_untried,
-            count_positions(panel, panel.settings()[k]),
-            int(np.isin(outcome.status, ENDED).sum()),
-            cause_line(outcome.cause, file),
-        )
-        for k, outcome in outcomes.items()
-    )
-    return Receipt(work, seconds, tallies)
 
 
 @lru_cache(maxsize=16)

@@ -11,7 +11,7 @@ from pipeline.declare.panel import MAX_TRIALS
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from pipeline.estimate import piloted_cells, sum_over_cells
-from pipeline.precision.goals import applies, describe_place, whole_blocks
+from pipeline.precision.goals import whole_blocks
 from pipeline.precision.stopping import MIN_TRIALS, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolve_target
 
@@ -61,7 +61,7 @@ def _forecast(study: Study, target: PanelTarget, budget: float) -> Forecast:
         seconds[cell] = max(0.0, at_first - alone) + n_blocks * alone + per_trial * evaluations[cell]
         for item, n_trials in needed.items():
             if n_trials > most:
-                most, widest = n_trials, describe_place(panel, cell, (item,))
+                most, widest = n_trials, panel.describe(cell, (item,))
     n_evaluations, n_seconds = (sum_over_cells(n_cells, found) for found in (evaluations, seconds))
     return Forecast(panel.name, len(evaluations), n_cells, n_evaluations, most, widest, n_seconds)
 
@@ -83,7 +83,7 @@ def _pilot(study: Study, target: PanelTarget, cell: int, n_trials: int) -> tuple
     minimum = int(whole_blocks(panel, MIN_TRIALS))
     needed = dict.fromkeys(range(len(panel.settings())), minimum)
     for item in target.items:
-        if not all(applies(panel, cell, k) for k in item):
+        if not panel.applicable[cell, list(item)].all():
             continue
         ok = np.all([np.concatenate([part[k].status for part in blocks]) == Status.OK for k in item], axis=0)
         draws = [np.concatenate([part[k].values[target.measure.name] for part in blocks])[ok] for k in item]

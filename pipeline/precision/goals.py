@@ -54,7 +54,7 @@ class PrecisionGoal:
         found = Assessment(asked.copy(), np.full(asked.shape, int(Stop.NO_TARGET)), np.zeros(asked.shape))
         for cell in range(len(panel.cells())):
             for item in target.items:
-                if not all(applies(panel, cell, k) for k in item):
+                if not panel.applicable[cell, list(item)].all():
                     continue
                 n, at = int(asked[cell, list(item)].min()), (panel.name, cell, item)
                 if at not in self._reached or self._reached[at][0] != n:
@@ -87,7 +87,7 @@ class PrecisionGoal:
         verb = "is" if len(failed) == 1 else "are"
         text = (
             f"{len(failed):,} of {len(self._reached):,} errors {verb} not finite: "
-            f"{describe_place(study.panel(name), cell, item)} has {one.n:,} ok trials after {n:,}"
+            f"{study.panel(name).describe(cell, item)} has {one.n:,} ok trials after {n:,}"
         )
         return f"{text}; {wide}" if wide else text
 
@@ -99,7 +99,7 @@ class PrecisionGoal:
             return ""
         _, (name, cell, item), n, one = max(wide, key=lambda found: found[0])
         panel = study.panel(name)
-        place = describe_place(panel, cell, item)
+        place = panel.describe(cell, item)
         if not np.isfinite(one.ratio):
             return (
                 f"{len(wide):,} of {len(self._reached):,} errors are unknown: the estimate of {place} is "
@@ -175,10 +175,8 @@ class ClaimsGoal:
                     one.wanted[at], one.stopped[at] = 2 * sizes[name], Stop.NOT_YET
                     one.ratios[at] += 1  # settings of the most claims come first
         for name, one in found.items():
-            for cell in range(len(study.panel(name).cells())):
-                for k in range(one.wanted.shape[1]):
-                    if not applies(study.panel(name), cell, k):
-                        one.wanted[cell, k], one.stopped[cell, k] = trials[name][cell, k], Stop.NO_TARGET
+            others = ~study.panel(name).applicable
+            one.wanted[others], one.stopped[others] = trials[name][others], Stop.NO_TARGET
         return found
 
     def record(self) -> dict[str, Any]:
@@ -215,20 +213,9 @@ def _settings_of(claim: Claim, panel: Panel) -> list[int]:
     return [k for k, setting in enumerate(panel.settings()) if methods is None or setting.method.name in methods]
 
 
-def applies(panel: Panel, cell: int, setting: int) -> bool:
-    """Return True if a setting applies to a cell."""
-    return panel.applies(panel.cells()[cell], panel.settings()[setting])
-
-
 def whole_blocks(panel: Panel, trials: Any) -> Any:
     """Return numbers of trials rounded up to whole blocks."""
     return -(-trials // panel.block_trials) * panel.block_trials
-
-
-def describe_place(panel: Panel, cell: int, item: Sequence[int]) -> str:
-    """Return panel, cell and settings as a phrase."""
-    values = [f"{name}={format_value(value)}" for name, value in panel.cells()[cell].items()]
-    return ", ".join([panel.name, *values, " - ".join(panel.settings()[k].label for k in item)])
 
 
 def read_draws(

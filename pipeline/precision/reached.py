@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.declare.study import Study
-from pipeline.precision.goals import PrecisionGoal, describe_place
+from pipeline.precision.goals import PrecisionGoal
 from pipeline.precision.stopping import confidence_sequence, required_trials
 from pipeline.precision.targets import CLAIMS, Precision, parse_target
 from pipeline.stores.store import ResultStore
@@ -58,6 +58,6 @@ def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
             extra = max(0, required_trials(n, half) - n)
             for k in settings:
                 more[at, k] = max(more[at, k], extra)
-        where = describe_place(study.panel(name), cell, item)
+        where = study.panel(name).describe(cell, item)
         found.append(Reached(name, where, widest, targets[-1], int(asked.sum()), int(more.sum())))
     return found

@@ -33,9 +33,8 @@ _GROWTH = 2  # maximum ratio of the numbers of trials of two successive rounds
 
 def required_trials(n: int, ratio: float) -> int:
     """Return the number of trials at which a ratio of error to bound is 1, if the spread of the draws is unchanged."""
-    return min(
-        math.ceil(n * min(ratio, 1e9) ** 2 * (1 - 1e-12)), MAX_TRIALS
-    )  # at most rounding errors above an integer
+    # the product is at most rounding errors above an integer
+    return min(math.ceil(n * min(ratio, 1e9) ** 2 * (1 - 1e-12)), MAX_TRIALS)
 
 
 def next_trials(n: int, ratio: float) -> int:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -89,17 +90,17 @@ def compact(
         if progress is not None:
             progress(n_done, total)
 
-    with new_store(url, numbers[source], root, numbers) as new:
+    with new_store(url, numbers[source], root, numbers) as (files, batch):
         for sharding in shardings.values():
             for shard, keys in sharding.shards():
                 contents = _read_committed(source, sharding, keys)
                 if any(content is not None for content in contents.values()):
-                    new.put(shard, pack_shard([None if key is None else contents[key] for key in keys]))
+                    batch.put(shard, pack_shard([None if key is None else contents[key] for key in keys]))
                 count()
-        new.put_all(_read_others(source, shardings))
-        new.flush()
+        put_all(batch.put, _read_others(source, shardings))
+        batch.finish()
         _require_unchanged(numbers)
-        _compare(source, ResultStore(new.files, Root(root)), shardings, count)
+        _compare(source, ResultStore(files, Root(root)), shardings, count)
     return ResultStore.open(url)
 
 
@@ -150,39 +151,18 @@ def _compact_root(source: ResultStore) -> bytes:
     return seal_root(json.dumps({**root, "attributes": attributes}).encode())
 
 
-class NewStore:
-    """Files of a store that is being copied."""
-
-    def __init__(self, files: Files) -> None:
-        self.files, self._written = files, list[str]()
-
-    def put(self, key: str, content: bytes) -> None:
-        """Write a file, which `flush` makes durable."""
-        self.files.put(key, content, durable=False)
-        self._written.append(key)
-
-    def put_all(self, contents: Mapping[str, bytes | None]) -> None:
-        """Write all files that have a content."""
-        for key, content in contents.items():
-            if content is not None:
-                self.put(key, content)
-
-    def flush(self) -> None:
-        """Make all files durable."""
-        if self._written:
-            self.files.flush(self._written)
-            self._written = []
-
-    def finish(self, root: bytes) -> None:
-        """Make all files durable, then write the root."""
-        self.flush()
-        self.files.put(ROOT, root)
-        self.files.end()
+def put_all(put: Callable[[str, bytes], None], contents: Mapping[str, bytes | None]) -> None:
+    """Write all files that have a content."""
+    for key, content in contents.items():
+        if content is not None:
+            put(key, content)
 
 
 @contextmanager
-def new_store(url: str, n_sessions: int, root: bytes, numbers: Mapping[ResultStore, int]) -> Iterator[NewStore]:
-    """Yield a store that appears at `url` if the context succeeds; otherwise nothing remains.
+def new_store(
+    url: str, n_sessions: int, root: bytes, numbers: Mapping[ResultStore, int]
+) -> Iterator[tuple[Files, Any]]:
+    """Yield the files of a store and a batch of writes; it appears at `url` if the context succeeds, or nothing does.
 
     The store has `n_sessions` records of sessions. Raise `BusyStoreError` if the number of the last session of one of
     the stores that are copied has changed.
@@ -199,11 +179,13 @@ def new_store(url: str, n_sessions: int, root: bytes, numbers: Mapping[ResultSto
             files.begin()
             if is_local(url):
                 lock = _lock(place)
-            new = NewStore(files)
-            new.put_all({**metadata_files(root), COPY: root})
-            yield new
+            batch = files.batch()
+            put_all(batch.put, {**metadata_files(root), COPY: root})
+            yield files, batch
             _require_unchanged(numbers)
-            new.finish(root)
+            batch.finish()
+            files.put(ROOT, root)  # last
+            files.end()
             if place != url:
                 os.rename(place, url)
                 LocalFiles(url).sync(os.path.dirname(url))

@@ -76,9 +76,8 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
     if store.problem:
         problems["", "root"] = Damage("damaged", store.problem)
         for key in (COPY, ROOT) if repair else ():
-            if (
-                store.files.read(key) != store.root_content
-            ):  # never rewrite the intact file: a power loss could damage it
+            # never rewrite the intact file: a power loss could damage it
+            if store.files.read(key) != store.root_content:
                 store.files.put(key, store.root_content)
                 repaired.append(key)
     coordinates = make_template(study, store.attributes)

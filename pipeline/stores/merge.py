@@ -6,11 +6,11 @@ shares are not asked for. All settings of a block belong to one share, and share
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, StoreAccessError, command
-from pipeline.stores.compact import NewStore, committed_chunks, coordinate_chunks, new_store, refuse_destination
+from pipeline.stores.compact import committed_chunks, coordinate_chunks, new_store, put_all, refuse_destination
 from pipeline.stores.locations import normalise_location
 from pipeline.stores.regions import iterate_slabs
 from pipeline.stores.root import seal_root
@@ -67,15 +67,15 @@ def merge(stores: Sequence[str | os.PathLike[str]], destination: str | os.PathLi
     attributes = {name: value for name, value in first.attributes.items() if name != SHARE}
     root = seal_root(json.dumps({**json.loads(first.root_content), "attributes": attributes}).encode())
     records = [{**one, SHARE: str(source.share)} for source in sources for one in source.sessions if not is_lost(one)]
-    with new_store(url, len(records), root, numbers) as new:
+    with new_store(url, len(records), root, numbers) as (_, batch):
         for panel in first.spec["panels"]:
             for name in ("status", "error", *first.spec["panels"][panel]["measures"]):
-                _join(sources, panel, name, new)
-        new.put_all(coordinate_chunks(first) | record_files(records))
+                _join(sources, panel, name, batch.put)
+        put_all(batch.put, coordinate_chunks(first) | record_files(records))
     return ResultStore.open(url)
 
 
-def _join(sources: Sequence[ResultStore], panel: str, name: str, new: NewStore) -> None:
+def _join(sources: Sequence[ResultStore], panel: str, name: str, put: Callable[[str, bytes], None]) -> None:
     """Copy the committed chunks of a variable; shares may have the same per-cell chunk, which must be equal."""
     for _, region in iterate_slabs(sources[0].array(panel, name)):
         found: dict[str, bytes] = {}
@@ -86,7 +86,7 @@ def _join(sources: Sequence[ResultStore], panel: str, name: str, new: NewStore) 
                         f"{key} differs between the shares {sources[0].url} and {source.url}, which were computed by "
                         "different code; compute them again with one version"
                     )
-        new.put_all(found)
+        put_all(put, found)
 
 
 def _refuse(sources: Sequence[ResultStore]) -> None:

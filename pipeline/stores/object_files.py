@@ -18,7 +18,7 @@ from pipeline.errors import SessionSupersededError
 from pipeline.faults import retried
 from pipeline.stores.locations import SESSIONS
 
-_MOST_WAITING = 64  # number of objects that are written concurrently
+_MOST_WAITING, _MOST_BYTES = 64, 2**28  # numbers of objects that are written concurrently, and of their bytes
 
 
 class ObjectFiles:
@@ -177,7 +177,7 @@ class _ObjectBatch:
             self._files.replace(key, content, self._expected[key])
             return
         self._waiting[key] = content
-        if len(self._waiting) == _MOST_WAITING:
+        if len(self._waiting) == _MOST_WAITING or sum(map(len, self._waiting.values())) > _MOST_BYTES:
             self._write_waiting()
 
     def depend(self, key: str) -> None:

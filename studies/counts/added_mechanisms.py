@@ -13,7 +13,7 @@ from mechanisms.audit import Audit, exceeds
 from mechanisms.conjugate import count_candidates
 from pipeline import Panel
 from studies.claims import Summaries, smallest
-from studies.styles import describe_audit, stored_audits
+from studies.styles import describe_audit, not_private, stored_audits
 from studies.tables import Table
 
 SECONDS = 10.0
@@ -118,7 +118,7 @@ def rank_added(summaries: Summaries) -> Table:
         if _BY not in ds.dims:
             continue
         audits = stored_audits(ds, _BY)
-        others = [one for one in ds[_BY].values.tolist() if one not in audits and one not in _not_private(ds)]
+        others = [one for one in ds[_BY].values.tolist() if one not in audits and one not in not_private(ds, _BY)]
         rows += [
             (mechanism, name, describe_audit(found), _rank(ds, mechanism, others, found), found["evidence"])
             for mechanism, found in audits.items()
@@ -135,15 +135,11 @@ def rank_added(summaries: Summaries) -> Table:
     )
 
 
-def _not_private(ds: xr.Dataset) -> list[str]:
-    return str(ds[_BY].attrs.get("not_private", "")).splitlines()
-
-
 def _rank(ds: xr.Dataset, name: str, others: list[str], found: Mapping[str, Any]) -> str:
     """Return the rank of a mechanism as text, with the best one, and the nearest one that is ahead at every size."""
     if found["verdict"] == "broken":
         return "not ranked, as its guarantee is broken"
-    if name in _not_private(ds):
+    if name in not_private(ds, _BY):
         return "not ranked, as it states no guarantee"
     distance = ds["hellinger_mean"]
     if "expected_hellinger" in ds:

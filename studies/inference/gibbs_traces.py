@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.release_model import ReleaseModel
@@ -18,6 +19,7 @@ from studies.claims import Stored, p4
 from studies.figures import Axis, Chart
 
 _N_BURN_IN = 100
+_ITERATIONS = tuple(range(1, 501))
 _LARGEST_RHAT = 1.1
 
 
@@ -60,7 +62,7 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
         ),
         outputs=(
             Factor("start", (0, 1, 2), "chain, started from a draw of the prior", "int"),
-            Factor("iteration", tuple(range(1, 501)), "iteration of the sampler", "int"),
+            Factor("iteration", _ITERATIONS, "iteration of the sampler", "int"),
         ),
         constants=(
             Factor("family", (family,), "model", "str"),
@@ -77,13 +79,9 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
 @p4(place="appendix")
 def forgets_its_start(summaries: Stored) -> Finding:
     """The Gibbs samplers reach their stationary distribution within a few hundred iterations."""
-    from arviz_stats.base import array_stats  # slow import (1 s), not needed by `dpstudies list`
-
     rhat = {
-        name: float(
-            array_stats.rhat(summary["theta"].values[:, _N_BURN_IN:], chain_axis=0, draw_axis=1, method="split")
-        )
-        for name, summary in summaries.each(("binomial", "exponential")).items()
+        name: float(diagnose_chains(summary["theta"].values[:, _N_BURN_IN:])[0])
+        for name, summary in summaries.each(("binomial", "exponential"), iteration=_ITERATIONS).items()
     }
     return verdict(
         max(rhat.values()) <= _LARGEST_RHAT,

@@ -50,6 +50,11 @@ class Judged:
     figure: RenderedFigure | None = None
 
     @property
+    def target(self) -> str:
+        """Target of links to the claim."""
+        return f"claim-{self.study}-{self.claim.name}"
+
+    @property
     def is_true(self) -> bool:
         """True if the claim is decided and true as printed."""
         return self.finding.verdict in _TRUE
@@ -68,6 +73,7 @@ class Lead:
 
     judged: Judged
     image: str
+    note: str  # the scale at which an undecided claim has its panels and trials; empty for other claims
 
 
 @dataclass(frozen=True)
@@ -163,8 +169,8 @@ def _page(
         has_origins=True,
         notes=_notes(results, missing) | _others(folder),
         chapters=chapters,
-        leads=_lead(chapters, converter),
-        corrected=_corrected(chapters),
+        leads=_lead(chapters, results, converter),
+        corrected=_corrected(chapters, results),
         counts=_count_verdicts(chapters),
         errata=list_errata(results),
         audits=tabulate_audits(results),
@@ -197,24 +203,38 @@ def _count(chapters: list[Chapter]) -> Counter[str]:
     return Counter(str(one.finding.verdict) for chapter in chapters for one in chapter.judged)
 
 
-def _lead(chapters: list[Chapter], converter: Converter) -> list[Lead]:
-    """Return one claim that leads per study, if possible a true one, or else the first true one, with small images."""
+def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> list[Lead]:
+    """Return one claim that leads per study, if possible a decided one, or else the first true one."""
     claims = [one for chapter in chapters for one in chapter.judged if one.claim.erratum is None]
-    true = [one for one in claims if one.is_true]
-    leading = {one.study: one for one in reversed([*true, *claims]) if one.claim.leads}
-    shown = [one for one in claims if leading.get(one.study) is one] or true[:1]
+    decided = [one for one in claims if one.finding.verdict != "undecided"]
+    leading = {one.study: one for one in reversed([*decided, *claims]) if one.claim.leads}
+    shown = [one for one in claims if leading.get(one.study) is one] or [one for one in decided if one.is_true][:1]
     images = [None if one.figure is None else converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
-    return [Lead(one, "" if svg is None else image_uri(svg.result())) for one, svg in zip(shown, images, strict=True)]
+    notes = [
+        f"For a verdict, the published scale: {command('run', one.study)}"
+        if one.finding.verdict == "undecided" and not results[one.study].is_published
+        else ""
+        for one in shown
+    ]
+    uris = ["" if svg is None else image_uri(svg.result()) for svg in images]
+    return list(map(Lead, shown, uris, notes))
 
 
-def _corrected(chapters: list[Chapter]) -> list[tuple[Paper, Judged, str, str]]:
-    """Return one statement per paper that does not hold, with the claim that shows it, as printed and correct."""
+def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, str, str, str]]:
+    """Return one statement per paper that does not hold: the paper, a target on the page, as printed, and correct.
+
+    It is a refuted claim, if possible one that leads, or else an erratum that a computation with the page shows.
+    """
+    shown = [erratum for one in results.values() for erratum in one.study.errata if erratum.show is not None]
     rows = []
     for chapter in chapters:
-        shown = [one for one in chapter.judged if one.refutes]
-        for one in sorted(shown, key=lambda one: (not one.claim.leads, one.claim.erratum is None))[:1]:
-            erratum = one.claim.erratum or Erratum(one.claim.statement, one.finding.evidence)
-            rows.append((chapter.paper, one, erratum.printed, erratum.correct))
+        refuted = [one for one in chapter.judged if one.refutes]
+        found = [
+            (one.target, one.claim.erratum or Erratum(one.claim.statement, one.finding.evidence))
+            for one in sorted(refuted, key=lambda one: (not one.claim.leads, one.claim.erratum is None))
+        ]
+        found += [("errata", erratum) for erratum in shown if erratum.paper == chapter.paper.key]
+        rows += [(chapter.paper, target, erratum.printed, erratum.correct) for target, erratum in found[:1]]
     return rows
 
 

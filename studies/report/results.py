@@ -40,6 +40,18 @@ class StudyResults:
         found = [record for record in self.records if "damaged" not in record]
         return found if any("repaired" not in record for record in found) else []
 
+    @cached_property
+    def is_published(self) -> bool:
+        """False if the study has fewer panels, trials, or values of a factor, than it declares."""
+        kept = {panel.name: panel for panel in self.study.panels}
+        return self.study.name not in STUDIES or all(
+            (panel := kept.get(whole.name)) is not None
+            and panel.n_trials >= whole.n_trials
+            and len(panel.cells()) >= len(whole.cells())
+            for whole in STUDIES[self.study.name].panels
+            if not whole.on_demand
+        )
+
     @property
     def seconds(self) -> float:
         """Wall time of the finished sessions."""
@@ -99,8 +111,8 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
 def count_undecided(results: Results) -> str:
     """Return the number of undecided claims as a sentence, which states whether less than the published scale ran."""
     verdicts = [finding.verdict for one in results.values() for _, finding in one.claims]
-    parts = {name: one.study for name, one in results.items() if not _is_published(name, one.study)}
-    scale = " at quick scale" if all(map(_is_quick, parts, parts.values())) else " with these panels and trials"
+    parts = [one.study for one in results.values() if not one.is_published]
+    scale = " at quick scale" if all(map(_is_quick, parts)) else " with these panels and trials"
     return (
         f"{verdicts.count('undecided')} of {len(verdicts)} claims undecided{scale if parts else ''}."
         if verdicts
@@ -108,21 +120,10 @@ def count_undecided(results: Results) -> str:
     )
 
 
-def _is_published(name: str, study: Study) -> bool:
-    """Return False if a study has fewer panels, trials, or values of a factor, than it declares."""
-    kept = {panel.name: panel for panel in study.panels}
-    return name not in STUDIES or all(
-        (panel := kept.get(whole.name)) is not None
-        and panel.n_trials >= whole.n_trials
-        and len(panel.cells()) >= len(whole.cells())
-        for whole in STUDIES[name].panels
-        if not whole.on_demand
-    )
-
-
-def _is_quick(name: str, study: Study) -> bool:
+def _is_quick(study: Study) -> bool:
     """Return True if the panels of a study are those of its quick scale."""
-    quick = STUDIES[name].configure(**configure(STUDIES[name], "quick"))
+    declared = STUDIES[study.name]
+    quick = declared.configure(**configure(declared, "quick"))
     return study.spec()["panels"] == quick.spec()["panels"]
 
 

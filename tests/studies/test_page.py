@@ -224,6 +224,13 @@ def test_page_is_no_wider_than_the_screen(address, pages, name, size):
     assert look(address, pages[name], OVERFLOW, size=size) <= 0
 
 
+def test_verdicts_fit_a_phone(address, pages):
+    boxes = "[...document.querySelectorAll('#verdicts .scroll, .scroll:has(.verdicts)')]"
+    found = look(address, pages["laboratory"], f"{boxes}.map((e) => e.scrollWidth - e.clientWidth)", size=PHONE)
+    assert len(found) > 1
+    assert max(found) <= 0
+
+
 def test_wide_page_is_detected(address, pages):
     assert look(address, pages["spoilt"], OVERFLOW, size=PHONE) > 1000
 
@@ -484,6 +491,13 @@ def test_first_screen_counts_undecided_claims(pages):
     assert re.search(
         r"<b>\d+ of \d+ claims undecided with these panels and trials\.</b>", pages["laboratory"].read_text()
     )
+
+
+def test_first_screen_names_papers_and_the_scale_that_decides(pages):
+    top = pages["laboratory"].read_text().partition('<section id="verdicts">')[0]
+    for paper in ("P0: Bun et al., poster", "P1: anonymous draft", "P3: Geumlek et al. 2017"):
+        assert f">{paper}</a>" in top
+    assert "For a verdict, the published scale: dpstudies run hellinger-accuracy" in top
 
 
 def test_a_part_of_a_study_is_not_called_its_quick_scale(command, tmp_path):

@@ -13,7 +13,7 @@ REGISTRY = {name: Entry(name, origin="paper", paper="P0") for name in ("a", "b",
 
 def summary(**means):
     """Return the summary of a panel in which the method `c` has the note that it is not private."""
-    coordinate = ("algorithm", list(means), {"not_private": ["c"]})
+    coordinate = ("algorithm", list(means), {"not_private": "c"})
     values = {f"x_{name}": ("algorithm", [number] * len(means)) for name, number in (("mean", 0.0), ("mcse", 0.01))}
     return xr.Dataset({**values, "x_mean": ("algorithm", list(means.values()))}, {"algorithm": coordinate})
 

@@ -97,8 +97,8 @@
         row.trials === undefined ? "" : `${row.trials} trials`].filter(Boolean).join(", ");
     });
 
-    image.before(controls, place, value);
     await draw(scales[0]);
+    image.before(controls, place, value);
     image.hidden = true;
   }
 
