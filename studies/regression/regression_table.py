@@ -168,11 +168,12 @@ def specify_intervals(posterior: RegressionPosterior, level: float) -> dict[str,
     values = posterior.to_dict(level)
     rows = [{"name": name, **one} for name, one in values["coefficients"].items()]
     x = {"field": "low", "type": "quantitative", "title": None, "scale": {"zero": True}}
+    header = {"labelAngle": 0, "labelAlign": "left"}
     guarantee = values["guarantee"] or "none: a rehearsal must not be published"
     return {
         "title": {"text": f"coefficients with {100 * level:g} % intervals", "subtitle": f"guarantee: {guarantee}"},
         "data": {"values": rows},
-        "facet": {"row": {"field": "name", "sort": [row["name"] for row in rows], "title": None}},
+        "facet": {"row": {"field": "name", "sort": [row["name"] for row in rows], "title": None, "header": header}},
         "resolve": {"scale": {"x": "independent"}},
         "spec": {
             "width": 400,
