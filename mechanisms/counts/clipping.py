@@ -25,9 +25,11 @@ def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -
     candidates.require_streamable(n, k)
     rows = candidates.enumerate_rows(n, k)
     deficits = candidates.category_deficits(prior, counts)
-    probability = np.exp(_log_probabilities(n, rows, *(table[:-1] for table in pmfs)))
-    last = [np.exp(table[-1]) for table in pmfs]
-    return float(_stream_mean(rows[:, -1], probability, candidates.row_deficits(deficits, rows), *deficits[-2:], *last))
+    log_interior, log_upper = pmfs
+    probability = np.exp(_log_probabilities(n, rows, log_interior[:-1], log_upper[:-1]))
+    last = np.exp(log_interior[-1]), np.exp(log_upper[-1])
+    prefix = candidates.row_deficits(deficits, rows)
+    return float(_stream_mean(rows[:, -1], probability, prefix, deficits[-2], deficits[-1], *last))
 
 
 def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:

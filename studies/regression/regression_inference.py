@@ -156,24 +156,11 @@ def _evaluate(
     return _score(np.stack(chains), np.array(data["truth"]))
 
 
-def _bootstrap(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    grams = _grams("adassp", data)
-    return _release(calibrated_adassp(len(grams[0]) - 1, data["epsilon"], DELTA), grams, data, streams)
-
-
-def _descend(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _release(calibrated: Any, data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    """Return the scores of intervals from independent draws given a release per trial, of a Gram matrix or records."""
     records = data["records"]
-    return _release(calibrated_dp_gd(records[0].shape[1], data["epsilon"], DELTA), records, data, streams)
-
-
-def _aggregate(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    records = data["records"]
-    return _release(calibrated_binagg(records[0].shape[1], data["epsilon"], DELTA), records, data, streams)
-
-
-def _release(method: Any, inputs: list[Array], data: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    """Return the scores of intervals from independent draws given a release per trial."""
-    found = []
+    inputs, found = (_grams("adassp", data) if calibrated is calibrated_adassp else records), []
+    method = calibrated(records[0].shape[1], data["epsilon"], DELTA)
     for given, rng in zip(inputs, streams.generators(), strict=True):
         found.append(method.bootstrap(rng, method.release(rng, given), _CHAINS * _DRAWS))
     draws = np.array(found).reshape(len(inputs), _CHAINS, _DRAWS, -1)
@@ -242,9 +229,17 @@ _METHODS = (
     _method("noise-aware-uncorrected", "The conjugate draw without correction; statistics are not redrawn."),
     _method("noise-aware-redrawn", "Indefinite statistics are redrawn without normaliser; the draw is corrected."),
     _method("data-augmentation", "Exact for clamped normal records."),
-    Method("adassp", _bootstrap, note="Private ridge regression with a parametric bootstrap, (ε, δ)-DP."),
-    Method("dp-gd", _descend, note="Noisy gradient descent with a parametric bootstrap, (ε, δ)-DP."),
-    Method("binagg", _aggregate, note="Regression on noisy sums in private bins, (ε, δ)-DP."),
+    Method(
+        "adassp",
+        partial(_release, calibrated_adassp),
+        note="Private ridge regression with a parametric bootstrap, (ε, δ)-DP.",
+    ),
+    Method(
+        "dp-gd",
+        partial(_release, calibrated_dp_gd),
+        note="Noisy gradient descent with a parametric bootstrap, (ε, δ)-DP.",
+    ),
+    Method("binagg", partial(_release, calibrated_binagg), note="Regression on noisy sums in private bins, (ε, δ)-DP."),
     Method("partition", _partition, note="Private posterior quantiles from partitions (P2), ε-DP."),
     _method("naive", "Conjugate posterior that ignores the noise."),
     _method("non-private", "Conjugate posterior without noise."),
@@ -267,6 +262,7 @@ def _applies(algorithm: str, n_features: int, cell: Mapping[str, Any], augmented
         "normal-covariates-k-norm": not is_pure or cell["epsilon"] != 1.0 or (n_features > 1 and shifted),
         "data-augmentation": cell["n"] > augmented,
         **dict.fromkeys(_RELEASES, is_pure),
+        **dict.fromkeys(_ABLATIONS, cell["n"] > 10),  # the claims are about n = 10
         "partition": not is_pure or cell["n"] < 50 * _PART or cell["n"] % _PART or n_features > 1,
     }.get(algorithm, algorithm.startswith("noise-aware") and n_features > 1) and (not shifted or cell["epsilon"] == 1.0)
 
@@ -342,7 +338,7 @@ PANELS = (
         "regression on 1 covariate, records of the models of the methods",
         1_000,
         (*_RELEASES, "partition", "non-private"),
-        n=(10, 100, 1_000),
+        n=(10, 100, 1_000, 10_000, 100_000),
         epsilon=(1.0,),
         records=("own",),
         track=_BOTH,

@@ -1,5 +1,7 @@
 """Tests of Algorithm 2 of P4 against quadrature and against a posterior on a grid, and of its calibration."""
 
+import math
+
 import mpmath
 import numba
 import numpy as np
@@ -17,6 +19,9 @@ from mechanisms.inference.gibbs import (
     tabulate_regions,
     update_sums,
 )
+from mechanisms.inference.methods import INFERENCE_METHODS
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.noise import Noise
 from tests.mechanisms.inference.laplace import draw_sums as draw_statistics
 from tests.mechanisms.inference.laplace import sample_gibbs
 from tests.statistical import assert_mean_within
@@ -345,3 +350,17 @@ def test_invalid_arguments_raise(change, message):
 def test_invalid_tables_raise(family, bounds, message):
     with pytest.raises(ValueError, match=message):
         tabulate_regions(family, bounds)
+
+
+def test_a_table_of_another_unit_gives_the_same_draws_in_that_unit():
+    """Records in another unit have bounds and rates in this unit, and the table of the first unit, shifted by ln 2."""
+    table = tabulate_regions("exponential", (0.0, 4.0))
+    shifted = table._replace(origin=table.origin + math.log(2.0))
+    found = []
+    for unit, run in ((1.0, {}), (2.0, {"table": shifted})):
+        model = ReleaseModel("exponential", 30, Noise("laplace", 2.0 / unit), (0.0, 4.0 / unit))
+        fit = INFERENCE_METHODS["gibbs"].fit
+        found.append(
+            fit(np.random.default_rng(1), model, (2.0, 2.0 / unit), [20.0 / unit], n_draws=50, **run).draws / unit
+        )
+    np.testing.assert_allclose(*found, rtol=1e-9)

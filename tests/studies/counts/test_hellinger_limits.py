@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from mechanisms import MECHANISMS, balanced_counts, hellinger
-from mechanisms.counts.optimal import Objective, optimal_distribution
+from mechanisms.counts.optimal import optimal_distribution
 from studies.counts.hellinger_limits import STUDY
 
 SIZES = (3, 6)
@@ -38,7 +38,7 @@ def test_distances_equal_enumeration(summaries):
 
 def test_worst_case_equals_the_linear_program(summaries):
     for k, n in itertools.product((2, 3, 4), SIZES):
-        limit = optimal_distribution(np.ones(k), n, 1.0, Objective.WORST_CASE).worst_case
+        limit = optimal_distribution(np.ones(k), n, 1.0).worst_case
         stored = float(summaries[f"k{k}"].worst_hellinger.sel(n=n, mechanism="optimal"))
         assert stored == pytest.approx(limit, rel=1e-6)
 
