@@ -225,8 +225,8 @@ def crossed_posterior(
                 f"deviation {sums.std():.6g}; check the prior against the values"
             )
         if np.all(np.isnan(rhat) | (rhat <= _LARGEST_RHAT)) and ess.min() >= _FEWEST:
-            entry = np.arange(factors.kind.size)
-            log_ratio = log_factor.max(axis=1).sum() - log_factor[entry, margins.astype(np.int64)].sum(axis=-1)
+            at = np.minimum(margins, most).astype(np.int64)  # unmeasured margins may be larger
+            log_ratio = log_factor.max(axis=1).sum() - log_factor[np.arange(len(log_factor)), at].sum(axis=-1)
             omitted = math.exp(_LOG_OMITTED) + math.exp(-_REACH) * float(np.exp(np.minimum(log_ratio, 600.0)).mean())
             return CrossedPosterior(
                 draws.reshape(_CHAINS, _KEPT, *sizes), rhat[:cells].reshape(sizes), ess[:cells].reshape(sizes),

@@ -150,7 +150,10 @@ class Panel:
         names = [*axes, *methods_axis, "trial", "status", "error", *(m.name for m in self.measures)]
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise BadInputError(f"names must be unique within panel {self.name}, got duplicates: {', '.join(twice)}")
+            raise BadInputError(
+                f"names must be unique within panel {self.name} and not trial, status or error, got duplicates: "
+                f"{', '.join(twice)}"
+            )
         for name in (*axes, *methods_axis):
             if name in SEL_PARAMETERS:
                 raise BadInputError(

@@ -8,8 +8,8 @@ import numpy as np
 import typer
 
 from pipeline.errors import BadInputError
-from studies.commands.shared import make_table, parse_numbers, print_table, require_file, say, takes, writing
-from studies.commands.spending import confirm, open_account
+from studies.commands.shared import make_table, parse_numbers, print_table, require_file, say, takes
+from studies.commands.spending import confirm, open_account, write_plot
 
 if TYPE_CHECKING:
     from studies.estimates import Estimate, Spending
@@ -168,7 +168,6 @@ def _answer(
     """Ask, enter the release in the ledger, print the estimate, and draw it."""
     from mechanisms.privacy import Guarantee
     from studies.estimates import Spending
-    from studies.figures.conversion import convert
 
     require_file("plot", plot, ".svg", ".png")
     account = open_account(ledger, budget, rehearsal)
@@ -184,6 +183,4 @@ def _answer(
     for line in (*found.lines(), *account.lines()):
         say(line)
     if plot is not None:
-        with writing(plot, "the values above are valid"):
-            plot.write_bytes(convert("svg" if plot.suffix == ".svg" else "png", found.specify()))
-        say(f"plot: {plot}")
+        write_plot(plot, found.specify())

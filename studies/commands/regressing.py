@@ -20,10 +20,10 @@ from studies.commands.shared import (
     takes,
     writing,
 )
-from studies.commands.spending import confirm, open_account
+from studies.commands.spending import confirm, open_account, write_plot
 
 
-@takes("ledger", "budget", "yes", "rehearsal", "cluster")
+@takes("plot", "ledger", "budget", "yes", "rehearsal", "cluster")
 def regress(
     table: Annotated[
         str | None, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet, .csv or .csv.gz.")
@@ -74,6 +74,7 @@ def regress(
         load_release,
         prepare,
         release_regression,
+        specify_intervals,
         write_posterior,
     )
 
@@ -81,6 +82,7 @@ def regress(
     seed = given["rehearsal"]
     account = open_account(given["ledger"], given["budget"], seed)
     require_file("output", output, ".json", ".csv", ".nc")
+    require_file("plot", given["plot"], ".svg", ".png")
     if release is not None:
         if table is not None or seed is not None or account.ledger is not None:
             raise BadInputError(
@@ -138,6 +140,8 @@ def regress(
         with writing(output, "the values above are released"):
             write_posterior(posterior, output, level)
         say(f"values: {output}")
+    if given["plot"] is not None:
+        write_plot(given["plot"], specify_intervals(posterior, level))
 
 
 def _show_forecast(prepared, rehearsal: bool) -> None:  # type: ignore[no-untyped-def]

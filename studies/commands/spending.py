@@ -4,12 +4,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from pipeline.errors import BadInputError
-from studies.commands.shared import require_seed
+from studies.commands.shared import require_seed, say, writing
 
 if TYPE_CHECKING:
     from mechanisms.privacy import Guarantee
@@ -56,6 +57,15 @@ def open_account(ledger: str | None, budget: str | None, rehearsal: int | None) 
             f"budget must be a number > 0, got {budget!r}; pass the total epsilon, such as 3, or with a delta, 3:1e-6"
         ) from None
     return Account(None if ledger is None else LedgerFile(ledger, total), rehearsal is not None)
+
+
+def write_plot(plot: Path, specification: dict[str, Any]) -> None:
+    """Write a figure of released values as SVG or PNG."""
+    from studies.figures.conversion import convert
+
+    with writing(plot, "the values above are valid"):
+        plot.write_bytes(convert("svg" if plot.suffix == ".svg" else "png", specification))
+    say(f"plot: {plot}")
 
 
 def confirm(question: str) -> None:

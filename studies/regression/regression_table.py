@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -160,6 +161,29 @@ def write_posterior(posterior: RegressionPosterior, path: Path, level: float) ->
         quoted = '"' + name.replace('"', '""') + '"' if any(sign in name for sign in ',"') else name
         lines.append(f'{quoted},{numbers},{level},"{values["guarantee"] or "none"}"')
     path.write_text("\n".join(lines) + "\n")
+
+
+def specify_intervals(posterior: RegressionPosterior, level: float) -> dict[str, Any]:
+    """Return a figure of means and intervals as a Vega-Lite specification, with an axis with 0 per coefficient."""
+    values = posterior.to_dict(level)
+    rows = [{"name": name, **one} for name, one in values["coefficients"].items()]
+    x = {"field": "low", "type": "quantitative", "title": None, "scale": {"zero": True}}
+    header = {"labelAngle": 0, "labelAlign": "left"}
+    guarantee = values["guarantee"] or "none: a rehearsal must not be published"
+    return {
+        "title": {"text": f"coefficients with {100 * level:g} % intervals", "subtitle": f"guarantee: {guarantee}"},
+        "data": {"values": rows},
+        "facet": {"row": {"field": "name", "sort": [row["name"] for row in rows], "title": None, "header": header}},
+        "resolve": {"scale": {"x": "independent"}},
+        "spec": {
+            "width": 400,
+            "height": 20,
+            "layer": [
+                {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": {"x": x, "x2": {"field": "high"}}},
+                {"mark": {"type": "point", "filled": True}, "encoding": {"x": {**x, "field": "mean"}}},
+            ],
+        },
+    }
 
 
 def _find_box(path: str, columns: Sequence[str], request: RegressionRequest) -> PublicBox:

@@ -163,7 +163,8 @@ def _page(
         mark,
         title="Differentially private Bayesian inference: conclusions of papers, checked",
         headline="Complete." if whole and not n_failed else "Complete, with failed trials." if whole else "Incomplete.",
-        detail=f"{len(results)} studies, {sum(one.state.n_ok for one in results.values()):,} evaluations ok, "
+        detail=f"{len(results)} stud{'y' if len(results) == 1 else 'ies'}, "
+        f"{sum(one.state.n_ok for one in results.values()):,} evaluations ok, "
         f"{n_failed:,} failed, {n_pending:,} pending. Made {now()[:10]}.",
         claims=count_undecided(results),
         has_origins=True,

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_page.py [FOLDER | --smallest]
 
-With a folder of ``dpstudies run all``, the page about the folder is written instead; it should take at most 20 s on two
-idle cores and have at most 8 MB. CPU time is printed next to the wall time, which other programs affect.
+With a folder of ``dpstudies run all``, the page about the folder is written instead; it should take at most 15 s on two
+idle cores and have at most 6 MB. CPU time is printed next to the wall time, which other programs affect.
 """
 
 import sys

@@ -128,7 +128,7 @@ BAD = {
     ("smoth", *AT): "did you mean smooth",
     ("mine.py", *AT): "an object of mine.py must be named, got none",
     ("mine.py:WRNG", *AT): "did you mean WRONG",
-    ("mine.py:FILE", *AT): "unknown object of mine.py 'FILE'; Allowed: ",
+    ("mine.py:FILE", *AT): "Allowed: WRONG, RIGHT, CRASH, SILENT, DISTRIBUTIONS, RARE, NO_DISTRIBUTION",
     ("borrowed.py:MINE", *AT): "unknown object of borrowed.py 'MINE'; it defines nothing to audit either",
     ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got function",
     ("mine.py:CRASH", *AT): "mine.py:CRASH cannot be evaluated: ZeroDivisionError",

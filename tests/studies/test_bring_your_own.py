@@ -31,7 +31,7 @@ from studies.counts.hellinger_figures import accuracy
 from studies.counts.page_tables import compare_accuracy
 from studies.figures.defaults import default_figures
 from studies.figures.shared import looks_of
-from studies.report import write_report
+from studies.report import load_summaries, write_report
 from studies.styles import MECHANISM_STYLES, describe_audit, label_method, stored_audits
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -73,6 +73,18 @@ def enumerated_distribution(counts, truth):
         estimate = (reported - n * (1 - truth)) / (2 * truth - 1)
         distribution[round(min(max(estimate, 0), n))] += np.prod(np.where(honest, truth, 1 - truth))
     return distribution
+
+
+def test_figure_of_the_readme_study_shows_each_value_of_the_method_factor(command):
+    """The median, which does not use the factor, is in each facet."""
+    text = (ROOT / "pipeline/README.md").read_text().partition("<!-- example: my_means.py -->\n```python\n")[2]
+    Path("my_means.py").write_text(text.partition("```")[0])
+    assert command("run", "my_means.py", "--store", "means.zarr", "--trials", 20)[0] == 0
+    assert command("report", "means.zarr")[0] == 0
+    summaries = load_summaries("means.zarr")
+    (plot,) = find_study("my_means.py", {}).load().figures[0].draw(summaries)
+    shown = plot.rows.groupby("axes")["series"].agg(set).to_dict()
+    assert shown == {f"trimmed: {share}": {"median", "trimmed"} for share in ("0", "0.1", "0.25")}
 
 
 @pytest.mark.parametrize("counts", [(4, 3), (0, 6), (7, 0)])

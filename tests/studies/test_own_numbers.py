@@ -143,6 +143,13 @@ def test_regression_enters_epsilon_and_delta_in_the_ledger(command, regression):
         (1, 1e-6, "regression of y from r.csv"),
         (1, None, "regression of y from r.csv"),
     ]
+    code, out, err = command(*regression, "--seed", 1, "--plot", "r.svg")
+    assert (code, err, out.endswith("plot: r.svg\n")) == (0, "", True)
+    assert re.findall(r">(intercept|x|error_variance)<", Path("r.svg").read_text()) == [
+        "intercept",
+        "x",
+        "error_variance",
+    ]
     code, out, err = command("regress", "--release", "r.txt", "--ledger", "l")
     assert (code, "--ledger must be omitted with --release" in err) == (2, True)
 
