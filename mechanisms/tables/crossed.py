@@ -60,9 +60,10 @@ class CrossedPosterior(Posterior):
     rhat, ess : ndarray of float64, with the shape of the table
         Split R-hat and effective sample size of the mean of each cell; NaN and the number of draws for a constant cell.
     omitted : float
-        Bound of the posterior probability of the tables that the draws omit; 0 with a public total. Tables whose
+        Estimate of the posterior probability of the tables that the draws omit; 0 with a public total. Tables whose
         unmeasured cells are too large have a probability below 1e-12. If measured cells are, a value is 40 noise scales
-        away, and the likelihood L below e⁻⁴⁰·max L; the expectation of max L/L in the bound is a mean over the draws.
+        away, and the likelihood L below e⁻⁴⁰·max L. With proper priors the sum 1e-12 + e⁻⁴⁰·E[max L/L] is a bound, but
+        its expectation is a mean over the draws.
     """
 
     draws: Integers = field(repr=False)
@@ -152,7 +153,7 @@ def crossed_posterior(
     CrossedPosterior
         Four chains with R-hat and effective sample sizes. Without a public total, counts are limited to a bound that
         the total of the prior exceeds with a probability below 1e-12, plus 40 noise scales above the values; `omitted`
-        bounds the posterior probability of larger counts.
+        estimates the posterior probability of larger counts.
 
     Privacy
     -------
