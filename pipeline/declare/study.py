@@ -154,7 +154,7 @@ class Study:
         panels: Iterable[str] = (),
         values: Values | None = None,
     ) -> "Study":
-        """Return the study with other trials, seed, panels or values, fully validated.
+        """Return the study with other trials, seed, panels or values, fully validated; see also `scaled`.
 
         Parameters
         ----------
@@ -174,6 +174,20 @@ class Study:
         BadInputError
             For an unknown name or an invalid value, before anything is computed or written.
         """
+        study = self.scaled(trials, seed, panels, values)
+        for panel in study.panels:
+            _check_size(panel)
+            panel.check()
+        return study
+
+    def scaled(
+        self,
+        trials: int | Mapping[str, int] | None = None,
+        seed: int | None = None,
+        panels: Iterable[str] = (),
+        values: Values | None = None,
+    ) -> "Study":
+        """Return the study that `configure` returns, without a check of each setting in each cell."""
         trials = {} if trials is None else trials
         given = trials if isinstance(trials, Mapping) else dict.fromkeys((panel.name for panel in self.panels), trials)
         by_panel = {self.panel(name).name: require_integer("trials", n, 1, MAX_TRIALS) for name, n in given.items()}
@@ -199,11 +213,7 @@ class Study:
             else panel
             for panel in kept
         )
-        study = replace(self, panels=kept, seed=self.seed if seed is None else seed)
-        for panel in study.panels:
-            _check_size(panel)
-            panel.check()
-        return study
+        return replace(self, panels=kept, seed=self.seed if seed is None else seed)
 
     def extended(
         self, declared: "Study", trials: int | None, values: Mapping[str, Iterable[Any]], panels: Collection[str] = ()

@@ -48,10 +48,14 @@ class Chunks:
 
     def _open(self, panel: str, name: str) -> None:
         if not hasattr(self._local, "arrays"):
-            self._local.group = zarr.open_group(MemoryStore({ROOT: Buffer.from_bytes(self._root)}), mode="r")
-            self._local.arrays, self._local.codecs = {}, {}
-        array = self._local.group[f"{panel}/{name}"]
-        assert isinstance(array, zarr.Array)
+            group = zarr.open_group(MemoryStore({ROOT: Buffer.from_bytes(self._root)}), mode="r")
+            assert group.metadata.consolidated_metadata is not None
+            self._local.metadata = group.metadata.consolidated_metadata.flattened_metadata
+            self._local.root, self._local.arrays, self._local.codecs = group.store_path, {}, {}
+        path = f"{panel}/{name}"
+        metadata = self._local.metadata[path]
+        assert metadata.node_type == "array"
+        array = zarr.Array(zarr.AsyncArray(metadata, self._local.root / path))  # as group[path], without an event loop
         codecs = _Codecs(array)
         self._local.arrays[panel, name], self._local.codecs[panel, name] = array, codecs
 

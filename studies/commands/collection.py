@@ -1,10 +1,9 @@
-"""Commands for all studies: run them with one folder for all stores, and write one page about the folder."""
+"""Run of all studies with one folder for all stores."""
 
 import shlex
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -17,10 +16,8 @@ from pipeline.execution.work import PendingWork
 from pipeline.progress import ProgressDisplay
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
-from studies.commands.pages import page_of_folder
-from studies.commands.shared import ERRORS, fail, say, writing
+from studies.commands.shared import ERRORS, fail, say
 from studies.folders import configure, require_folder, store_path
-from studies.report import write_collection
 from studies.report.summaries import state_of
 
 
@@ -87,15 +84,3 @@ def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:
         elif value is not None and value is not False:
             options += [option, str(value)]
     return f"dpstudies run all {shlex.join(options)}"
-
-
-def report_all(folder: str, output: Path | None, markdown: Path | None) -> Path:
-    """Write one page about the stores of a folder, and print the number of claims per verdict; return the path."""
-    page = output or page_of_folder(folder)
-    with writing(page):
-        counts = write_collection(
-            folder, page, markdown, lambda name, reason: fail(f"{name} is not shown: {reason}", 0)
-        )
-    say(", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
-    say(f"report: {page}" + (f", verdicts: {markdown}" if markdown else ""))
-    return page

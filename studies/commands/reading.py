@@ -22,6 +22,7 @@ from studies.commands.shared import (
     Scheduler,
     StorePath,
     StudyOption,
+    fail,
     make_table,
     named_study,
     parse_cell,
@@ -211,7 +212,6 @@ def report(
     from pipeline.resolve import study_of
     from pipeline.stores.locations import holds_root
     from pipeline.stores.store import open_complete
-    from studies.commands.collection import report_all
     from studies.commands.pages import open_page, page_of_store
     from studies.folders import is_folder, other_stores
     from studies.report import write_report
@@ -219,7 +219,7 @@ def report(
     if is_folder(store):
         if figures is not None or study is not None:
             raise BadInputError(f"--figures and --study are for one store, got the folder {store}; omit them")
-        page = report_all(store, output, markdown)
+        page = _report_all(store, output, markdown)
         if show:
             open_page(page)
         return
@@ -246,6 +246,21 @@ def report(
     say(f"report: {page}" + (f", figures: {figures}" if figures else ""))
     if show:
         open_page(page)
+
+
+def _report_all(folder: str, output: Path | None, markdown: Path | None) -> Path:
+    """Write one page about the stores of a folder, and print the number of claims per verdict; return the path."""
+    from studies.commands.pages import page_of_folder
+    from studies.report import write_collection
+
+    page = output or page_of_folder(folder)
+    with writing(page):
+        counts = write_collection(
+            folder, page, markdown, lambda name, reason: fail(f"{name} is not shown: {reason}", 0)
+        )
+    say(", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
+    say(f"report: {page}" + (f", verdicts: {markdown}" if markdown else ""))
+    return page
 
 
 def count_trials(opened: ResultStore) -> Counts:

@@ -12,11 +12,20 @@ _LEVELS = Factor("level", tuple(round(0.01 * i, 2) for i in range(101)), "quanti
 _BINS = Factor("rank_bin", tuple(range(20)), "bin of five ranks", "int")
 
 
-def _test_uniformity(quantiles: Array) -> Any:
-    """Test quantiles for uniformity by the Kolmogorov–Smirnov test, and return the result of the test."""
-    from scipy.stats import kstest  # slow import (0.5 s), not needed by `dpstudies list`
+def _ks_distance(quantiles: Array) -> float:
+    """Return the Kolmogorov–Smirnov distance of quantiles to the uniform distribution; see `ks_p_value`."""
+    ordered, levels = np.sort(quantiles), np.arange(quantiles.size + 1) / quantiles.size
+    return float(np.maximum(levels[1:] - ordered, ordered - levels[:-1]).max())
 
-    return kstest(quantiles, "uniform")
+
+def ks_p_value(quantiles: Array) -> float:
+    """Return the p-value of the Kolmogorov–Smirnov test that quantiles are uniform.
+
+    The result is equal to that of `scipy.stats.kstest`, in half the time.
+    """
+    from scipy.stats import kstwo  # slow import (0.5 s), not needed by `dpstudies list`
+
+    return float(kstwo.sf(_ks_distance(quantiles), quantiles.size))
 
 
 def _rank_p_value(ranks: Array) -> float:
@@ -37,9 +46,9 @@ PIT_STATISTICS = (
         "ks",
         "pit",
         "Kolmogorov-Smirnov distance of the quantiles to the uniform distribution",
-        lambda u: _test_uniformity(u).statistic,
+        _ks_distance,
     ),
-    Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test", lambda u: _test_uniformity(u).pvalue),
+    Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test", ks_p_value),
     Statistic(
         "tails",
         "pit",

@@ -38,6 +38,7 @@ from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.private_regression import simulate_gram
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
 from studies.figures import Axis, Chart
+from studies.inference.uniformity import ks_p_value
 from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL, compare_intervals
 from studies.regression.regression_records import public_records
 from studies.styles import GRAM_STYLES
@@ -248,13 +249,6 @@ _RELEASES = ("adassp", "dp-gd", "binagg")  # of other statistics than a Gram mat
 _ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
 
 
-def _p_value(quantiles: Array) -> float:
-    """Return the p-value of the Kolmogorov–Smirnov test that quantiles are uniform."""
-    from scipy.stats import kstest  # slow import (0.5 s), not needed by `dpstudies list`
-
-    return float(kstest(quantiles, "uniform").pvalue)
-
-
 def _applies(algorithm: str, n_features: int, cell: Mapping[str, Any], augmented: int = 0) -> bool:
     """Return True if a method runs in a cell."""
     is_pure, shifted = cell["track"] == "pure", cell.get("records") in _SHIFTED
@@ -318,7 +312,7 @@ def _panel(
         block_trials=min(trials, 50),
         version=2,
         statistics=(
-            Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test of uniform quantiles", _p_value),
+            Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test of uniform quantiles", ks_p_value),
             Statistic("largest", "rhat", "largest split R-hat among the trials", np.max),
         ),
         validate=_validate_real if is_real else partial(_validate, n_features, augmented),
