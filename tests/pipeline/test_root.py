@@ -173,10 +173,10 @@ def failing_reads(monkeypatch, number, part, times):
     """Let the first `times` reads of keys that contain `part` fail with the error `number`."""
     read, count = LocalFiles._read, iter(range(times))
 
-    def fail(files, key):
+    def fail(files, key, *part_of_file):
         if part in key and next(count, None) is not None:
             raise OSError(number, "injected")
-        return read(files, key)
+        return read(files, key, *part_of_file)
 
     monkeypatch.setattr(LocalFiles, "_read", fail)
     monkeypatch.setattr("pipeline.faults.time.sleep", lambda seconds: None)
