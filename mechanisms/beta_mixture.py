@@ -100,7 +100,7 @@ def mixture_quantiles(mixtures: Sequence[BinomialMixture], p: Floats) -> Floats:
             break
         is_inside = (low < new) & (new < high) & (step % 4 < 3)  # bisection in each fourth step
         x = np.where(is_inside, new, 0.5 * (low + high))
-    return np.clip(np.where(np.isfinite(new), new, x), low, high).reshape(p.size, -1)
+    return np.clip(np.where(np.isfinite(new), new, x), low, high).reshape(p.size, len(mixtures))
 
 
 class _Runs:

@@ -108,7 +108,7 @@ class TablePosterior(Posterior):
         found = np.empty((p.size, of.start.size))
         for row, one in zip(found, p.ravel(), strict=True):
             kernels.quantiles(of.values, of.start, of.offset, of.size, float(one), row)
-        return found.reshape(*p.shape, -1)
+        return found.reshape(*p.shape, of.start.size)
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return the ends of the equal-tailed interval of each count, which has at least the probability `level`."""
@@ -273,7 +273,7 @@ class Theta(Posterior):
         known = [j for j, one in enumerate(self.marginals) if one is not None]
         if known:
             found[:, known] = mixture_quantiles([one for one in self.marginals if one is not None], p.ravel())
-        return found.reshape(*p.shape, -1)
+        return found.reshape(*p.shape, self.nodes.size)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return independent joint draws of the shares, shape (size, c): first of the counts, then of θ."""

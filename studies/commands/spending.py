@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +51,8 @@ def open_account(ledger: str | None, budget: str | None, rehearsal: int | None) 
     if budget is not None and ledger is None:
         raise BadInputError(f"--ledger must be given with --budget, got a budget of {budget} alone; name a file")
     try:
-        total = None if budget is None else Loss(*map(Decimal, budget.split(":")))
-    except (InvalidOperation, TypeError):  # no number, or more than two
+        total = None if budget is None else Loss(*(Decimal(repr(float(part))) for part in budget.split(":")))
+    except (ValueError, TypeError):  # no number, or more than two
         raise BadInputError(
             f"budget must be a number > 0, got {budget!r}; pass the total epsilon, such as 3, or with a delta, 3:1e-6"
         ) from None

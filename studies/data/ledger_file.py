@@ -16,13 +16,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from typing import NamedTuple
 
 from mechanisms.privacy import Guarantee
 from pipeline.errors import BadInputError
 
 _BUDGET = "budget"
+_EXACT = Context(prec=1_100)  # digits of sums of doubles from 5e-324 to 1.8e308
 
 
 class Loss(NamedTuple):
@@ -144,34 +145,36 @@ class LedgerFile:
                 f"budget must be {budget}, the budget of the ledger {self.path}, got {self.budget}; omit --budget"
             )
         spent, asked = _add(losses[1:]), _add(map(Loss.of, guarantees))
-        for name, total, used, wish in zip(Loss._fields, budget, spent, asked, strict=True):
+        after = _add([spent, asked])
+        for name, total, used, wish, both in zip(Loss._fields, budget, spent, asked, after, strict=True):
             if name == "epsilon" and used >= total and wish:
                 raise BadInputError(
                     f"the budget of {float(total):g} in the ledger {self.path} is spent, got a loss of "
                     f"{float(wish):g}; nothing was released"
                 )
-            if used + wish > total:
+            if both > total:
                 raise BadInputError(
                     f"{name} must be at most {float(total - used):g}, the rest of the budget of {float(total):g} in "
                     f"the ledger {self.path}, got {float(wish):g}; nothing was released"
                     + (name == "delta")
                     * "; omit --delta, or start the ledger of other records with --budget 3:1e-6"
                 )
-        return _add([budget, *(Loss(-epsilon, -delta) for epsilon, delta in (spent, asked))]), whole, budget
+        return _add([budget, Loss(*(number.copy_negate() for number in after))]), whole, budget
 
     def _unusable(self, error: OSError) -> BadInputError:
         return BadInputError(f"cannot use the ledger {self.path}: {error.strerror}; nothing was released")
 
 
 def _add(losses: Iterable[Loss]) -> Loss:
-    return functools.reduce(lambda a, b: Loss(a.epsilon + b.epsilon, a.delta + b.delta), losses, Loss(Decimal()))
+    with localcontext(_EXACT):
+        return functools.reduce(lambda a, b: Loss(a.epsilon + b.epsilon, a.delta + b.delta), losses, Loss(Decimal()))
 
 
 def _parse(line: bytes) -> tuple[str, Loss] | None:
     """Return the key and the numbers of a budget or a release, with ε > 0 and δ in [0, 1); None for other text."""
     try:
         entry = json.loads(line, parse_float=Decimal, parse_int=Decimal)
-    except ValueError:
+    except (ValueError, ArithmeticError, RecursionError):  # an exponent or a depth beyond all limits
         return None
     keys = [key for key in (_BUDGET, "epsilon") if isinstance(entry, dict) and key in entry]
     if len(keys) != 1:

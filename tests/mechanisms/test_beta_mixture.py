@@ -44,3 +44,4 @@ def test_quantiles_invert_the_distribution_function():
         assert np.all(one.cdf(np.maximum(quantile - 1e-12, 0.0)) <= p * (1 + 1e-10))
         assert np.all(one.cdf(np.minimum(quantile + 1e-12, 1.0)) >= p * (1 - 1e-10))
         np.testing.assert_array_equal(one.quantile(p[1:3]), mixture_quantiles([one], p[1:3])[:, 0])
+        assert one.quantile([]).shape == (0,)

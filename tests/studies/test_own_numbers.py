@@ -203,6 +203,8 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
         (("mean", "short.csv", *MEAN[2:], "--yes"), "cannot read short.csv as CSV (ParserError)"),
         (("mean", "bytes.csv", *MEAN[2:], "--yes"), "cannot read bytes.csv as CSV (UnicodeDecodeError)"),
         ((*MEAN, "--plot", "p.gif", "--yes"), "plot must be a .svg or .png file in an existing folder, got p.gif"),
+        ((*MEAN, "--ledger", "l", "--budget", "1e400", "--yes"), "budget must be finite and > 0, got Infinity"),
+        ((*MEAN, "--ledger", "l", "--budget", "1e-400", "--yes"), "budget must be finite and > 0, got 0.0"),
         ((*MEAN, "--budget", "3", "--yes"), "--ledger must be given with --budget, got a budget of 3 alone"),
         ((*MEAN, "--ledger", "l", "--yes"), "--budget must be given for the new ledger l, got none"),
         ((*MEAN, "--ledger", "l", "--budget", "much", "--yes"), "budget must be a number > 0, got 'much'"),
@@ -379,6 +381,19 @@ def test_ledger_adds_decimals_exactly(tmp_path):
         LedgerFile(str(tmp_path / "l"), Loss(Decimal(4))).check()
 
 
+@pytest.mark.parametrize("spent", [[(1e-20, 1e-40), (1, 1e-6)], [(1, 1e-6), (1, 1e-40)]])
+def test_ledger_adds_numbers_of_all_magnitudes_without_rounding(tmp_path, spent):
+    ledger = LedgerFile(str(tmp_path / "l"), Loss(Decimal(3), Decimal("1e-6")))
+    ledger.spend(Guarantee(*spent[0]), "x")
+    with pytest.raises(BadInputError, match="nothing was released"):
+        ledger.spend(Guarantee(*spent[1]), "x")
+
+
+def test_budget_with_more_digits_than_a_double_can_be_repeated(command, file):
+    words = (*MEAN, "--epsilon", 1, "--ledger", "l", "--budget", "3.00000000000000000001", "--yes")
+    assert [command(*words)[0] for _ in range(2)] == [0, 0]
+
+
 def test_ledger_keeps_every_complete_entry_after_a_crash_at_any_byte(tmp_path):
     """A cut off entry is dropped, as its noise was not drawn; an entry without its line end is counted."""
     path = tmp_path / "l"
@@ -406,6 +421,8 @@ def test_ledger_keeps_every_complete_entry_after_a_crash_at_any_byte(tmp_path):
         '{"budget": NaN}\n',
         '{"budget": 3, "delta": 1}\n',
         '{"budget": 3}\n{"epsilon": 1, "delta": "0"}\n',
+        '{"budget": 3}\n{"epsilon": 1e9999999999999999999999}\n',
+        pytest.param('{"budget": 3}\n' + 100_000 * "[" + "\n", id="too-deep"),
     ],
 )
 def test_damaged_ledger_is_refused(tmp_path, text):
