@@ -134,3 +134,19 @@ def vector(summary: xr.Dataset, name: str) -> np.ndarray:
 def entries(text: str) -> tuple[float, ...]:
     """Return the entries of a vector, which stores contain as text."""
     return Factor("entries", (text,), "", "vector").value  # type: ignore[return-value]
+
+
+def ks_distance(quantiles: np.ndarray) -> float:
+    """Return the Kolmogorov–Smirnov distance of quantiles to the uniform distribution; see `ks_p_value`."""
+    ordered, levels = np.sort(quantiles), np.arange(quantiles.size + 1) / quantiles.size
+    return float(np.maximum(levels[1:] - ordered, ordered - levels[:-1]).max())
+
+
+def ks_p_value(quantiles: np.ndarray) -> float:
+    """Return the p-value of the Kolmogorov–Smirnov test that quantiles are uniform.
+
+    The result is equal to that of `scipy.stats.kstest`, in half the time.
+    """
+    from scipy.stats import kstwo  # slow import (0.5 s), not needed by `dpstudies list`
+
+    return float(kstwo.sf(ks_distance(quantiles), quantiles.size))

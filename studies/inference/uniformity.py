@@ -6,26 +6,11 @@ from typing import Any
 import numpy as np
 
 from pipeline import Factor, Statistic
+from studies.claims import ks_distance, ks_p_value
 from studies.inference.noisy_trials import N_RANKED, Array
 
 _LEVELS = Factor("level", tuple(round(0.01 * i, 2) for i in range(101)), "quantile level")
 _BINS = Factor("rank_bin", tuple(range(20)), "bin of five ranks", "int")
-
-
-def _ks_distance(quantiles: Array) -> float:
-    """Return the Kolmogorov–Smirnov distance of quantiles to the uniform distribution; see `ks_p_value`."""
-    ordered, levels = np.sort(quantiles), np.arange(quantiles.size + 1) / quantiles.size
-    return float(np.maximum(levels[1:] - ordered, ordered - levels[:-1]).max())
-
-
-def ks_p_value(quantiles: Array) -> float:
-    """Return the p-value of the Kolmogorov–Smirnov test that quantiles are uniform.
-
-    The result is equal to that of `scipy.stats.kstest`, in half the time.
-    """
-    from scipy.stats import kstwo  # slow import (0.5 s), not needed by `dpstudies list`
-
-    return float(kstwo.sf(_ks_distance(quantiles), quantiles.size))
 
 
 def _rank_p_value(ranks: Array) -> float:
@@ -46,7 +31,7 @@ PIT_STATISTICS = (
         "ks",
         "pit",
         "Kolmogorov-Smirnov distance of the quantiles to the uniform distribution",
-        _ks_distance,
+        ks_distance,
     ),
     Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test", ks_p_value),
     Statistic(

@@ -28,8 +28,8 @@ import numpy as np
 from mechanisms.noise import EXACT, Noise, calibrated_noise
 from mechanisms.tables import Rounded, Suppressed, dirichlet_multinomial, negative_binomial
 from pipeline import Factor, Measure, Panel, Scale, Statistic, Streams, Study, claims_in
+from studies.claims import ks_p_value
 from studies.data.shipped import read_adult_frame
-from studies.inference.uniformity import ks_p_value
 from studies.noisy_tables import noisy_tables_claims
 from studies.noisy_tables.noisy_tables_figures import FIGURES
 from studies.noisy_tables.table_trials import METHODS, NoisyTable, draw_noise, grow_tree, make_table, round_value

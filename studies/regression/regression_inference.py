@@ -37,8 +37,8 @@ from mechanisms.regression.gram_samplers import RegressionPrior, normal_statisti
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.private_regression import simulate_gram
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
+from studies.claims import ks_p_value
 from studies.figures import Axis, Chart
-from studies.inference.uniformity import ks_p_value
 from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL, compare_intervals
 from studies.regression.regression_records import public_records
 from studies.styles import GRAM_STYLES
