@@ -1,5 +1,6 @@
 """The commands ``mean``, ``proportion``, ``histogram`` and ``count``: releases from a user's CSV file."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -148,8 +149,8 @@ def histogram(
 def _parse_range(given: str) -> tuple[float, float]:
     """Return the ends of a public range."""
     ends = parse_numbers("range", "vector", [given])[0]
-    if len(ends) != 2 or not ends[0] < ends[1]:
-        raise BadInputError(f"range must be LOW:HIGH with LOW < HIGH, got {given}; e.g. 0:200000")
+    if len(ends) != 2 or not 0.0 < ends[1] - ends[0] < math.inf:
+        raise BadInputError(f"range must be LOW:HIGH with LOW < HIGH and a finite width, got {given}; e.g. 0:200000")
     return ends
 
 

@@ -192,8 +192,8 @@ def _parse(assignments: list[str] | None, form: str, twice: str) -> dict[str, st
 
 
 def parse_numbers(name: str, kind: Literal["float", "vector"], given: list[str]) -> tuple[Any, ...]:
-    """Parse the values of an option as numbers or vectors."""
-    return Factor(name, tuple(given), "", kind).values if given != [""] else ()
+    """Parse the values of an option as numbers, none for an empty option, or as vectors."""
+    return Factor(name, tuple(given), "", kind).values if kind == "vector" or given != [""] else ()
 
 
 def require_level(level: float) -> None:
