@@ -53,13 +53,15 @@ def compare_methods(
     Methods stand in the order of the registries, `by` is their dimension, and `columns` maps headings to columns.
     """
     rows = []
+    summaries = {id(ds): ds for ds, _ in columns.values()}  # columns share them, and a selection takes milliseconds
     stored = {name: ds for ds, _ in columns.values() for name in ds[by].values.tolist()}
     origins = {name: entry.origin_text for registry in registries for name, entry in registry.items()}
     added = {name: "added" for ds, _ in columns.values() for name in stored_audits(ds, by)}
     for name, origin in {**origins, **added}.items():
         if name not in stored:
             continue
-        cells = [show(ds.sel({by: name})) if name in ds[by].values else "" for ds, show in columns.values()]
+        selected = {one: ds.sel({by: name}) for one, ds in summaries.items() if name in ds[by].values}
+        cells = [show(selected[id(ds)]) if id(ds) in selected else "" for ds, show in columns.values()]
         if any(cells):
             rows.append((label_method(stored[name], by, name), origin, *cells))
     return Table(title, caption, (by, "from", *columns), rows)

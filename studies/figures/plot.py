@@ -261,7 +261,7 @@ def rows_of(
     cells = {name: array.variable for name, array in zip(arrays, aligned, strict=True)}
     cells |= {name: first[dim][dim].variable for name, dim in (("x", x), ("series", by)) if dim in sizes}
     frame = pd.DataFrame({name: cell.set_dims(sizes).values.ravel() for name, cell in cells.items()})
-    frame = frame.dropna(how="all", subset=list(columns))
+    frame = frame[np.logical_or.reduce([frame[name].notna() for name in columns])]
     if by is None:
         frame["series"] = ""
     if axes:
