@@ -42,10 +42,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, Integers, validate_integer, validate_positive
 from mechanisms.privacy import ConcentratedGuarantee
 from mechanisms.regression.adassp import with_variance
-from mechanisms.regression.dp_gd import clipped_sums
+from mechanisms.regression.dp_gd import clipped_sums, scaled_records
 from mechanisms.regression.gram_release import largest_rho
 
 __all__ = ["BinnedRegression", "BinnedRelease", "calibrated_binagg"]
@@ -108,7 +108,7 @@ class BinnedRegression:
 
     def release(self, rng: np.random.Generator, records: ArrayLike) -> BinnedRelease:
         """Return a simulated release of clamped and scaled records, shape (n, p), in double precision."""
-        u = np.ascontiguousarray(real_array("records", records))
+        u = scaled_records(records, self.p)
         bins = self._grow(rng, u[:, :-1])
         low, high = (np.array([one[k] for one in bins]) for k in (1, 2))
         middle, half, (count_std, x_std, y_std, square_std) = (low + high) / 2.0, (high - low) / 2.0, self.stds

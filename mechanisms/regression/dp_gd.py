@@ -93,7 +93,7 @@ class NoisyDescent:
 
     def release(self, rng: np.random.Generator, records: ArrayLike) -> NoisyDescentRelease:
         """Return a simulated release of clamped and scaled records, shape (n, p), in double precision."""
-        u = np.ascontiguousarray(real_array("records", records))
+        u = scaled_records(records, self.p)
         z = np.column_stack([np.ones(len(u)), u[:, :-1]])
 
         def sums(theta: Floats) -> tuple[Floats, Floats]:
@@ -133,6 +133,17 @@ class NoisyDescent:
 def calibrated_dp_gd(p: int, epsilon: float, delta: float) -> NoisyDescent:
     """Return the release with the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
     return NoisyDescent(p, largest_rho(epsilon, delta))
+
+
+def scaled_records(records: ArrayLike, p: int) -> Floats:
+    """Return clamped and scaled records, shape (n, p), in C order."""
+    u = np.ascontiguousarray(real_array("records", records))
+    if u.ndim != 2 or u.shape[1] != p or not len(u) or np.abs(u).max() > 1.0:
+        raise ValueError(
+            f"records must have shape (n, {p}) with n >= 1 and values in [-1, 1], got an array of shape {u.shape}; use "
+            "PublicBox.scale"
+        )
+    return u
 
 
 @kernel

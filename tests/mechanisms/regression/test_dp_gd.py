@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mechanisms.regression.binagg import calibrated_binagg
 from mechanisms.regression.dp_gd import _BURN_IN, _STEPS, NoisyDescent, calibrated_dp_gd, clipped_sums
 from mechanisms.renyi.conversions import concentrated_epsilon
 
@@ -98,6 +99,13 @@ def test_intervals_cover():
     method, error = calibrated_dp_gd(2, 1.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
     assert (coverage(method, method) > 0.93 - 5 * error).all()
     assert (coverage(method, replace(method, rho=100 * method.rho))[1:] < 0.93 - 5 * error).all()
+
+
+@pytest.mark.parametrize("records", [np.zeros((0, 2)), np.zeros((9, 3)), np.zeros(2), np.full((9, 2), 1.5)])
+@pytest.mark.parametrize("calibrated", [calibrated_dp_gd, calibrated_binagg])
+def test_records_for_which_the_sensitivities_do_not_hold_are_refused(calibrated, records):
+    with pytest.raises(ValueError, match=r"records must have shape \(n, 2\) with n >= 1 and values in \[-1, 1\], got"):
+        calibrated(2, 1.0, 1e-6).release(np.random.default_rng(1), records)
 
 
 def test_invalid_parameters_are_refused():
