@@ -212,9 +212,9 @@ def test_file_system_error_is_one_line_and_not_reported_as_damage(command, store
         check(key)
         return await get(self, key, *rest, **named)
 
-    def read_or_fail(self, key):
+    def read_or_fail(self, key, *part):
         check(key)
-        return read(self, key)
+        return read(self, key, *part)
 
     monkeypatch.setattr(LocalStore, "get", get_or_fail)  # lazy reads
     monkeypatch.setattr(LocalFiles, "_read", read_or_fail)  # counts
