@@ -90,7 +90,9 @@ def _describe_submission(store: str, opened: ResultStore, cluster: str | None) -
 
 def _find_submission(opened: ResultStore) -> Submission | None:
     """Return the submission of the last session, if it is open or was stopped by an error."""
-    from pipeline.submission import last_submission
+    if "submission" not in (opened.sessions or [{}])[-1]:
+        return None
+    from pipeline.submission import last_submission  # slow import
 
     found = last_submission(opened)
     return found if found is not None and (found.is_open or found.stopped) else None

@@ -171,7 +171,7 @@ def test_folder_is_served_while_its_studies_begin(tmp_path):
     pipeline.run(STUDIES["renyi-curves"], store_path(tmp_path, "renyi-curves"), values={"coefficient": [0.5]})
     page = LivePage(tmp_path)
     page.update()
-    assert "1 studies" in page.content.decode()
+    assert "1 study" in page.content.decode()
     pipeline.run(STUDIES["gibbs-traces"], store_path(tmp_path, "gibbs-traces"), values={"iteration": [0, 1]})
     page.update()
     assert "2 studies" in page.content.decode()

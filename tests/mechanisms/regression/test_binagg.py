@@ -11,7 +11,7 @@ from tests.mechanisms.regression.test_dp_gd import least_squares, records_of
 
 
 def test_without_noise_it_is_least_squares_on_the_bins():
-    """It equals least squares on records if each bin has one value of the covariate."""
+    """The estimate equals least squares on records if each bin has one value of the covariate."""
     rng, method = np.random.default_rng(1), BinnedRegression(2, 1e18)
     u = records_of(rng)
     u[:, 0] = (np.floor(np.minimum(u[:, 0], 0.9) * 8) + 0.5) / 8

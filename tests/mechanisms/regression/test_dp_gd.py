@@ -70,7 +70,7 @@ def test_losses_are_exact_on_a_grid_of_records():
 
 
 def test_noise_has_its_variance():
-    """Where steps nearly reach the minimum, averaged iterates have the covariance of averaged independent noise."""
+    """Averaged iterates near the minimum have the covariance of averaged independent noise."""
     rng, method = np.random.default_rng(1), NoisyDescent(2, 1.0)
     u = records_of(rng, n=100_000)
     theta, _, inverse = least_squares(u)
