@@ -38,7 +38,8 @@ AT = ("--prior", "1:1:1", "--n", "5", "--epsilon", "1")
 def audit(command, tmp_path):
     """Return a function that runs ``dpstudies audit`` in a folder with the file `mine.py`."""
     (tmp_path / "mine.py").write_text(FILE)
-    (tmp_path / "borrowed.py").write_text("from mine import RIGHT\n")
+    (tmp_path / "lender.py").write_text(FILE)  # a module name that no other test imports
+    (tmp_path / "borrowed.py").write_text("from lender import RIGHT\n")
     return lambda *words: command("audit", *words)
 
 
