@@ -33,7 +33,6 @@ STUDY = Study("waiting", "Waiting", "To wait.", (PANEL,), seed=1)
 
 
 @pytest.mark.slow
-@pytest.mark.timing
 @pytest.mark.parametrize(("seconds", "trials"), [(0.25, 320), (1.0, 80), (10.0, 12)])
 def test_adaptive_cluster_grows_is_busy_and_shrinks(tmp_path, monkeypatch, seconds, trials):
     """The cluster grows and is busy during blocks of equal duration, and shrinks during a long last block."""
