@@ -45,8 +45,8 @@ from numpy.typing import ArrayLike
 from mechanisms.arguments import Floats, Integers, validate_integer, validate_positive
 from mechanisms.privacy import ConcentratedGuarantee
 from mechanisms.regression.adassp import with_variance
-from mechanisms.regression.dp_gd import clipped_sums, scaled_records
-from mechanisms.regression.gram_release import largest_rho
+from mechanisms.regression.dp_gd import clipped_sums
+from mechanisms.regression.gram_release import largest_rho, scaled_records
 
 __all__ = ["BinnedRegression", "BinnedRelease", "calibrated_binagg"]
 

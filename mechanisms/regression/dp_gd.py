@@ -37,11 +37,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, validate_integer, validate_positive
 from mechanisms.jit import kernel
 from mechanisms.privacy import ConcentratedGuarantee
 from mechanisms.regression.adassp import basic_ends, draw_errors, penalty_for, with_variance
-from mechanisms.regression.gram_release import GramNoise, largest_rho
+from mechanisms.regression.gram_release import GramNoise, largest_rho, scaled_records
 
 __all__ = ["NoisyDescent", "NoisyDescentRelease", "calibrated_dp_gd", "clipped_sums"]
 
@@ -133,17 +133,6 @@ class NoisyDescent:
 def calibrated_dp_gd(p: int, epsilon: float, delta: float) -> NoisyDescent:
     """Return the release with the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
     return NoisyDescent(p, largest_rho(epsilon, delta))
-
-
-def scaled_records(records: ArrayLike, p: int) -> Floats:
-    """Return clamped and scaled records, shape (n, p), in C order."""
-    u = np.ascontiguousarray(real_array("records", records))
-    if u.ndim != 2 or u.shape[1] != p or not len(u) or np.abs(u).max() > 1.0:
-        raise ValueError(
-            f"records must have shape (n, {p}) with n >= 1 and values in [-1, 1], got an array of shape {u.shape}; use "
-            "PublicBox.scale"
-        )
-    return u
 
 
 @kernel

@@ -62,6 +62,7 @@ __all__ = [
     "gram_sums",
     "publish_gram",
     "release_gram",
+    "scaled_records",
 ]
 
 NoiseName = Literal["laplace", "gaussian", "k-norm"]
@@ -129,6 +130,17 @@ class PublicBox:
             self.middle[-1] + self.half[-1] * draws[..., :1] - (slopes * self.middle[:-1]).sum(-1, keepdims=True)
         )
         return np.concatenate([intercept, slopes, draws[..., -1:] * self.half[-1] ** 2], axis=-1)
+
+
+def scaled_records(records: ArrayLike, p: int) -> Floats:
+    """Return clamped and scaled records, shape (n, p), in C order."""
+    u = np.ascontiguousarray(real_array("records", records))
+    if u.ndim != 2 or u.shape[1] != p or not len(u) or np.abs(u).max() > 1.0:
+        raise ValueError(
+            f"records must have shape (n, {p}) with n >= 1 and values in [-1, 1], got an array of shape {u.shape}; use "
+            "PublicBox.scale"
+        )
+    return u
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,16 @@ import pytest
 
 from mechanisms.regression.adassp import AdaSSP, calibrated_adassp
 from mechanisms.renyi.conversions import concentrated_epsilon
+from tests.mechanisms.regression.scaled_records import coverage, records_of
+
+
+def gram_from(u):
+    z = np.column_stack([np.ones(len(u)), u])
+    return z.T @ z
 
 
 def gram_of(rng, n=2_000, slopes=(0.5,)):
-    x = np.clip(rng.normal(0, 0.35, (n, len(slopes))), -1, 1)
-    y = np.clip(0.1 + x @ slopes + 0.2 * rng.normal(size=n), -1, 1)
-    z = np.column_stack([np.ones(n), x, y])
-    return z.T @ z
+    return gram_from(records_of(rng, n, slopes, error_std=0.2))
 
 
 @pytest.mark.parametrize("slopes", [(0.5,), (0.3, -0.2, 0.4)])
@@ -66,20 +69,11 @@ def test_no_pair_of_records_exceeds_a_sensitivity(p):
     assert (found[1:] > 0.7 * stds[1:]).all()
 
 
-def coverage(method, assumed, n_trials=300):
-    rng, truth, hits = np.random.default_rng(2), np.array([0.1, 0.5, 0.04]), []
-    for _ in range(n_trials):
-        release = method.release(rng, gram_of(rng, 10_000))
-        low, high = np.quantile(assumed.bootstrap(rng, release, 200), [0.025, 0.975], axis=0)
-        hits.append((low < truth) & (truth < high))
-    return np.mean(hits, axis=0)
-
-
 def test_intervals_cover():
     """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
     method, error = calibrated_adassp(2, 3.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
-    assert (coverage(method, method) > 0.93 - 5 * error).all()
-    assert (coverage(method, replace(method, rho=100 * method.rho))[1:] < 0.93 - 5 * error).all()
+    assert (coverage(method, method, gram_from) > 0.93 - 5 * error).all()
+    assert (coverage(method, replace(method, rho=100 * method.rho), gram_from)[1:] < 0.93 - 5 * error).all()
 
 
 def test_invalid_parameters_are_refused():

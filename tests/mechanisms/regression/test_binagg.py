@@ -7,7 +7,7 @@ import pytest
 
 from mechanisms.regression.binagg import _X, BinnedRegression, BinnedRelease, _halve, calibrated_binagg
 from mechanisms.renyi.conversions import concentrated_epsilon
-from tests.mechanisms.regression.test_dp_gd import least_squares, records_of
+from tests.mechanisms.regression.scaled_records import coverage, least_squares, records_of
 
 
 def test_without_noise_it_is_least_squares_on_the_bins():
@@ -146,20 +146,11 @@ def test_halves_contain_each_record_once():
     np.testing.assert_array_equal([low, high, upper, lower], [[-1, -1], [1, 1], [1, 0], [-1, 0]])
 
 
-def coverage(method, assumed, n_trials=300):
-    rng, truth, hits = np.random.default_rng(2), np.array([0.1, 0.5, 0.04]), []
-    for _ in range(n_trials):
-        release = method.release(rng, records_of(rng, 10_000, error_std=0.2))
-        low, high = np.quantile(assumed.bootstrap(rng, release, 200), [0.025, 0.975], axis=0)
-        hits.append((low < truth) & (truth < high))
-    return np.mean(hits, axis=0)
-
-
 def test_intervals_cover():
     """200 draws may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
     method, error = calibrated_binagg(2, 1.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
-    assert (coverage(method, method) > 0.93 - 5 * error).all()
-    assert (coverage(method, replace(method, rho=100 * method.rho))[1:] < 0.93 - 5 * error).all()
+    assert (coverage(method, method, np.asarray) > 0.93 - 5 * error).all()
+    assert (coverage(method, replace(method, rho=100 * method.rho), np.asarray)[1:] < 0.93 - 5 * error).all()
 
 
 def test_few_records_have_intervals():

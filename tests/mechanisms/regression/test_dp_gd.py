@@ -9,17 +9,7 @@ import pytest
 from mechanisms.regression.binagg import calibrated_binagg
 from mechanisms.regression.dp_gd import _BURN_IN, _STEPS, NoisyDescent, calibrated_dp_gd, clipped_sums
 from mechanisms.renyi.conversions import concentrated_epsilon
-
-
-def records_of(rng, n=2_000, slopes=(0.5,), error_std=0.1):
-    x = np.clip(rng.normal(0, 0.35, (n, len(slopes))), -1, 1)
-    return np.column_stack([x, np.clip(0.1 + x @ slopes + error_std * rng.normal(size=n), -1, 1)])
-
-
-def least_squares(u):
-    z = np.column_stack([np.ones(len(u)), u[:, :-1]])
-    theta = np.linalg.solve(z.T @ z, z.T @ u[:, -1])
-    return theta, ((u[:, -1] - z @ theta) ** 2).mean(), np.linalg.inv(z.T @ z)
+from tests.mechanisms.regression.scaled_records import coverage, least_squares, records_of
 
 
 @pytest.mark.parametrize("slopes", [(0.5,), (0.3, -0.2, 0.4)])
@@ -85,20 +75,11 @@ def test_noise_has_its_variance():
     assert abs(squares.var() / method.stds[2] ** 2 - 1.0) < 5 * error
 
 
-def coverage(method, assumed, n_trials=300):
-    rng, truth, hits = np.random.default_rng(2), np.array([0.1, 0.5, 0.04]), []
-    for _ in range(n_trials):
-        release = method.release(rng, records_of(rng, 10_000, error_std=0.2))
-        low, high = np.quantile(assumed.bootstrap(rng, release, 200), [0.025, 0.975], axis=0)
-        hits.append((low < truth) & (truth < high))
-    return np.mean(hits, axis=0)
-
-
 def test_intervals_cover():
     """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
     method, error = calibrated_dp_gd(2, 1.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
-    assert (coverage(method, method) > 0.93 - 5 * error).all()
-    assert (coverage(method, replace(method, rho=100 * method.rho))[1:] < 0.93 - 5 * error).all()
+    assert (coverage(method, method, np.asarray) > 0.93 - 5 * error).all()
+    assert (coverage(method, replace(method, rho=100 * method.rho), np.asarray)[1:] < 0.93 - 5 * error).all()
 
 
 @pytest.mark.parametrize("records", [np.zeros((0, 2)), np.zeros((9, 3)), np.zeros(2), np.full((9, 2), 1.5)])
