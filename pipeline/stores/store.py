@@ -27,7 +27,7 @@ from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, DamagedChunkError, IncompleteStoreError, UnreadableStoreError, command
-from pipeline.stores.asked import RECORD, Asked, read_asked
+from pipeline.stores.asked import RECORD, SHARE, Asked, Share, read_asked
 from pipeline.stores.binding import ABSENT, Binding, digest, remove_checksum
 from pipeline.stores.chunks import Chunks, Region
 from pipeline.stores.commits import Commit, Planned
@@ -37,7 +37,6 @@ from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, regio
 from pipeline.stores.root import COMPACT_FORMAT, Root, read_root
 from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
 from pipeline.stores.shards import ShardReader, unshard_root
-from pipeline.stores.share import SHARE, Share
 from pipeline.stores.template import INAPPLICABLE, root_attributes, write_template
 
 COMMITTED, UNWRITTEN, STALE = 0, 1, 2

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline import BadInputError, Claim, Finding, Study
 from pipeline.declare.source import find_study
 from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command
-from pipeline.precision.reached import Reached, reached_precision
+from pipeline.precision.goals import Reached, reached_precision
 from pipeline.resolve import study_of
 from pipeline.stores.store import ResultStore
 from pipeline.verdicts import judge_store

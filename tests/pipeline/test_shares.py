@@ -10,7 +10,7 @@ import pipeline
 from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, UnreadableStoreError
 from pipeline.execution.rerun import rerun_trial
-from pipeline.stores.share import Share
+from pipeline.stores.asked import Share
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
 from tests.pipeline.helpers import assert_equal_arrays
