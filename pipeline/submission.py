@@ -118,10 +118,10 @@ def submit(
 
     Parameters
     ----------
-    study, store, trials, seed, panels, values, time_limit, until, at_most, within, allow_failures, accept_edited_study
-        See `run`.
     cluster : str
         Profile with the address of a scheduler.
+    study, store, trials, ...
+        See `run`.
 
     Returns
     -------

@@ -258,12 +258,7 @@ def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
     if not targets:
         return []
     goal = PrecisionGoal(parse_target(targets[-1]), study)
-    trials = {}
-    for panel in study.panels:
-        if panel.trials is not None:
-            recorded = store.asked.get(panel.name)
-            whole = np.full((len(panel.cells()), len(panel.settings())), panel.n_trials)
-            trials[panel.name] = whole if recorded is None else recorded.by_setting(panel)[0]
+    trials = {panel.name: store.asked_trials(panel) for panel in study.panels if panel.trials is not None}
     goal.assess(store, study, trials)
     found = []
     for name, asked in trials.items():

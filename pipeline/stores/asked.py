@@ -38,7 +38,9 @@ class Share:
         """Return the share for a text such as ``3/100``; raise BadInputError for another text."""
         found = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", str(text), re.ASCII)
         if found is None or not int(found[1]) <= int(found[2]) <= _MOST_SHARES:
-            raise BadInputError(f"a share must be K/M with 1 <= K <= M <= {_MOST_SHARES:,}, such as 3/100, got {text!r}")
+            raise BadInputError(
+                f"a share must be K/M with 1 <= K <= M <= {_MOST_SHARES:,}, such as 3/100, got {text!r}"
+            )
         return cls(int(found[1]), int(found[2]))
 
     def __str__(self) -> str:
@@ -63,33 +65,24 @@ RECORD = "asked"
 
 
 class Stop(IntEnum):
-    """Reason why no further trials of a cell and setting were asked for."""
+    """Reason why no further trials of a cell and setting were asked for, with its `meaning` as a phrase."""
 
-    NOT_YET = 0
-    REACHED = 1
-    CONSTANT = 2
-    DECIDED = 3
-    TRIALS_SPENT = 4
-    TIME_SPENT = 5
-    FAILED = 6
-    NO_TARGET = 7
+    meaning: str
 
-    @property
-    def meaning(self) -> str:
-        """The reason as a phrase."""
-        return _MEANINGS[self]
+    NOT_YET = 0, "not stopped"
+    REACHED = 1, "precision reached"
+    CONSTANT = 2, "all values equal"
+    DECIDED = 3, "claims decided"
+    TRIALS_SPENT = 4, "trials spent"
+    TIME_SPENT = 5, "time spent"
+    FAILED = 6, "no finite error"
+    NO_TARGET = 7, "no target"
 
-
-_MEANINGS = {
-    Stop.NOT_YET: "not stopped",
-    Stop.REACHED: "precision reached",
-    Stop.CONSTANT: "all values equal",
-    Stop.DECIDED: "claims decided",
-    Stop.TRIALS_SPENT: "trials spent",
-    Stop.TIME_SPENT: "time spent",
-    Stop.FAILED: "no finite error",
-    Stop.NO_TARGET: "no target",
-}
+    def __new__(cls, value: int, meaning: str) -> "Stop":
+        """Return a member with an integer and a phrase."""
+        member = int.__new__(cls, value)
+        member._value_, member.meaning = value, meaning
+        return member
 
 
 @dataclass(frozen=True)
@@ -119,21 +112,11 @@ class Asked:
             spread.append(grid)
         return cls(*spread)
 
-    def by_setting(self, panel: Panel) -> tuple[np.ndarray, np.ndarray]:
-        """Return `trials` and `stopped` as arrays of shape (cell, setting), for a panel of this or a larger grid."""
-        whole = self.extended(panel)
-        n_cells, axes = len(panel.cells()), (slice(None),) * len(panel.factors)
-        found = [
-            np.stack(
-                [grid[axes + setting_index(panel, one)].reshape(n_cells, -1)[:, 0] for one in panel.settings()], axis=1
-            )
-            for grid in (whole.trials, whole.stopped)
-        ]
-        return found[0], found[1]
-
-    def extended(self, panel: Panel) -> "Asked":
-        """Return the numbers for a panel that may have further values and trials; all new cells ask for all trials."""
-        return self.fitted(_shape(panel), panel.n_trials)
+    def by_setting(self, panel: Panel) -> np.ndarray:
+        """Return `trials` with shape (cell, setting), for a panel of this or a larger grid."""
+        grid, axes = self.fitted(_shape(panel), panel.n_trials).trials, (slice(None),) * len(panel.factors)
+        of_settings = [grid[axes + setting_index(panel, setting)] for setting in panel.settings()]
+        return np.stack([one.reshape(len(panel.cells()), -1)[:, 0] for one in of_settings], axis=1)
 
     def fitted(self, shape: Sequence[int], n_trials: int) -> "Asked":
         """Return the numbers, limited to `n_trials`, on a grid of another shape; added positions ask for all trials."""

@@ -115,7 +115,7 @@ REFUSED = {
     "counts": (lambda parts, lab: [*parts[:2], lab / "count.zarr"], "shares of one run have one count, got 1/3"),
     "incomplete": (
         lambda parts, lab: [*parts[:2], lab / "pending.zarr"],
-        "pending trials; compute them with: dpstudies",
+        "must be complete to be copied, got .* pending trials in .*; compute them with: dpstudies",
     ),
 }
 
