@@ -111,13 +111,6 @@ def _pieces(variable: xr.DataArray) -> Iterator[slice]:
         yield slice(start, min(start + step, n_trials))
 
 
-def _status_of(ds: xr.Dataset) -> tuple[xr.DataArray, dict[Hashable, int]]:
-    """Return the statuses of a panel, the trials last, and the sizes of the other dimensions."""
-    status = ds["status"] if "trial" in ds["status"].dims else ds["status"].expand_dims("trial")
-    grid = {dim: size for dim, size in status.sizes.items() if dim != "trial"}
-    return status.transpose(*grid, "trial"), grid
-
-
 def _count(status: xr.DataArray) -> np.ndarray:
     r"""Return the numbers of trials by status, shape (\*grid, status); statuses are read block by block."""
     counts = np.zeros((*status.shape[:-1], len(Status)), int)
@@ -185,20 +178,15 @@ class _Measure:
             self._found[place] = found.reshape(self._found[place].shape)
 
     def summaries(self) -> dict[str, xr.Variable]:
-        variable, name = self._variable, self._variable.name
-        result = {}
+        """Return the variables of `_STATISTICS`, and of the statistics that the panel declares in addition to them."""
+        variable, name, result = self._variable, self._variable.name, {}
         for k, label in enumerate(_STATISTICS):
             attributes = {**variable.attrs, "long_name": f"{label} of {variable.attrs.get('long_name', name)}"}
             result[f"{name}_{label}"] = self._labelled(self._found[..., k], attributes)
-        return result
-
-    def further_summaries(self) -> dict[str, xr.Variable]:
-        """Return the variables of the statistics that the panel declares in addition to `_STATISTICS`."""
-        result = {}
         for statistic, array in zip(self._statistics, self._further, strict=True):
             attributes = {"long_name": statistic.meaning, "units": statistic.unit}
             more = [] if statistic.axis is None else [statistic.axis.name]
-            result[f"{statistic.measure}_{statistic.name}"] = self._labelled(array, attributes, *more)
+            result[f"{name}_{statistic.name}"] = self._labelled(array, attributes, *more)
         return result
 
     def _labelled(self, array: np.ndarray, attributes: Mapping[str, str], *more: str) -> xr.Variable:
@@ -234,7 +222,9 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     >>> float(summary.x_mean), float(summary.x_mcse), int(summary.n_ok), int(summary.n_failed)
     (2.0, 1.0, 2, 1)
     """
-    status, grid = _status_of(ds)
+    status = ds["status"] if "trial" in ds["status"].dims else ds["status"].expand_dims("trial")
+    grid = {dim: size for dim, size in status.sizes.items() if dim != "trial"}
+    status = status.transpose(*grid, "trial")
     others = {str(name): variable for name, variable in ds.data_vars.items() if name not in ("status", "error")}
     measures = {
         name: _Measure(others.pop(name), list(grid), [one for one in statistics if one.measure == name])
@@ -257,8 +247,8 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     }
     for measure in measures.values():
         result |= measure.summaries()
-    further = {name: found for measure in measures.values() for name, found in measure.further_summaries().items()}
-    result |= {name: further[name] for name in (f"{one.measure}_{one.name}" for one in statistics)}
+    further = [f"{one.measure}_{one.name}" for one in statistics]
+    result |= {name: result.pop(name) for name in further}  # last, in the order of their declaration
     result |= {name: variable.variable for name, variable in others.items()}
     coords = {name: coord.variable.load() for name, coord in ds.coords.items() if "trial" not in coord.dims}
     for axis in (one.axis for one in statistics if one.axis is not None):

@@ -20,7 +20,8 @@ import csv
 import gzip
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
@@ -71,12 +72,8 @@ def find_source(path: str) -> "TableSource":
         raise BadInputError(f"a table must end in {', '.join(_OPENERS)}, got {path}; convert it, or rename it")
     if "://" not in path and not os.path.exists(path):
         raise BadInputError(f"no table at {path}; check the path")
-    try:
+    with _reading(f"{path} as {suffix[1:]}"):
         source = _OPENERS[suffix](path)
-    except BadInputError:
-        raise
-    except Exception as error:
-        raise BadInputError(f"cannot read {path} as {suffix[1:]}: {format_error(error)}") from error
     names = (*source.columns, *source.others)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -84,14 +81,21 @@ def find_source(path: str) -> "TableSource":
     return source
 
 
-def find_parts(source: "TableSource", path: str, columns: Sequence[str]) -> list[Part]:
-    """Divide the rows of a table into parts, in order, for reading the given columns."""
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Convert errors of the readers of files to `BadInputError`."""
     try:
-        parts = source.parts(columns)
+        yield
     except BadInputError:
         raise
     except Exception as error:
-        raise BadInputError(f"cannot read {path}: {format_error(error)}") from error
+        raise BadInputError(f"cannot read {what}: {format_error(error)}") from error
+
+
+def find_parts(source: "TableSource", path: str, columns: Sequence[str]) -> list[Part]:
+    """Divide the rows of a table into parts, in order, for reading the given columns."""
+    with _reading(path):
+        parts = source.parts(columns)
     if not parts:
         raise BadInputError(f"{path} must have at least one row, got none")
     return parts
@@ -102,10 +106,8 @@ def read_part(
 ) -> np.ndarray:
     """Read columns of a part on a worker."""
     where = f"data rows {part.first + 1:,} to {part.first + part.n_rows:,} of {path}"
-    try:
+    with _reading(where):
         rows = source.read(part.location, columns, levels)
-    except Exception as error:
-        raise BadInputError(f"cannot read {where}: {format_error(error)}") from error
     if len(rows) != part.n_rows:
         raise BadInputError(
             f"{where} must not change while the table is read, got {len(rows):,} rows; read the table again"

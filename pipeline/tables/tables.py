@@ -6,6 +6,7 @@ discards it, so that a worker requires memory for one block per thread and a few
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import dask
@@ -17,7 +18,7 @@ from distributed.comm import CommClosedError
 
 from pipeline.blocks.one_thread import one_thread
 from pipeline.errors import BadInputError, ExecutionError, unknown
-from pipeline.tables.formats import PART_BYTES, Part, TableSource, find_parts, find_source, read_part
+from pipeline.tables.formats import PART_BYTES, Part, find_parts, find_source, read_part
 
 Result = TypeVar("Result")
 Rows: TypeAlias = Any  # type of a NumPy or Dask array
@@ -61,11 +62,8 @@ def open_table(
     parts = find_parts(source, path, columns)
     rows = da.map_blocks(
         _read_block,
-        source=source,
-        path=path,
         parts=tuple(parts),
-        columns=columns,
-        levels=levels,
+        read=partial(read_part, source, path, columns=columns, levels=levels),
         chunks=(tuple(part.n_rows for part in parts), (len(columns),)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
@@ -74,14 +72,9 @@ def open_table(
 
 
 def _read_block(
-    source: TableSource,
-    path: str,
-    parts: Sequence[Part],
-    columns: Sequence[str],
-    levels: Mapping[str, Sequence[str]],
-    block_id: tuple[int, int] = (0, 0),
+    parts: Sequence[Part], read: Callable[[Part], np.ndarray], block_id: tuple[int, int] = (0, 0)
 ) -> np.ndarray:
-    return read_part(source, path, parts[block_id[0]], columns, levels)
+    return read(parts[block_id[0]])
 
 
 def reduce_rows(
@@ -146,11 +139,7 @@ def _aligned(arrays: Sequence[Rows]) -> list[da.Array]:
             rows = max(1, PART_BYTES // (8 * width))
             array = da.from_array(array, chunks=(rows, -1)[: array.ndim], name=False)
         if array.ndim == 1:
-            array = array.map_blocks(_as_column, new_axis=1, dtype=array.dtype, meta=np.empty((0, 0), array.dtype))
+            array = array[:, None]
         chunks = found[0].chunks[0] if found else array.chunks[0]
         found.append(array.rechunk({0: chunks, 1: -1}))
     return found
-
-
-def _as_column(block: np.ndarray) -> np.ndarray:
-    return block[:, None]
