@@ -26,12 +26,10 @@ _Region = dict[Hashable, slice]
 
 
 def mcse_quantile(ordered: np.ndarray, probability: float, n_sds: int = 1) -> float:
-    """Return the Monte Carlo standard error of a sample quantile of independent draws.
+    """Return the Monte Carlo standard error of a quantile of draws in ascending order, NaN for fewer than two draws.
 
-    The error is half the distance between two order statistics. Their ranks correspond to the levels one standard
-    deviation below and above `probability`, which follow from a Beta distribution. No density estimate is needed.
-    `ordered` are the draws in ascending order, and `n_sds`, 1 or 4, is the number of standard deviations, by which the
-    distance is divided. The error is NaN for fewer than two draws.
+    The error is half the distance between the order statistics at the levels one standard deviation below and above
+    `probability`, which follow from a Beta distribution, or that at `n_sds` standard deviations, 1 or 4, divided by it.
     """
     if ordered.size < 2:
         return float("nan")
@@ -53,10 +51,7 @@ def quantile(ordered: np.ndarray, probability: float | np.ndarray) -> np.ndarray
 
 
 def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Interpolate between order statistics at zero-based ranks, along the last axis of `ordered`.
-
-    The difference of two equal infinite draws counts as zero.
-    """
+    """Interpolate between order statistics at zero-based ranks on the last axis; equal infinite draws are one."""
     below = np.floor(ranks).astype(int)
     low, high = ordered[..., below], ordered[..., np.minimum(below + 1, ordered.shape[-1] - 1)]
     return np.where((low == high) | (ranks == below), low, low + (ranks - below) * (high - low))
@@ -121,10 +116,9 @@ def _count(status: xr.DataArray) -> np.ndarray:
 
 
 def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Read the draws of the ok trials, block by block, into an array of shape (point, output, trial).
+    """Read the draws of ok trials into an array of shape (point, output, trial); return it with their number per point.
 
-    Return the array, and the number of ok trials per point of the grid, at the beginning of the last axis. `variable`
-    has dimensions (grid, outputs, trial), and `status` (grid, trial); outputs are in C order.
+    `variable` has dimensions (grid, outputs, trial), and `status` (grid, trial); outputs are in C order.
     """
     n_trials, n_points = variable.sizes["trial"], status.size // status.sizes["trial"]
     draws = np.empty((n_points, variable.size // (n_points * n_trials), n_trials), dtype)

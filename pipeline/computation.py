@@ -115,10 +115,7 @@ def compute_pending(computation: Computation) -> ResultStore:
 
 @contextmanager
 def session_on(computation: Computation) -> Iterator[tuple[Any, ResultStore, Task, Session]]:
-    """Connect to the cluster, check it, begin a session, and create or extend the store.
-
-    Nothing is written before the checks of the cluster have passed.
-    """
+    """Connect to the cluster, check it before anything is written, begin a session, and create or grow the store."""
     source, study, existing = computation.source, computation.study, computation.existing
     options, driver, url = computation.options, computation.driver, normalise_location(computation.path)
     if existing is not None:

@@ -50,10 +50,7 @@ class PanelPlan:
 
 
 def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
-    """Estimate the cost of each panel of a configured study.
-
-    During `pilot_seconds`, divided equally among the panels, new cells start, at least one per panel.
-    """
+    """Estimate the cost of each panel of a configured study; pilots of cells begin within `pilot_seconds` in total."""
     with one_thread():  # workers compute blocks under the same limit
         return [_plan_panel(study, panel, pilot_seconds / len(study.panels)) for panel in study.panels]
 
@@ -212,11 +209,9 @@ class Forecast:
 
 
 def forecast(study: Study, until: str, pilot_seconds: float = 10.0) -> list[Forecast]:
-    """Forecast the cost of a run until a precision, from `MIN_TRIALS` trials of some cells.
+    """Forecast the cost of each panel with trials until a precision, the target `until` of `pipeline.run`.
 
-    The study is configured, the target `until` is one of `pipeline.run`, and the pilot starts new cells for
-    `pilot_seconds`, divided equally among the panels; at least one cell per panel is computed. There is one forecast
-    per panel with trials; other panels are exact.
+    Pilots of `MIN_TRIALS` trials in cells begin within `pilot_seconds` in total, with at least one cell per panel.
     """
     if until.strip() == CLAIMS:
         raise BadInputError(

@@ -81,10 +81,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Cancellation:
-    """Result of `cancel`: the submission, and True if its driver is known to have ended.
-
-    None if no scheduler was asked or responded: the driver ends when its next heartbeat fails.
-    """
+    """Result of `cancel`: the submission, and True if its driver has ended, None if no scheduler responded."""
 
     submission: Submission
     has_ended: bool | None

@@ -143,7 +143,6 @@ def requested_workers(profile: Profile, client: Client) -> int:
 def most_threads(profile: Profile, client: Client) -> int:
     """Return the larger of the current and the maximum number of worker threads of a cluster, at least 1.
 
-    An adaptive cluster starts workers only for queued tasks, so the queue must contain enough tasks for all threads.
     All workers are assumed to have the same number of threads. A scheduler at an address is assumed not to grow.
     """
     threads = list(client.nthreads().values())

@@ -80,11 +80,9 @@ THREADS = Profile("threads", kwargs={"processes": False, "n_workers": 1})
 
 
 def load_profile(choice: str | None) -> Profile:
-    """Return the profile for a ``--cluster`` option.
+    """Return the profile for a ``--cluster`` option: ``FILE``, ``FILE:PROFILE`` or the name of a profile, or `THREADS`.
 
-    The choice is ``FILE``, ``FILE:PROFILE``, or the name of a profile in ``./cluster.yaml`` or in the cluster file of
-    this package; None for the built-in `THREADS`. ``FILE`` selects its only profile, or the profile named by its key
-    ``default``.
+    ``FILE`` selects its only profile, or the profile named by its key ``default``.
     """
     if choice is None:
         return THREADS
@@ -101,10 +99,7 @@ def load_profile(choice: str | None) -> Profile:
 
 
 def profile_files() -> dict[str, str]:
-    """Return the cluster file of each profile that can be chosen by name.
-
-    ``./cluster.yaml`` adds profiles to those of this package, or replaces them.
-    """
+    """Return the cluster file of each profile by name; ``./cluster.yaml`` adds to the profiles of this package."""
     files = [str(_shipped_file()), *([_LOCAL_FILE] if Path(_LOCAL_FILE).exists() else [])]
     return {name: file for file in files for name in _read_profiles(file)[0]}
 
@@ -116,10 +111,7 @@ def _shipped_file() -> Path:
 
 
 def split_choice(choice: str) -> tuple[str, str]:
-    """Return the file and the profile name of a ``--cluster`` option; both may contain colons.
-
-    The name is empty for a file alone, and the file is empty for an unknown name.
-    """
+    """Return file and profile name of a ``--cluster`` option, or "" for an absent one; both may contain colons."""
     if re.fullmatch(r"[\w-]+", choice) and not Path(choice).exists():
         return profile_files().get(choice, ""), choice
     colons = [match.start() for match in re.finditer(":", choice)]

@@ -36,10 +36,7 @@ class Rerun:
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """Names of the measures that differ in any bit, or of all measures if the statuses differ.
-
-        Per-cell measures are compared only for an ok trial.
-        """
+        """Names of measures that differ in any bit, per-cell ones for an ok trial only; all if the statuses differ."""
         if self.computed.status[0] != self.stored.status[0]:
             return tuple(measure.name for measure in self.panel.measures)
         is_ok = self.stored.status[0] == Status.OK

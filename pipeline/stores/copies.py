@@ -242,8 +242,7 @@ def _new_store(
 ) -> Iterator[tuple[Files, Any]]:
     """Yield the files of a store and a batch of writes; it appears at `url` if the context succeeds, or nothing does.
 
-    The store has `n_sessions` records of sessions. Raise `BusyStoreError` if the number of the last session of one of
-    the stores that are copied has changed.
+    The store has `n_sessions` records. Raise `BusyStoreError` if a session has begun on a source with another number.
     """
     place, lock = url, -1
     try:

@@ -27,10 +27,7 @@ _Array = tuple[str, list[str], list[int], list[int] | None, tuple[str, ...]]
 
 
 def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
-    """Return the folders of all arrays; raise `BadInputError` unless the metadata of a root describe those of its spec.
-
-    The root is given as a JSON document.
-    """
+    """Return the folders of all arrays; raise `BadInputError` unless the metadata of a root describe its spec."""
     try:
         spec = json.loads(root["attributes"]["spec"])
         panels = spec["panels"]

@@ -50,10 +50,7 @@ _ENDED: set[str] = set()  # identifiers of sessions of this process that have en
 
 
 class Session:
-    """Exclusive write access to a store; call `begin` to acquire and `end` to release it.
-
-    Workers require its `id` to write to the store; `record` is the record of the session, as stored.
-    """
+    """Exclusive write access to a store, from `begin` to `end`; workers require its `id` to write to the store."""
 
     def __init__(self, number: int, files: Files, record: Mapping[str, Any]) -> None:
         self.id: str = record["id"]
@@ -285,8 +282,7 @@ def _read(files: Files, number: int) -> dict[str, Any] | None:
 def end_session(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
     """End the latest session of a store in place of its process; return False if it was already over.
 
-    Its writes fail at once in a folder, and in an object store when the next session begins; its process notices by its
-    next heartbeat.
+    Its process notices by its next heartbeat; later writes fail, in an object store when the next session begins.
     """
     reader = open_files(url)
     number = last_number(reader)

@@ -149,10 +149,7 @@ def read_index(content: bytes, n_chunks: int) -> np.ndarray:
 
 
 class ShardReader:
-    """Reader of the chunks of a compact store, by their keys in the original store.
-
-    Chunks of a shard whose index is damaged have no content, so that their checksums fail.
-    """
+    """Reader of chunks of a compact store by their keys in the original; those of a damaged index have no content."""
 
     def __init__(self, files: Files, shardings: Mapping[str, Sharding]) -> None:
         self._files, self._shardings = files, shardings

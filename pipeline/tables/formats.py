@@ -60,10 +60,7 @@ class Part:
 
 
 def find_source(path: str) -> "TableSource":
-    """Open a table and read the names of its columns.
-
-    `path` is a path or URL with suffix ``.zarr``, ``.parquet``, ``.csv`` or ``.csv.gz``.
-    """
+    """Open a table and read the names of its columns, from a path or URL with the suffix of a format."""
     address = path.partition("://")[2]
     if "@" in address or "?" in address:
         raise credentials_error("table", path)
@@ -120,10 +117,10 @@ def read_part(
 
 @dataclass(frozen=True)
 class ZarrSource:
-    """Table in the arrays of a Zarr group, or in one array.
+    """Table in the arrays of a Zarr group, or in one array, with numeric `columns` and `others`.
 
-    `columns` are numeric, `others` not. `arrays` contains, for each numeric column, the array in the group ("" for a
-    single array), the column index, the number of rows, and the number of rows per chunk.
+    `arrays` contains, for each numeric column, the array in the group ("" for a single array), the column index, the
+    number of rows, and the number of rows per chunk.
     """
 
     path: str
@@ -188,10 +185,7 @@ def _open_zarr(path: str) -> ZarrSource:
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Table in one or more Parquet files.
-
-    `columns` are numeric, `others` not, both as in the first file.
-    """
+    """Table in one or more Parquet files, with numeric `columns` and `others` as in the first file."""
 
     columns: tuple[str, ...]
     others: tuple[str, ...]
@@ -256,10 +250,7 @@ def _import_parquet() -> Any:
 
 @dataclass(frozen=True)
 class CsvSource:
-    """Table in a CSV file, which may be compressed by gzip.
-
-    `columns` are numeric, `others` not, and `names` are the fields of a line.
-    """
+    """Table in a CSV file, which may be compressed, with numeric `columns`, `others`, and the `names` of a line."""
 
     path: str
     columns: tuple[str, ...]
@@ -319,7 +310,7 @@ def _code(values: pd.Series, levels: Sequence[str]) -> np.ndarray:
 def _parse(
     text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = None, levels: Levels = _NO_LEVELS
 ) -> pd.DataFrame:
-    """Parse the given columns of lines as floats, or as text if they have levels, or all with inferred types.
+    """Parse columns of lines as floats, or as text if they have levels; all with inferred types by default.
 
     Empty lines give rows of NaN. An extra column detects lines with too many fields, such as lines with decimal commas,
     which would shift values.

@@ -37,11 +37,9 @@ class TableRows:
 def open_table(
     path: str, target: str, features: Sequence[str] | None = None, levels: Mapping[str, Sequence[str]] | None = None
 ) -> TableRows:
-    """Open columns of a table.
+    """Open columns of a table on disk: the features, by default all other columns in order, and last the target.
 
-    The path or URL has a suffix of `pipeline.tables.formats.find_source`. The target becomes the last column, after the
-    features, which are by default all other columns, in order. A column with `levels` contains the index of the level,
-    or the number of levels for any other value.
+    A column with `levels` contains the index of the level, or the number of levels for any other value.
     """
     levels = levels or {}
     source = find_source(path)
@@ -85,11 +83,9 @@ def reduce_rows(
 ) -> Result:
     """Map a function over all rows, block by block, and combine its results as a tree, in the order of the rows.
 
-    The row chunks of the first of the arrays of shape (n,) or (n, c) are used for all; columns are not divided. NumPy
-    arrays are copied, in blocks of about `pipeline.tables.formats.PART_BYTES`. ``map_rows(first, *blocks)`` receives
-    the index of the first row of a block, from 0, and the block of each array, of shape (rows, c), or (rows, 1) for 1-D
-    arrays; it must be importable on the workers. `combine` receives a sequence of results of `map_rows` or of
-    `combine`, in the order of the rows.
+    The row chunks of the first of the arrays of shape (n,) or (n, c) are used for all; NumPy arrays are copied, in
+    blocks of about `PART_BYTES`. ``map_rows(first, *blocks)``, importable on the workers, receives the index of the
+    first row of a block, from 0, and the block of each array, of shape (rows, c), or (rows, 1) for 1-D arrays.
     """
     blocks = _aligned(arrays)
     mapped = da.map_blocks(
