@@ -66,7 +66,7 @@ class _Costs:
         receipts[panel][:, cell] += receipt.seconds, n
 
     def seconds_left(self, elapsed: float, n_planned: int = 0) -> float | None:
-        """Return the expected time left, with `n_planned` blocks of other studies; None until enough blocks are known."""
+        """Return the expected time left, with `n_planned` blocks of other studies, or None if few blocks are known."""
         left, n_all = self._cost_left(), self._n_blocks + self._blocks_left + n_planned
         are_several = bool(n_planned or self._n_before)
         is_known = 4 * self._n_blocks >= min(n_all, MOST_SAMPLES) if are_several else left is not None

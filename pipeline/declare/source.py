@@ -62,7 +62,7 @@ class StudySource:
 
     @cached_property
     def sha256(self) -> str | None:
-        """SHA-256 of the file that declares the study; None in memory, and for a registered study, which has versions."""
+        """SHA-256 of the file that declares the study; None in memory, and for a registered study with versions."""
         if self.content is not None:
             return sha256(self.content)
         if self.reference is None or self.file is None or is_registered(self.reference):
