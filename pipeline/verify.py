@@ -17,8 +17,7 @@ from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, Damage, ExecutionError, IncompleteStoreError, StoreAccessError, command
 from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.rerun import Rerun
-from pipeline.execution.shipping import shipped, shipped_task
-from pipeline.execution.tasks import on_worker
+from pipeline.execution.tasks import on_worker, shipped, shipped_task
 from pipeline.execution.work import Task, Work
 from pipeline.resolve import study_of
 from pipeline.stores.commits import Planned

@@ -55,11 +55,6 @@ class End:
 Compute = Callable[[Step, bool], list[Outcome] | End]
 
 
-def evaluate_apart(task: Task, study: Study, work: Work, budget: int | None) -> list[Outcome]:
-    """Compute the settings of a work item in child processes of this worker."""
-    return isolate(_children_of(task, study), study.panel(work.block.panel), work, budget)
-
-
 def isolate(compute: Compute, panel: Panel, work: Work, budget: int | None) -> list[Outcome]:
     """Return the outcomes of the settings of a work item, with a status of its own for each trial."""
     block, settings = work.block, work.settings
@@ -272,7 +267,8 @@ def close_children(run: str) -> None:
         children.close()
 
 
-def _children_of(task: Task, study: Study) -> Children:
+def children_of(task: Task, study: Study) -> Children:
+    """Return the child processes of a run in this worker process."""
     with _lock:
         if task.run not in _children:
             worker = get_worker()

@@ -14,8 +14,7 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, ExecutionError
 from pipeline.execution.in_flight import TasksInFlight
-from pipeline.execution.shipping import shipped_task
-from pipeline.execution.tasks import on_worker
+from pipeline.execution.tasks import on_worker, shipped_task
 from pipeline.execution.work import Task
 from pipeline.faults import explain, is_transient
 from pipeline.redact import format_error, redact_text

@@ -14,8 +14,7 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from pipeline.execution.in_flight import TasksInFlight
-from pipeline.execution.shipping import shipped_task
-from pipeline.execution.tasks import on_worker
+from pipeline.execution.tasks import on_worker, shipped_task
 from pipeline.stores.store import ResultStore
 
 
