@@ -68,11 +68,8 @@ def isolate(compute: Compute, panel: Panel, work: Work, budget: int | None) -> l
 
     def alone(step: Step) -> list[Outcome] | End:
         """Compute the step of a single trial, which terminates two processes if it is killed."""
-        if step not in ends:
-            found = attempt(step)
-            if not isinstance(found, End):
-                return found
-        return ends[step] if ends[step].status == Status.TIMED_OUT else compute(step, True)
+        found = ends.get(step) or attempt(step)
+        return compute(step, True) if isinstance(found, End) and found.status != Status.TIMED_OUT else found
 
     whole = attempt(Step(block, settings, budget if len(block.trials) > 1 else None))
     if not isinstance(whole, End):

@@ -335,11 +335,5 @@ def _destroy(path: str) -> None:
             os.unlink(path)
 
 
-def _find_syncfs() -> Any:
-    """Return the system call that flushes a file system, or None if it is unavailable."""
-    if not sys.platform.startswith("linux"):
-        return None
-    return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-
-
-_SYNCFS = _find_syncfs()
+# system call that flushes a file system, or None if it is unavailable
+_SYNCFS = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform.startswith("linux") else None
