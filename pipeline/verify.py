@@ -15,8 +15,8 @@ from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, Damage, ExecutionError, IncompleteStoreError, StoreAccessError, command
+from pipeline.execution.checks import Rerun
 from pipeline.execution.in_flight import TasksInFlight
-from pipeline.execution.rerun import Rerun
 from pipeline.execution.tasks import on_worker, shipped, shipped_task
 from pipeline.execution.work import Task, Work
 from pipeline.resolve import study_of
