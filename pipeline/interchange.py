@@ -63,18 +63,15 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
     ----------
     ds : xarray.Dataset
         One panel, as returned by `open_results` or ``xr.open_zarr``, or a part of it.
-    draw : str
-        Dimension to rename to ``draw``: ``"iteration"`` for traces, or ``"trial"`` for independent replicates.
-    chain : str, optional
-        Dimension to rename to ``chain``; one chain by default.
+    draw, chain : str, optional
+        Dimensions to rename to ``draw``, such as ``"iteration"`` for traces, and to ``chain``; one chain by default.
 
     Returns
     -------
     xarray.DataTree
-        ``posterior`` contains the measures with both dimensions, chain and draw first; ``constant_data`` contains the
-        other measures, if any. Trials that are not ok in every cell and setting are excluded; the attributes ``n_ok``,
-        ``n_failed`` and ``n_pending`` of ``posterior`` are numbers of trials. Values for settings that do not apply to
-        a cell are NaN, or 0 for integers.
+        ``posterior`` contains the measures with both dimensions, chain and draw first, of the trials that are ok in
+        every cell and setting; its attributes ``n_ok``, ``n_failed`` and ``n_pending`` are numbers of trials. Values
+        for settings that do not apply to a cell are missing. ``constant_data`` contains the other measures, if any.
 
     Raises
     ------
