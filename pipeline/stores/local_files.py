@@ -45,18 +45,18 @@ class LocalFiles:
 
         A negative start counts from the end.
         """
-        return retried(self._read, key, start, stop)
-
-    def _read(self, key: str, start: int, stop: int | None) -> bytes | None:
         try:
-            # without O_NONBLOCK, opening a pipe would block
-            descriptor = os.open(self._path(key, True), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            return retried(self._read, key, start, stop)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             if error.errno in _NOT_A_FILE:
                 return b""
             raise
+
+    def _read(self, key: str, start: int, stop: int | None) -> bytes:
+        # without O_NONBLOCK, opening a pipe would block
+        descriptor = os.open(self._path(key, True), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:  # few system calls, since each takes a fifth of the time of a scan
             content = b"" if start or stop is not None else os.pread(descriptor, _PIECE, 0)
             if content and len(content) < _PIECE:
@@ -69,10 +69,6 @@ class LocalFiles:
             while at < end and (part := os.pread(descriptor, end - at, at)):
                 content, at = content + part, at + len(part)
             return content
-        except OSError as error:
-            if error.errno in _NOT_A_FILE:
-                return b""
-            raise
         finally:
             os.close(descriptor)
 
