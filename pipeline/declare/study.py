@@ -47,17 +47,7 @@ Values = Mapping[str, Iterable[Any] | Mapping[str, Iterable[Any]]]
 
 @dataclass(frozen=True)
 class Scale:
-    """Arguments of `Study.configure` that select a part of a study.
-
-    Attributes
-    ----------
-    trials : int, mapping or None
-        Trials per cell, for panels with trials, as one number or by panel; None for the declared numbers.
-    panels : tuple of str
-        Panels to keep; see `Study.configure` for an empty tuple.
-    values : mapping of str to tuple or mapping
-        Values of factors, outputs, constants or the list of methods, in every panel or by panel.
-    """
+    """Arguments of `Study.configure` that select a part of a study, such as ``Scale(trials=100, panels=("k2",))``."""
 
     trials: int | Mapping[str, int] | None = None
     panels: tuple[str, ...] = ()

@@ -108,17 +108,9 @@ class LocalFiles:
         path = self._path(key)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            _write_new(path, content, durable=True)
         except FileExistsError:
             return False
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(descriptor)
-        except BaseException:  # an empty record, as on a full disk, would count as that of an active session
-            os.unlink(path)
-            raise
         return True
 
     def put(self, key: str, content: bytes, durable: bool = True) -> None:
@@ -197,16 +189,9 @@ class LocalFiles:
     def _write_temporary(self, content: bytes) -> str:
         path = self._temporary_name()
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            _write_new(path, content)
         except FileNotFoundError:
             self._require_session()
-            raise
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(path)
             raise
         return path
 
@@ -320,6 +305,21 @@ class _LocalBatch:
             with suppress(OSError):
                 os.unlink(temporary)
         self._last = []
+
+
+def _write_new(path: str, content: bytes, durable: bool = False) -> None:
+    """Write a new file, or none after an error: an empty record would count as that of an active session."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
 
 
 def _destroy(path: str) -> None:
