@@ -12,7 +12,7 @@ from pipeline.aggregate import QUANTILES, mcse_quantile, quantile
 from pipeline.declare.factors import Measure, Statistic
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, require_known, unknown
 from pipeline.precision.stopping import SKEWED_TRIALS
 
 CLAIMS = "claims"
@@ -169,9 +169,7 @@ def _pairs(target: Target, panel: Panel) -> tuple[tuple[int, ...], ...]:
     settings = panel.settings()
     for k, setting in enumerate(settings):
         of_method[setting.method.name].append(k)
-    for name in target.methods:
-        if name not in of_method:
-            raise BadInputError(f"panel {panel.name}: {unknown('method', name, of_method)}")
+    require_known("method", target.methods, of_method, f"panel {panel.name}: ")
     first, second = (of_method[name] for name in target.methods)
     return tuple(
         (k, m)
