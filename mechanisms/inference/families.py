@@ -204,7 +204,7 @@ FAMILIES: dict[str, Family] = register(
         draw=lambda rng, theta, n: rng.standard_exponential((len(theta), n)) / theta,
         _update=lambda prior, s, n: (prior[0] + n, prior[1] + s[..., 0]),
         regions=Regions(
-            exponential_regions, parameter=np.exp, step=0.01, starts_inside=True,
+            exponential_regions, parameter=np.exp, step=0.01,
             interval=lambda a, b: (math.log(1e-6 / b), math.log(100.0 / (a if a > 0 else b))),
             mean_unit=lambda u: np.exp(-u), variance_unit=lambda u: np.exp(-2.0 * u))),
     Family(

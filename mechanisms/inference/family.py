@@ -43,8 +43,6 @@ class Regions:
     parameter: Callable[[Floats], Floats]  # maps u to θ
     mean_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated mean
     variance_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated variance
-    # True if chains must not start below the smallest tabulated u, where the variance of a record overflows
-    starts_inside: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
