@@ -67,7 +67,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -144,7 +144,7 @@ def sample_gibbs(
 
     `jumps` adds the joint move of the collapsed sampler to Algorithm 2. `table` is that of `tabulate_regions`.
     """
-    known = prior, model.n, y, model.noise.scale
+    known: tuple[Any, ...] = prior, model.n, y, model.noise.scale
     if model.bounds is None:
         return (run_multinomial if model.entry.is_vector else run_binomial), known
     table, least_total = table or tabulate_regions(model.family, model.bounds), model.n * model.entry.record_range[0]
