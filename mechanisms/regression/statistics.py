@@ -116,22 +116,8 @@ class RegressionStatistics:
         return RegressionStatistics(self.n_rows, means, step @ self.scatter @ step.T, self.intercept)
 
     @property
-    def XtX(self) -> Floats:  # noqa: N802
-        """Raw moments XᵀX of the design, shape (..., d, d); an intercept is the first column of X."""
-        return self._raw()[..., :-1, :-1]
-
-    @property
-    def Xty(self) -> Floats:  # noqa: N802
-        """Raw moments Xᵀy of design and outcome, shape (..., d)."""
-        return self._raw()[..., :-1, -1]
-
-    @property
-    def yty(self) -> Floats:
-        """Sum of squares Σy² of the outcome, shape (...)."""
-        return self._raw()[..., -1, -1]
-
-    def _raw(self) -> Floats:
-        """Return the raw moments of (1, x, y), or of (x, y) without an intercept."""
+    def raw_moments(self) -> Floats:
+        """Raw moments of (1, x, y), or of (x, y) without an intercept, shape (..., d + 1, d + 1)."""
         means, first = self.means, int(self.intercept)
         if first:
             means = np.concatenate([np.ones((*means.shape[:-1], 1)), means], axis=-1)

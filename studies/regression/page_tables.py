@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS
 from studies.claims import Summaries, span, vector
 from studies.tables import AuditedLoss, Column, Table, compare_methods, plus_minus
 

@@ -19,11 +19,15 @@ from mechanisms.privacy import Guarantee
 from mechanisms.protocols import validate_probabilities
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability, partition_probability
-from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, partition_quantile
+from mechanisms.regression.partition_quantile import (
+    QUANTILE_METHODS,
+    SCALE_WINDOW,
+    PartitionQuantile,
+    partition_quantile,
+)
 from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.publish import publish_probabilities, publish_quantiles
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS
 from mechanisms.regression.statistics import RegressionStatistics
 from pipeline import Streams
 from pipeline.clusters.cluster import connect
