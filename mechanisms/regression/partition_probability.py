@@ -142,30 +142,44 @@ PROBABILITY_METHODS = with_noiseless(
 
 
 @dataclass(frozen=True)
-class PartitionProbability:
-    """Release method with fixed public parameters; build it with `partition_probability`."""
+class PartitionRelease:
+    """Release of aggregates of partitions with fixed public parameters."""
 
-    name: str  # key of `PROBABILITY_METHODS`
+    method: PartitionMethod
     n_partitions: int  # M
-    epsilon: float  # per cutoff, in nats
+    epsilon: float  # of one released value, in nats
+
+    @property
+    def name(self) -> str:
+        """Name of the method."""
+        return self.method.name
+
+    @property
+    def shared_loss(self) -> float:
+        """Part of `epsilon` for a step that all values share."""
+        return 0.0
+
+    def guarantee(self, n_values: int = 1) -> Guarantee | None:
+        """Return the joint guarantee of releasing `n_values` values, by basic composition; None if not private."""
+        n_values = validate_integer("n_values", n_values)
+        if not self.method.is_private:
+            return None
+        return Guarantee(self.shared_loss + n_values * (self.epsilon - self.shared_loss))
+
+
+@dataclass(frozen=True)
+class PartitionProbability(PartitionRelease):
+    """Release of probabilities; build it with `partition_probability`."""
+
+    method: ProbabilityMethod
     least_probability: float  # threshold p*, to which the ``fisher`` methods clip smaller probabilities
     sensitivity: float  # largest change of the aggregate when one row is replaced
     noise_scale: float  # of the Laplace noise; 0 without noise
 
     @property
-    def method(self) -> ProbabilityMethod:
-        """Method of this release: the entry of `PROBABILITY_METHODS` with the key `name`."""
-        return PROBABILITY_METHODS[self.name]
-
-    @property
     def loss(self) -> float:
         """Privacy loss per cutoff in nats: sensitivity divided by noise scale; inf without noise."""
         return self.sensitivity / self.noise_scale if self.noise_scale else math.inf
-
-    def guarantee(self, n_cutoffs: int = 1) -> Guarantee | None:
-        """Return the joint guarantee of releases at `n_cutoffs` cutoffs, by basic composition; None if not private."""
-        n_cutoffs = validate_integer("n_cutoffs", n_cutoffs)
-        return Guarantee(n_cutoffs * self.epsilon) if self.method.is_private else None
 
     def aggregate(self, probabilities: ArrayLike) -> Floats:
         """Return the aggregate before noise is added.
@@ -256,4 +270,4 @@ def partition_probability(
     scale = sensitivity / epsilon if method.has_noise else 0.0
     if method.divides_noise:
         scale /= M
-    return PartitionProbability(method.name, M, epsilon, float(least_probability), sensitivity, scale)
+    return PartitionProbability(method, M, epsilon, float(least_probability), sensitivity, scale)

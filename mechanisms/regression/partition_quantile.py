@@ -43,12 +43,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import Floats, require_generator, validate_integer
+from mechanisms.arguments import Floats, require_generator
 from mechanisms.metadata import Style, find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 from mechanisms.protocols import OutputDistribution
-from mechanisms.regression.partition_probability import PartitionMethod, with_noiseless
+from mechanisms.regression.partition_probability import PartitionMethod, PartitionRelease, with_noiseless
 from mechanisms.regression.sparse_vector import SparseVector, calibrate_search
 
 SCALE_WINDOW = 2.0
@@ -185,31 +185,22 @@ class ReleasedQuantiles:
 
 
 @dataclass(frozen=True)
-class PartitionQuantile:
-    """Release method with fixed public parameters; build it with `partition_quantile`."""
+class PartitionQuantile(PartitionRelease):
+    """Release of quantiles; build it with `partition_quantile`."""
 
-    name: str  # key of `QUANTILE_METHODS`
-    n_partitions: int  # M
-    epsilon: float  # of one quantile, in nats
+    method: QuantileMethod
     split: tuple[float, ...]  # parts of `epsilon`: (bounds, noise), or (scale, centre, noise)
     search: SparseVector  # search for bounds; its μ and T also define the ranges of scale and centre
-
-    @property
-    def method(self) -> QuantileMethod:
-        """Method of this release: the entry of `QUANTILE_METHODS` with the key `name`."""
-        return QUANTILE_METHODS[self.name]
 
     @property
     def shared_loss(self) -> float:
         """Privacy loss of the step that all quantiles share: the scale of ``quantile-centred``; 0 for other methods."""
         return self.split[0] if self.method.is_centred else 0.0
 
-    def guarantee(self, n_quantiles: int = 1) -> Guarantee | None:
-        """Return the joint guarantee of releasing `n_quantiles` quantiles, by basic composition; None without noise."""
-        n_quantiles = validate_integer("n_quantiles", n_quantiles)
-        if not self.method.is_private:
-            return None
-        return Guarantee(self.shared_loss + n_quantiles * (self.epsilon - self.shared_loss))
+    @property
+    def loss(self) -> float:
+        """Privacy loss of each quantile, in addition to `shared_loss`; inf without noise."""
+        return self.epsilon - self.shared_loss if self.method.has_noise else math.inf
 
     def miss_probability(self, n_quantiles: int = 1, ratio: float = 100.0) -> float:
         """Return the approximate probability that at least one clipping interval misses the partition quantiles.
@@ -370,19 +361,18 @@ def partition_quantile(
     0.45-DP 0.1778
     """
     method = find_entry(QUANTILE_METHODS, name)
-    name = method.name
     epsilon = validate_epsilon(epsilon)
     names, parts = method.parts, tuple(float(part) for part in split)
     if len(parts) != len(names) or not all(math.isfinite(part) and part > 0 for part in parts):
         raise ValueError(
-            f"split of {name} must be {len(names)} numbers > 0 ({', '.join(names)}), got {tuple(split)}; "
+            f"split of {method.name} must be {len(names)} numbers > 0 ({', '.join(names)}), got {tuple(split)}; "
             "pass one part per step"
         )
     if not math.isclose(sum(parts), epsilon, rel_tol=1e-9):
         raise ValueError(
-            f"split of {name} must add up to epsilon = {epsilon:g}, got {' + '.join(f'{part:g}' for part in parts)} = "
-            f"{sum(parts):g}; change the split or epsilon"
+            f"split of {method.name} must add up to epsilon = {epsilon:g}, got "
+            f"{' + '.join(f'{part:g}' for part in parts)} = {sum(parts):g}; change the split or epsilon"
         )
     make_search = calibrate_search if method.is_exact else SparseVector
     search = make_search(n_partitions, parts[0], start, share, doublings)
-    return PartitionQuantile(name, int(n_partitions), epsilon, parts, search)
+    return PartitionQuantile(method, int(n_partitions), epsilon, parts, search)

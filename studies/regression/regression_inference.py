@@ -20,7 +20,7 @@ Bernstein & Sheldon, "Differentially private Bayesian linear regression", NeurIP
 Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 102, 2007.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -57,6 +57,9 @@ _LONGER = {"noise-aware": 10, "noise-aware-published": 20, "noise-aware-uncorrec
 _OWN = dict.fromkeys(_LONGER, "normal") | dict.fromkeys(("normal-covariates", "naive", "non-private"), "exact")
 _NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
 _BOTH = tuple(_NOISES)
+_K_NORM = "normal-covariates-k-norm"
+_RELEASES = {"adassp": AdaSSP, "dp-gd": NoisyDescent, "binagg": BinnedRegression}  # in the approximate track
+_ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
 _SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
 
 
@@ -149,51 +152,48 @@ def _gram(algorithm: str, trial: _Trial) -> Array:
     return grams[_OWN.get(algorithm, "clamped")] if "exact" in grams else next(iter(grams.values()))
 
 
-def _evaluate(
-    algorithm: str, noise: str, block: _Block, setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
-    name = noise or next(iter(block.noises))
-    method, added = ("naive" if algorithm == "non-private" else algorithm), block.noises[name]
-    if "real" in block.trials[0].gram and method == "normal-covariates":
-        method = "normal-covariates-records"
-    thinning = _THINNING[added.p] if algorithm == "normal-covariates" else _LONGER.get(method)
-    chains = []
-    for trial, rng in zip(block.trials, streams.generators(), strict=True):
-        gram = _gram(algorithm, trial)
-        release = GramRelease(gram if algorithm == "non-private" else gram + trial.drawn[name], block.n, added)
-        chains.append(sample_gram(rng, method, release, _PRIOR, _CHAINS, _BURN_IN, _DRAWS, thinning))
-    return _score(np.stack(chains), block)
-
-
-def _release(kind: type[Any], block: _Block, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    """Return the scores of intervals from independent draws given a release per trial, of a Gram matrix or records."""
-    method, found = kind.calibrated(next(iter(block.noises.values())).p, block.epsilon, DELTA), []
-    for trial, rng in zip(block.trials, streams.generators(), strict=True):
-        given = _gram("adassp", trial) if kind is AdaSSP else trial.records
-        found.append(method.bootstrap(rng, method.release(rng, given), _CHAINS * _DRAWS))
-    draws = np.array(found).reshape(len(found), _CHAINS, _DRAWS, -1)
-    scores = _score(draws, block)
-    constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
-    scores["rhat"][constant], scores["ess"][constant] = 1.0, _CHAINS * _DRAWS
+def _evaluate(name: str, block: _Block, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    draw = _draw_bootstrap if name in _RELEASES else _draw_partition if name == "partition" else _draw_chains
+    pairs = zip(block.trials, streams.generators(), strict=True)
+    draws = np.stack([draw(name, block, trial, rng) for trial, rng in pairs])
+    scores = _score(draws, np.array([trial.truth for trial in block.trials]))
+    if name in _RELEASES:
+        constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
+        scores["rhat"][constant], scores["ess"][constant] = 1.0, _CHAINS * _DRAWS
     return scores
 
 
-def _partition(block: _Block, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    """Return the scores of a normal distribution with the released quantiles, for each component."""
-    found, half = [], ndtri(0.5 + NOMINAL / 2)
-    for trial, rng in zip(block.trials, streams.generators(), strict=True):
-        assert trial.records is not None
-        means, spreads = _powered_posteriors(trial.records)
-        budget = block.epsilon / means.shape[1]
-        split = [budget / 5] * 3  # the scale is shared by both quantiles
-        method = partition_quantile("quantile-centred", len(means), sum(split), split, start=2.0**-5, doublings=12)
-        components = []
-        for mean, spread in zip(means.T, spreads.T, strict=True):
-            ends = np.stack([mean - half * spread, mean + half * spread], axis=1)
-            low, high = sorted(method.release(rng, ends, spread).values)
-            components.append((low + high) / 2 + (high - low) / (2 * half) * rng.standard_normal(_CHAINS * _DRAWS))
-        found.append(np.transpose(components).reshape(_CHAINS, _DRAWS, -1))
-    return _score(np.array(found), block)
+def _draw_chains(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
+    noise = "k-norm" if name == _K_NORM else next(iter(block.noises))
+    algorithm, added = {_K_NORM: "normal-covariates", "non-private": "naive"}.get(name, name), block.noises[noise]
+    gram = _gram(algorithm, trial)
+    release = GramRelease(gram if name == "non-private" else gram + trial.drawn[noise], block.n, added)
+    thinning = _THINNING[added.p] if algorithm == "normal-covariates" else _LONGER.get(algorithm)
+    if "real" in trial.gram and algorithm == "normal-covariates":
+        algorithm = "normal-covariates-records"
+    return sample_gram(rng, algorithm, release, _PRIOR, _CHAINS, _BURN_IN, _DRAWS, thinning)
+
+
+def _draw_bootstrap(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
+    """Return independent draws given a release of a Gram matrix, or of records."""
+    method: Any = _RELEASES[name].calibrated(next(iter(block.noises.values())).p, block.epsilon, DELTA)
+    release = method.release(rng, _gram(name, trial) if name == "adassp" else trial.records)
+    return method.bootstrap(rng, release, _CHAINS * _DRAWS).reshape(_CHAINS, _DRAWS, -1)
+
+
+def _draw_partition(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
+    """Return draws of a normal distribution with the released quantiles, for each component."""
+    assert trial.records is not None
+    means, spreads = _powered_posteriors(trial.records)
+    budget, half = block.epsilon / means.shape[1], ndtri(0.5 + NOMINAL / 2)
+    split = [budget / 5] * 3  # the scale is shared by both quantiles
+    method = partition_quantile("quantile-centred", len(means), sum(split), split, start=2.0**-5, doublings=12)
+    components = []
+    for mean, spread in zip(means.T, spreads.T, strict=True):
+        ends = np.stack([mean - half * spread, mean + half * spread], axis=1)
+        low, high = sorted(method.release(rng, ends, spread).values)
+        components.append((low + high) / 2 + (high - low) / (2 * half) * rng.standard_normal(_CHAINS * _DRAWS))
+    return np.transpose(components).reshape(_CHAINS, _DRAWS, -1)
 
 
 def _powered_posteriors(parts: Array) -> tuple[Array, Array]:
@@ -209,9 +209,8 @@ def _powered_posteriors(parts: Array) -> tuple[Array, Array]:
     return means, np.sqrt(variance[:, None] * unit)
 
 
-def _score(draws: Array, block: _Block) -> dict[str, Any]:
+def _score(draws: Array, truth: Array) -> dict[str, Any]:
     """Return the measures of draws, shape (trials, chains, draws, components)."""
-    truth = np.array([trial.truth for trial in block.trials])
     rhat, ess = diagnose_chains(np.moveaxis(draws, -1, 1))
     pooled = draws.reshape(len(truth), -1, truth.shape[1])
     low, high = np.quantile(pooled, [0.5 - NOMINAL / 2, 0.5 + NOMINAL / 2], axis=1)
@@ -227,38 +226,28 @@ def _score(draws: Array, block: _Block) -> dict[str, Any]:
     }
 
 
-def _method(algorithm: str, note: str, noise: str = "") -> Method:
-    return Method(algorithm + (f"-{noise}" if noise else ""), partial(_evaluate, algorithm, noise), note=note)
-
-
-_METHODS = (
-    _method("normal-covariates", "Exact for unclamped normal records."),
-    _method("normal-covariates", "The same with K-norm noise, in the pure track.", "k-norm"),
-    _method("noise-aware", "Exact for a normal statistic."),
-    _method("noise-aware-published", "The Gibbs steps of Bernstein & Sheldon (2019), without correction."),
-    _method("noise-aware-uncorrected", "The conjugate draw without correction; statistics are not redrawn."),
-    _method("noise-aware-redrawn", "Indefinite statistics are redrawn without normaliser; the draw is corrected."),
-    _method("data-augmentation", "Exact for clamped normal records."),
-    Method(
-        "adassp", partial(_release, AdaSSP), note="Private ridge regression with a parametric bootstrap, (ε, δ)-DP."
-    ),
-    Method(
-        "dp-gd", partial(_release, NoisyDescent), note="Noisy gradient descent with a parametric bootstrap, (ε, δ)-DP."
-    ),
-    Method("binagg", partial(_release, BinnedRegression), note="Regression on noisy sums in private bins, (ε, δ)-DP."),
-    Method("partition", _partition, note="Private posterior quantiles from partitions (P2), ε-DP."),
-    _method("naive", "Conjugate posterior that ignores the noise."),
-    _method("non-private", "Conjugate posterior without noise."),
-)
-_RELEASES = ("adassp", "dp-gd", "binagg")  # of other statistics than a Gram matrix, in the approximate track
-_ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
+_NOTES = {
+    "normal-covariates": "Exact for unclamped normal records.",
+    _K_NORM: "The same with K-norm noise, in the pure track.",
+    "noise-aware": "Exact for a normal statistic.",
+    "noise-aware-published": "The Gibbs steps of Bernstein & Sheldon (2019), without correction.",
+    "noise-aware-uncorrected": "The conjugate draw without correction; statistics are not redrawn.",
+    "noise-aware-redrawn": "Indefinite statistics are redrawn without normaliser; the draw is corrected.",
+    "data-augmentation": "Exact for clamped normal records.",
+    "adassp": "Private ridge regression with a parametric bootstrap, (ε, δ)-DP.",
+    "dp-gd": "Noisy gradient descent with a parametric bootstrap, (ε, δ)-DP.",
+    "binagg": "Regression on noisy sums in private bins, (ε, δ)-DP.",
+    "partition": "Private posterior quantiles from partitions (P2), ε-DP.",
+    "naive": "Conjugate posterior that ignores the noise.",
+    "non-private": "Conjugate posterior without noise.",
+}
 
 
 def _applies(algorithm: str, n_features: int, cell: Mapping[str, Any], augmented: int = 0) -> bool:
     """Return True if a method runs in a cell."""
     is_pure, shifted = cell["track"] == "pure", cell.get("records") in _SHIFTED
     return not {
-        "normal-covariates-k-norm": not is_pure or cell["epsilon"] != 1.0 or (n_features > 1 and shifted),
+        _K_NORM: not is_pure or cell["epsilon"] != 1.0 or (n_features > 1 and shifted),
         "data-augmentation": cell["n"] > augmented,
         **dict.fromkeys(_RELEASES, is_pure),
         **dict.fromkeys(_ABLATIONS, cell["n"] > 10),  # the claims are about n = 10
@@ -292,7 +281,7 @@ def _panel(
     n_features: int,
     meaning: str,
     trials: int,
-    leave: tuple[str, ...],
+    kept: Collection[str],
     augmented: int = _LARGEST_AUGMENTED,
     **values: tuple[Any, ...],
 ) -> Panel:
@@ -312,7 +301,9 @@ def _panel(
         name=name,
         meaning=meaning,
         simulate=partial(_simulate_releases, name) if is_real else partial(_simulate, n_features),
-        methods=tuple(method for method in _METHODS if method.name not in leave),
+        methods=tuple(
+            Method(method, partial(_evaluate, method), note=note) for method, note in _NOTES.items() if method in kept
+        ),
         measures=tuple(Measure(measure, text, dims=("component",)) for measure, text in measures.items()),
         factors=tuple(
             Factor(factor, given, *_FACTORS[factor]) for factor, given in (values | {"track": _BOTH}).items()
@@ -329,18 +320,14 @@ def _panel(
     )
 
 
-_REAL_LEFT_OUT = tuple(
-    method.name
-    for method in _METHODS
-    if method.name not in ("normal-covariates", "normal-covariates-k-norm", "naive", *_RELEASES)
-)
+_ON_REAL = ("normal-covariates", _K_NORM, "naive", *_RELEASES)
 PANELS = (
     _panel(
         "calibration",
         1,
         "regression on 1 covariate, records of the models of the methods",
         1_000,
-        (*_RELEASES, "partition", "non-private"),
+        _NOTES.keys() - {*_RELEASES, "partition", "non-private"},
         n=(10, 100, 1_000, 10_000, 100_000),
         epsilon=(1.0,),
         records=("own",),
@@ -350,7 +337,7 @@ PANELS = (
         1,
         "regression on 1 covariate, simulated records",
         200,
-        _ABLATIONS,
+        _NOTES.keys() - {*_ABLATIONS},
         n=(10, 100, 1_000, 10_000, 100_000),
         epsilon=(0.1, 1.0, 3.0),
         records=("inside", *_SHIFTED),
@@ -360,7 +347,7 @@ PANELS = (
         1,
         "regression on 1 covariate given 1,000 records of the model of data-augmentation",
         200,
-        tuple(method.name for method in _METHODS if method.name != "data-augmentation"),
+        ("data-augmentation",),
         1_000,
         n=(1_000,),
         epsilon=(1.0,),
@@ -371,7 +358,7 @@ PANELS = (
         5,
         "regression on 5 correlated covariates, simulated records",
         400,
-        (*_ABLATIONS, "noise-aware", "noise-aware-published", "data-augmentation", "partition"),
+        _NOTES.keys() - {*_LONGER, "data-augmentation", "partition"},
         n=(10_000,),
         epsilon=(1.0,),
         records=("own", "inside", "heavy-tailed"),
@@ -381,7 +368,7 @@ PANELS = (
         2,
         "rings on length and weight (abalone), hours on age and education (adult)",
         500,
-        _REAL_LEFT_OUT,
+        _ON_REAL,
         data=("abalone", "adult"),
         epsilon=(0.1, 1.0, 3.0),
     ),
@@ -390,7 +377,7 @@ PANELS = (
         7,
         "rings on 7 covariates (abalone)",
         500,
-        (*_REAL_LEFT_OUT, "normal-covariates-k-norm"),
+        ("normal-covariates", "naive", *_RELEASES),
         epsilon=(1.0,),
     ),
 )

@@ -170,7 +170,7 @@ def test_every_method_is_accurate_and_reports_its_loss(tables, name):
     is_quantile = name in QUANTILE_METHODS
     points = {"cutoffs": (), "probabilities": (0.1, 0.9)} if is_quantile else {"cutoffs": (1.0, 3.0)}
     found = release_table(str(tables / "t.zarr"), replace(REQUEST, method=name, epsilon=20.0, **points), seed=6)
-    assert found.method == name
+    assert found.mechanism.name == name
     if is_quantile:
         np.testing.assert_allclose(found.values["quantile"], SLOPE, atol=0.5)
     else:
@@ -179,11 +179,11 @@ def test_every_method_is_accurate_and_reports_its_loss(tables, name):
         spent = np.inf if name.endswith("-noiseless") else 20.0 * M
         assert found.guarantee is None
         assert "NOT PRIVATE" in found.budget
-        np.testing.assert_allclose(found.each_epsilon, spent)
+        np.testing.assert_allclose(found.mechanism.loss, spent)
     else:
         shared = 4.0 if name == "quantile-centred" else 0.0  # one scale is released for both quantiles
         assert found.guarantee.epsilon == pytest.approx(40.0 - shared)
-        np.testing.assert_allclose(found.each_epsilon, 20.0 - shared)
+        np.testing.assert_allclose(found.mechanism.loss, 20.0 - shared)
 
 
 def test_priors_and_models(tables):
@@ -263,7 +263,9 @@ def test_failed_search_for_bounds_is_reported(partition):
     assert "no budget spent; a release would spend 1 x 1 nats, 1-DP in total" in out
     assert values(out)["capped"].tolist() == ["True"]
     failed = pd.DataFrame({"p": [0.5], "quantile": [0.0], "capped": [True], "epsilon": [1.0]})
-    lines = Release(failed, "quantile", N, M, 1.0, Guarantee(1.0), rehearsal=False).lines
+    lines = Release(
+        failed, partition_quantile("quantile", M, 1.0, (0.5, 0.5)), N, Guarantee(1.0), rehearsal=False
+    ).lines
     assert lines[1].startswith("quantile: budget spent: 1 x 1 nats, 1-DP in total")
     assert "and the budget is spent; increase --mu" in lines[2]
 
