@@ -68,12 +68,7 @@ class RegressionStatistics:
 
     def __getitem__(self, index: Any) -> RegressionStatistics:
         """Return the statistics of the selected partitions."""
-        return RegressionStatistics(
-            np.asarray(self.n_rows[index]),
-            self.means[index],
-            self.scatter[index],
-            self.intercept,
-        )
+        return RegressionStatistics(self.n_rows[index], self.means[index], self.scatter[index], self.intercept)
 
     @staticmethod
     def stack(parts: Sequence[RegressionStatistics]) -> RegressionStatistics:
@@ -85,12 +80,8 @@ class RegressionStatistics:
                 f"{', '.join(f'{shape} with intercept={intercept}' for shape, intercept in kinds) or 'none'}; compute "
                 "all with the same columns"
             )
-        return RegressionStatistics(
-            np.stack([part.n_rows for part in parts]),
-            np.stack([part.means for part in parts]),
-            np.stack([part.scatter for part in parts]),
-            parts[0].intercept,
-        )
+        arrays = zip(*((part.n_rows, part.means, part.scatter) for part in parts), strict=True)
+        return RegressionStatistics(*map(np.stack, arrays), intercept=parts[0].intercept)
 
     def pool(self, axis: int = -1) -> RegressionStatistics:
         """Return the statistics of the union of the partitions along an axis."""
@@ -186,16 +177,13 @@ def partition_statistics(
 def row_moments(
     x: NDArray, y: NDArray, labels: NDArray[np.integer], n_partitions: int
 ) -> tuple[Integers, Floats, Floats]:
-    """Return counts, means and scatter of each partition.
+    """Return counts, shape (M,), means, (M, p + 1), and scatter of z = (x, y), (M, p + 1, p + 1), of M partitions.
 
-    Return, for M partitions, counts (M,), means (M, p + 1) and scatter Σ (z − z̄)(z − z̄)ᵀ, shape (M, p + 1, p + 1), of
-    z = (x, y). Means and scatter are 0 for a partition without rows, and not finite if a value is not finite or a
-    square overflows.
+    Labels must be valid. Means and scatter are 0 for a partition without rows, and not finite if a value is not finite
+    or a square overflows.
     """
     width = x.shape[1] + 1
     lower = np.tril_indices(width + 1)
-    assert x.shape[0] == y.size == labels.size
-    assert labels.size == 0 or 0 <= labels.min() <= labels.max() < n_partitions
     sums = np.zeros((n_partitions, width + lower[0].size))
     _add_rows(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), labels, sums)
     gram = np.empty((n_partitions, width + 1, width + 1))
