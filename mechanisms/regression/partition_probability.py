@@ -66,7 +66,7 @@ Variant = TypeVar("Variant", bound=PartitionMethod)
 
 def with_noiseless(*methods: Variant) -> dict[str, Variant]:
     """Return methods by name, each followed by its variant without noise."""
-    found = {}
+    found: dict[str, Variant] = {}
     note = "Not private: without noise."
     for method in methods:
         base, name = replace(method, base=method.name), f"{method.name}-noiseless"

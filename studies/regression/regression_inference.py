@@ -58,7 +58,11 @@ _OWN = dict.fromkeys(_LONGER, "normal") | dict.fromkeys(("normal-covariates", "n
 _NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
 _BOTH = tuple(_NOISES)
 _K_NORM = "normal-covariates-k-norm"
-_RELEASES = {"adassp": AdaSSP, "dp-gd": NoisyDescent, "binagg": BinnedRegression}  # in the approximate track
+_RELEASES: dict[str, Any] = {
+    "adassp": AdaSSP,
+    "dp-gd": NoisyDescent,
+    "binagg": BinnedRegression,
+}  # in the approximate track
 _ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
 _SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
 
@@ -176,7 +180,7 @@ def _draw_chains(name: str, block: _Block, trial: _Trial, rng: np.random.Generat
 
 def _draw_bootstrap(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
     """Return independent draws given a release of a Gram matrix, or of records."""
-    method: Any = _RELEASES[name].calibrated(next(iter(block.noises.values())).p, block.epsilon, DELTA)
+    method = _RELEASES[name].calibrated(next(iter(block.noises.values())).p, block.epsilon, DELTA)
     release = method.release(rng, _gram(name, trial) if name == "adassp" else trial.records)
     return method.bootstrap(rng, release, _CHAINS * _DRAWS).reshape(_CHAINS, _DRAWS, -1)
 

@@ -382,7 +382,7 @@ def test_invalid_tables_raise(tmp_path):
     assert "must not have a column intercept" in error_of(FRAME.assign(intercept=1.0), tmp_path)
     assert "more rows than coefficients" in error_of(FRAME, tmp_path, n_partitions=1001, prior="flat")
     found = release_table(str(tmp_path / "t.parquet"), replace(REQUEST, n_partitions=3000, prior="conjugate"), 1)
-    assert found.n_partitions == 3000
+    assert found.mechanism.n_partitions == 3000
 
 
 def test_model_with_an_intercept_only(partition):
