@@ -32,9 +32,6 @@ from mechanisms.jit import kernel
 from mechanisms.privacy_parameters import validate_size
 
 
-_ARRAYS = ("n_rows", "means", "scatter")
-
-
 @dataclass(frozen=True, eq=False)
 class RegressionStatistics:
     """Sufficient statistics of the rows of each partition."""
@@ -61,7 +58,7 @@ class RegressionStatistics:
             )
         if not (np.all(n_rows >= 0) and np.all(np.isfinite(means)) and np.all(np.isfinite(scatter))):
             raise ValueError("statistics must be finite and n_rows >= 0; remove rows with missing or infinite values")
-        for name, value in zip(_ARRAYS, (n_rows.astype(np.int64), means, scatter), strict=True):
+        for name, value in (("n_rows", n_rows.astype(np.int64)), ("means", means), ("scatter", scatter)):
             object.__setattr__(self, name, value)
 
     @property
@@ -83,8 +80,12 @@ class RegressionStatistics:
                 f"{', '.join(f'{shape} with intercept={intercept}' for shape, intercept in kinds) or 'none'}; compute "
                 "all with the same columns"
             )
-        n_rows, means, scatter = (np.stack([getattr(one, name) for one in parts]) for name in _ARRAYS)
-        return RegressionStatistics(n_rows, means, scatter, parts[0].intercept)
+        return RegressionStatistics(
+            np.stack([part.n_rows for part in parts]),
+            np.stack([part.means for part in parts]),
+            np.stack([part.scatter for part in parts]),
+            parts[0].intercept,
+        )
 
     def pool(self, axis: int = -1) -> RegressionStatistics:
         """Return the statistics of the union of the partitions along an axis."""
