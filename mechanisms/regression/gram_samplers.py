@@ -67,19 +67,12 @@ __all__ = [
 class RegressionPrior:
     """Prior of the moments of scaled records: Ψ ~ InverseWishart(p + excess, scale·I), μ | Ψ ~ N(0, Ψ/strength).
 
-    Parameters
-    ----------
-    strength : float
-        κ, the number of records whose weight the prior of μ has.
-    excess : float
-        ν − p, > 0.
-    scale : float
-        λ; by default, the expectation of Ψ is 0.125·I, a standard deviation of 0.35 half widths of the bounds.
+    By default, the expectation of Ψ is 0.125·I, a standard deviation of 0.35 half widths of the bounds.
     """
 
-    strength: float = 0.5
-    excess: float = 3.0
-    scale: float = 0.25
+    strength: float = 0.5  # κ, the number of records whose weight the prior of μ has
+    excess: float = 3.0  # ν − p
+    scale: float = 0.25  # λ
 
     def __post_init__(self) -> None:
         for name in ("strength", "excess", "scale"):

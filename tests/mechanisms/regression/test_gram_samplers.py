@@ -15,7 +15,7 @@ from mechanisms.regression.gram_samplers import (
     sample_gram,
     simulate_gram,
 )
-from mechanisms.regression.k_norm_matrix import k_norm
+from tests.mechanisms.regression.scaled_records import k_norm
 
 PRIOR = RegressionPrior()
 
