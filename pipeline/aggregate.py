@@ -215,8 +215,7 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     Parameters
     ----------
     ds : xarray.Dataset
-        One panel, as returned by `open_results` or ``xr.open_zarr``. Dask arrays are loaded block by block: one
-        measure in one cell and setting (8 bytes per trial), or several small cells.
+        One panel, as returned by `open_results` or ``xr.open_zarr``. Dask arrays are loaded block by block.
     statistics : sequence of Statistic
         Further statistics, usually `Panel.statistics`.
 

@@ -24,11 +24,10 @@ from pipeline.faults import explain, retried
 from pipeline.options import RunOptions
 from pipeline.progress import shown
 from pipeline.resolve import failures_to_recompute
-from pipeline.stores.asked import Asked, RecordedGoal, record_asked
+from pipeline.stores.asked import SHARE, Asked, RecordedGoal, record_asked
 from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session, number_of, require_idle
-from pipeline.stores.share import SHARE
 from pipeline.stores.store import ResultStore
 from pipeline.stores.template import audit_methods
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from pipeline.clusters.cluster import dashboard_address
 from pipeline.computation import Computation, session_on
-from pipeline.declare.panel import MAX_TRIALS, Panel
+from pipeline.declare.panel import MAX_BLOCKS, MAX_TRIALS, Panel
 from pipeline.declare.streams import canonical_json, sha256
-from pipeline.declare.study import MAX_BLOCKS, Study
+from pipeline.declare.study import Study
 from pipeline.errors import TargetNotReachedError
 from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
@@ -37,17 +37,6 @@ from pipeline.stores.store import ResultStore
 _LOG = logging.getLogger(__name__)
 
 _Grid = dict[str, np.ndarray]  # by panel, shape (cell, setting)
-
-
-def with_trials(study: Study, trials: Mapping[str, int]) -> Study:
-    """Return a study with other numbers of trials in its panels with trials."""
-    return replace(
-        study,
-        panels=tuple(
-            panel if panel.trials is None or panel.name not in trials else replace(panel, trials=trials[panel.name])
-            for panel in study.panels
-        ),
-    )
 
 
 def _limit(options: RunOptions, panel: Panel, declared: Panel, is_stored: bool) -> int:
@@ -139,10 +128,7 @@ class Growth:
                 continue
             name, shape = panel.name, (len(panel.cells()), len(panel.settings()))
             self._limits[name] = _limit(options, panel, declared.panel(name), held is not None)
-            before = np.zeros(shape, int)
-            if held is not None:
-                entry = held.asked.get(name)
-                before = np.full(shape, panel.n_trials) if entry is None else entry.by_setting(panel)[0]
+            before = np.zeros(shape, int) if held is None else held.asked_trials(panel)
             least = whole_blocks(panel, np.maximum(before, self._goal.min_trials))
             self._asked[name] = np.minimum(least, self._limits[name])
         self._others = (
@@ -242,4 +228,4 @@ class Growth:
         axes = {name: max(int(grid.max()), study.panel(name).n_trials) for name, grid in self._asked.items()}
         for name, grid in self._asked.items():
             self._asked[name] = np.minimum(whole_blocks(study.panel(name), grid), axes[name])
-        return with_trials(study, axes)
+        return study.with_trials(axes)

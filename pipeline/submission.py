@@ -14,9 +14,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+from distributed import Client, Security, fire_and_forget, get_worker, secede
 
 from pipeline.clusters.cluster import UnreachableSchedulerError, connect, reach_scheduler
 from pipeline.clusters.profiles import Profile, load_profile, split_choice
@@ -24,14 +27,6 @@ from pipeline.computation import Computation, Driver
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
-from pipeline.execution.driver_task import (
-    announce,
-    cancel_driver,
-    cancellation,
-    connect_worker,
-    has_driver,
-    start_driver,
-)
 from pipeline.execution.shipping import unship
 from pipeline.faults import explain
 from pipeline.options import RunOptions, options_of
@@ -123,10 +118,10 @@ def submit(
 
     Parameters
     ----------
-    study, store, trials, seed, panels, values, time_limit, until, at_most, within, allow_failures, accept_edited_study
-        See `run`.
     cluster : str
         Profile with the address of a scheduler.
+    study, store, trials, ...
+        See `run`.
 
     Returns
     -------
@@ -289,3 +284,91 @@ def _reached(submission: Submission, cluster: str) -> Iterator[Any]:
             yield client
     except UnreachableSchedulerError:
         yield None
+
+
+_PRIORITY = 100  # before the blocks of other runs, since a driver leaves its thread to them
+_QUEUE = 1
+
+
+def start_driver(client: Client, identifier: str, drive: Callable[[Any], Exception | None], order: Any) -> str:
+    """Submit ``drive(order)`` as a task, and return the identifier of its session when the session exists.
+
+    If the worker of the task is lost, the scheduler runs the task again on another worker. An error that `drive`
+    returns before its session exists is raised. Returns an empty string if there was nothing to do.
+    """
+    key = _key(identifier)
+    future = client.submit(drive, order, key=key, pure=False, retries=0, priority=_PRIORITY)
+    try:
+        fire_and_forget(future)
+        while True:
+            is_over = future.done()
+            for _, event in client.get_events(key) or ():
+                return str(event["session"])
+            if is_over:
+                break
+            time.sleep(_POLL_SECONDS)
+        error = future.result()
+    except BaseException as stop:
+        cancel_driver(client, identifier)
+        if isinstance(stop, Exception):
+            raise ExecutionError(f"the scheduler cannot run the submission: {explain(stop)}") from None
+        raise
+    if error is not None:
+        raise error
+    return ""
+
+
+def cancel_driver(client: Client, identifier: str) -> None:
+    """Cancel the task of a driver, which then ends after its current blocks."""
+    client.run_on_scheduler(_release, key=_key(identifier))
+
+
+def has_driver(client: Client, identifier: str) -> bool:
+    """Return True if the task of a driver is on the scheduler and has not ended."""
+    return bool(client.run_on_scheduler(_is_unfinished, key=_key(identifier)))
+
+
+@contextmanager
+def connect_worker() -> Iterator[Client]:
+    """Connect to the scheduler of this worker, and release the thread of the present task for other tasks."""
+    worker = get_worker()
+    secede()
+    # `worker_client` would become the default client of the worker process
+    with Client(worker.scheduler.address, security=as_client(worker.security), set_as_default=False) as client:
+        yield client
+
+
+def as_client(security: Security) -> Security:
+    """Return the security of a worker for a client, which has the certificate of the worker if it has none.
+
+    Workers started by ``dask worker --tls-cert`` have a certificate for workers only.
+    """
+    found = copy(security)
+    if found.tls_client_cert is None:
+        found.tls_client_cert, found.tls_client_key = security.tls_worker_cert, security.tls_worker_key
+    return found
+
+
+def announce(identifier: str, session: str) -> None:
+    """Report the session of a driver to `start_driver`."""
+    get_worker().log_event(_key(identifier), {"session": session})
+
+
+def cancellation(identifier: str) -> Callable[[], bool]:
+    """Return a function that is true after the task of this driver was cancelled or moved to another worker."""
+    tasks, key = get_worker().state.tasks, _key(identifier)
+    return lambda: key not in tasks or tasks[key].state not in ("long-running", "executing")
+
+
+def _key(identifier: str) -> str:
+    return f"dpstudies-driver-{identifier}"
+
+
+def _release(key: str, dask_scheduler: Any) -> None:
+    for client in list(dask_scheduler.clients):
+        dask_scheduler.client_releases_keys(keys=[key], client=client, stimulus_id=f"cancel-{key}")
+
+
+def _is_unfinished(key: str, dask_scheduler: Any) -> bool:
+    task = dask_scheduler.tasks.get(key)
+    return task is not None and task.state not in ("erred", "memory")

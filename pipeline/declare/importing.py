@@ -13,7 +13,7 @@ from types import ModuleType
 
 import cloudpickle
 
-from pipeline.declare.private import private_folder
+from pipeline.declare.known import private_folder
 from pipeline.declare.streams import sha256
 
 PREFIX = "dpstudies_file_"

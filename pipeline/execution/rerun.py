@@ -92,12 +92,10 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     safe = [setting for setting, outcome in stored if outcome.status[0] not in excluded]
     with one_thread():  # workers use one thread too; the last bits of a matrix product depend on the number of threads
         computed = dict(zip([setting.label for setting in safe], evaluate_block(study, block, safe), strict=True))
-    asked = store.asked.get(panel.name)
-    limits = [panel.n_trials] * len(stored) if asked is None else asked.by_setting(panel)[0][block.cell]
     is_own = not store.others(panel.name)[block.cell, trial // panel.block_trials]
     return [
         Rerun(panel, setting, computed.get(setting.label, outcome), outcome, is_asked=bool(trial < limit) and is_own)
-        for (setting, outcome), limit in zip(stored, limits, strict=True)
+        for (setting, outcome), limit in zip(stored, store.asked_trials(panel)[block.cell], strict=True)
     ]
 
 

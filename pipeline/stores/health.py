@@ -73,15 +73,15 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
     """
     problems: dict[tuple[str, str], Damage] = {}
     repaired: list[str] = []
-    if store.problem:
-        problems["", "root"] = Damage("damaged", store.problem)
+    if store.root.problem:
+        problems["", "root"] = Damage("damaged", store.root.problem)
         for key in (COPY, ROOT) if repair else ():
             # never rewrite the intact file: a power loss could damage it
-            if store.files.read(key) != store.root_content:
-                store.files.put(key, store.root_content)
+            if store.files.read(key) != store.root.content:
+                store.files.put(key, store.root.content)
                 repaired.append(key)
     coordinates = make_template(study, store.attributes)
-    files = metadata_files(store.root_content) | {k: one for k, one in coordinates.items() if not k.endswith(ROOT)}
+    files = metadata_files(store.root.content) | {k: one for k, one in coordinates.items() if not k.endswith(ROOT)}
     for key, expected in files.items():
         panel, _, rest = key.partition("/")
         with accessing(store.url):

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.declare.factors import Measure, require_integer, require_name, require_text
-from pipeline.declare.panel import MAX_TRIALS, require_block_size
-from pipeline.declare.study import MAX_BLOCKS
+from pipeline.declare.panel import MAX_BLOCKS, MAX_TRIALS, require_block_size
 from pipeline.errors import BadInputError
 from pipeline.redact import short_repr
 

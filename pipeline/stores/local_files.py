@@ -104,7 +104,7 @@ class LocalFiles:
         """Return the sorted names of the files in a folder, or an empty list if the folder does not exist."""
         try:
             return sorted(retried(os.listdir, self._path(f"{folder}/")))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def create(self, key: str, content: bytes) -> bool:
