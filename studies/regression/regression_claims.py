@@ -9,7 +9,7 @@ import xarray as xr
 
 from pipeline import Erratum, Finding, claim, claims_in, critical, verdict
 from pipeline.declare.claims import two_sided_level
-from studies.claims import Stored, Summaries, decide, place, smallest
+from studies.claims import Stored, Summaries, above, decide, place, smallest
 from studies.tables import Table, plus_minus
 
 DELTA, NOMINAL = 1e-6, 0.95
@@ -199,8 +199,7 @@ def real_estimates_are_covered(summaries: Stored) -> Finding:
     covered, width = ds["covered_mean"], critical(4) * ds["covered_mcse"]
     least = smallest(covered)
     return decide(
-        bool((covered - width > 0.9).all()),
-        bool((covered + width < 0.9).any()),
+        *above(0.9, covered, width),
         f"The smallest rate is {float(least):.3f} ({place(least, covered.dims)}); nominal {NOMINAL}, on average over "
         "the prior, which rarely has covariates with a correlation of 0.93, as those of abalone.",
     )
