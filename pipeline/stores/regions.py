@@ -62,13 +62,20 @@ def iterate_slabs(
     """Yield slabs of whole chunks, each small enough for one read, as slices of the chunk grid and of the array."""
     spans = [range(n)[part] for n, part in zip(array.cdata_shape, within or (slice(None),) * array.ndim, strict=True)]
     room = max(1, SLAB_BYTES // (math.prod(array.chunks) * array.dtype.itemsize))
-    steps = chunk_steps([len(along) for along in spans], min(SLAB_CHUNKS, room))
-    parts = [
-        [slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in zip(spans, steps, strict=True)
-    ]
-    for chunks in product(*parts):
+    for chunks in slabs(spans, min(SLAB_CHUNKS, room)):
         sizes = zip(chunks, array.chunks, array.shape, strict=True)
         yield chunks, tuple(slice(part.start * size, min(part.stop * size, length)) for part, size, length in sizes)
+
+
+def slabs(spans: Sequence[range], room: int) -> Iterator[tuple[slice, ...]]:
+    """Divide a grid into regions of at most `room` points, which are longest along the last axes."""
+    steps = chunk_steps([len(along) for along in spans], room)
+    return product(
+        *(
+            [slice(k, min(k + step, along.stop)) for k in along[::step]]
+            for along, step in zip(spans, steps, strict=True)
+        )
+    )
 
 
 def chunk_steps(counts: Sequence[int], room: int) -> list[int]:
