@@ -69,13 +69,8 @@ def iterate_slabs(
 
 def slabs(spans: Sequence[range], room: int) -> Iterator[tuple[slice, ...]]:
     """Divide a grid into regions of at most `room` points, which are longest along the last axes."""
-    steps = chunk_steps([len(along) for along in spans], room)
-    return product(
-        *(
-            [slice(k, min(k + step, along.stop)) for k in along[::step]]
-            for along, step in zip(spans, steps, strict=True)
-        )
-    )
+    pairs = zip(spans, chunk_steps([len(along) for along in spans], room), strict=True)
+    return product(*([slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in pairs))
 
 
 def chunk_steps(counts: Sequence[int], room: int) -> list[int]:
