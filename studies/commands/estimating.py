@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from pipeline.errors import BadInputError
-from studies.commands.shared import make_table, parse_numbers, print_table, require_file, say, takes
+from studies.commands.shared import parse_numbers, print_table, require_file, say, takes
 from studies.commands.spending import confirm, open_account, write_plot
 
 if TYPE_CHECKING:
@@ -177,10 +177,7 @@ def _answer(
     if rehearsal is None and not yes:
         confirm(f"Release the {what}, with a privacy loss of {spending.total:g}?")
     found = estimate(spending)
-    table = make_table(found.title, "estimate", "95 % from", "to")
-    for row in found.formatted():
-        table.add_row(*row)
-    print_table(table)
+    print_table((found.title, "estimate", "95 % from", "to"), found.formatted())
     for line in (*found.lines(), *account.lines()):
         say(line)
     if plot is not None:

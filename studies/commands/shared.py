@@ -3,7 +3,7 @@
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, signature
 from os import PathLike
@@ -239,28 +239,19 @@ def format_size(n_bytes: float) -> str:
     return f"{n_bytes:.3g} TB"
 
 
-class _SafeTable(Table):
-    def add_row(self, *cells: Any, **options: Any) -> None:
-        """Add a row of cells after escaping them with `printable`."""
-        super().add_row(*(printable(cell) for cell in cells), **options)
-
-
-def make_table(*heads: str, title: str | None = None) -> Table:
-    """Return an empty table with the given column headings."""
-    shown = None if title is None else printable(title)
-    table = _SafeTable(title=shown, title_justify="left", box=None, pad_edge=False, header_style="bold")
+def print_table(heads: Iterable[str], rows: Iterable[Iterable[str]], title: str = "") -> None:
+    """Print a table as wide as its content: lines may wrap, but numbers are not cut off."""
+    shown = printable(title) if title else None
+    table = Table(title=shown, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for head in heads:
         table.add_column(printable(head), no_wrap=True)
-    return table
-
-
-def print_table(table: Table) -> None:
-    """Print a table as wide as its content: lines may wrap, but numbers are not cut off."""
+    for row in rows:
+        table.add_row(*map(printable, row))
     width = Console(width=10_000).measure(table).maximum
     SafeConsole(width=width).print(table)
 
 
-def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: int, title: str | None = None) -> None:
+def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: int, title: str = "") -> None:
     """Print a table that fits the terminal: columns that do not fit follow below, each part with the first `n_names`.
 
     The table is not divided if the output is not a terminal.
@@ -276,10 +267,8 @@ def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: 
         parts[-1].append(k)
         left -= widths[k]
     for number, columns in enumerate(parts or [list(range(n_names))]):
-        table = make_table(*(heads[k] for k in columns), title=None if number else title)
-        for row in rows:
-            table.add_row(*(row[k] for k in columns))
-        print_table(table)
+        part = ([row[k] for k in columns] for row in rows)
+        print_table([heads[k] for k in columns], part, "" if number else title)
 
 
 def require_file(name: str, path: Path | None, *suffixes: str) -> None:
