@@ -194,7 +194,7 @@ def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> li
     decided = [one for one in claims if one.finding.verdict != "undecided"]
     leading = {one.study: one for one in reversed([*decided, *claims]) if one.claim.leads}
     shown = [one for one in claims if leading.get(one.study) is one] or [one for one in decided if one.is_true][:1]
-    images = [one.figure and converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
+    images = [None if one.figure is None else converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
     leads = []
     for one, svg in zip(shown, images, strict=True):
         is_small = one.finding.verdict == "undecided" and not results[one.study].is_published
