@@ -17,7 +17,6 @@ from studies.commands.shared import (
     Scheduler,
     StorePath,
     StudyName,
-    complete_profile,
     complete_study,
     fail,
     format_size,
@@ -25,6 +24,7 @@ from studies.commands.shared import (
     parse_time,
     parse_values,
     print_table,
+    profile_option,
     say,
     split_names,
     takes,
@@ -163,15 +163,7 @@ def merge(
 def submit(
     study: StudyName,
     store: Annotated[str, typer.Option("--store", metavar="PATH", help="Path of the result store.")],
-    cluster: Annotated[
-        str,
-        typer.Option(
-            "--cluster",
-            metavar="[FILE:]PROFILE",
-            help="A profile with the address of a scheduler.",
-            autocompletion=complete_profile,
-        ),
-    ],
+    cluster: Annotated[str, profile_option("A profile with the address of a scheduler.")],
     **given: Any,
 ) -> None:
     """Submit a study to a scheduler, and return; the work continues without this command."""
