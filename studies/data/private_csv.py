@@ -45,7 +45,7 @@ def read_condition(path: str, text: str) -> np.ndarray:
     words = read_words(path, column)
     equal = (words == value).to_numpy()
     if number is not None:
-        equal |= (pd.to_numeric(words, errors="coerce") == number).to_numpy()
+        equal = equal | (pd.to_numeric(words, errors="coerce") == number).to_numpy()
     return ~equal if sign == "!=" else equal
 
 
