@@ -244,18 +244,9 @@ def _log_tails(logs: Floats) -> Floats:
     return reduce(_log_convolve, logs)
 
 
-@kernel
-def _log_convolve(a, b):
-    out = np.empty(a.size)
-    for m in range(a.size):
-        top = -math.inf
-        for x in range(m + 1):
-            top = max(top, a[x] + b[m - x])
-        total = 0.0
-        for x in range(m + 1):
-            total += math.exp(a[x] + b[m - x] - top)
-        out[m] = top + math.log(total)
-    return out
+def _log_convolve(a: Floats, b: Floats) -> Floats:
+    """Return ln Σ_x exp(a[x] + b[m − x]) for 0 ≤ m < a.size."""
+    return _log_matched(np.pad(b[::-1], (0, b.size - 1), constant_values=-np.inf), a)[::-1]
 
 
 @kernel

@@ -200,7 +200,8 @@ def _predict(name: str, trials: _Trials, setting: Mapping[str, Any], streams: St
         means = (weighted_sum(p, _expected_log_loss(problem, alpha + c, beta + n - c)) for c, p in distributions)
         expected = np.array(list(means))
     else:
-        loss = _log_loss(trials, *mechanism.posterior(counts).T, _open(streams.uniforms(1))[:, 0])
+        first, second = mechanism.posterior(counts).T
+        loss = _log_loss(trials, first, second, _open(streams.uniforms(1))[:, 0])
         expected = _expected_log_loss(problem, *mechanism.posterior(np.stack([s, n - s], axis=1)).T)
     return {"heldout_nll": loss, "expected_nll": weighted_sum(probabilities, expected)}
 
