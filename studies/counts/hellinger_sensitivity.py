@@ -3,11 +3,6 @@
 Panel `beta` contains the local, smooth, varying and global sensitivity at every data set of n records with x successes.
 Panel `statements` contains the counterexamples to P1's three statements about the local sensitivity, which are checked
 at every data set for n up to 2,000.
-
-References
-----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft).
 """
 
 from collections.abc import Mapping

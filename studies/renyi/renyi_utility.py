@@ -5,11 +5,6 @@ successes in 100 records. Panel `loglik` contains the log loss of a private draw
 simulated data, and its exact expectation. The diffused and concentrated posteriors of `mechanisms.renyi.sampling` use
 the largest coefficient that satisfies (λ, ε)-RDP. The Gaussian mechanism is evaluated with the published variance and
 with the smallest variance that satisfies (λ, ε)-RDP.
-
-References
-----------
-P3: Geumlek, Song & Chaudhuri, "Rényi Differential Privacy Mechanisms for Posterior Sampling", NeurIPS 2017, section
-5.1.
 """
 
 import math
@@ -29,7 +24,7 @@ from mechanisms.sums import weighted_sum
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
 from studies.panels import given
 from studies.renyi.page_tables import compare_utility
-from studies.renyi.ranges import require_epsilon, require_order
+from studies.renyi.ranges import require_in_range
 from studies.renyi.renyi_figures import DIVERGENCES, LOSSES
 from studies.renyi.renyi_utility_claims import CLAIMS
 
@@ -90,7 +85,7 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
         raise ValueError(f"n_heldout must be >= 1, got {cell['n_heldout']}")
     if "order" not in setting:
         return True
-    order, epsilon = require_order(setting["order"]), require_epsilon(setting["epsilon"])
+    order, epsilon = (require_in_range(name, setting[name]) for name in ("order", "epsilon"))
     if _is_tunable(setting["mechanism"]):
         return True
     return renyi_sampler(setting["mechanism"], cell["prior"], cell["n"], 1.0).renyi_epsilon(order) <= epsilon
