@@ -160,15 +160,15 @@ def search_rate(
     datasets: Integers,
     candidates: Integers,
     pairs: Integers,
-    log_pmf: Callable[[int, float], Floats],
+    log_pmf: Callable[..., Floats],
     largest_rate: Callable[[Integers, float], float],
     active: Integers,
     epsilon: float,
 ) -> tuple[float, float]:
     """Return the largest rate found whose exact loss over all pairs is at most ε, and this loss.
 
-    `largest_rate` maps indices of active pairs and a target to the largest rate at which no active pair has a loss
-    above the target. Pairs near one whose loss exceeds ε become active.
+    `log_pmf` takes the index of a data set and `rate`. `largest_rate` maps indices of active pairs and a target to the
+    largest rate at which no active pair has a loss above the target. Pairs near one whose loss exceeds ε become active.
     """
     target = epsilon
     for _ in range(_ROUNDS):

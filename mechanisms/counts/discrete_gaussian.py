@@ -50,7 +50,7 @@ from mechanisms.counts.noise import NoisyCounts
 from mechanisms.exact_noise import integer_gaussian, sum_zero
 from mechanisms.jit import kernel
 from mechanisms.metadata import Style
-from mechanisms.privacy import ConcentratedGuarantee, approximate_guarantee
+from mechanisms.privacy import approximate_guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.privacy_profile import PrivacyProfile, losses_profile
 
@@ -156,11 +156,6 @@ class LatticeGaussianNoise:
     def __post_init__(self) -> None:
         validate_positive("noise_std", self.noise_std, "use calibrate_noise_std")
         _conditional_tables(self.k, self.noise_std)  # raises ValueError if they are too large
-
-    @property
-    def concentrated_guarantee(self) -> ConcentratedGuarantee:
-        """Guarantee 1/σ²-zCDP under replacement of one record, with n public."""
-        return ConcentratedGuarantee(self.noise_std**-2)
 
     def n_uniforms(self, k: int) -> int:
         return k - 1

@@ -209,11 +209,6 @@ class PowerMixture(CountRelease):
 
     n_uniforms = 2  # which seed the generator of the draw
 
-    @property
-    def acceptance(self) -> float:
-        """Probability that a proposal is accepted."""
-        return math.exp(self._moments[0] - float(np.logaddexp.reduce(self._log_weights)))
-
     def from_uniforms(self, uniforms: Floats) -> Integers:
         u = candidates.require_uniforms(uniforms, self.n_uniforms)
         states, released = seed_states(u), np.empty((len(u), self.k), dtype=np.int64)
