@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from pipeline.aggregate import summarise
     from pipeline.interchange import to_arviz, to_pandas
     from pipeline.runs import extend, resume, run
-    from pipeline.stores.compact import compact
-    from pipeline.stores.merge import merge
+    from pipeline.stores.copies import compact, merge
     from pipeline.stores.results import open_results
     from pipeline.submission import cancel, submit
 
@@ -41,9 +40,8 @@ _ON_ACCESS = {
     "aggregate": ("summarise",),
     "interchange": ("to_arviz", "to_pandas"),
     "runs": ("extend", "resume", "run"),
-    "stores.compact": ("compact",),
+    "stores.copies": ("compact", "merge"),
     "stores.results": ("open_results",),
-    "stores.merge": ("merge",),
     "submission": ("cancel", "submit"),
 }
 """Module -> functions imported on first access, since xarray, Zarr and Dask take seconds to import."""

@@ -1,7 +1,8 @@
 """Exceptions of the pipeline, and parts of their messages."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -10,6 +11,17 @@ from typing import Any, Literal
 
 class BadInputError(ValueError):
     """Error for invalid user input, raised before anything is written; the message is one line."""
+
+
+@contextmanager
+def as_bad_input(place: str = "") -> Iterator[None]:
+    """Raise a ValueError, or the error of a package that is not installed, as a BadInputError about a place."""
+    try:
+        yield
+    except BadInputError:
+        raise
+    except (ValueError, ModuleNotFoundError) as error:
+        raise BadInputError(f"{place}: {error}" if place else str(error)) from error
 
 
 class IncompleteStoreError(RuntimeError):

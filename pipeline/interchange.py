@@ -17,8 +17,7 @@ def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
     Parameters
     ----------
     ds : xarray.Dataset
-        One panel, as returned by `open_results` or ``xr.open_zarr``, or its summary. The table is in memory, so select
-        a part of a large panel first.
+        One panel, as returned by `open_results` or ``xr.open_zarr``, or its summary.
     variables : sequence of str
         Measures, and optionally ``"error"``; all measures by default. Measures are broadcast along the dimensions of
         the other measures.
@@ -26,13 +25,8 @@ def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One column per dimension, constant and variable, and ``status``, if present, as a categorical: ``ok``,
-        ``failed``, ``pending``, and so on. Rows of trials that are not ok are included.
-
-    Raises
-    ------
-    BadInputError
-        If a variable does not exist.
+        Table in memory, with one column per dimension, constant and variable, and ``status``, if present, as a
+        categorical: ``ok``, ``failed``, ``pending``, and so on. Rows of trials that are not ok are included.
 
     Examples
     --------
@@ -68,8 +62,7 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
     Parameters
     ----------
     ds : xarray.Dataset
-        One panel, as returned by `open_results` or ``xr.open_zarr``. Select a part first, for example
-        ``ds.sel(iteration=slice(101, None))`` to drop the burn-in.
+        One panel, as returned by `open_results` or ``xr.open_zarr``, or a part of it.
     draw : str
         Dimension to rename to ``draw``: ``"iteration"`` for traces, or ``"trial"`` for independent replicates.
     chain : str, optional

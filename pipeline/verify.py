@@ -159,13 +159,12 @@ def verify(
 def _asked_work(study: Study, store: ResultStore) -> Iterator[Work]:
     """Yield every block of the share of a store with the settings for which its trials are asked for."""
     for panel in study.panels:
-        every, asked = tuple(range(len(panel.settings()))), store.asked.get(panel.name)
-        limits, others = None if asked is None else asked.by_setting(panel)[0], store.others(panel.name)
+        asked, others = store.asked_trials(panel), store.others(panel.name)
         for block in iterate_blocks(panel):
             start = block.trials.start
-            settings = every if limits is None else tuple(k for k in every if start < limits[block.cell, k])
-            if settings and not others[block.cell, start // panel.block_trials]:
-                yield Work(block, settings)
+            settings = np.flatnonzero(start < asked[block.cell])
+            if settings.size and not others[block.cell, start // panel.block_trials]:
+                yield Work(block, tuple(settings.tolist()))
 
 
 def _batches(checks: Iterator[tuple[Work, bool]], size: int) -> Iterator[list[tuple[Work, bool]]]:

@@ -24,7 +24,7 @@ from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.metadata import Entry, Style
 from mechanisms.regression.gram_samplers import GRAM_METHODS
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
 from mechanisms.renyi.sampling import RENYI_SAMPLERS
 

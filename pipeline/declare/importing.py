@@ -13,7 +13,7 @@ from types import ModuleType
 
 import cloudpickle
 
-from pipeline.declare.private import private_folder
+from pipeline.declare.known import private_folder
 from pipeline.declare.streams import sha256
 
 PREFIX = "dpstudies_file_"
@@ -21,10 +21,7 @@ PREFIX = "dpstudies_file_"
 
 
 def import_content(content: str) -> ModuleType:
-    """Import the content of a file under a name derived from its hash, once per process.
-
-    The content is first written to a file, since numba caches only kernels defined in files.
-    """
+    """Import content under a name derived from its hash, once per process, from a file as numba requires."""
     name = PREFIX + sha256(content)[:16]
     if name in sys.modules:
         return sys.modules[name]
@@ -61,19 +58,13 @@ def _module_folder() -> Path:
 
 
 def append_to_path(folder: str) -> None:
-    """Append a folder to ``sys.path``, so that code named by the user can import modules from the folder.
-
-    Workers do not call this function, since they would keep imported modules after the files have changed.
-    """
+    """Append a folder to ``sys.path`` of this process; workers would keep modules after their files have changed."""
     if folder not in sys.path:
         sys.path.append(folder)
 
 
 def module_file(name: str) -> str | None:
-    """Return the file that an import of a module would execute, without importing it or its packages.
-
-    The search includes the current folder. Return None if there is no such module or it has no file.
-    """
+    """Return the file that an import of a module would execute, without importing it, or None without such a file."""
     first, *others = name.split(".")
     spec = _find_top(first)
     for depth, _ in enumerate(others, 2):

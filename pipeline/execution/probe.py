@@ -81,11 +81,7 @@ def open_store(run: str, session: str) -> str:
 
 
 def imported_modules(source: StudySource) -> set[str]:
-    r"""Return the top-level modules that the code of a study imports and that are installed in this process.
-
-    The source of the study file and of modules in the same folder is searched, since functions may import modules when
-    they are called.
-    """
+    """Return the installed top-level modules that the study file, or modules in its folder, import anywhere."""
     text, folder = source.content, None
     if source.file is not None:
         folder = Path(source.file).parent

@@ -36,10 +36,7 @@ class Rerun:
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """Names of the measures that differ in any bit, or of all measures if the statuses differ.
-
-        Per-cell measures are compared only for an ok trial.
-        """
+        """Names of measures that differ in any bit, per-cell ones for an ok trial only; all if the statuses differ."""
         if self.computed.status[0] != self.stored.status[0]:
             return tuple(measure.name for measure in self.panel.measures)
         is_ok = self.stored.status[0] == Status.OK
@@ -92,12 +89,10 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     safe = [setting for setting, outcome in stored if outcome.status[0] not in excluded]
     with one_thread():  # workers use one thread too; the last bits of a matrix product depend on the number of threads
         computed = dict(zip([setting.label for setting in safe], evaluate_block(study, block, safe), strict=True))
-    asked = store.asked.get(panel.name)
-    limits = [panel.n_trials] * len(stored) if asked is None else asked.by_setting(panel)[0][block.cell]
     is_own = not store.others(panel.name)[block.cell, trial // panel.block_trials]
     return [
         Rerun(panel, setting, computed.get(setting.label, outcome), outcome, is_asked=bool(trial < limit) and is_own)
-        for (setting, outcome), limit in zip(stored, limits, strict=True)
+        for (setting, outcome), limit in zip(stored, store.asked_trials(panel)[block.cell], strict=True)
     ]
 
 

@@ -46,7 +46,7 @@ def compute(
 ) -> list[Receipt]:
     """Compute a batch of work and commit it as a whole; return early if the run was stopped.
 
-    The work is computed in child processes if it is suspect or if there is a time limit.
+    Suspect work, and work with a time limit, is computed in child processes.
     """
     task = shipped_task(run, session)
     study, store = task.opened()

@@ -1,5 +1,6 @@
 """Goals of a run that grows a store: a precision in every cell and setting, or decided claims."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,8 @@ from pipeline.declare.factors import Measure, format_value
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
-from pipeline.precision.stopping import MIN_TRIALS, next_trials, required_trials
-from pipeline.precision.targets import PanelTarget, Precision, Target, resolve_target
+from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials, required_trials
+from pipeline.precision.targets import CLAIMS, PanelTarget, Precision, Target, parse_target, resolve_target
 from pipeline.stores.asked import Stop
 from pipeline.stores.regions import positions
 from pipeline.stores.results import open_panel
@@ -229,3 +230,49 @@ def read_draws(
         ok &= store.read_at(panel, position, trials, "status") == Status.OK
         values.append(store.read_at(panel, position, trials, measure.name, len(measure.dims)))
     return [one[ok] for one in values]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Precision of a panel."""
+
+    panel: str
+    widest: str  # cell and setting with the largest ratio of error to bound
+    precision: Precision  # of this cell and setting
+    target: str  # of the run, as given
+    n_asked: int  # trials that were asked for, summed over cells and settings
+    n_more: int  # further trials, summed likewise, after which every error is at most half the bound
+
+    @property
+    def half_width(self) -> float:
+        """Half-width of a 95 % interval that holds at every stopping time; see `confidence_sequence`."""
+        return confidence_sequence(self.precision.n) * self.precision.error
+
+
+def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
+    """Return the precision of each panel in the target of the last run; an empty list if there was none.
+
+    The study is configured by the stored spec.
+    """
+    targets = [one["until"] for one in store.sessions if one.get("until", CLAIMS) != CLAIMS]
+    if not targets:
+        return []
+    goal = PrecisionGoal(parse_target(targets[-1]), study)
+    trials = {panel.name: store.asked_trials(panel) for panel in study.panels if panel.trials is not None}
+    goal.assess(store, study, trials)
+    found = []
+    for name, asked in trials.items():
+        own = {(cell, item): one for (panel, cell, item), one in goal.reached.items() if panel == name}
+        finite = {at: one for at, one in own.items() if np.isfinite(one[1].error)}
+        if not finite:
+            continue
+        (cell, item), (_, widest) = max(finite.items(), key=lambda one: one[1][1].ratio)
+        more = np.zeros_like(asked)
+        for (at, settings), (n, one) in finite.items():
+            half = max(2 * one.error / one.bound, one.ratio) if one.bound else math.inf
+            extra = max(0, required_trials(n, half) - n)
+            for k in settings:
+                more[at, k] = max(more[at, k], extra)
+        where = study.panel(name).describe(cell, item)
+        found.append(Reached(name, where, widest, targets[-1], int(asked.sum()), int(more.sum())))
+    return found

@@ -55,10 +55,7 @@ class Commit:
         self._batch = files.batch(files.versions(keys))
 
     def write(self, panel: Panel, block: Block, setting: Setting, outcome: Outcome) -> None:
-        """Write the outcome of one setting on one block.
-
-        The outcome is written at every value of the method factors that the setting does not use.
-        """
+        """Write the outcome of one setting on one block, at every value of the method factors that it does not use."""
         is_ok = bool((outcome.status == Status.OK).any())
         at = list(positions(panel, block.cell, setting))
         error = _with_rerun(panel, block, outcome.error).astype(np.dtypes.StringDType())

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.declare.factors import Measure, require_integer, require_name, require_text
-from pipeline.declare.panel import MAX_TRIALS, require_block_size
-from pipeline.declare.study import MAX_BLOCKS
+from pipeline.declare.panel import MAX_BLOCKS, MAX_TRIALS, require_block_size
 from pipeline.errors import BadInputError
 from pipeline.redact import short_repr
 
@@ -28,10 +27,7 @@ _Array = tuple[str, list[str], list[int], list[int] | None, tuple[str, ...]]
 
 
 def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
-    """Return the folders of all arrays; raise `BadInputError` unless the metadata of a root describe those of its spec.
-
-    The root is given as a JSON document.
-    """
+    """Return the folders of all arrays; raise `BadInputError` unless the metadata of a root describe its spec."""
     try:
         spec = json.loads(root["attributes"]["spec"])
         panels = spec["panels"]

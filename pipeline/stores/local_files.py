@@ -41,7 +41,7 @@ class LocalFiles:
         self._checked = {""}  # folders that are no links
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
-        """Return a file or a part of it, None if it does not exist, or empty bytes if it is not a regular file.
+        """Return a file or a part, None if it does not exist, or empty bytes if it is not a regular file.
 
         A negative start counts from the end.
         """
@@ -104,7 +104,7 @@ class LocalFiles:
         """Return the sorted names of the files in a folder, or an empty list if the folder does not exist."""
         try:
             return sorted(retried(os.listdir, self._path(f"{folder}/")))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def create(self, key: str, content: bytes) -> bool:
@@ -141,10 +141,7 @@ class LocalFiles:
             os.close(descriptor)
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove files durably; absent files are ignored.
-
-        Each file is first renamed into the session's folder, which fails if the session is fenced.
-        """
+        """Remove files durably, if they exist: each is renamed into the session's folder, which fails after fencing."""
         removed = False
         for key in keys:
             temporary = self._temporary_name()
@@ -240,9 +237,8 @@ class LocalFiles:
                 raise OSError(errno.EAGAIN, "a temporary file has disappeared", path) from None
 
     def flush(self, keys: Iterable[str]) -> None:
-        """Make written files durable: one call per file system on Linux, one per file and folder elsewhere.
+        """Make written files, or temporary ones by path, durable: one call per file system on Linux, or one per file.
 
-        Temporary files are given by their paths.
         Errors are not retried: the system may have dropped unwritten data, so the files must be written again.
         """
         if _SYNCFS is not None:
@@ -258,10 +254,7 @@ class LocalFiles:
             self.sync(path)
 
     def _path(self, key: str, is_read: bool = False) -> str:
-        """Return the path of a file in the store; raise `BadInputError` if a link would be followed to its folder.
-
-        With `is_read`, raise FileNotFoundError if the folder does not exist.
-        """
+        """Return the path of a file in the store; raise `BadInputError` if a link would be followed to its folder."""
         folder = key.rpartition("/")[0]
         if folder not in self._checked:
             self._refuse_links(folder, is_read)
@@ -300,8 +293,7 @@ class LocalFiles:
 class _LocalBatch:
     """Writes that become durable together: values by `put`, then the files of `put_last`, which commit the values.
 
-    `depend` makes a file durable that another writer has written. `finish` makes all values durable before it makes the
-    last files visible; `discard` drops these.
+    `depend` makes a file durable that another writer has written, and `discard` drops the last files.
     """
 
     def __init__(self, files: LocalFiles) -> None:

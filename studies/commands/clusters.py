@@ -51,7 +51,7 @@ def check(
     """Show the cluster of a profile, and check that its workers have the same code and can write to the store."""
     from pipeline.clusters.check import check_workers
     from pipeline.clusters.cluster import reach, requested_workers
-    from pipeline.clusters.preview import describe_launch, launch_document, obstacle
+    from pipeline.clusters.launch import describe_launch, launch_document, obstacle
     from pipeline.clusters.profiles import load_profile
     from pipeline.stores.locations import normalise_location
 

@@ -98,7 +98,7 @@ def _list_mechanisms() -> None:
     from mechanisms.glm.mechanisms import GLM_MECHANISMS
     from mechanisms.inference.methods import INFERENCE_METHODS
     from mechanisms.regression.partition_probability import PROBABILITY_METHODS
-    from mechanisms.regression.quantile_methods import QUANTILE_METHODS
+    from mechanisms.regression.partition_quantile import QUANTILE_METHODS
     from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
     from mechanisms.renyi.sampling import RENYI_SAMPLERS
     from studies.audits import REGISTERED

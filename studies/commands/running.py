@@ -91,7 +91,7 @@ def plan(study: StudyName, **given: Any) -> None:
 def _plan_until(configured: pipeline.Study, until: str) -> None:
     """Print the expected cost of a run until a precision, next to that of equally many trials in all cells."""
     from pipeline.clusters.launch import available_cores
-    from pipeline.precision.forecast import forecast
+    from pipeline.estimate import forecast
 
     forecasts = forecast(configured, until)
     heads = ("panel", "cells", "piloted", "evaluations", "most trials", "widest", "core time", "with equal trials")

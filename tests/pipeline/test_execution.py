@@ -20,9 +20,8 @@ from pipeline.blocks.evaluate import Status
 from pipeline.clusters.profiles import Profile
 from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError, ExecutionError, SessionSupersededError
-from pipeline.execution import budget, monitor, probe, window
-from pipeline.execution.in_flight import RETRIES
-from pipeline.execution.monitor import Monitor, find_cause
+from pipeline.execution import execute, in_flight, probe
+from pipeline.execution.in_flight import RETRIES, Monitor, find_cause
 from pipeline.progress import ProgressDisplay
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
@@ -100,7 +99,7 @@ def test_only_blocks_that_cannot_be_written_stay_pending(small_store, tmp_path, 
 
 
 def test_unavailable_store_stops_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(budget, "_MOST_FAILED_TASKS", 3)
+    monkeypatch.setattr(execute, "_MOST_FAILED_TASKS", 3)
     on_workers(monkeypatch, OSError(errno.EIO, "Input/output error"), lambda n, key: True)
     with pytest.raises(
         ExecutionError, match=r"3 consecutive tasks failed, each after several attempts: .*Input/output"
@@ -389,7 +388,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 100.0
-        monkeypatch.setattr(monitor.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(in_flight.time, "monotonic", lambda: self.now)
 
 
 def test_the_monitor_warns_once_per_silence(monkeypatch):
@@ -472,7 +471,7 @@ class Cluster:
 
 
 def test_window_of_a_fixed_cluster_is_two_tasks_per_thread(monkeypatch):
-    fixed = window.Window(Cluster(2, 2), Profile("a", address="tcp://h:1"))
+    fixed = execute.Window(Cluster(2, 2), Profile("a", address="tcp://h:1"))
     fixed.update()
     fixed.note_task(0.01)
     assert (fixed.n_threads, fixed.n_tasks) == (4, 8)
@@ -481,7 +480,7 @@ def test_window_of_a_fixed_cluster_is_two_tasks_per_thread(monkeypatch):
 @pytest.mark.parametrize(("seconds", "at_least"), [(None, 0.5), (0.25, 0.25), (1.0, 1.0), (10.0, 10.0)])
 def test_window_of_an_adaptive_cluster_suffices_for_its_maximum(seconds, at_least):
     """Enough tasks are submitted for Dask to request the largest number of threads."""
-    adaptive = window.Window(Cluster(1), Profile("a", adapt={"minimum": 1, "maximum": 4, "target_duration": "5s"}))
+    adaptive = execute.Window(Cluster(1), Profile("a", adapt={"minimum": 1, "maximum": 4, "target_duration": "5s"}))
     adaptive.update()
     if seconds is not None:
         adaptive.note_task(seconds)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client
 
-from pipeline.clusters.preview import describe_launch, launch_document
+from pipeline.clusters.launch import describe_launch, launch_document
 from pipeline.clusters.profiles import Profile
 from pipeline.errors import ExecutionError
 from pipeline.execution import probe
