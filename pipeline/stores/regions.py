@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from pipeline.blocks.evaluate import Block
 from pipeline.declare.panel import Panel, Setting
 
 SLAB_CHUNKS = 1000  # maximum chunks per read, since zarr creates one coroutine per chunk
@@ -31,11 +32,16 @@ def positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, 
         yield (*(int(index) for index in of_cell), *position)
 
 
-def region_of(panel: Panel, position: tuple[int, ...], trials: range | None, n_dims: int) -> tuple[Any, ...]:
-    """Return the region at a position that covers `trials` (no trial axis if None) and all of `n_dims` output axes."""
-    grid = tuple(slice(index, index + 1) for index in position)
-    along = () if trials is None or panel.trials is None else (slice(trials.start, trials.stop),)
-    return grid + along + (slice(None),) * n_dims
+def region_of(panel: Panel, position: tuple[int, ...], trials: range, name: str) -> tuple[slice, ...]:
+    """Return the region of a variable at a position, with all outputs, that covers `trials` if it has a trial axis."""
+    per_trial, n_dims = panel.variables[name]
+    along = [slice(trials.start, trials.stop)] if per_trial and panel.trials is not None else []
+    return (*(slice(index, index + 1) for index in position), *along, *[slice(None)] * n_dims)
+
+
+def regions_of(panel: Panel, block: Block, setting: Setting, name: str) -> list[tuple[slice, ...]]:
+    """Return the regions of a variable at which one setting of a block is stored."""
+    return [region_of(panel, position, block.trials, name) for position in positions(panel, block.cell, setting)]
 
 
 def fill_chunk(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> np.ndarray:
