@@ -1,7 +1,7 @@
 """Commits of blocks: values are written and made durable before the statuses that make them visible."""
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
