@@ -126,7 +126,7 @@ def _panel(
         block_trials=min(trials, 100),
         statistics=(*_STATISTICS, *(_JOINT_STATISTICS if p > 1 else ())),
         validate=validate,
-        version=version if bounds is not None else 5 if family == "multinomial" else 4,
+        version=version if bounds is not None else 6 if family == "multinomial" else 4,
     )
 
 
