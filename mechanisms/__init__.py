@@ -83,9 +83,9 @@ from mechanisms.protocols import OutputDistribution as OutputDistribution
 from mechanisms.protocols import Posterior as Posterior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS as PROBABILITY_METHODS
 from mechanisms.regression.partition_probability import partition_probability as partition_probability
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS as QUANTILE_METHODS
 from mechanisms.regression.partition_quantile import partition_quantile as partition_quantile
 from mechanisms.regression.private_regression import private_regression as private_regression
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS as QUANTILE_METHODS
 from mechanisms.renyi.conversions import approximate_epsilon as approximate_epsilon
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS as GAUSSIAN_MECHANISMS
 from mechanisms.renyi.gaussian_counts import gaussian_mechanism as gaussian_mechanism

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from pipeline.aggregate import summarise
     from pipeline.interchange import to_arviz, to_pandas
     from pipeline.runs import extend, resume, run
-    from pipeline.stores.compact import compact
-    from pipeline.stores.merge import merge
+    from pipeline.stores.copies import compact, merge
     from pipeline.stores.results import open_results
     from pipeline.submission import cancel, submit
 
@@ -41,48 +40,19 @@ _ON_ACCESS = {
     "aggregate": ("summarise",),
     "interchange": ("to_arviz", "to_pandas"),
     "runs": ("extend", "resume", "run"),
-    "stores.compact": ("compact",),
+    "stores.copies": ("compact", "merge"),
     "stores.results": ("open_results",),
-    "stores.merge": ("merge",),
     "submission": ("cancel", "submit"),
 }
 """Module -> functions imported on first access, since xarray, Zarr and Dask take seconds to import."""
 
 __version__ = version("dpstudies")
 __all__ = [
-    "BadInputError",
-    "Claim",
-    "Erratum",
-    "Factor",
-    "Figure",
-    "Finding",
-    "Measure",
-    "Method",
-    "Panel",
-    "Scale",
-    "Statistic",
-    "Status",
-    "Stored",
-    "Streams",
-    "Study",
-    "cancel",
-    "claim",
-    "claims_in",
-    "compact",
-    "critical",
-    "error_level",
-    "extend",
-    "merge",
-    "open_results",
-    "resume",
-    "run",
-    "submit",
-    "summarise",
-    "to_arviz",
-    "to_pandas",
-    "two_sided_level",
-    "verdict",
-]
+    "BadInputError", "Claim", "Erratum", "Factor", "Figure", "Finding", "Measure", "Method", "Panel", "Scale",
+    "Statistic", "Status", "Stored", "Streams", "Study", "cancel", "claim", "claims_in", "compact", "critical",
+    "error_level", "extend", "merge", "open_results", "resume", "run", "submit", "summarise", "to_arviz", "to_pandas",
+    "two_sided_level", "verdict",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

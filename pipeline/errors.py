@@ -1,7 +1,8 @@
 """Exceptions of the pipeline, and parts of their messages."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -10,6 +11,17 @@ from typing import Any, Literal
 
 class BadInputError(ValueError):
     """Error for invalid user input, raised before anything is written; the message is one line."""
+
+
+@contextmanager
+def as_bad_input(place: str = "") -> Iterator[None]:
+    """Raise a ValueError, or the error of a package that is not installed, as a BadInputError about a place."""
+    try:
+        yield
+    except BadInputError:
+        raise
+    except (ValueError, ModuleNotFoundError) as error:
+        raise BadInputError(f"{place}: {error}" if place else str(error)) from error
 
 
 class IncompleteStoreError(RuntimeError):
@@ -100,3 +112,11 @@ def unknown(what: str, given: object, allowed: Iterable[object]) -> str:
     near = get_close_matches(name, names, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return f"unknown {what} {name!r}; {hint}Allowed: {', '.join(names)}"
+
+
+def require_known(what: str, given: Iterable[object], allowed: Iterable[object], where: str = "") -> None:
+    """Raise `BadInputError` for the first name that is not allowed; the message begins with `where`."""
+    names = list(allowed)
+    for name in given:
+        if name not in names:
+            raise BadInputError(f"{where}{unknown(what, name, names)}")

@@ -1,4 +1,4 @@
-"""Estimates of the cost of a study before a run: trials, blocks, storage, time and Monte Carlo error.
+"""Estimates of the cost of a run: trials, blocks, storage, time and Monte Carlo error.
 
 Time, size and error are estimated from a pilot run, which computes a few trials of as many cells as the time allows.
 """
@@ -13,8 +13,12 @@ import numpy as np
 from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block
 from pipeline.blocks.one_thread import one_thread
-from pipeline.declare.panel import Panel, Setting
+from pipeline.declare.panel import MAX_TRIALS, Panel, Setting
 from pipeline.declare.study import Study
+from pipeline.errors import BadInputError
+from pipeline.precision.goals import whole_blocks
+from pipeline.precision.stopping import MIN_TRIALS, required_trials
+from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolve_target
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import positions
@@ -46,10 +50,7 @@ class PanelPlan:
 
 
 def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
-    """Estimate the cost of each panel of a configured study.
-
-    During `pilot_seconds`, divided equally among the panels, new cells start, at least one per panel.
-    """
+    """Estimate the cost of each panel of a configured study; pilots of cells begin within `pilot_seconds` in total."""
     with one_thread():  # workers compute blocks under the same limit
         return [_plan_panel(study, panel, pilot_seconds / len(study.panels)) for panel in study.panels]
 
@@ -192,3 +193,71 @@ def _standard_errors(panel: Panel, computed: Sequence[Sequence[Outcome]]) -> dic
                 error = float(np.ma.filled(spread, 0.0).max()) / panel.n_trials**0.5
                 errors[measure.name] = max(errors.get(measure.name, 0.0), error)
     return errors
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Expected cost of a panel until a precision is reached."""
+
+    panel: str
+    n_piloted: int  # cells; the costs of other cells are interpolated
+    n_cells: int
+    evaluations: float  # expected number of trials, summed over cells and settings
+    most: int  # expected number of trials of the piloted cell and setting that needs the most
+    widest: str  # that cell and setting
+    seconds: float  # expected time on one core
+
+
+def forecast(study: Study, until: str, pilot_seconds: float = 10.0) -> list[Forecast]:
+    """Forecast the cost of each panel with trials until a precision, the target `until` of `pipeline.run`.
+
+    Pilots of `MIN_TRIALS` trials in cells begin within `pilot_seconds` in total, with at least one cell per panel.
+    """
+    if until.strip() == CLAIMS:
+        raise BadInputError(
+            "plan requires a precision, got --until claims, whose cost depends on the verdicts; it is at most that of "
+            "the declared trials, which plan shows without --until"
+        )
+    targets = resolve_target(parse_target(until), study)
+    with one_thread():
+        return [_forecast(study, target, pilot_seconds / len(targets)) for target in targets.values()]
+
+
+def _forecast(study: Study, target: PanelTarget, budget: float) -> Forecast:
+    panel, n_cells = target.panel, len(target.panel.cells())
+    evaluations: dict[int, float] = {}
+    seconds: dict[int, float] = {}
+    most, widest = 0, ""
+    for cell in piloted_cells(n_cells, budget, lambda: _pilot(study, target, 0, 1)):
+        _, at_first = _pilot(study, target, cell, 1)  # includes setup that methods cache for the cell
+        _, alone = _pilot(study, target, cell, 1)
+        needed, several = _pilot(study, target, cell, MIN_TRIALS)
+        evaluations[cell] = sum(needed.values())
+        per_trial = max(0.0, several - alone) / (MIN_TRIALS - 1) / len(needed)
+        n_blocks = max(needed.values()) / panel.block_trials
+        seconds[cell] = max(0.0, at_first - alone) + n_blocks * alone + per_trial * evaluations[cell]
+        for item, n_trials in needed.items():
+            if n_trials > most:
+                most, widest = n_trials, panel.describe(cell, (item,))
+    n_evaluations, n_seconds = (sum_over_cells(n_cells, found) for found in (evaluations, seconds))
+    return Forecast(panel.name, len(evaluations), n_cells, n_evaluations, most, widest, n_seconds)
+
+
+def _pilot(study: Study, target: PanelTarget, cell: int, n_trials: int) -> tuple[dict[int, int], float]:
+    """Compute trials of a cell; return the trials that each setting needs, and the duration in seconds."""
+    panel, n_block = target.panel, target.panel.block_trials
+    runs = (range(start, min(start + n_block, n_trials)) for start in range(0, n_trials, n_block))
+    seconds, blocks = zip(*(_evaluate(study, panel, cell, run, panel.settings()) for run in runs), strict=True)
+    minimum = int(whole_blocks(panel, MIN_TRIALS))
+    needed = dict.fromkeys(range(len(panel.settings())), minimum)
+    for item in target.items:
+        if not panel.applicable[cell, list(item)].all():
+            continue
+        ok = np.all([np.concatenate([part[k].status for part in blocks]) == Status.OK for k in item], axis=0)
+        draws = [np.concatenate([part[k].values[target.measure.name] for part in blocks])[ok] for k in item]
+        precision = target.assess(draws)
+        if np.isfinite(precision.error):
+            wanted = whole_blocks(panel, required_trials(precision.n, precision.ratio))
+            for k in item:
+                needed[k] = max(needed[k], min(int(wanted), MAX_TRIALS))
+    return needed, sum(seconds)

@@ -11,7 +11,7 @@ from pipeline.declare.panel import MAX_TRIALS
 from pipeline.declare.study import Values
 from pipeline.errors import BadInputError
 from pipeline.precision.stopping import MIN_TRIALS
-from pipeline.stores.share import Share
+from pipeline.stores.asked import Share
 
 OTHERS_THAN_UNTIL = "--until cannot be combined with --trials, or with --set of an extension; omit one of them"
 

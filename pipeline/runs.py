@@ -13,7 +13,7 @@ from pipeline.computation import Computation, compute_pending
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError
-from pipeline.growth import Growth, with_trials
+from pipeline.growth import Growth
 from pipeline.options import OTHERS_THAN_UNTIL, RunOptions, options_of
 from pipeline.progress import Progress
 from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
@@ -52,34 +52,27 @@ def run(
     cluster : str, optional
         ``FILE`` or ``FILE:PROFILE``; threads of this process by default.
     time_limit : float, optional
-        Maximum time per block in seconds; trials that exceed it by themselves are stored as timed out. Blocks are then
-        computed in child processes of the workers, and the first block of each includes its compilation.
+        Maximum time per block in seconds, including compilation in its process; trials that exceed it by themselves
+        are stored as timed out.
     until : str, optional
         Target at which the run stops, instead of a number of trials: ``mcse(hellinger) <= 0.0005`` for a measure or a
         statistic of it (``hellinger_median``), ``<= 1%`` for an error relative to the estimate,
         ``mcse(hellinger[smooth] - hellinger[laplace]) <= 0.001`` for paired differences of means, or ``claims`` until
         every claim is decided. Trials are added to the cells and methods that need them, at least 100 each.
-    at_most : int, optional
-        Maximum number of trials per cell of a run with `until`; by default the number that the study declares.
-    within : float, optional
-        Maximum time of a run with `until`, in seconds.
+    at_most, within : int and float, optional
+        Maximum number of trials per cell, by default the declared one, and maximum time in seconds of a run with
+        `until`.
     share : str, optional
         ``K/M`` to compute the Kth of M disjoint shares of the blocks into a store of its own; see `merge`.
     allow_failures : bool
         True to continue with a method that fails on all trials. By default the run stops after 100 failed trials of
         a panel and setting, or 10 that terminated their worker, if none was ok; the other trials remain pending.
     accept_edited_study : bool
-        True to continue a store after its study file was edited; the session records the new hash. Failed trials are
-        recomputed, and other stored trials do not change. For a study without a file, integer versions are compared,
-        and one committed trial of each method is recomputed.
+        True to continue a store after its study file was edited. Failed trials are recomputed, and other stored trials
+        do not change. For a study without a file, one committed trial of each method is recomputed.
     progress : callable or bool
-        True for a progress bar if standard error is a terminal or the code runs in a notebook. A callable is called
-        with the pending work, and returns a function that is called with each receipt.
-
-    Returns
-    -------
-    ResultStore
-        The store; `open_results` opens its datasets.
+        True for a progress bar on a terminal or in a notebook, or a callable that is called with the pending work, and
+        returns a function that is called with each receipt.
 
     Raises
     ------
@@ -93,14 +86,11 @@ def run(
     Examples
     --------
     >>> import tempfile
-    >>> from pipeline import open_results
     >>> from studies import STUDIES
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = run(
-    ...         STUDIES["hellinger-accuracy"], f"{folder}/s.zarr", trials=50, panels=["k2"], values={"n": [10, 20]}
-    ...     )
-    ...     dict(open_results(store)["k2"].sizes)
-    {'n': 2, 'mechanism': 17, 'trial': 50}
+    ...     store = run(STUDIES["hellinger-accuracy"], f"{folder}/s.zarr", trials=50, panels=["k2"], values={"n": [10]})
+    ...     store.complete
+    True
     """
     return compute(configured_computation(study, store, options_of(locals())))
 
@@ -123,17 +113,12 @@ def resume(
     store : path
         A store.
     study : StudySource, Study or str, optional
-        Study of the store; by default the one that the store references, if it is built in, registered by an installed
-        package, or defined in a file that this user has run before.
+        By default the study that the store references, if it is built in, registered by an installed package, or
+        defined in a file that this user has run before.
     retry : collection of Status
         Statuses of trials to recompute with the same random numbers, such as `FAILURES`.
     cluster, time_limit, allow_failures, accept_edited_study, progress
         See `run`.
-
-    Returns
-    -------
-    ResultStore
-        The store.
 
     Raises
     ------
@@ -148,8 +133,7 @@ def resume(
     >>> import tempfile
     >>> from studies import STUDIES
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"]).url
-    ...     resume(path).complete
+    ...     resume(run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"])).complete
     True
     """
     options = options_of(locals())
@@ -175,6 +159,8 @@ def extend(
 ) -> ResultStore:
     """Add trials, factor values or methods to a store; stored numbers do not change.
 
+    A repeated call after an interruption continues the extension.
+
     Parameters
     ----------
     store : path
@@ -190,11 +176,6 @@ def extend(
     study, cluster, time_limit, allow_failures, accept_edited_study, progress
         See `resume`.
 
-    Returns
-    -------
-    ResultStore
-        The store. A repeated call after an interruption continues the extension.
-
     Raises
     ------
     BadInputError
@@ -204,15 +185,12 @@ def extend(
     Examples
     --------
     >>> import tempfile
-    >>> from pipeline import open_results
     >>> from studies import STUDIES
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = f"{folder}/s.zarr"
-    ...     chosen = {"n": [10, 20], "mechanism": ["smooth"]}
-    ...     store = run(STUDIES["hellinger-accuracy"], path, trials=50, panels=["k2"], values=chosen)
-    ...     store = extend(path, trials=80, values={"mechanism": ["laplace"]})
-    ...     dict(open_results(path)["k2"].sizes)
-    {'n': 2, 'mechanism': 2, 'trial': 80}
+    ...     chosen = {"n": [10], "mechanism": ["smooth"]}
+    ...     store = run(STUDIES["hellinger-accuracy"], f"{folder}/s.zarr", trials=5, panels=["k2"], values=chosen)
+    ...     extend(store, trials=8).spec["panels"]["k2"]["trials"]
+    8
     """
     options = options_of(locals())
     if until is not None and values:
@@ -240,7 +218,7 @@ def configured_computation(
     if options.until is not None:  # the numbers of trials are stored ones, or grow from one
         stored = existing.spec["panels"] if existing is not None and is_held else {}
         trials = {panel.name: stored.get(panel.name, {}).get("trials") or 1 for panel in configured.panels}
-        configured = with_trials(configured, trials)
+        configured = configured.with_trials(trials)
     held_share = None if existing is None or existing.share is None else str(existing.share)
     if existing is not None and held_share != options.share:
         raise BadInputError(

@@ -12,7 +12,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,15 +24,8 @@ from pipeline.computation import Computation, Driver
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
-from pipeline.execution.driver_task import (
-    announce,
-    cancel_driver,
-    cancellation,
-    connect_worker,
-    has_driver,
-    start_driver,
-)
-from pipeline.execution.shipping import unship
+from pipeline.execution import driver_task
+from pipeline.execution.tasks import unship
 from pipeline.faults import explain
 from pipeline.options import RunOptions, options_of
 from pipeline.runs import compute, configured_computation, resumed_computation
@@ -72,7 +65,7 @@ class Submission:
     def is_running(self, cluster: str) -> bool | None:
         """Return True if the scheduler of a profile has the driver, and None if the scheduler does not respond."""
         with _reached(self, cluster) as client:
-            return None if client is None else has_driver(client, self.driver)
+            return None if client is None else driver_task.has_driver(client, self.driver)
 
     def __str__(self) -> str:
         """Return the identifier, time and address as a phrase for messages."""
@@ -81,10 +74,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Cancellation:
-    """Result of `cancel`: the submission, and True if its driver is known to have ended.
-
-    None if no scheduler was asked or responded: the driver ends when its next heartbeat fails.
-    """
+    """Result of `cancel`: the submission, and True if its driver has ended, None if no scheduler responded."""
 
     submission: Submission
     has_ended: bool | None
@@ -123,10 +113,10 @@ def submit(
 
     Parameters
     ----------
-    study, store, trials, seed, panels, values, time_limit, until, at_most, within, allow_failures, accept_edited_study
-        See `run`.
     cluster : str
         Profile with the address of a scheduler.
+    study, store, trials, ...
+        See `run`.
 
     Returns
     -------
@@ -168,12 +158,12 @@ def submit(
         record,
     )
     with connect(profile) as client:
-        if not start_driver(client, identifier, drive, order):
+        if not driver_task.start_driver(client, identifier, drive, order):
             return None
         try:
             return _await_record(url, identifier)
         except BaseException:
-            cancel_driver(client, identifier)
+            driver_task.cancel_driver(client, identifier)
             raise
 
 
@@ -185,7 +175,7 @@ def recorded_choice(choice: str, profile: Profile) -> str:
 def drive(order: _Order) -> Exception | None:
     """Compute a submitted study as a task on a worker; return the error that ended it, or None."""
     try:
-        with connect_worker() as client:
+        with driver_task.connect_worker() as client:
             existing = ResultStore.open(order.url) if ResultStore.exists(order.url) else None
             records = sessions_of(open_files(order.url))
             own = [record for record in records if record.get("submission") == order.identifier]
@@ -197,8 +187,8 @@ def drive(order: _Order) -> Exception | None:
             driver = Driver(
                 lambda _: nullcontext(client),
                 order.record,
-                partial(announce, order.identifier),
-                cancellation(order.identifier),
+                partial(driver_task.announce, order.identifier),
+                driver_task.cancellation(order.identifier),
                 has_lost_worker=bool(own),
             )
             study = order.source.load()
@@ -219,16 +209,15 @@ def drive(order: _Order) -> Exception | None:
 def _await_record(url: str, identifier: str) -> Submission:
     """Return a submission whose session has begun; raise ExecutionError if this machine does not see its record."""
     deadline = time.monotonic() + _VISIBLE_SECONDS
-    while True:
+    while time.monotonic() < deadline:
         for record in sessions_of(open_files(url)):
             if record.get("submission") == identifier:
                 return Submission.from_record(record)
-        if time.monotonic() > deadline:
-            raise ExecutionError(
-                f"the workers write the store {url} to a folder that this machine does not see; remove it there, and "
-                "choose a --store that all machines can open"
-            )
         time.sleep(_POLL_SECONDS)
+    raise ExecutionError(
+        f"the workers write the store {url} to a folder that this machine does not see; remove it there, and choose a "
+        "--store that all machines can open"
+    )
 
 
 def last_submission(store: ResultStore) -> Submission | None:
@@ -259,18 +248,14 @@ def cancel(store: str | os.PathLike[str], *, cluster: str | None = None) -> Canc
         raise BadInputError(
             f"no submission is open for the store {store}; show its status with: {command('status', store)}"
         )
-    close: Callable[[], object] = partial(end_session, opened.url, submission.id, {"cancelled": now()})
-    if cluster is None:
-        close()
-        return Cancellation(submission, None)
-    with _reached(submission, cluster) as client:
-        close()
+    with nullcontext() if cluster is None else _reached(submission, cluster) as client:
+        end_session(opened.url, submission.id, {"cancelled": now()})
         if client is None:
             return Cancellation(submission, None)
         if submission.driver:
-            cancel_driver(client, submission.driver)
+            driver_task.cancel_driver(client, submission.driver)
         deadline = time.monotonic() + _CANCEL_SECONDS
-        while (is_left := has_driver(client, submission.driver)) and time.monotonic() < deadline:
+        while (is_left := driver_task.has_driver(client, submission.driver)) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         return Cancellation(submission, not is_left)
 

@@ -24,7 +24,7 @@ from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.metadata import Entry, Style
 from mechanisms.regression.gram_samplers import GRAM_METHODS
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
 from mechanisms.renyi.sampling import RENYI_SAMPLERS
 
@@ -191,6 +191,21 @@ def label_method(ds: xr.Dataset, by: str, name: str) -> str:
         return f"{name} (not private)"
     found = stored_audits(ds, by).get(name)
     return name if found is None else f"{name} ({describe_audit(found)})"
+
+
+def looks_of(styles: Styles, by: str, parts: Iterable[xr.Dataset]) -> dict[str, Look]:
+    """Return the looks by label of each method in the summaries; see `complete_styles` and `label_method`."""
+    parts = list(parts)
+    names = [name for ds in parts for name in ds[by].values.tolist()]
+    audits = {name: found for ds in parts for name, found in stored_audits(ds, by).items() if name in names}
+    styles = complete_styles(styles, names, [name for name, found in audits.items() if found["verdict"] == "broken"])
+    labels = {(label_method(ds, by, name), name) for ds in parts for name in ds[by].values.tolist()}
+    return {label: look for name, look in styles.items() for label, labelled in sorted(labels) if labelled == name}
+
+
+def with_labels(ds: xr.Dataset, by: str) -> xr.Dataset:
+    """Return a summary whose methods are named by their labels."""
+    return ds.assign_coords({by: [label_method(ds, by, name) for name in ds[by].values.tolist()]})
 
 
 _REFERENCE = Style("grey", "X")

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,11 +38,32 @@ from mechanisms.privacy import ConcentratedGuarantee
 from mechanisms.privacy_parameters import validate_delta
 from mechanisms.regression.gram_release import GramNoise, largest_rho
 
-__all__ = ["AdaSSP", "AdaSSPRelease", "calibrated_adassp"]
-
+__all__ = ["AdaSSP", "AdaSSPRelease", "BudgetedRelease"]
 
 _FAILURE = 0.05  # probability that the noise of XᵀX exceeds the smallest eigenvalue after the penalty
 _SMALLEST, _LARGEST = 1e-6, 1.0  # of the error variance; responses are in [−1, 1]
+
+
+@dataclass(frozen=True)
+class BudgetedRelease:
+    """Release with a budget of ρ for p = d + 1 columns without the intercept."""
+
+    p: int
+    rho: float
+
+    def __post_init__(self) -> None:
+        validate_integer("p", self.p, 2, "pass the number of columns")
+        validate_positive("rho", self.rho, "use calibrated")
+
+    @classmethod
+    def calibrated(cls, p: int, epsilon: float, delta: float) -> Self:
+        """Return the release with the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
+        return cls(p, largest_rho(epsilon, delta))
+
+    @property
+    def guarantee(self) -> ConcentratedGuarantee:
+        """Guarantee of all statistics together under replacement of one record."""
+        return ConcentratedGuarantee(self.rho)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,28 +78,25 @@ class AdaSSPRelease:
 
 
 @dataclass(frozen=True)
-class AdaSSP:
-    """Release with a budget of ρ for p = d + 1 columns without the intercept; δ is used by the penalty only."""
+class AdaSSP(BudgetedRelease):
+    """Release of the three statistics; δ is used by the penalty only."""
 
-    p: int
-    rho: float
     delta: float
 
     def __post_init__(self) -> None:
-        validate_integer("p", self.p, 2, "pass the number of columns")
-        validate_positive("rho", self.rho, "use calibrated_adassp")
+        super().__post_init__()
         validate_delta(self.delta)
+
+    @classmethod
+    def calibrated(cls, p: int, epsilon: float, delta: float) -> Self:
+        """Return the release with the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
+        return cls(p, largest_rho(epsilon, delta), delta)
 
     @property
     def stds(self) -> Floats:
         """Standard deviations of the noise on λ_min, on the diagonal of XᵀX, and on (Xᵀy, yᵀy)."""
         sensitivities = np.array([self.p, self.p * math.sqrt(2.0), 2.0 * math.sqrt(self.p)])
         return sensitivities * math.sqrt(3.0 / (2.0 * self.rho))
-
-    @property
-    def guarantee(self) -> ConcentratedGuarantee:
-        """Guarantee of the three releases under replacement of one record."""
-        return ConcentratedGuarantee(self.rho)
 
     def release(self, rng: np.random.Generator, gram: ArrayLike) -> AdaSSPRelease:
         """Return a simulated release of the Gram matrix of clamped records, in double precision."""
@@ -111,11 +130,6 @@ class AdaSSP:
         xx, scores, squares = draw_errors(rng, release.xx[0], fit[-1], n, size)
         yy = theta @ xx @ theta + 2.0 * scores @ theta + squares
         return basic_ends(fit, self.estimate(self._add_noise(rng, n, xx, xx @ theta + scores, yy, size)))
-
-
-def calibrated_adassp(p: int, epsilon: float, delta: float) -> AdaSSP:
-    """Return the release with the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
-    return AdaSSP(p, largest_rho(epsilon, delta), delta)
 
 
 def with_variance(theta: Floats, variance: Floats) -> Floats:

@@ -37,6 +37,7 @@ from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
 
 _BINS = 32
+_LEVERAGE, _SLOPE = 1e7, 30.0
 
 
 def adversarial_posteriors(
@@ -48,22 +49,20 @@ def adversarial_posteriors(
     error_variance: float | None = None,
     power: ArrayLike = 1.0,
     row: int = 0,
-    leverage: float = 1e7,
-    slope: float = 30.0,
 ) -> CoefficientPosterior:
     """Return posteriors of coefficient k for two data sets that differ in one row, which decreases or increases β_k.
 
-    The model has an intercept, and the partition of row `row` is unchanged. With L = `leverage` and s = `slope`, for a
-    slope, the column is set to L and the outcome to ∓sL, so that the slope is ∓s with a standard deviation of about
-    s/L. For the intercept, the columns are set to 0 and the outcome to ∓L², which has the same effect if the error
-    variance is known. The posteriors have shape (2, M): first decreased, then increased.
+    The model has an intercept, and the partition of row `row` is unchanged. With L = 10⁷ and s = 30, for a slope, the
+    column is set to L and the outcome to ∓sL, so that the slope is ∓s with a standard deviation of about s/L. For the
+    intercept, the columns are set to 0 and the outcome to ∓L², which has the same effect if the error variance is
+    known. The posteriors have shape (2, M): first decreased, then increased.
     """
     columns, outcome = np.array(x, dtype=np.float64), np.array(y, dtype=np.float64)
     found = []
     for sign in (-1.0, 1.0):
-        columns[row], outcome[row] = 0.0, sign * leverage**2
+        columns[row], outcome[row] = 0.0, sign * _LEVERAGE**2
         if k > 0:
-            columns[row, k - 1], outcome[row] = leverage, sign * slope * leverage
+            columns[row, k - 1], outcome[row] = _LEVERAGE, sign * _SLOPE * _LEVERAGE
         found.append(partition_statistics(columns, outcome, partition))
     return coefficient_posterior(RegressionStatistics.stack(found), k, prior, error_variance, power)
 
@@ -81,13 +80,11 @@ def probability_distributions(
         raise ValueError(f"mechanism must have noise, got {mechanism.name}; audit the variant with noise")
     p = np.asarray(probabilities, dtype=np.float64)
     aggregates, scale = mechanism.aggregate(p[..., None])[:, 0], mechanism.noise_scale
-    high = 1.0 if mechanism.method.is_mean else math.inf
-    edges = _bin_edges(aggregates, scale, 0.0, high)
-
-    def log_pmf(index: int) -> Floats:
-        return _log_bin_masses((edges - aggregates[index]) / scale)
-
-    return OutputDistributions(p, mechanism.postprocess(_bin_centres(edges)), np.asarray(pairs), log_pmf)
+    edges = _bin_edges(aggregates, scale, 0.0, 1.0 if mechanism.method.is_mean else math.inf)
+    outputs = mechanism.postprocess(_bin_centres(edges))
+    return OutputDistributions(
+        p, outputs, np.asarray(pairs), lambda index: _log_bin_masses((edges - aggregates[index]) / scale)
+    )
 
 
 def search_distributions(search: SparseVector) -> OutputDistributions:
@@ -137,21 +134,18 @@ def quantile_distributions(mechanism: PartitionQuantile, values: ArrayLike, pair
         )
     q = np.asarray(values, dtype=np.float64)
     search = mechanism.search
-    outcomes, edges, scales, means = [], [], [], []
+    outcomes, bins = [], []
     for stop in range(search.doublings + 1):
         bound = search.bound(stop)
-        means.append(np.array([mechanism.clipped_mean(row, 0.0, bound) for row in q]))
-        scales.append(mechanism.noise_scale(bound))
-        edges.append(_bin_edges(means[-1], scales[-1], -math.inf, math.inf))
-        bin_centres = _bin_centres(edges[-1])
+        means, scale = np.array([mechanism.clipped_mean(row, 0.0, bound) for row in q]), mechanism.noise_scale(bound)
+        edges = _bin_edges(means, scale, -math.inf, math.inf)
+        bins.append((edges, means, scale))
+        bin_centres = _bin_centres(edges)
         outcomes.append(np.stack([np.full(bin_centres.size, float(stop)), bin_centres], axis=1))
 
     def log_pmf(index: int) -> Floats:
-        stops = search.log_pmf(search.counts(q[index]))
-        parts = [
-            log_stop + _log_bin_masses((ends - mean[index]) / scale)
-            for log_stop, ends, mean, scale in zip(stops, edges, means, scales, strict=True)
-        ]
+        stops = zip(search.log_pmf(search.counts(q[index])), bins, strict=True)
+        parts = [stop + _log_bin_masses((edges - means[index]) / scale) for stop, (edges, means, scale) in stops]
         return np.concatenate(parts)
 
     return OutputDistributions(q, np.concatenate(outcomes), np.asarray(pairs), log_pmf)

@@ -42,13 +42,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, validate_integer, validate_positive
-from mechanisms.privacy import ConcentratedGuarantee
-from mechanisms.regression.adassp import with_variance
+from mechanisms.arguments import Floats, Integers
+from mechanisms.regression.adassp import BudgetedRelease, with_variance
 from mechanisms.regression.dp_gd import clipped_sums
-from mechanisms.regression.gram_release import largest_rho, scaled_records
+from mechanisms.regression.gram_release import scaled_records
 
-__all__ = ["BinnedRegression", "BinnedRelease", "calibrated_binagg"]
+__all__ = ["BinnedRegression", "BinnedRelease"]
 
 _TREE, _SUMS, _SQUARES, _X = 0.125, 0.75, 0.125, 0.25  # parts of ρ, and of s for r
 _SPLIT, _KEPT, _DEPTH = 8.0, 2.0, 4  # counts that are split and kept, in units of σ_c; halvings of each covariate
@@ -69,16 +68,8 @@ class BinnedRelease:
     squares: float
 
 
-@dataclass(frozen=True)
-class BinnedRegression:
-    """Release with a budget of ρ for p = d + 1 columns without the intercept."""
-
-    p: int
-    rho: float
-
-    def __post_init__(self) -> None:
-        validate_integer("p", self.p, 2, "pass the number of columns")
-        validate_positive("rho", self.rho, "use calibrated_binagg")
+class BinnedRegression(BudgetedRelease):
+    """Release of noisy sums in private bins."""
 
     @property
     def stds(self) -> Floats:
@@ -95,11 +86,6 @@ class BinnedRegression:
     def threshold(self) -> float:
         """Noisy score above which PrivTree splits a bin."""
         return float(_SPLIT * self.stds[0])
-
-    @property
-    def guarantee(self) -> ConcentratedGuarantee:
-        """Guarantee of all releases together under replacement of one record."""
-        return ConcentratedGuarantee(self.rho)
 
     def score(self, count: int, depth: int) -> float:
         """Return the score of a bin before noise: its count decays with its depth, to a lower bound."""
@@ -178,8 +164,3 @@ def _halve(x: Floats, depth: int, low: Floats, high: Floats, rows: Integers) -> 
     upper[j] = lower[j] = (low[j] + high[j]) / 2.0
     is_low = x[rows, j] < lower[j]
     return [(depth + 1, low, upper, rows[is_low]), (depth + 1, lower, high, rows[~is_low])]
-
-
-def calibrated_binagg(p: int, epsilon: float, delta: float) -> BinnedRegression:
-    """Return the release with the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
-    return BinnedRegression(p, largest_rho(epsilon, delta))

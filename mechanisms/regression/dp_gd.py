@@ -37,13 +37,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, validate_integer, validate_positive
+from mechanisms.arguments import Floats
 from mechanisms.jit import kernel
-from mechanisms.privacy import ConcentratedGuarantee
-from mechanisms.regression.adassp import basic_ends, draw_errors, penalty_for, with_variance
-from mechanisms.regression.gram_release import GramNoise, largest_rho, scaled_records
+from mechanisms.regression.adassp import BudgetedRelease, basic_ends, draw_errors, penalty_for, with_variance
+from mechanisms.regression.gram_release import GramNoise, scaled_records
 
-__all__ = ["NoisyDescent", "NoisyDescentRelease", "calibrated_dp_gd", "clipped_sums"]
+__all__ = ["NoisyDescent", "NoisyDescentRelease", "clipped_sums"]
 
 _STEPS, _BURN_IN = 10, 3
 _PARTS = np.array([0.25, 0.625 / _STEPS, 0.125])  # of ρ, for XᵀX, one gradient, and the squared residuals
@@ -65,16 +64,8 @@ class NoisyDescentRelease:
         return with_variance(self.theta, self.squares / self.n)
 
 
-@dataclass(frozen=True)
-class NoisyDescent:
-    """Release with a budget of ρ for p = d + 1 columns without the intercept."""
-
-    p: int
-    rho: float
-
-    def __post_init__(self) -> None:
-        validate_integer("p", self.p, 2, "pass the number of columns")
-        validate_positive("rho", self.rho, "use calibrated_dp_gd")
+class NoisyDescent(BudgetedRelease):
+    """Release by noisy gradient descent."""
 
     @property
     def clip(self) -> float:
@@ -85,11 +76,6 @@ class NoisyDescent:
     def stds(self) -> Floats:
         """Standard deviations of the noise on the diagonal of XᵀX, on a gradient, and on the squared residuals."""
         return np.array([self.p * math.sqrt(2.0), 2.0 * self.clip, 1.0]) / np.sqrt(2.0 * self.rho * _PARTS)
-
-    @property
-    def guarantee(self) -> ConcentratedGuarantee:
-        """Guarantee of all releases together under replacement of one record."""
-        return ConcentratedGuarantee(self.rho)
 
     def release(self, rng: np.random.Generator, records: ArrayLike) -> NoisyDescentRelease:
         """Return a simulated release of clamped and scaled records, shape (n, p), in double precision."""
@@ -128,11 +114,6 @@ class NoisyDescent:
             total = total + theta if k >= _BURN_IN else total
         mean = total / (_STEPS - _BURN_IN)
         return NoisyDescentRelease(n, noisy, mean, sums(mean)[1] + scalar * rng.normal(size=size))
-
-
-def calibrated_dp_gd(p: int, epsilon: float, delta: float) -> NoisyDescent:
-    """Return the release with the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
-    return NoisyDescent(p, largest_rho(epsilon, delta))
 
 
 @kernel

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -78,19 +78,19 @@ _GROUP = 512  # rows whose integers are in the cache at once
 
 @dataclass(frozen=True)
 class PublicBox:
-    """Public bounds of the covariates and of the response, which is the last column.
+    """Public bounds, low < high, of the covariates and of the response, which is the last of p columns.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names of the p columns.
-    low, high : tuple of float
-        Bounds of each column, low < high. They must not depend on the records.
+    They must not depend on the records.
     """
 
     names: tuple[str, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
+
+    @classmethod
+    def of(cls, bounds: Mapping[str, Sequence[float]]) -> PublicBox:
+        """Return the box of columns with pairs of bounds."""
+        return cls(tuple(bounds), *(tuple(float(pair[k]) for pair in bounds.values()) for k in (0, 1)))
 
     def __post_init__(self) -> None:
         if not len(self.names) == len(self.low) == len(self.high) >= 2:
@@ -145,22 +145,11 @@ def scaled_records(records: ArrayLike, p: int) -> Floats:
 
 @dataclass(frozen=True)
 class GramNoise:
-    """Symmetric noise on a Gram matrix of m = p + 1 columns.
-
-    Parameters
-    ----------
-    name : {"laplace", "gaussian", "k-norm"}
-        Distribution: Laplace with ε-DP at b = p(p+2)²/(2(p+1))/ε, Gaussian with ρ-zCDP at σ = (p+1)/√ρ, or
-        K-norm with ε-DP at b = (p+1)/ε, for simulation only.
-    scale : float
-        b, or σ for Gaussian noise, in units of scaled columns; > 0.
-    p : int
-        Number of columns without the intercept, ≥ 2.
-    """
+    """Symmetric noise on a Gram matrix of m = p + 1 columns."""
 
     name: NoiseName
-    scale: float
-    p: int
+    scale: float  # b, or σ for Gaussian noise, in units of scaled columns; > 0
+    p: int  # number of columns without the intercept
 
     def __post_init__(self) -> None:
         if self.name not in NOISE_CODES:
@@ -205,9 +194,8 @@ def calibrated_gram_noise(name: NoiseName, p: int, epsilon: float, delta: float 
     """
     sensitivity = GramNoise(name, 1.0, p).sensitivity
     if name == "gaussian":
-        return GramNoise(
-            name, sensitivity / math.sqrt(2.0 * largest_rho(epsilon, delta)) * (1 + 1e-12), p
-        )  # rounded up
+        std = sensitivity / math.sqrt(2.0 * largest_rho(epsilon, delta))
+        return GramNoise(name, std * (1 + 1e-12), p)  # rounded up
     if delta is not None:
         raise ValueError(f"delta must be omitted with {name} noise, got {delta}; use it with gaussian")
     return GramNoise(name, sensitivity / validate_epsilon(epsilon), p)
@@ -222,30 +210,17 @@ def largest_rho(epsilon: float, delta: float | None) -> float:
 
 @dataclass(frozen=True, eq=False)
 class GramRelease:
-    """Noisy Gram matrix; all attributes are public.
+    """Noisy Gram matrix; all attributes are public."""
 
-    Attributes
-    ----------
-    noisy : ndarray of float64, shape (m, m)
-        G + M. The first entry is n, unless the noise is k-norm.
-    n : int
-        Number of records.
-    noise : GramNoise
-        Noise that inference assumes.
-    guarantee : Guarantee or None
-        Guarantee under replacement of one record; None for a rehearsal.
-    """
-
-    noisy: Floats
+    noisy: Floats  # G + M, shape (m, m); the first entry is n, unless the noise is k-norm
     n: int
-    noise: GramNoise
-    guarantee: Guarantee | None = field(kw_only=True, default=None)
+    noise: GramNoise  # that inference assumes
+    guarantee: Guarantee | None = field(kw_only=True, default=None)  # under replacement of one record; of no rehearsal
 
     def to_dict(self) -> dict[str, object]:
         """Return the release as values for JSON, from which `from_dict` restores it."""
         stated = None if self.guarantee is None else {"epsilon": self.guarantee.epsilon, "delta": self.guarantee.delta}
-        noise = {"name": self.noise.name, "scale": self.noise.scale, "p": self.noise.p}
-        return {"n": self.n, "noise": noise, "guarantee": stated, "noisy": self.noisy.tolist()}
+        return {"n": self.n, "noise": asdict(self.noise), "guarantee": stated, "noisy": self.noisy.tolist()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> GramRelease:
@@ -329,22 +304,19 @@ def publish_gram(sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, sta
             "noise must be laplace or gaussian to release real data, got k-norm; its rounding has no bound"
         )
     require_opendp()
-    m, unit = noise.p + 1, 2 ** (2 * BITS)
-    i, j = (index[1:] for index in np.triu_indices(m))
+    p, unit, n, scale = noise.p, 2 ** (2 * BITS), int(sums[0][0]), noise.scale
+    i, j = (index[1:] for index in np.triu_indices(p + 1))
     if noise.name == "laplace":
-        p = noise.p
         sensitivity = -(-p * (p + 2) ** 2 * unit // (2 * (p + 1)))
-        scale = laplace_scale_for(sensitivity, stated.epsilon)
-        drawn, scale = integer_laplace(scale, i.size), scale / unit
+        whole_scale = laplace_scale_for(sensitivity, stated.epsilon)
+        drawn, scale = integer_laplace(whole_scale, i.size), whole_scale / unit
     else:
-        scale = noise.scale
         drawn = np.empty(i.size, dtype=np.int64)
-        for diagonal, factor in ((True, 1.0), (False, math.sqrt(0.5))):
+        for at, factor in ((i == j, 1.0), (i != j, math.sqrt(0.5))):
             std = math.nextafter(scale * unit * factor, math.inf) * (1 + 2**-50)
-            drawn[(i == j) == diagonal] = integer_gaussian(std, int(((i == j) == diagonal).sum()))
-    n = int(sums[0][0])
-    noisy = np.zeros((m, m))
+            drawn[at] = integer_gaussian(std, int(at.sum()))
+    noisy = np.zeros((p + 1, p + 1))
     noisy[0, 0] = n
     for row, column, z in zip(i.tolist(), j.tolist(), drawn.tolist(), strict=True):
         noisy[row, column] = noisy[column, row] = (int(sums[row][column]) + z) / unit
-    return GramRelease(noisy, n, GramNoise(noise.name, scale, noise.p), guarantee=stated)
+    return GramRelease(noisy, n, GramNoise(noise.name, scale, p), guarantee=stated)

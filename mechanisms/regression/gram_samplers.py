@@ -38,6 +38,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -51,26 +52,27 @@ from mechanisms.regression.gram_kernels import (
 )
 from mechanisms.regression.gram_release import NOISE_CODES, GramRelease
 
-__all__ = ["GRAM_METHODS", "GramMethod", "RegressionPrior", "normal_statistic", "regression_of", "sample_gram"]
+__all__ = [
+    "GRAM_METHODS",
+    "GramMethod",
+    "RegressionPrior",
+    "normal_statistic",
+    "regression_of",
+    "sample_gram",
+    "simulate_gram",
+]
 
 
 @dataclass(frozen=True)
 class RegressionPrior:
     """Prior of the moments of scaled records: Ψ ~ InverseWishart(p + excess, scale·I), μ | Ψ ~ N(0, Ψ/strength).
 
-    Parameters
-    ----------
-    strength : float
-        κ, the number of records whose weight the prior of μ has.
-    excess : float
-        ν − p, > 0.
-    scale : float
-        λ; by default, the expectation of Ψ is 0.125·I, a standard deviation of 0.35 half widths of the bounds.
+    By default, the expectation of Ψ is 0.125·I, a standard deviation of 0.35 half widths of the bounds.
     """
 
-    strength: float = 0.5
-    excess: float = 3.0
-    scale: float = 0.25
+    strength: float = 0.5  # κ, the number of records whose weight the prior of μ has
+    excess: float = 3.0  # ν − p
+    scale: float = 0.25  # λ
 
     def __post_init__(self) -> None:
         for name in ("strength", "excess", "scale"):
@@ -82,10 +84,15 @@ class RegressionPrior:
 
     def sample(self, rng: np.random.Generator, p: int) -> tuple[Floats, Floats]:
         """Return one draw of (μ, Ψ), shapes (p,) and (p, p)."""
-        bartlett = np.tril(rng.normal(size=(p, p)), -1)
-        bartlett[np.diag_indices(p)] = np.sqrt(rng.chisquare(p + self.excess - np.arange(p)))
-        root = np.sqrt(self.scale) * np.linalg.inv(bartlett).T
+        root = np.sqrt(self.scale) * np.linalg.inv(_draw_bartlett(rng, p + self.excess, p)).T
         return root @ rng.normal(size=p) / np.sqrt(self.strength), root @ root.T
+
+
+def _draw_bartlett(rng: np.random.Generator, degrees: float, p: int, *size: int) -> Floats:
+    """Return lower triangular factors A of Wishart matrices A·Aᵀ with scale I, shape (*size, p, p)."""
+    factor = np.tril(rng.normal(size=(*size, p, p)), -1)
+    factor[..., range(p), range(p)] = np.sqrt(rng.chisquare(degrees - np.arange(p), (*size, p)))
+    return factor
 
 
 def regression_of(mu: Floats, psi: Floats) -> Floats:
@@ -105,6 +112,16 @@ def normal_statistic(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) 
     _fill_moments(n, mu, psi, first, second, mean, covariance)
     gram[0, 0] = n
     gram[rows, columns] = gram[columns, rows] = rng.multivariate_normal(mean, covariance, method="cholesky")
+    return gram
+
+
+def simulate_gram(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:
+    """Return the Gram matrix of n unclamped normal records, drawn as a normal mean and a Wishart scatter; n > p."""
+    p, root = mu.size, np.linalg.cholesky(psi)
+    bartlett = _draw_bartlett(rng, n - 1, p)
+    mean, half, gram = mu + root @ rng.normal(size=p) / np.sqrt(n), root @ bartlett, np.empty((p + 1, p + 1))
+    gram[0, 0], gram[0, 1:], gram[1:, 0] = n, n * mean, n * mean
+    gram[1:, 1:] = half @ half.T + n * np.outer(mean, mean)
     return gram
 
 
@@ -130,13 +147,13 @@ def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     matrix = (vectors * np.maximum(values, 1e-9)) @ vectors.T + scale_0 * np.eye(mean.size)
     root = np.linalg.cholesky(matrix + kappa * n / (kappa + n) * np.outer(mean, mean))
     size, p = draws.shape[0], mean.size
-    bartlett = np.tril(rng.normal(size=(size, p, p)), -1)
-    bartlett[:, range(p), range(p)] = np.sqrt(rng.chisquare(nu + n - np.arange(p), (size, p)))
-    half = root @ np.swapaxes(np.linalg.inv(bartlett), 1, 2)
+    half = root @ np.swapaxes(np.linalg.inv(_draw_bartlett(rng, nu + n, p, size)), 1, 2)
     mu = n / (kappa + n) * mean + (half @ rng.normal(size=(size, p, 1)))[..., 0] / np.sqrt(kappa + n)
     draws[:] = regression_of(mu, half @ np.swapaxes(half, 1, 2))
     return 1.0
 
+
+_PUBLISHED: dict[str, Any] = {"noises": _MIXED, "is_control": True, "origin": "paper", "paper": "P5"}
 
 GRAM_METHODS = register(
     GramMethod(
@@ -172,33 +189,24 @@ GRAM_METHODS = register(
         "noise-aware-published",
         "The published Gibbs steps.",
         run=partial(run_normal_statistics, False, 100, 0),
-        noises=_MIXED,
-        is_control=True,
-        origin="paper",
-        paper="P5",
         style=Style("vermilion", "s"),
+        **_PUBLISHED,
     ),
     GramMethod(
         "noise-aware-uncorrected",
         "The conjugate draw, not corrected.",
         run=partial(run_normal_statistics, False, 1, 4),
-        noises=_MIXED,
-        is_control=True,
-        origin="paper",
-        paper="P5",
         variant="not redrawn",
         style=Style("brown", "<"),
+        **_PUBLISHED,
     ),
     GramMethod(
         "noise-aware-redrawn",
         "The rejection without normaliser.",
         run=partial(run_normal_statistics, True, 100, 4),
-        noises=_MIXED,
-        is_control=True,
-        origin="paper",
-        paper="P5",
         variant="corrected",
         style=Style("sky", ">"),
+        **_PUBLISHED,
     ),
     GramMethod(
         "naive",

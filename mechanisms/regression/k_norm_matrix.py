@@ -28,13 +28,7 @@ from scipy import special
 from mechanisms.arguments import Floats
 from mechanisms.jit import kernel
 
-__all__ = ["draw_k_norm", "k_norm"]
-
-
-def k_norm(matrices: Floats) -> Floats:
-    """Return max(tr M₊, tr M₋) of symmetric matrices, shape (..., m, m)."""
-    values = np.linalg.eigvalsh(matrices)
-    return np.maximum(np.maximum(values, 0.0).sum(axis=-1), np.maximum(-values, 0.0).sum(axis=-1))
+__all__ = ["draw_k_norm"]
 
 
 def draw_k_norm(rng: np.random.Generator, m: int, size: int) -> Floats:

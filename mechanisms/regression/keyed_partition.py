@@ -52,12 +52,6 @@ class KeyedPartition:
     n_partitions: int
     keys: NDArray[np.uint32] = field(repr=False)  # one per round; the number of rounds is even
 
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Number of rows per partition, shape (M,): ⌊n/M⌋, plus one in the first n mod M partitions."""
-        size, n_larger = divmod(self.n_rows, self.n_partitions)
-        return size + (np.arange(self.n_partitions) < n_larger)
-
     def labels(self, first: int, count: int) -> NDArray[np.int32]:
         """Return the partition labels, from 0 to M − 1, of consecutive rows."""
         if not 0 <= first <= first + count <= self.n_rows:

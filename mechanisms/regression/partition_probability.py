@@ -37,10 +37,9 @@ P2, equations 3.9, 3.10,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,17 +52,36 @@ from mechanisms.privacy_parameters import validate_epsilon
 
 
 @dataclass(frozen=True)
-class ProbabilityMethod(Entry):
+class PartitionMethod(Entry):
+    """Method that releases an aggregate of partitions, with noise or without."""
+
+    _: KW_ONLY
+    base: str = ""  # name of the corresponding method with noise
+    has_noise: bool = True  # False for variants that isolate the error due to partitioning
+    is_private: bool = True  # each released value is ε-DP
+
+
+Variant = TypeVar("Variant", bound=PartitionMethod)
+
+
+def with_noiseless(*methods: Variant) -> dict[str, Variant]:
+    """Return methods by name, each followed by its variant without noise."""
+    found: dict[str, Variant] = {}
+    note = "Not private: without noise."
+    for method in methods:
+        base, name = replace(method, base=method.name), f"{method.name}-noiseless"
+        found |= {base.name: base, name: replace(base, name=name, note=note, has_noise=False, is_private=False)}
+    return found
+
+
+@dataclass(frozen=True)
+class ProbabilityMethod(PartitionMethod):
     """Aggregation of the probabilities p_j, and post-processing of the noisy aggregate."""
 
-    base: str = field(kw_only=True)  # name of the corresponding method with noise
-    has_noise: bool = field(default=True, kw_only=True)  # False for variants that isolate the error due to partitioning
-    is_private: bool = field(default=True, kw_only=True)  # the release is ε-DP per cutoff
-    is_mean: bool = field(kw_only=True)  # the aggregate is a mean, in [0, 1], not a sum, in [0, ∞)
-    divides_noise: bool = field(default=False, kw_only=True)  # the noise is too small by the factor M, as published
-    aggregate: Callable[[Floats, float], Floats] = field(kw_only=True, repr=False)  # (p, p*) -> aggregate
-    # (noisy aggregate, M, p*) -> probabilities
-    postprocess: Callable[[Floats, int, float], Floats] = field(kw_only=True, repr=False)
+    _: KW_ONLY
+    is_mean: bool  # the aggregate is a mean, in [0, 1], not a sum, in [0, ∞)
+    is_corrected: bool = False  # the released normal score has slope 1
+    divides_noise: bool = False  # the noise is too small by the factor M, as published
 
 
 @lru_cache(maxsize=64)
@@ -77,124 +95,91 @@ def score_slope(least_probability: float) -> float:
     return float(integrate.quad(integrand, start, 38.0, epsabs=0.0, epsrel=1e-11, limit=200)[0])
 
 
-def _mean(p: Floats, least: float) -> Floats:
-    return p.mean(axis=-2)
-
-
-def _log_sum(p: Floats, least: float) -> Floats:
-    return -2.0 * np.log(np.maximum(p, least)).sum(axis=-2)
-
-
-def _rescale(factor: float) -> Callable[[Floats, int, float], Floats]:
-    """Return a function that maps A to Φ(√(factor·M)·Φ⁻¹(A)); it leaves 0 and 1 unchanged."""
-
-    def postprocess(noisy: Floats, n_partitions: int, least: float) -> Floats:
-        return special.ndtr(math.sqrt(factor * n_partitions) * special.ndtri(np.clip(noisy, 0.0, 1.0)))
-
-    return postprocess
-
-
-def _tail(noisy: Floats, n_partitions: int, least: float) -> Floats:
-    return special.chdtrc(2.0 * n_partitions, np.maximum(noisy, 0.0))
-
-
-def _tail_corrected(noisy: Floats, n_partitions: int, least: float) -> Floats:
-    tail = _tail(noisy + 2.0 * n_partitions * least, n_partitions, least)
-    return special.ndtr(special.ndtri(tail) / score_slope(least))
-
-
-_MEAN: dict[str, Any] = {"is_mean": True, "aggregate": _mean}
-_SUM: dict[str, Any] = {"is_mean": False, "aggregate": _log_sum}
-_PUBLISHED: dict[str, Any] = {"origin": "paper", "paper": "P2"}
-_NOISY = (
+PROBABILITY_METHODS = with_noiseless(
     ProbabilityMethod(
         "normality",
         "Normal distribution function of the normal score of the mean probability, times √M.",
-        base="normality",
-        postprocess=_rescale(1.0),
+        is_mean=True,
+        origin="paper",
+        paper="P2",
         style=Style("vermilion", "s"),
-        **_MEAN,
-        **_PUBLISHED,
     ),
     ProbabilityMethod(
         "normality-corrected",
         "As normality, with the factor √(2M), which includes the scatter of the partitions' means.",
-        base="normality-corrected",
-        postprocess=_rescale(2.0),
+        is_mean=True,
+        is_corrected=True,
         style=Style("blue", "o"),
-        **_MEAN,
     ),
     ProbabilityMethod(
         "fisher",
         "Tail of a χ² distribution at the sum of -2 log p, with noise for the true sensitivity of the sum.",
-        base="fisher",
-        postprocess=_tail,
+        is_mean=False,
+        origin="paper",
+        paper="P2",
         style=Style("orange", "^"),
-        **_SUM,
-        **_PUBLISHED,
     ),
     ProbabilityMethod(
         "fisher-corrected",
         "As fisher, with a corrected slope.",
-        base="fisher-corrected",
-        postprocess=_tail_corrected,
+        is_mean=False,
+        is_corrected=True,
         style=Style("purple", "D"),
-        **_SUM,
     ),
     ProbabilityMethod(
         "fisher-published",
         "Not private: the noise is too small by a factor equal to the number of partitions.",
-        base="fisher-published",
+        is_mean=False,
         is_private=False,
         divides_noise=True,
-        postprocess=_tail,
+        origin="paper",
+        paper="P2",
         variant="as printed",
         style=Style("brown", "v"),
-        **_SUM,
-        **_PUBLISHED,
     ),
 )
-
-
-def with_noiseless(methods: Sequence[Any], **changes: Any) -> dict[str, Any]:
-    """Return methods by name, each followed by its variant without noise."""
-    found = {}
-    for method in methods:
-        name = f"{method.name}-noiseless"
-        found[method.name] = method
-        found[name] = replace(method, name=name, note="Not private: without noise.", has_noise=False, **changes)
-    return found
-
-
-PROBABILITY_METHODS: dict[str, ProbabilityMethod] = with_noiseless(_NOISY, is_private=False)
 """Methods by name, each followed by its variant without noise."""
 
 
 @dataclass(frozen=True)
-class PartitionProbability:
-    """Release method with fixed public parameters; build it with `partition_probability`."""
+class PartitionRelease:
+    """Release of aggregates of partitions with fixed public parameters."""
 
-    name: str  # key of `PROBABILITY_METHODS`
+    method: PartitionMethod
     n_partitions: int  # M
-    epsilon: float  # per cutoff, in nats
+    epsilon: float  # of one released value, in nats
+
+    @property
+    def name(self) -> str:
+        """Name of the method."""
+        return self.method.name
+
+    @property
+    def shared_loss(self) -> float:
+        """Part of `epsilon` for a step that all values share."""
+        return 0.0
+
+    def guarantee(self, n_values: int = 1) -> Guarantee | None:
+        """Return the joint guarantee of releasing `n_values` values, by basic composition; None if not private."""
+        n_values = validate_integer("n_values", n_values)
+        if not self.method.is_private:
+            return None
+        return Guarantee(self.shared_loss + n_values * (self.epsilon - self.shared_loss))
+
+
+@dataclass(frozen=True)
+class PartitionProbability(PartitionRelease):
+    """Release of probabilities; build it with `partition_probability`."""
+
+    method: ProbabilityMethod
     least_probability: float  # threshold p*, to which the ``fisher`` methods clip smaller probabilities
     sensitivity: float  # largest change of the aggregate when one row is replaced
     noise_scale: float  # of the Laplace noise; 0 without noise
 
     @property
-    def method(self) -> ProbabilityMethod:
-        """Method of this release: the entry of `PROBABILITY_METHODS` with the key `name`."""
-        return PROBABILITY_METHODS[self.name]
-
-    @property
     def loss(self) -> float:
         """Privacy loss per cutoff in nats: sensitivity divided by noise scale; inf without noise."""
         return self.sensitivity / self.noise_scale if self.noise_scale else math.inf
-
-    def guarantee(self, n_cutoffs: int = 1) -> Guarantee | None:
-        """Return the joint guarantee of releases at `n_cutoffs` cutoffs, by basic composition; None if not private."""
-        n_cutoffs = validate_integer("n_cutoffs", n_cutoffs)
-        return Guarantee(n_cutoffs * self.epsilon) if self.method.is_private else None
 
     def aggregate(self, probabilities: ArrayLike) -> Floats:
         """Return the aggregate before noise is added.
@@ -212,11 +197,19 @@ class PartitionProbability:
             raise ValueError(
                 f"probabilities must be in [0, 1], got an invalid value in partition {partition}; check the posteriors"
             )
-        return self.method.aggregate(p, self.least_probability)
+        if self.method.is_mean:
+            return p.mean(axis=-2)
+        return -2.0 * np.log(np.maximum(p, self.least_probability)).sum(axis=-2)
 
     def postprocess(self, noisy: ArrayLike) -> Floats:
         """Return the probabilities that correspond to noisy aggregates, with the same shape, by post-processing."""
-        return self.method.postprocess(np.asarray(noisy, dtype=np.float64), self.n_partitions, self.least_probability)
+        found, M, is_corrected = np.asarray(noisy, dtype=np.float64), self.n_partitions, self.method.is_corrected
+        if self.method.is_mean:
+            factor = 2.0 if is_corrected else 1.0
+            return special.ndtr(math.sqrt(factor * M) * special.ndtri(np.clip(found, 0.0, 1.0)))
+        least = self.least_probability
+        tail = special.chdtrc(2.0 * M, np.maximum(found + 2.0 * M * least if is_corrected else found, 0.0))
+        return special.ndtr(special.ndtri(tail) / score_slope(least)) if is_corrected else tail
 
     def release(self, rng: np.random.Generator | None, probabilities: ArrayLike) -> Floats:
         """Release the posterior probability at each cutoff, shape (..., c), given those of M partitions, (..., M, c).
@@ -277,4 +270,4 @@ def partition_probability(
     scale = sensitivity / epsilon if method.has_noise else 0.0
     if method.divides_noise:
         scale /= M
-    return PartitionProbability(method.name, M, epsilon, float(least_probability), sensitivity, scale)
+    return PartitionProbability(method, M, epsilon, float(least_probability), sensitivity, scale)

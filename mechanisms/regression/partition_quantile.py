@@ -36,19 +36,19 @@ McSherry & Talwar, "Mechanism design via differential privacy", FOCS 2007 (the e
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import Floats, require_generator, validate_integer
-from mechanisms.metadata import find_entry
+from mechanisms.arguments import Floats, require_generator
+from mechanisms.metadata import Style, find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 from mechanisms.protocols import OutputDistribution
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS, QuantileMethod
+from mechanisms.regression.partition_probability import PartitionMethod, PartitionRelease, with_noiseless
 from mechanisms.regression.sparse_vector import SparseVector, calibrate_search
 
 SCALE_WINDOW = 2.0
@@ -56,6 +56,46 @@ SCALE_WINDOW = 2.0
 
 _LOG_WINDOW = 0.5 * math.log(2.0)
 _NEAR = 8.0  # largest expected distance of a value from the centre, in scales
+
+
+@dataclass(frozen=True)
+class QuantileMethod(PartitionMethod):
+    """Method of choosing the clipping interval."""
+
+    _: KW_ONLY
+    is_exact: bool = False  # the noise of the search is calibrated to its exact privacy loss
+    is_centred: bool = False  # the centre of the interval is released instead of being 0
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Steps among which the budget is divided."""
+        return ("scale", "centre", "noise") if self.is_centred else ("bounds", "noise")
+
+
+QUANTILE_METHODS = with_noiseless(
+    QuantileMethod(
+        "quantile",
+        "Mean of clipped quantiles, with bounds from the sparse vector technique.",
+        origin="paper",
+        paper="P2",
+        style=Style("vermilion", "P"),
+    ),
+    QuantileMethod(
+        "quantile-centred",
+        "Mean of clipped quantiles, with bounds around a private centre.",
+        is_centred=True,
+        style=Style("blue", "h"),
+    ),
+) | {
+    "quantile-exact": QuantileMethod(
+        "quantile-exact",
+        "As quantile, with the least noise for which the exact loss of the search is its part of epsilon.",
+        base="quantile-exact",
+        is_exact=True,
+        style=Style("orange", "X"),
+    )
+}
+"""Methods by name; a variant without noise follows the method with noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,39 +183,24 @@ class ReleasedQuantiles:
     half_widths: Floats
     capped: NDArray[np.bool_]  # the search reached its last interval without finding enough values
 
-    @classmethod
-    def from_columns(cls, columns: Sequence[tuple[float, float, float, bool]]) -> ReleasedQuantiles:
-        """Return released quantiles from one tuple (value, centre, half-width, capped) per probability."""
-        released = np.array(columns, dtype=np.float64).reshape(-1, 4).T
-        return cls(released[0], released[1], released[2], released[3] > 0)
-
 
 @dataclass(frozen=True)
-class PartitionQuantile:
-    """Release method with fixed public parameters; build it with `partition_quantile`."""
+class PartitionQuantile(PartitionRelease):
+    """Release of quantiles; build it with `partition_quantile`."""
 
-    name: str  # key of `QUANTILE_METHODS`
-    n_partitions: int  # M
-    epsilon: float  # of one quantile, in nats
+    method: QuantileMethod
     split: tuple[float, ...]  # parts of `epsilon`: (bounds, noise), or (scale, centre, noise)
     search: SparseVector  # search for bounds; its μ and T also define the ranges of scale and centre
-
-    @property
-    def method(self) -> QuantileMethod:
-        """Method of this release: the entry of `QUANTILE_METHODS` with the key `name`."""
-        return QUANTILE_METHODS[self.name]
 
     @property
     def shared_loss(self) -> float:
         """Privacy loss of the step that all quantiles share: the scale of ``quantile-centred``; 0 for other methods."""
         return self.split[0] if self.method.is_centred else 0.0
 
-    def guarantee(self, n_quantiles: int = 1) -> Guarantee | None:
-        """Return the joint guarantee of releasing `n_quantiles` quantiles, by basic composition; None without noise."""
-        n_quantiles = validate_integer("n_quantiles", n_quantiles)
-        if not self.method.is_private:
-            return None
-        return Guarantee(self.shared_loss + n_quantiles * (self.epsilon - self.shared_loss))
+    @property
+    def loss(self) -> float:
+        """Privacy loss of each quantile, in addition to `shared_loss`; inf without noise."""
+        return self.epsilon - self.shared_loss if self.method.has_noise else math.inf
 
     def miss_probability(self, n_quantiles: int = 1, ratio: float = 100.0) -> float:
         """Return the approximate probability that at least one clipping interval misses the partition quantiles.
@@ -222,20 +247,47 @@ class PartitionQuantile:
         about them.
         """
         q, s = self.validate(quantiles, spreads)
-        noise = require_generator(rng, f"the noise of {self.name}") if self.method.has_noise else None
-        scale = self._scale(noise, s) if self.method.is_centred else 0.0
+        if not self.method.has_noise:
+            return self.combine(
+                q,
+                lambda: float(np.median(s)) * math.sqrt(self.n_partitions),
+                lambda values, scale: float(np.median(values)),
+                self.search.search,
+                self.clipped_mean,
+            )
+        noise = require_generator(rng, f"the noise of {self.name}")
+        return self.combine(
+            q,
+            lambda: math.exp(self.scale_distribution(s).sample(noise, 1)[0]),
+            lambda values, scale: float(self.centre_distribution(values, scale).sample(noise, 1)[0]),
+            lambda values: self.search.release(noise, values),
+            lambda *clipped: self.clipped_mean(*clipped) + noise.laplace(scale=self.noise_scale(clipped[-1])),
+        )
+
+    def combine(
+        self,
+        quantiles: Floats,
+        scale_of: Callable[[], float],
+        centre_of: Callable[[Floats, float], float],
+        stop_of: Callable[[Floats], int],
+        mean_of: Callable[[Floats, float, float], float],
+    ) -> ReleasedQuantiles:
+        """Return the released quantiles, given functions that draw their steps.
+
+        They return the scale; a centre given the q_j and the scale; the stopping index of the search for bounds; and
+        the mean given the q_j, the centre and the half-width of the interval.
+        """
         columns: list[tuple[float, float, float, bool]] = []
-        for values in q.T:
+        scale = scale_of() if self.method.is_centred else 0.0
+        for values in quantiles.T:
             if self.method.is_centred:
-                centre, half_width, capped = self._centre(noise, values, scale), SCALE_WINDOW * scale, False
+                centre, half_width, capped = centre_of(values, scale), SCALE_WINDOW * scale, False
             else:
-                stop = self.search.search(values) if noise is None else self.search.release(noise, values)
+                stop = stop_of(values)
                 centre, half_width, capped = 0.0, self.search.bound(stop), stop == self.search.doublings
-            mean = self.clipped_mean(values, centre, half_width)
-            if noise is not None:
-                mean += noise.laplace(scale=self.noise_scale(half_width))
-            columns.append((mean, centre, half_width, capped))
-        return ReleasedQuantiles.from_columns(columns)
+            columns.append((mean_of(values, centre, half_width), centre, half_width, capped))
+        released = np.array(columns, dtype=np.float64).reshape(-1, 4).T
+        return ReleasedQuantiles(released[0], released[1], released[2], released[3] > 0)
 
     def validate(self, quantiles: ArrayLike, spreads: ArrayLike) -> tuple[Floats, Floats]:
         """Return quantiles and spreads as arrays; raise the same errors as `release`."""
@@ -265,18 +317,6 @@ class PartitionQuantile:
         """Return the distribution of c given values, shape (M,), and the released scale."""
         reach = self.search.bound(self.search.doublings)
         return window_distribution(values, SCALE_WINDOW * scale, self.split[1], (-reach, reach), scale)
-
-    def _scale(self, rng: np.random.Generator | None, spreads: Floats) -> float:
-        """Draw the scale, or return the median of the estimates if the method has no noise."""
-        if rng is None:
-            return float(np.median(spreads)) * math.sqrt(self.n_partitions)
-        return math.exp(self.scale_distribution(spreads).sample(rng, 1)[0])
-
-    def _centre(self, rng: np.random.Generator | None, values: Floats, scale: float) -> float:
-        """Draw the centre, or return the median of the values if the method has no noise."""
-        if rng is None:
-            return float(np.median(values))
-        return float(self.centre_distribution(values, scale).sample(rng, 1)[0])
 
 
 def partition_quantile(
@@ -321,20 +361,18 @@ def partition_quantile(
     0.45-DP 0.1778
     """
     method = find_entry(QUANTILE_METHODS, name)
-    name = method.name
     epsilon = validate_epsilon(epsilon)
-    names = method.parts
-    parts = tuple(float(part) for part in split)
+    names, parts = method.parts, tuple(float(part) for part in split)
     if len(parts) != len(names) or not all(math.isfinite(part) and part > 0 for part in parts):
         raise ValueError(
-            f"split of {name} must be {len(names)} numbers > 0 ({', '.join(names)}), got {tuple(split)}; "
+            f"split of {method.name} must be {len(names)} numbers > 0 ({', '.join(names)}), got {tuple(split)}; "
             "pass one part per step"
         )
     if not math.isclose(sum(parts), epsilon, rel_tol=1e-9):
         raise ValueError(
-            f"split of {name} must add up to epsilon = {epsilon:g}, got {' + '.join(f'{part:g}' for part in parts)} = "
-            f"{sum(parts):g}; change the split or epsilon"
+            f"split of {method.name} must add up to epsilon = {epsilon:g}, got "
+            f"{' + '.join(f'{part:g}' for part in parts)} = {sum(parts):g}; change the split or epsilon"
         )
     make_search = calibrate_search if method.is_exact else SparseVector
     search = make_search(n_partitions, parts[0], start, share, doublings)
-    return PartitionQuantile(name, int(n_partitions), epsilon, parts, search)
+    return PartitionQuantile(method, int(n_partitions), epsilon, parts, search)

@@ -100,43 +100,34 @@ class CoefficientPosterior(Posterior):
 
         Cutoffs have shape (..., c) or (); their leading axes broadcast with those of the posterior.
         """
-        b = np.asarray(cutoffs, dtype=np.float64)
+        b = np.atleast_1d(np.asarray(cutoffs, dtype=np.float64))
         if np.any(np.isnan(b)):
             raise ValueError("cutoffs must be numbers, got NaN; remove NaN")
-        z = (b[..., None] - self._lifted(self.locations, b)) / self._lifted(self.scales, b)
-        below = special.ndtr(z)
-        finite = np.isfinite(self.degrees)
-        if finite.any():
-            df = np.where(finite, self.degrees, 1.0)[..., None]
-            student = special.stdtr(df[..., None] if b.ndim else df, z)
-            normal = ~finite[..., None]
-            below = np.where(normal[..., None] if b.ndim else normal, below, student)
-        return np.minimum(add_in_order(self._lifted(self.weights, b) * below), 1.0)
+        z = (b[..., None] - self.locations[..., None, :]) / self.scales[..., None, :]
+        below, degrees = special.ndtr(z), self.degrees[..., None, None]
+        if (finite := np.isfinite(degrees)).any():
+            below = np.where(finite, special.stdtr(np.where(finite, degrees, 1.0), z), below)
+        found = np.minimum(add_in_order(self.weights[..., None, :] * below), 1.0)
+        return found if np.ndim(cutoffs) else found[..., 0]
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return the quantile b with Pr[β_k ≤ b] = p for each probability p.
 
         Probabilities have shape (c,) or (), quantiles (..., c) or (...).
         """
-        p = validate_probabilities(probabilities)
+        p, degrees = np.atleast_1d(validate_probabilities(probabilities)), self.degrees[..., None]
         z = special.ndtri(p)
-        if np.isfinite(self.degrees).any():
-            df = self.degrees.reshape(self.degrees.shape + (1,) * p.ndim)
-            z = np.where(np.isfinite(df), special.stdtrit(np.where(np.isfinite(df), df, 1.0), p), z)
-        each = self._lifted(self.locations, p) + self._lifted(self.scales, p) * z[..., None]
-        if self.weights.shape[-1] == 1:
-            return each[..., 0]
-        mean, std = (each.reshape(each.shape + (1,) * p.ndim) for each in (self.mean(), self.std()))
-        guess = mean + std * z
-        low, high = each.min(axis=-1), each.max(axis=-1)
-        flat = (array.reshape(-1, self.weights.shape[-1]) for array in (self.weights, self.locations, self.scales))
-        roots = [array.reshape(-1, p.size).copy() for array in (np.clip(guess, low, high), low, high)]
-        _solve(*flat, p.ravel(), *roots)
-        return roots[0].reshape(guess.shape)
-
-    def _lifted(self, array: Floats, values: Floats) -> Floats:
-        """Return `array`, shape (..., q), with an additional axis before the last unless `values` is a scalar."""
-        return array[..., None, :] if values.ndim else array
+        if (finite := np.isfinite(degrees)).any():
+            z = np.where(finite, special.stdtrit(np.where(finite, degrees, 1.0), p), z)
+        each = self.locations[..., None, :] + self.scales[..., None, :] * z[..., None]
+        found = each[..., 0]
+        if each.shape[-1] > 1:
+            guess, low, high = self.mean()[..., None] + self.std()[..., None] * z, each.min(axis=-1), each.max(axis=-1)
+            flat = (array.reshape(-1, each.shape[-1]) for array in (self.weights, self.locations, self.scales))
+            roots = [array.reshape(-1, p.size).copy() for array in (np.clip(guess, low, high), low, high)]
+            _solve(*flat, p, *roots)
+            found = roots[0].reshape(guess.shape)
+        return found if np.ndim(probabilities) else found[..., 0]
 
 
 def add_in_order(values: Floats) -> Floats:
@@ -205,7 +196,18 @@ def coefficient_posterior(
     if not np.all(np.isfinite(M) & (M > 0)):
         raise ValueError(f"power must be finite and > 0, got {power!r}; pass 1.0 for the untempered likelihood")
     rows = np.multiply(statistics.n_rows, M[..., 0])
-    if not isinstance(prior, ConjugatePrior):
+    if isinstance(prior, SemiConjugatePrior):
+        if error_variance is None:
+            return _mixture(statistics, k, prior, M, substitute)
+        prior = ConjugatePrior(prior.mean, np.multiply(prior.precision, error_variance))  # the same prior of β
+    if isinstance(prior, ConjugatePrior):
+        a, lam, t, residual, centre = _diagonal(statistics, k, prior)
+        location = centre + np.sum(a * t * M * np.sqrt(lam) / (1 + M * lam), axis=-1)
+        variance = np.sum(a * a / (1 + M * lam), axis=-1)
+        shape, rate = prior.shape + rows / 2, prior.rate + M[..., 0] * residual / 2
+        rate = rate + np.sum(M * t * t / (1 + M * lam), axis=-1) / 2
+        flawed = np.zeros(shape.shape, dtype=bool)
+    else:
         inverse_g = 1.0 / prior.g if isinstance(prior, ZellnerPrior) else 0.0
         a, t, residual, flawed = _orthonormal(statistics, k, substitute)
         location = np.sum(a * t * M, axis=-1) / (M[..., 0] + inverse_g)
@@ -213,39 +215,6 @@ def coefficient_posterior(
         shape = rows / 2 if inverse_g else (rows - d) / 2
         share = M[..., 0] * inverse_g / (M[..., 0] + inverse_g)
         rate = (M[..., 0] * residual + share * np.sum(t * t, axis=-1)) / 2
-        return _location_scale(location, variance, shape, rate, error_variance, flawed, substitute)
-    a, lam, t, residual, centre = _diagonal(statistics, k, prior)
-    shape, rate = prior.shape + rows / 2, prior.rate + M[..., 0] * residual / 2
-    if isinstance(prior, SemiConjugatePrior):
-        if error_variance is None:
-            log_v, weights, flawed = _integrate_variance(shape, rate, M * lam, M * t * t, substitute)
-            v = np.exp(log_v)[..., None]
-        else:
-            flawed = np.zeros(shape.shape, dtype=bool)
-            v = np.full((*shape.shape, 1, 1), error_variance)
-            weights = np.ones((*shape.shape, 1))
-        a, lam, t, M = (each[..., None, :] for each in (a, lam, t, M))
-        locations = centre + np.sum(a * t * M * np.sqrt(lam) / (v + M * lam), axis=-1)
-        scales = np.sqrt(np.sum(a * a * v / (v + M * lam), axis=-1))
-        found = CoefficientPosterior(weights, locations, scales, np.full(shape.shape, math.inf))
-        return _replace(found, flawed, substitute)
-    location = centre + np.sum(a * t * M * np.sqrt(lam) / (1 + M * lam), axis=-1)
-    variance = np.sum(a * a / (1 + M * lam), axis=-1)
-    rate = rate + np.sum(M * t * t / (1 + M * lam), axis=-1) / 2
-    flawed = np.zeros(shape.shape, dtype=bool)
-    return _location_scale(location, variance, shape, rate, error_variance, flawed, substitute)
-
-
-def _location_scale(
-    location: Floats,
-    variance: Floats,
-    shape: Floats,
-    rate: Floats,
-    error_variance: float | None,
-    flawed: NDArray[np.bool_],
-    substitute: Substitute,
-) -> CoefficientPosterior:
-    """Return N(location, σ²·variance) if σ² is known, otherwise the t distribution for σ² ~ IG(shape, rate)."""
     if error_variance is not None:
         factor, degrees = np.full_like(rate, error_variance), np.full_like(rate, math.inf)
     else:
@@ -255,8 +224,23 @@ def _location_scale(
         _raise_where(exact & ~flawed, f"must have positive residuals {advice}", substitute)
         flawed = flawed | exact
         factor, degrees = np.where(exact, 1.0, rate) / shape, 2.0 * shape
-    weights = np.ones((*location.shape, 1))
-    found = CoefficientPosterior(weights, location[..., None], np.sqrt(factor * variance)[..., None], degrees)
+    scale = np.sqrt(factor * variance)
+    found = CoefficientPosterior(np.ones((*rows.shape, 1)), location[..., None], scale[..., None], degrees)
+    return _replace(found, flawed, substitute)
+
+
+def _mixture(
+    statistics: RegressionStatistics, k: int, prior: SemiConjugatePrior, M: Floats, substitute: Substitute
+) -> CoefficientPosterior:
+    """Return the mixture of normal distributions over the unknown error variance."""
+    a, lam, t, residual, centre = _diagonal(statistics, k, prior)
+    shape, rate = prior.shape + np.multiply(statistics.n_rows, M[..., 0]) / 2, prior.rate + M[..., 0] * residual / 2
+    log_v, weights, flawed = _integrate_variance(shape, rate, M * lam, M * t * t, substitute)
+    v = np.exp(log_v)[..., None]
+    a, lam, t, M = (each[..., None, :] for each in (a, lam, t, M))
+    locations = centre + np.sum(a * t * M * np.sqrt(lam) / (v + M * lam), axis=-1)
+    scales = np.sqrt(np.sum(a * a * v / (v + M * lam), axis=-1))
+    found = CoefficientPosterior(weights, locations, scales, np.full(shape.shape, math.inf))
     return _replace(found, flawed, substitute)
 
 
@@ -291,12 +275,9 @@ def _factor(statistics: RegressionStatistics) -> tuple[Floats, Floats]:
 
     Columns are scaled to unit length so that the rank does not depend on their units.
     """
-    root_n = np.sqrt(statistics.n_rows)
+    root_n, rounding, moments = np.sqrt(statistics.n_rows), np.zeros(1), _moments(statistics)[..., :-1, :-1]
     if statistics.intercept:
-        moments = statistics.scatter[..., :-1, :-1]
         rounding = _ROUNDING * root_n[..., None] * np.abs(statistics.means[..., :-1])
-    else:
-        moments, rounding = statistics.XtX, np.zeros(1)
     length = np.sqrt(np.diagonal(moments, axis1=-2, axis2=-1))
     scale = _inverse(np.where(length > rounding, length, 0.0))
     values, vectors = np.linalg.eigh(moments * scale[..., :, None] * scale[..., None, :])
@@ -306,6 +287,11 @@ def _factor(statistics: RegressionStatistics) -> tuple[Floats, Floats]:
     if not statistics.intercept:
         return C, C_inverse
     return _bordered(root_n, C), _bordered(_inverse(root_n), C_inverse)
+
+
+def _moments(statistics: RegressionStatistics) -> Floats:
+    """Return the moments of (x − x̄, y − ȳ) or, without an intercept, of (x, y)."""
+    return statistics.scatter if statistics.intercept else statistics.raw_moments
 
 
 def _inverse(values: Floats) -> Floats:
@@ -324,13 +310,9 @@ def _bordered(corner: Floats, block: Floats) -> Floats:
 
 def _fit(statistics: RegressionStatistics, C_inverse: Floats) -> tuple[Floats, Floats]:
     """Return t = C⁻¹Xᵀy and the residual sum of squares."""
+    moment, total = _moments(statistics)[..., :-1, -1], _moments(statistics)[..., -1, -1]
     if statistics.intercept:
-        moment = np.concatenate(
-            [(statistics.n_rows * statistics.means[..., -1])[..., None], statistics.scatter[..., :-1, -1]], axis=-1
-        )
-        total = statistics.scatter[..., -1, -1]
-    else:
-        moment, total = statistics.Xty, statistics.yty
+        moment = np.concatenate([(statistics.n_rows * statistics.means[..., -1])[..., None], moment], axis=-1)
     t = np.einsum("...ij,...j->...i", C_inverse, moment)
     explained = np.sum(t[..., int(statistics.intercept) :] ** 2, axis=-1)
     return t, np.maximum(total - explained, 0.0)

@@ -28,7 +28,13 @@ from mechanisms.regression.gram_release import (
     publish_gram,
     release_gram,
 )
-from mechanisms.regression.gram_samplers import GRAM_METHODS, RegressionPrior, regression_of, sample_gram
+from mechanisms.regression.gram_samplers import (
+    GRAM_METHODS,
+    RegressionPrior,
+    regression_of,
+    sample_gram,
+    simulate_gram,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -56,22 +62,11 @@ class RegressionPosterior(DrawnPosterior):
     """Posterior of the coefficients and the error variance of a linear regression, in the units of the columns.
 
     All attributes are public. Means, quantiles and draws have one entry per name of `names`, along the last axis.
-
-    Parameters
-    ----------
-    draws : ndarray of float64, shape (n_chains, n_draws, p + 1)
-        Draws of (intercept, slopes, error variance).
-    box : PublicBox
-        Public bounds; the last column is the response.
-    release : GramRelease
-        Noisy Gram matrix of the scaled columns.
-    method : str
-        Name of the inference method in `GRAM_METHODS`.
     """
 
-    box: PublicBox
-    release: GramRelease
-    method: str
+    box: PublicBox  # the last column is the response
+    release: GramRelease  # of the scaled columns
+    method: str  # key of `GRAM_METHODS`
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,31 +79,9 @@ class RegressionPosterior(DrawnPosterior):
         return self.release.guarantee
 
     def predict(self, rng: np.random.Generator, features: ArrayLike, size: int = 1_000) -> Floats:
-        """Return draws of the response of new records.
+        """Return draws of the response of new records, shape (size, rows), given their features, shape (rows, d).
 
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        features : array_like, shape (rows, d)
-            Features in the units of the columns. They are not clamped.
-        size : int
-            Number of draws.
-
-        Returns
-        -------
-        ndarray of float64, shape (size, rows)
-
-        Raises
-        ------
-        ValueError
-            If `features` does not have one column per feature.
-
-        Examples
-        --------
-        >>> x = np.linspace(0, 1, 200)
-        >>> posterior = private_regression(x, 2 * x, {"x": (0, 1), "y": (0, 2)}, epsilon=5.0, rehearsal_seed=1)
-        >>> posterior.predict(np.random.default_rng(1), [[0.5]], size=10).shape
-        (10, 1)
+        Features have the units of the columns, and are not clamped.
         """
         x = np.asarray(features, dtype=np.float64)
         if x.ndim != 2 or x.shape[1] != self.box.p - 1:
@@ -118,25 +91,11 @@ class RegressionPosterior(DrawnPosterior):
         return expected + np.sqrt(drawn[:, -1:]) * rng.normal(size=expected.shape)
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
-        """Return the summary of each component, the guarantee and the method as values for JSON.
-
-        Examples
-        --------
-        >>> x = np.linspace(0, 1, 200)
-        >>> posterior = private_regression(x, 2 * x, {"x": (0, 1), "y": (0, 2)}, epsilon=5.0, rehearsal_seed=1)
-        >>> sorted(posterior.to_dict()["coefficients"]["x"])
-        ['high', 'low', 'mean', 'sd']
-        """
-        columns = {
-            "mean": self.mean(),
-            "sd": self.std(),
-            **dict(zip(("low", "high"), self.interval(level), strict=True)),
-        }
+        """Return the mean, sd and interval of each component, the guarantee and the method as values for JSON."""
+        columns = np.transpose([self.mean(), self.std(), *self.interval(level)]).tolist()
+        rows = (dict(zip(("mean", "sd", "low", "high"), values, strict=True)) for values in columns)
         return {
-            "coefficients": {
-                name: {column: float(np.atleast_1d(values)[k]) for column, values in columns.items()}
-                for k, name in enumerate(self.names)
-            },
+            "coefficients": dict(zip(self.names, rows, strict=True)),
             "level": level,
             "guarantee": None if self.guarantee is None else str(self.guarantee),
             "n": self.release.n,
@@ -148,13 +107,6 @@ class RegressionPosterior(DrawnPosterior):
         """Convert the chains to an `xarray.DataTree` for ArviZ, with the groups ``posterior`` and ``observed_data``.
 
         ``posterior`` contains ``coefficients``, labelled by the coordinate ``coefficient``, and ``error_variance``.
-
-        Examples
-        --------
-        >>> x = np.linspace(0, 1, 200)
-        >>> posterior = private_regression(x, 2 * x, {"x": (0, 1), "y": (0, 2)}, epsilon=5.0, rehearsal_seed=1)
-        >>> posterior.to_arviz().posterior["coefficient"].values.tolist()
-        ['intercept', 'x']
         """
         import xarray as xr  # slow import
 
@@ -279,41 +231,10 @@ def regression_from_release(
     method: str = "auto",
     prior: RegressionPrior | None = None,
 ) -> RegressionPosterior:
-    """Return the posterior of the coefficients given a release.
+    """Return the posterior of the coefficients given a release whose columns have the bounds of `box`.
 
-    Chains are repeated with up to 16 times as many iterations, until they have converged.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    release : GramRelease
-    box : PublicBox
-        Bounds of the columns of the release.
-    method, prior
-        As in `private_regression`; controls are allowed.
-
-    Returns
-    -------
-    RegressionPosterior
-
-    Raises
-    ------
-    ValueError
-        If the release does not have the columns of the bounds, or the method does not support its noise.
-
-    Warns
-    -----
-    UserWarning
-        If the chains have not converged.
-
-    Examples
-    --------
-    >>> from mechanisms.regression.gram_release import GramNoise, GramRelease, PublicBox
-    >>> noisy = [[100.0, 3.0, 2.0], [3.0, 30.0, 14.0], [2.0, 14.0, 20.0]]
-    >>> release = GramRelease(np.array(noisy), 100, GramNoise("laplace", 1.0, 2))
-    >>> box = PublicBox(("x", "y"), (0, 0), (1, 1))
-    >>> regression_from_release(np.random.default_rng(1), release, box, "noise-aware").names
-    ('intercept', 'x', 'error_variance')
+    Method and prior are as in `private_regression`; controls are allowed. Chains are repeated with up to 16 times as
+    many iterations, until they have converged, and a UserWarning is given if they have not.
     """
     if release.noise.p != box.p:
         raise ValueError(f"a release must have {box.p} columns, as the bounds, got {release.noise.p}; pass its columns")
@@ -371,17 +292,6 @@ def expected_widths(
     return np.median(widths, axis=0), np.ptp(np.quantile(box.unscale(drawn), tails, axis=0), axis=0)
 
 
-def simulate_gram(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:
-    """Return the Gram matrix of n unclamped normal records, drawn as a normal mean and a Wishart scatter; n > p."""
-    p, root = mu.size, np.linalg.cholesky(psi)
-    bartlett = np.tril(rng.normal(size=(p, p)), -1)
-    bartlett[np.diag_indices(p)] = np.sqrt(rng.chisquare(n - 1 - np.arange(p)))
-    mean, half, gram = mu + root @ rng.normal(size=p) / np.sqrt(n), root @ bartlett, np.empty((p + 1, p + 1))
-    gram[0, 0], gram[0, 1:], gram[1:, 0] = n, n * mean, n * mean
-    gram[1:, 1:] = half @ half.T + n * np.outer(mean, mean)
-    return gram
-
-
 def require_support(
     box: PublicBox, n: int, noise: GramNoise, prior: RegressionPrior | None = None, level: float = 0.95
 ) -> Floats:
@@ -408,5 +318,4 @@ def _find_box(bounds: Mapping[str, tuple[float, float]]) -> PublicBox:
             "bounds must map each column to a pair (low, high), features first and the response last, got none; bounds "
             "from the data would leak them: choose plausible ranges without looking, such as 0 to 120 for an age"
         )
-    low, high = ([float(pair[k]) for pair in bounds.values()] for k in (0, 1))
-    return PublicBox(tuple(map(str, bounds)), tuple(low), tuple(high))
+    return PublicBox.of({str(name): pair for name, pair in bounds.items()})

@@ -20,6 +20,7 @@ import itertools
 import math
 import secrets
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -59,17 +60,18 @@ def publish_quantiles(mechanism: PartitionQuantile, quantiles: ArrayLike, spread
         raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
     q, s = mechanism.validate(quantiles, spreads)
     require_opendp()
-    scale = _draw_scale(mechanism, s) if mechanism.method.is_centred else 0.0
-    columns = []
-    for values in q.T:
-        if mechanism.method.is_centred:
-            centre, half_width, capped = _draw_centre(mechanism, values, scale), SCALE_WINDOW * scale, False
-        else:
-            stop = _search(mechanism.search, values)
-            centre, half_width, capped = 0.0, mechanism.search.bound(stop), stop == mechanism.search.doublings
+
+    def noisy_mean(values: Floats, centre: float, half_width: float) -> float:
         total = noisy_sums(values[:, None], centre - half_width, centre + half_width, mechanism.split[-1])
-        columns.append((float(total[0]) / mechanism.n_partitions, centre, half_width, capped))
-    return ReleasedQuantiles.from_columns(columns)
+        return float(total[0]) / mechanism.n_partitions
+
+    return mechanism.combine(
+        q,
+        partial(_draw_scale, mechanism, s),
+        partial(_draw_centre, mechanism),
+        partial(_search, mechanism.search),
+        noisy_mean,
+    )
 
 
 def draw_window(values: Sequence[int], half_window: int, epsilon: float, reach: int, level: int | None = None) -> int:

@@ -68,12 +68,7 @@ class RegressionStatistics:
 
     def __getitem__(self, index: Any) -> RegressionStatistics:
         """Return the statistics of the selected partitions."""
-        return RegressionStatistics(
-            np.asarray(self.n_rows[index]),
-            self.means[index],
-            self.scatter[index],
-            self.intercept,
-        )
+        return RegressionStatistics(self.n_rows[index], self.means[index], self.scatter[index], self.intercept)
 
     @staticmethod
     def stack(parts: Sequence[RegressionStatistics]) -> RegressionStatistics:
@@ -116,22 +111,8 @@ class RegressionStatistics:
         return RegressionStatistics(self.n_rows, means, step @ self.scatter @ step.T, self.intercept)
 
     @property
-    def XtX(self) -> Floats:  # noqa: N802
-        """Raw moments XᵀX of the design, shape (..., d, d); an intercept is the first column of X."""
-        return self._raw()[..., :-1, :-1]
-
-    @property
-    def Xty(self) -> Floats:  # noqa: N802
-        """Raw moments Xᵀy of design and outcome, shape (..., d)."""
-        return self._raw()[..., :-1, -1]
-
-    @property
-    def yty(self) -> Floats:
-        """Sum of squares Σy² of the outcome, shape (...)."""
-        return self._raw()[..., -1, -1]
-
-    def _raw(self) -> Floats:
-        """Return the raw moments of (1, x, y), or of (x, y) without an intercept."""
+    def raw_moments(self) -> Floats:
+        """Raw moments of (1, x, y), or of (x, y) without an intercept, shape (..., d + 1, d + 1)."""
         means, first = self.means, int(self.intercept)
         if first:
             means = np.concatenate([np.ones((*means.shape[:-1], 1)), means], axis=-1)
@@ -200,16 +181,13 @@ def partition_statistics(
 def row_moments(
     x: NDArray, y: NDArray, labels: NDArray[np.integer], n_partitions: int
 ) -> tuple[Integers, Floats, Floats]:
-    """Return counts, means and scatter of each partition.
+    """Return counts, shape (M,), means, (M, p + 1), and scatter of z = (x, y), (M, p + 1, p + 1), of M partitions.
 
-    Return, for M partitions, counts (M,), means (M, p + 1) and scatter Σ (z − z̄)(z − z̄)ᵀ, shape (M, p + 1, p + 1), of
-    z = (x, y). Means and scatter are 0 for a partition without rows, and not finite if a value is not finite or a
-    square overflows.
+    Labels must be valid. Means and scatter are 0 for a partition without rows, and not finite if a value is not finite
+    or a square overflows.
     """
     width = x.shape[1] + 1
     lower = np.tril_indices(width + 1)
-    assert x.shape[0] == y.size == labels.size
-    assert labels.size == 0 or 0 <= labels.min() <= labels.max() < n_partitions
     sums = np.zeros((n_partitions, width + lower[0].size))
     _add_rows(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), labels, sums)
     gram = np.empty((n_partitions, width + 1, width + 1))

@@ -12,20 +12,22 @@ import inspect
 import logging
 import os
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import dask
+import yaml
 from distributed import LocalCluster, Nanny, SpecCluster, SSHCluster, Worker
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
 from pipeline.clusters import rules
 from pipeline.clusters.profiles import Profile
-from pipeline.clusters.rules import check_names, check_values
 from pipeline.errors import BadInputError
-from pipeline.redact import format_error
+from pipeline.redact import format_error, redact, redact_text
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 _HERE = "127.0.0.1:0"
@@ -160,8 +162,8 @@ def _find_class(profile: Profile) -> Any:
 def _check_arguments(where: str, kwargs: Mapping[str, Any], allowed: Mapping[str, rules.Rule], *takers: Any) -> None:
     """Raise `BadInputError` for arguments that no class or function in `takers` accepts, and for invalid values."""
     names = [name for taker in takers for name in _parameters(taker)]
-    check_names(where, "argument", kwargs, list(dict.fromkeys(names)))
-    check_values(where, kwargs, allowed)
+    rules.check_names(where, "argument", kwargs, list(dict.fromkeys(names)))
+    rules.check_values(where, kwargs, allowed)
 
 
 def _parameters(taker: Any) -> Iterator[str]:
@@ -183,7 +185,7 @@ def _check_growth(profile: Profile, factory: Any, *ends: str) -> None:
     parameters = inspect.signature(factory.adapt).parameters.values()
     if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
         allowed = [parameter.name for parameter in parameters if parameter.name != "self"]
-        check_names(f"profile {profile.name}: adapt", "key", profile.adapt, allowed)
+        rules.check_names(f"profile {profile.name}: adapt", "key", profile.adapt, allowed)
 
 
 def _local_launch(profile: Profile, kwargs: dict[str, Any], env: Mapping[str, str]) -> Launch:
@@ -245,13 +247,8 @@ def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: M
     return launch
 
 
-def job_script(launch: Launch) -> str:
-    """Return the script of a job that runs workers, without submitting it or starting a scheduler."""
-    return _example_job(launch).job_script()
-
-
 def _example_job(launch: Launch) -> Any:
-    """Return a job object of a batch system, as used for its script, without submitting it."""
+    """Return a job object of a batch system, as used for its script, without submitting it or starting a scheduler."""
     of_the_cluster = inspect.signature(launch.factory).parameters.keys() - {"config_name", "interface", "protocol"}
     of_the_job = {name: value for name, value in launch.kwargs.items() if name not in of_the_cluster}
     if launch.kwargs.get("security"):
@@ -264,3 +261,80 @@ def _example_job(launch: Launch) -> Any:
 def available_cores() -> int:
     """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe_launch(profile: Profile) -> dict[str, str]:
+    """Return a description of the cluster of a profile as labelled lines, without secrets."""
+    if profile.address is not None:
+        security = {"security": _listed(redact(profile.security))} if profile.security else {}
+        return {"reaches": redact_text(profile.address), **security}
+    launch = make_launch(profile)
+    if profile.adapt:
+        workers = f"adapt to the work, {_listed(profile.adapt)}"
+    elif profile.scale is not None:
+        workers = f"scale: {profile.scale}"
+    else:
+        workers = (
+            _listed(redact({name: launch.kwargs[name] for name in ("n_workers", "hosts") if name in launch.kwargs}))
+            or "number chosen by the class"
+        )
+    environment = _listed(redact({**launch.plugin_env, **launch.kwargs.get("env", {})})) or "as this process"
+    hidden = ("env", "job_script_prologue") if launch.kind != "other" else ()
+    return {
+        "starts": f"{profile.module}.{profile.class_name}",
+        **({"args": ", ".join(map(str, redact(launch.args)))} if launch.args else {}),
+        "arguments": _listed(redact({name: value for name, value in launch.kwargs.items() if name not in hidden})),
+        "workers": workers,
+        "environment": "as in the job script" if launch.kind == "batch" else environment,
+    }
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in values.items())
+
+
+def launch_document(profile: Profile) -> str:
+    """Return the job script or Kubernetes resource of a profile without secrets, or "" for other clusters."""
+    if profile.address is not None:
+        return ""
+    launch = make_launch(replace(profile, env=redact(profile.env)))
+    try:
+        if launch.kind == "batch":
+            return redact_text(_example_job(launch).job_script())
+        if launch.kind == "kubernetes":
+            return yaml.safe_dump(redact(_cluster_resource(launch, profile)), sort_keys=False)
+    except Exception as error:
+        raise BadInputError(f"the cluster of profile {profile.name} would not start: {format_error(error)}") from error
+    return ""
+
+
+def _cluster_resource(launch: Launch, profile: Profile) -> Any:
+    from dask_kubernetes.operator import make_cluster_spec
+
+    custom = launch.kwargs.get("custom_cluster_spec")
+    if custom is not None:
+        return yaml.safe_load(Path(custom).read_text()) if isinstance(custom, str) else custom
+    taken = launch.kwargs.keys() & inspect.signature(make_cluster_spec).parameters.keys()
+    given = {name: launch.kwargs[name] for name in taken}
+    workers = {} if profile.scale is None else {"n_workers": profile.scale}
+    return make_cluster_spec(**{"name": "dask-USER-ID", "n_workers": 0, **given, **workers})
+
+
+def obstacle(profile: Profile) -> str:
+    """Return the reason why a cluster cannot be started from this machine, or "" if it can."""
+    if profile.address is not None:
+        return ""
+    launch = make_launch(profile)
+    if launch.kind == "batch":
+        command = launch.factory.job_cls.submit_command.split()[0]
+        if shutil.which(command) is None:
+            return (
+                f"{command} is not on the PATH of this machine; use a machine where jobs are submitted, or run --share "
+                "without a cluster"
+            )
+    if launch.kind == "kubernetes":
+        account = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+        config = Path(os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)[0]).expanduser()
+        if not config.exists() and not account.exists():
+            return f"no Kubernetes configuration at {config}; use a machine with one"
+    return ""

@@ -55,10 +55,8 @@ class Erratum:
     ----------
     printed, correct : str
         Printed statement, and the correct one.
-    place : str
-        Location in the paper; by default the location of the claim.
-    paper : str
-        Key of the paper; by default the paper of the claim.
+    place, paper : str
+        Location in the paper, and its key; by default those of the claim.
     show : callable, optional
         Function ``{panel: summary Dataset} -> str`` that returns numbers which demonstrate the erratum, for studies
         without a claim about it.
@@ -193,10 +191,9 @@ def claim(
 
     Parameters
     ----------
-    name : str, optional
-        Label that is unique in the study; by default the name of the function, with hyphens.
-    statement : str, optional
-        Sentence that can be understood on its own; by default the docstring of the function.
+    name, statement : str, optional
+        Label that is unique in the study, and a sentence that can be understood on its own; by default the name of the
+        function, with hyphens, and its docstring.
     paper, place : str
         Key of the paper, and location in the paper; a conclusion requires both.
     kind : {"conclusion", "addition", "self-check"}
@@ -204,8 +201,7 @@ def claim(
     erratum : Erratum, optional
         Error in the paper that the claim demonstrates.
     min_trials : int
-        Minimum number of ok trials in every cell and setting; 1 for panels without trials. With 100, a mean is
-        approximately normal.
+        Minimum number of ok trials in every cell and setting; 1 for panels without trials.
     level : float, optional
         Error level of the check, or of each of its comparisons. The thresholds of the check are `error_level` and
         `critical`, so that it can be decided at several looks; 0 for a check of exact numbers. A claim without a level
@@ -222,11 +218,6 @@ def claim(
     ...     return verdict((p["x_mean"] > 0).all(), f"The smallest mean is {p['x_mean'].min():.2f}.")
     >>> all_positive.name, all_positive.statement, all_positive.needs
     ('all-positive', 'Every mean is positive.', {'p': {'n': (100,)}})
-
-    The paper of all claims of a module is given once:
-
-    >>> from functools import partial
-    >>> p0 = partial(claim, paper="P0")
     """
 
     def declare(check: Check) -> Claim:
@@ -244,12 +235,7 @@ def claim(
 
 
 def claims_in(namespace: Mapping[str, Any]) -> tuple[Claim, ...]:
-    """Return the claims of a module in the order of their definition.
-
-    Parameters
-    ----------
-    namespace : mapping
-        ``globals()`` of the module, after its last claim.
+    """Return the claims in the ``globals()`` of a module, after its last claim, in the order of their definition.
 
     Examples
     --------
@@ -301,9 +287,8 @@ def error_level(level: float) -> float:
 
     Examples
     --------
-    >>> with at_look(2):
-    ...     round(error_level(0.01), 5)
-    0.00152
+    >>> error_level(0.01)
+    0.01
     """
     return level * _SHARE.get()
 
@@ -314,8 +299,8 @@ def critical(deviations: float) -> float:
     Examples
     --------
     >>> with at_look(2):
-    ...     round(critical(3.0), 2)
-    3.53
+    ...     round(critical(3.0), 2), round(error_level(0.01), 5)
+    (3.53, 0.00152)
     """
     share = _SHARE.get()
     return deviations if share == 1.0 else -NormalDist().inv_cdf(NormalDist().cdf(-deviations) * share)

@@ -121,26 +121,21 @@ class Factor:
 
     Attributes
     ----------
-    name : str
-        Name of the dimension or scalar coordinate in the store.
+    name, meaning, unit : str
+        Name of the dimension or scalar coordinate in the store, description in one phrase, and unit of the values,
+        ``"1"`` for dimensionless numbers.
     values : tuple
         Distinct values, in storage order.
-    meaning : str
-        Description in one phrase; stored as ``long_name``.
     kind : {"int", "float", "str", "vector"}
         Type of the values. Strings are converted to it; values that cannot be converted raise BadInputError. By default
         "int" if all values are integers, "vector" if all are tuples or lists, "str" if all are strings and not all are
         numbers, and "float" otherwise: write 1.0, not 1, if fractions are allowed.
-    unit : str
-        Unit of the values, ``"1"`` for dimensionless numbers.
     stream_key : str, optional
-        Name of the factor in the keys of random streams, by default `name`. A renamed factor keeps its earlier
-        name here, so that its numbers do not change.
+        Name in the keys of random streams, by default `name`. A renamed factor keeps its earlier name here, so that its
+        numbers do not change.
 
     Examples
     --------
-    >>> Factor("n", ("100", 200.0), "number of records", "int").values
-    (100, 200)
     >>> Factor("prior", ("1:1",), "Dirichlet parameters", "vector").values
     ((1.0, 1.0),)
     >>> Factor("n", (10, 20), "records").kind, Factor("epsilon", (0.5, 1), "loss").kind
@@ -287,8 +282,8 @@ class Method:
 
     Attributes
     ----------
-    name : str
-        Label in the store.
+    name, note : str
+        Label in the store, and a note for readers of the results.
     evaluate : callable
         ``(data, setting, streams) -> {measure: array}``, a pure function. Per-trial measures have shape
         ``(trial, *dims)``. The optional entry ``"error"``, strings of shape ``(trial,)``, marks failed trials.
@@ -296,8 +291,6 @@ class Method:
         Method factors that the method depends on; it is computed once for all values of other method factors.
     version : int
         Version, increased whenever the numbers change.
-    note : str
-        Note for readers of the results.
     is_private : bool
         False for a method that figures mark as not private. Not part of the spec.
     audit : callable, optional
@@ -305,8 +298,7 @@ class Method:
         once, before a store is created or gains the method, and the store contains the result as text in the
         attribute ``audits`` of the dimension of the methods. Not part of the spec.
     stream_key : str, optional
-        Name of the method in the keys of random streams, by default `name`. A renamed method keeps its earlier
-        name here, so that its numbers do not change.
+        Name in the keys of random streams, as of a `Factor`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""List of the study files that the user has run: hashes and paths, in a private file.
+"""Private folders of the user, and the list of the study files that the user has run: hashes and paths.
 
 A store references the file of its study. Unless the user names the file on the command line, its code runs only if the
 user has run the same content at the same path before. A study may import files in its folder, so the path is checked.
@@ -6,10 +6,12 @@ user has run the same content at the same path before. A study may import files 
 
 import fcntl
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
-from pipeline.declare.private import private_folder, require_private
+import platformdirs
 
 _NAME = "study-files.txt"  # format of sha256sum: a hash, two spaces, a path
 
@@ -34,10 +36,7 @@ def remember(sha256: str, path: str) -> None:
 
 
 def is_known(sha256: str, path: str) -> bool:
-    """Return True if the user has run this content at this path.
-
-    A list that is missing, unreadable or writable by other users counts as empty. Damaged lines are ignored.
-    """
+    """Return True if the user has run this content at this path, according to a list that only the user can write."""
     line = f"{sha256}  {path}".encode(errors="backslashreplace")
     try:
         file: Path = private_folder("state") / _NAME
@@ -45,3 +44,34 @@ def is_known(sha256: str, path: str) -> bool:
         return line in file.read_bytes().split(b"\n")
     except OSError:
         return False
+
+
+_HOME = "DPSTUDIES_HOME"
+
+
+def private_folder(kind: Literal["cache", "state"]) -> Path:
+    """Return, and create, a folder that only the user can change: of ``$DPSTUDIES_HOME``, or of the user's platform."""
+    home = os.environ.get(_HOME)
+    if home:
+        folder = Path(home).absolute() / kind
+    else:
+        folder = Path(getattr(platformdirs, f"user_{kind}_dir")("dpstudies", appauthor=False))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    require_private(folder)
+    return folder
+
+
+def require_private(path: Path) -> None:
+    """Raise PermissionError unless a file or folder belongs to the user and no other user can change or replace it."""
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise PermissionError(f"{path} must not be a link; remove it")
+    if found.st_uid != os.getuid():
+        raise PermissionError(f"{path} must belong to the user who runs this program; remove it, or set DPSTUDIES_HOME")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"{path} can be written by other users; remove it, or run: chmod go-w {path}")
+    for parent in path.parents:
+        if parent.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+            raise PermissionError(
+                f"{path} can be replaced by other users, since all may write to {parent}; set DPSTUDIES_HOME"
+            )

@@ -25,10 +25,12 @@ from pipeline.declare.factors import (
     require_types,
 )
 from pipeline.declare.streams import Streams
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, require_known
 
 Cell = Mapping[str, Value]
 MAX_TRIALS = 10**9
+MAX_BLOCKS = 10**7
+"""Maximum number of blocks of a panel over all settings; a block takes one file per variable and one byte of memory."""
 MAX_BLOCK_BYTES = 2**29
 _STATUS_BYTES = 32  # status, and text without an error
 SEL_PARAMETERS = frozenset({"self", "indexers", "method", "tolerance", "drop"})
@@ -87,10 +89,8 @@ class Panel:
         their values, and each output to the tuple of its values. The `setting` that a method receives maps the method
         factors, constants and outputs in the same way. Arrays in the data are made read-only, including those in nested
         mappings, tuples, lists, dataclasses and arrays of objects; a method that modifies the data must copy them.
-    methods : tuple of Method
-        Methods to compare.
-    measures : tuple of Measure
-        Quantities that each method returns.
+    methods, measures, statistics : tuple
+        Methods to compare, quantities that each returns, and statistics of summaries besides means and quantiles.
     factors, method_factors, outputs, constants : tuple of Factor
         Factors of the data; factors of the methods; axes of a result; fixed values, stored as scalar coordinates.
     method_dim : str or None
@@ -98,8 +98,7 @@ class Panel:
     trials : int or None
         Replicates per cell; None for a deterministic panel, which has no trial dimension.
     block_trials : int
-        Number of trials computed by one call and stored in one chunk. It is part of the layout and therefore does not
-        depend on the machine.
+        Number of trials computed by one call and stored in one chunk, which does not depend on the machine.
     version : int
         Version, increased whenever the numbers returned by `simulate` change.
     on_demand : bool
@@ -108,8 +107,6 @@ class Panel:
     settings_apart : bool
         True if a single setting takes seconds: each setting is then computed and committed separately, and the data are
         simulated again for each setting. Not part of the spec.
-    statistics : tuple of Statistic
-        Statistics that summaries contain in addition to means and quantiles.
     validate : callable
         ``(cell, setting) -> bool``: raises ValueError for values out of their domain, and returns False if a setting
         does not apply to a cell (status 5). It is called for all cells and settings before anything is written.
@@ -194,9 +191,7 @@ class Panel:
             ("method factor", [name for m in self.methods for name in m.uses], self.method_factors),
             ("output", [name for m in self.measures for name in m.dims], self.outputs),
         ):
-            for name in given:
-                if name not in [axis.name for axis in known]:
-                    raise BadInputError(f"panel {self.name}: {unknown(what, name, [axis.name for axis in known])}")
+            require_known(what, given, [axis.name for axis in known], f"panel {self.name}: ")
         for name in ("trials", "block_trials"):
             if getattr(self, name) is not None or name == "block_trials":
                 object.__setattr__(self, name, require_integer(name, getattr(self, name), 1, MAX_TRIALS))
@@ -267,9 +262,7 @@ class Panel:
     def _with_values(self, name: str, values: tuple[Any, ...]) -> "Panel":
         if name == self.method_dim:
             by_name = {method.name: method for method in self.methods}
-            for value in values:
-                if value not in by_name:
-                    raise BadInputError(unknown(self.method_dim, value, by_name))
+            require_known(self.method_dim, values, by_name)
             Factor(name, values, "", "str")  # raises an error for an empty list or duplicate names
             return replace(self, methods=tuple(by_name[value] for value in values))
         changed: dict[str, Any] = {}
@@ -299,7 +292,15 @@ class Panel:
         return base.with_values(name, (*there, *(value for value in new if value not in there)))
 
     def check(self) -> None:
-        """Validate every setting in every cell; raise BadInputError with panel and cell of the first error."""
+        """Raise BadInputError for too many blocks, or for a setting that is invalid in a cell, with the first one."""
+        n_settings = math.prod(len(axis.values) for axis in (*self.factors, *self.method_axes))
+        n_blocks = n_settings * self.n_blocks
+        if n_blocks > MAX_BLOCKS:
+            raise BadInputError(
+                f"panel {self.name} must have at most {MAX_BLOCKS:,} blocks, got {n_blocks:,}: {n_settings:,} cells "
+                f"and settings with {self.n_trials:,} trials in blocks of {self.block_trials:,}; choose fewer values "
+                "or trials"
+            )
         self.applicable  # noqa: B018 - raises for an invalid value
 
     @cached_property

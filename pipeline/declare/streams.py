@@ -31,10 +31,8 @@ class Streams:
 
     Attributes
     ----------
-    seed : int
-        Seed of the study.
-    study, panel : str
-        Names of the study and the panel.
+    seed, study, panel : int and str
+        Seed of the study, and names of the study and the panel.
     role : str
         ``"data"`` for the simulation, or the name of a method.
     values : mapping of str to value
@@ -77,15 +75,7 @@ class Streams:
     def generators(self, label: str | None = None) -> Iterator[np.random.Generator]:
         """Return an iterator over one Generator per trial, for a variable number of draws (about 20 µs per trial).
 
-        Parameters
-        ----------
-        label : str, optional
-            Label that selects a separate stream; generators with different labels are independent.
-
-        Raises
-        ------
-        ValueError
-            If the method was called before with the same label.
+        A label selects a separate stream; raise ValueError if the method was called before with the same label.
         """
         self._claim("generators", label)
         return (np.random.Generator(self._bit_generator(trial, label)) for trial in self.trials)
@@ -98,7 +88,7 @@ class Streams:
         n_uniforms : int
             Number of uniforms per trial, > 0. A different number gives different draws.
         label : str, optional
-            Label that selects a separate stream; draws with different labels are independent.
+            Label that selects a separate, independent stream.
 
         Returns
         -------

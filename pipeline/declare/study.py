@@ -3,7 +3,6 @@
 A trial is defined by values alone. `pipeline.blocks` and `pipeline.execution` divide trials into blocks and tasks.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -12,10 +11,7 @@ from typing import Any
 from pipeline.declare.claims import Claim, Erratum
 from pipeline.declare.factors import MAX_VALUES, require_integer, require_text, require_types
 from pipeline.declare.panel import MAX_TRIALS, Panel
-from pipeline.errors import BadInputError, unknown
-
-MAX_BLOCKS = 10**7
-"""Maximum number of blocks of a panel over all settings; a block takes one file per variable and one byte of memory."""
+from pipeline.errors import BadInputError, require_known, unknown
 
 
 @dataclass(frozen=True)
@@ -25,7 +21,7 @@ class Figure:
     Attributes
     ----------
     name, title, caption : str
-        File stem, heading, and the text below the figure, which is also its alternative text.
+        File stem, heading, and text below the figure, which is also its alternative text.
     panels : tuple of str
         Panels that the figure shows if they are stored.
     draw : callable
@@ -51,17 +47,7 @@ Values = Mapping[str, Iterable[Any] | Mapping[str, Iterable[Any]]]
 
 @dataclass(frozen=True)
 class Scale:
-    """Arguments of `Study.configure` that select a part of a study.
-
-    Attributes
-    ----------
-    trials : int, mapping or None
-        Trials per cell, for panels with trials, as one number or by panel; None for the declared numbers.
-    panels : tuple of str
-        Panels to keep; see `Study.configure` for an empty tuple.
-    values : mapping of str to tuple or mapping
-        Values of factors, outputs, constants or the list of methods, in every panel or by panel.
-    """
+    """Arguments of `Study.configure` that select a part of a study, such as ``Scale(trials=100, panels=("k2",))``."""
 
     trials: int | Mapping[str, int] | None = None
     panels: tuple[str, ...] = ()
@@ -76,36 +62,30 @@ class Study:
     ----------
     name, title, aim : str
         Name on the command line, heading, and aim.
-    panels : tuple of Panel
-        Experiments.
+    panels, claims, figures : tuple
+        Experiments, claims to check and figures to draw.
     seed : int
         Default seed of all streams; the seed of a run is always recorded.
     version : int
         Version, increased when the numbers change for a reason other than a change of a method or simulator.
-    claims, figures : tuple
-        Claims to check and figures to draw.
     papers : tuple of str
         Keys of the papers of the study; the first is the default paper of its claims and figures.
     errata : tuple of Erratum
         Errors in the papers that the study demonstrates without a claim.
     quick : Scale
         Part of the study that a quick run computes; by default all of it.
-    comparisons : tuple of callable
-        Functions ``{panel: summary Dataset} -> table`` that compare the methods of the study with one another.
-    audits : tuple of callable
-        Functions ``{panel: summary Dataset} -> rows`` that return rows of the table of audited privacy losses.
+    comparisons, audits : tuple of callable
+        Functions of the summaries by panel, which return a table that compares the methods of the study with one
+        another, or rows of the table of audited privacy losses.
 
     Examples
     --------
     >>> from pipeline import Factor, Measure, Method
-    >>> def simulate(cell, streams):  # data shared by the methods
-    ...     return streams.uniforms(2), cell
-    >>> def average(data, setting, streams):
-    ...     uniforms, cell = data
-    ...     return {"x": cell["n"] * uniforms.mean(axis=1)}  # (trial,)
-    >>> methods, measures = (Method("average", average),), (Measure("x", "an average"),)
-    >>> sizes = Factor("n", (1, 10), "size", "int")
-    >>> panel = Panel("p", "a panel", simulate, methods, measures, (sizes,), trials=50)
+    >>> average = Method("average", lambda data, setting, streams: {"x": data.mean(axis=1)})  # shape (trial,)
+    >>> def simulate(cell, streams):
+    ...     return cell["n"] * streams.uniforms(2)
+    >>> measures, sizes = (Measure("x", "an average"),), (Factor("n", (1, 10), "size"),)
+    >>> panel = Panel("p", "a panel", simulate, (average,), measures, sizes, trials=50)
     >>> study = Study("toy", "A toy", "To show what a study is.", (panel,), seed=1)
     >>> study.configure(trials=20, values={"n": [3]}).panel("p").cells()
     [{'n': 3}]
@@ -153,8 +133,10 @@ class Study:
         seed: int | None = None,
         panels: Iterable[str] = (),
         values: Values | None = None,
+        *,
+        check: bool = True,
     ) -> "Study":
-        """Return the study with other trials, seed, panels or values, fully validated; see also `scaled`.
+        """Return the study with other trials, seed, panels or values, fully validated.
 
         Parameters
         ----------
@@ -168,26 +150,14 @@ class Study:
         values : mapping of str to iterable, or to a mapping of str to iterable
             New values of factors, outputs, constants or the list of methods, in each kept panel that has the name, or
             by panel; panels that a mapping does not name keep their values.
+        check : bool
+            False to omit the check of each setting in each cell.
 
         Raises
         ------
         BadInputError
             For an unknown name or an invalid value, before anything is computed or written.
         """
-        study = self.scaled(trials, seed, panels, values)
-        for panel in study.panels:
-            _check_size(panel)
-            panel.check()
-        return study
-
-    def scaled(
-        self,
-        trials: int | Mapping[str, int] | None = None,
-        seed: int | None = None,
-        panels: Iterable[str] = (),
-        values: Values | None = None,
-    ) -> "Study":
-        """Return the study that `configure` returns, without a check of each setting in each cell."""
         trials = {} if trials is None else trials
         given = trials if isinstance(trials, Mapping) else dict.fromkeys((panel.name for panel in self.panels), trials)
         by_panel = {self.panel(name).name: require_integer("trials", n, 1, MAX_TRIALS) for name, n in given.items()}
@@ -197,49 +167,40 @@ class Study:
             names = sorted({known for panel in kept for known in panel.settable()})
             if name not in names:
                 self._reject_panel_on_demand(name, [panel.name for panel in kept])
-                raise BadInputError(unknown("factor", name, names))
+            require_known("factor", [name], names)
             having = [panel.name for panel in kept if name in panel.settable()]
             by_name = new if isinstance(new, Mapping) else dict.fromkeys(having, _several(new))
-            for panel_name in by_name:
-                if panel_name not in having:
-                    raise BadInputError(unknown(f"panel with {name}", panel_name, having))
+            require_known(f"panel with {name}", by_name, having)
             kept = tuple(
                 panel.with_values(name, _several(by_name[panel.name])) if panel.name in by_name else panel
                 for panel in kept
             )
-        kept = tuple(
-            replace(panel, trials=by_panel[panel.name])
-            if panel.name in by_panel and panel.trials is not None
-            else panel
-            for panel in kept
+        study = replace(self, panels=kept, seed=self.seed if seed is None else seed).with_trials(by_panel)
+        for panel in study.panels if check else ():
+            panel.check()
+        return study
+
+    def with_trials(self, trials: Mapping[str, int]) -> "Study":
+        """Return the study with other numbers of trials in panels with trials."""
+        panels = (
+            replace(one, trials=trials.get(one.name, one.trials)) if one.trials is not None else one
+            for one in self.panels
         )
-        return replace(self, panels=kept, seed=self.seed if seed is None else seed)
+        return replace(self, panels=tuple(panels))
 
     def extended(
         self, declared: "Study", trials: int | None, values: Mapping[str, Iterable[Any]], panels: Collection[str] = ()
     ) -> "Study":
         """Return the study with more trials, and with values appended to its factors and lists of methods.
 
-        Parameters
-        ----------
-        declared : Study
-            The study as declared in its code, with all methods.
-        trials, values
-            See `configure`; existing values keep their position.
-        panels : collection of str
-            Panels to extend; by default all panels that have trials or the named factors.
-
-        Raises
-        ------
-        BadInputError
-            For fewer trials, an unknown name, or new values of outputs or constants.
+        `declared` is the study as declared in its code, with all methods. By default, all panels that have trials or
+        the named factors are extended. Raise BadInputError for fewer trials, an unknown name, or new values of outputs
+        or constants.
         """
         trials = None if trials is None else require_integer("trials", trials, 1, MAX_TRIALS)
         chosen = [self.panel(name).name for name in panels] or [panel.name for panel in self.panels]
         known = {name for panel in self.panels if panel.name in chosen for name in panel.settable()}
-        for name in values:
-            if name not in known:
-                raise BadInputError(unknown("factor", name, sorted(known)))
+        require_known("factor", values, sorted(known))
         more = {name: _several(new) for name, new in values.items()}
         kept = []
         for panel in self.panels:
@@ -253,7 +214,6 @@ class Study:
                             f"trials of panel {panel.name} must be >= {panel.trials}, the stored number, got {trials}"
                         )
                     larger = replace(larger, trials=trials)
-                _check_size(larger)
                 larger.check()
             kept.append(larger)
         return replace(self, panels=tuple(kept))
@@ -303,9 +263,8 @@ class Study:
         for name, stored in spec["panels"].items():
             panel = replace(self.panel(name), on_demand=False)  # the run that created the store requested the panel
             for role in ("factors", "method_factors", "outputs", "constants"):
+                require_known(f"factor of panel {name}", stored[role], panel.settable())
                 for axis, values in stored[role].items():
-                    if axis not in panel.settable():
-                        raise BadInputError(unknown(f"factor of panel {name}", axis, panel.settable()))
                     values = [tuple(value) if isinstance(value, list) else value for value in values]
                     panel = panel.with_values(axis, values)
             if panel.method_dim is not None:
@@ -328,18 +287,6 @@ def differences(stored: Any, current: Any, path: str = "") -> list[str]:
                 found += differences(stored[key], current[key], where)
         return found
     return [] if stored == current else [f"{path}: stored {stored}, now {current}"]
-
-
-def _check_size(panel: Panel) -> None:
-    """Raise BadInputError for a panel with more than `MAX_BLOCKS` blocks, without listing its cells."""
-    n_settings = math.prod(len(axis.values) for axis in (*panel.factors, *panel.method_axes))
-    n_blocks = n_settings * panel.n_blocks
-    if n_blocks > MAX_BLOCKS:
-        raise BadInputError(
-            f"panel {panel.name} must have at most {MAX_BLOCKS:,} blocks, got {n_blocks:,}: {n_settings:,} cells and "
-            f"settings with {panel.n_trials:,} trials in blocks of {panel.block_trials:,}; choose fewer values or "
-            "trials"
-        )
 
 
 def _several(values: Any) -> tuple[Any, ...]:

@@ -16,10 +16,10 @@ _POLL_SECONDS = 0.2
 
 
 def start_driver(client: Client, identifier: str, drive: Callable[[Any], Exception | None], order: Any) -> str:
-    """Submit ``drive(order)`` as a task, and return the identifier of its session when the session exists.
+    """Submit ``drive(order)`` as a task, and return the identifier of its session when it exists, or "" without work.
 
     If the worker of the task is lost, the scheduler runs the task again on another worker. An error that `drive`
-    returns before its session exists is raised. Returns an empty string if there was nothing to do.
+    returns before its session exists is raised.
     """
     key = _key(identifier)
     future = client.submit(drive, order, key=key, pure=False, retries=0, priority=_PRIORITY)
@@ -64,10 +64,7 @@ def connect_worker() -> Iterator[Client]:
 
 
 def as_client(security: Security) -> Security:
-    """Return the security of a worker for a client, which has the certificate of the worker if it has none.
-
-    Workers started by ``dask worker --tls-cert`` have a certificate for workers only.
-    """
+    """Return the security of a worker for a client; ``dask worker --tls-cert`` sets a certificate for workers only."""
     found = copy(security)
     if found.tls_client_cert is None:
         found.tls_client_cert, found.tls_client_key = security.tls_worker_cert, security.tls_worker_key

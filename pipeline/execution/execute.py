@@ -10,19 +10,24 @@ pending.
 """
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import count, islice
 
+import dask
+from dask.utils import parse_timedelta
 from distributed import Client
 
+from pipeline.blocks.evaluate import BUDGET, ENDED_COST, Block
+from pipeline.clusters.cluster import most_threads
 from pipeline.clusters.profiles import THREADS, Profile
-from pipeline.execution.budget import Budget, UnfinishedWork
+from pipeline.declare.factors import format_values
+from pipeline.declare.study import Study
+from pipeline.errors import ExecutionError
 from pipeline.execution.in_flight import TaskResult, TasksInFlight, translating_losses
-from pipeline.execution.naming import task_key
 from pipeline.execution.tasks import compute
-from pipeline.execution.window import Window
 from pipeline.execution.work import STOPPED, PendingWork, Receipt, Task, Work, pack
 
 _TASK_SECONDS = 1.0
@@ -30,6 +35,122 @@ _TASKS_PER_SECOND = 100  # of all threads; a task takes 3 to 9 ms of processor t
 _LARGEST_BATCH = 1000  # blocks
 _MOST_LOST_WORKERS = 10  # number of workers that are lost with a suspect block before it remains pending
 _MOST_RUNS = 60  # largest number of runs of consecutive blocks per task
+_FEWEST_TRIALS = 10  # minimum length of a block whose failure stops the run; a shorter block may fail by chance
+_MOST_FAILED_TASKS = 10  # number of consecutive tasks that exhaust their retries before a run stops
+_LONGEST_KEY = 60  # characters of the values of a cell
+_ASK_SECONDS = 1.0
+_PER_THREAD = 2  # number of tasks per thread: one that runs and one that waits
+_UNKNOWN_SECONDS = 0.5  # Dask's estimate for tasks before the first result
+_SPARE = 1.5  # factor for tasks that finish between two updates of the adaptive cluster
+_SHORTEST_SECONDS = 0.05
+
+
+def task_key(study: Study, works: Sequence[Work], run: str, number: int) -> str:
+    """Return the key of a task for work items of one panel, of the form ``study/panel-cell-trials-run-number``.
+
+    The dashboard groups tasks by the part of the key before the first hyphen-separated word that does not consist of
+    letters, that is, by study and panel. There are no groups per cell, because Dask queues tasks for future workers
+    only in large groups, and because the scheduler stores the name of every group.
+    """
+    block = works[0].block
+    panel = study.panel(block.panel)
+    values = ",".join(format_values(panel.cells()[block.cell]))
+    values = values if len(values) <= _LONGEST_KEY else f"{values[: _LONGEST_KEY - 3]}..."
+    n_cells = len({work.block.cell for work in works})
+    more = f"+{n_cells - 1}" if n_cells > 1 else ""
+    span = f"{block.trials.start}..{works[-1].block.trials.stop - 1}" if n_cells == 1 else f"{len(works)}-blocks"
+    head = f"{study.name}/{panel.name}".replace("-", "_")
+    return f"{head}-({values}){more}-{span}-{run}-{number}"
+
+
+class Window:
+    """Number of tasks to keep on the scheduler: enough for the maximum number of workers, and no more.
+
+    An adaptive cluster grows with the tasks on its scheduler. Dask requests enough threads to finish them within a
+    target duration, and assumes half a second for tasks of unknown duration. The queue must therefore contain enough
+    work for the largest cluster that the profile allows.
+    """
+
+    def __init__(self, client: Client, profile: Profile) -> None:
+        self._client, self._profile = client, profile
+        target = profile.adapt.get("target_duration") or dask.config.get("distributed.adaptive.target-duration")
+        self._target = parse_timedelta(target)
+        self._asked = -math.inf
+        self._task_seconds: float | None = None
+        self.n_threads = 1
+
+    def update(self) -> None:
+        """Update the number of threads, at most once per second."""
+        if time.monotonic() - self._asked > _ASK_SECONDS:
+            self.n_threads = most_threads(self._profile, self._client)
+            self._asked = time.monotonic()
+
+    def note_task(self, seconds: float) -> None:
+        """Record the duration of a task."""
+        self._task_seconds = _smoothed(self._task_seconds, seconds)
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks to keep in flight."""
+        wanted = _PER_THREAD * self.n_threads
+        if not self._profile.adapt:
+            return wanted
+        each = _UNKNOWN_SECONDS if self._task_seconds is None else max(self._task_seconds, _SHORTEST_SECONDS)
+        return max(wanted, math.ceil(_SPARE * self._target * self.n_threads / each))
+
+
+class Budget:
+    """Counts of failures in this run, and limits for settings under which no trial has succeeded."""
+
+    def __init__(self, study: Study, lifted: bool = False) -> None:
+        self._study, self._lifted = study, lifted
+        # number of failed trials after which `evaluate_block` skips the rest of a block
+        self.of_block = None if lifted else BUDGET
+        self._succeeded: set[tuple[str, int]] = set()
+        self._n_failed: Counter[tuple[str, int]] = Counter()
+        self._spent: Counter[tuple[str, int]] = Counter()
+        self._failed: dict[Block, set[int]] = {}
+
+    def note_receipt(self, receipt: Receipt) -> tuple[int, ...]:
+        """Record the trials of a receipt; return the settings to recompute without a budget."""
+        panel, again = self._study.panel(receipt.work.block.panel), []
+        for k, tally in zip(receipt.work.settings, receipt.tallies, strict=True):
+            place = panel.name, k
+            if tally.n_ok:
+                self._succeeded.add(place)
+            self._n_failed[place] += tally.n_failed
+            self._spent[place] += tally.n_failed + (ENDED_COST - 1) * tally.n_ended
+            if self._lifted:
+                continue
+            if place in self._succeeded:
+                again += [k] if tally.n_pending else []
+            elif self._spent[place] >= BUDGET:
+                cause = f" ({tally.cause})" if tally.cause else ""
+                raise ExecutionError(
+                    f"method {panel.settings()[k].label} of panel {panel.name} failed on all "
+                    f"{self._n_failed[place]:,} computed trials{cause}: the run stops; correct or omit it, or compute "
+                    "every trial with --allow-failures"
+                )
+        is_long = len(receipt.work.block.trials) >= _FEWEST_TRIALS
+        if is_long and not self._lifted and panel.name not in {name for name, _ in self._succeeded}:
+            failed = self._failed.setdefault(receipt.work.block, set())  # settings under which all its trials failed
+            failed.update(receipt.work.settings)
+            causes = [tally.cause for tally in receipt.tallies if tally.n_failed]
+            if causes and len(failed) == len(panel.settings()):
+                raise ExecutionError(
+                    f"every trial of the first block of panel {panel.name} failed ({causes[0]}): the run stops; "
+                    "correct the study, or compute every trial with --allow-failures"
+                )
+        return tuple(again)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Payload of a task that computes several work items."""
+
+    works: list[Work]
+    lifted: bool = False  # True if failing trials are not limited
+    n_lost: int = 0  # number of workers that were lost with these work items
 
 
 def execute(
@@ -52,18 +173,8 @@ def execute(
         driver.run()
     except BaseException:
         STOPPED.add(task.run)  # running tasks finish after their current block
-        driver.in_flight.cancel()
+        in_flight.cancel()
         raise
-    driver.unfinished.raise_if_any()
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Payload of a task that computes several work items."""
-
-    works: list[Work]
-    lifted: bool = False  # True if failing trials are not limited
-    n_lost: int = 0  # number of workers that were lost with these work items
 
 
 @dataclass
@@ -77,22 +188,27 @@ class _Driver:
     window: Window
     budget: Budget
     has_lost_worker: bool
-    unfinished: UnfinishedWork = field(default_factory=UnfinishedWork)
 
     def __post_init__(self) -> None:
         self._rest, self._n_left, self._numbers = iter(self.works), len(self.works), count()
         self._queue: deque[Work] = deque()
         self._apart: deque[_Batch] = deque()  # batches of one work item, which are not merged
         self._seconds: dict[str, float] = {}
+        self._unfinished: Counter[str] = Counter()  # work items that remain pending after this run, by reason
+        self._n_failed_tasks = 0  # in a row
 
     def run(self) -> None:
-        """Compute the pending work until none is left."""
+        """Compute the pending work; raise an `ExecutionError` with the most common reason if some remains pending."""
         while self._n_left or self._apart or len(self.in_flight):
             with translating_losses():
                 self.window.update()
             self._fill()
             for result in self.in_flight.wait():
                 self._collect(result, result.payload)
+        if self._unfinished:
+            (reason, _), *others = self._unfinished.most_common()
+            more = f", and {len(others)} more reasons" if others else ""
+            raise ExecutionError(f"{self._unfinished.total():,} blocks remain pending: {reason}{more}")
 
     def _fill(self) -> None:
         """Submit tasks until the window is full; work that is computed again comes first."""
@@ -121,17 +237,21 @@ class _Driver:
         return works
 
     def _collect(self, result: TaskResult, batch: _Batch) -> None:
-        self.unfinished.note_task(result.transient)
-        if result.transient:
-            if len(batch.works) > 1:
-                self._apart.extend(replace(batch, works=[work]) for work in batch.works)
-            else:
-                self.unfinished.add(batch.works, result.transient)
+        self._n_failed_tasks = self._n_failed_tasks + 1 if result.transient else 0
+        if self._n_failed_tasks >= _MOST_FAILED_TASKS:
+            raise ExecutionError(
+                f"{self._n_failed_tasks} consecutive tasks failed, each after several attempts: {result.transient}"
+            )
+        singly = [replace(batch, works=[work], n_lost=batch.n_lost + result.is_lost) for work in batch.works]
+        if result.transient and len(singly) > 1:
+            self._apart.extend(singly)
+        elif result.transient:
+            self._unfinished[result.transient] += 1
         elif result.is_lost and batch.n_lost < _MOST_LOST_WORKERS:
             self.has_lost_worker = True
-            self._apart.extend(replace(batch, works=[work], n_lost=batch.n_lost + 1) for work in batch.works)
+            self._apart.extend(singly)
         elif result.is_lost:
-            self.unfinished.add(batch.works, f"{batch.n_lost + 1} workers terminated while they had the block")
+            self._unfinished[f"{batch.n_lost + 1} workers terminated while they had the block"] += len(singly)
         else:
             self.window.note_task(sum(receipt.seconds for receipt in result.value))
             self._take(result.value)
@@ -142,14 +262,17 @@ class _Driver:
     def _take(self, receipts: Iterable[Receipt]) -> None:
         for receipt in receipts:
             panel = receipt.work.block.panel
-            before = self._seconds.get(panel, receipt.seconds)
-            self._seconds[panel] = 0.8 * before + 0.2 * receipt.seconds
+            self._seconds[panel] = _smoothed(self._seconds.get(panel), receipt.seconds)
             again = self.budget.note_receipt(receipt)
             if again:
-                work = Work(receipt.work.block, again, again)
-                self._apart.append(_Batch([work], lifted=True))
+                self._apart.append(_Batch([Work(receipt.work.block, again, again)], lifted=True))
                 receipt = receipt.without(again)
             self.on_receipt(receipt)
+
+
+def _smoothed(mean: float | None, value: float) -> float:
+    """Return the exponential moving average of a duration after a further one."""
+    return value if mean is None else 0.8 * mean + 0.2 * value
 
 
 def batch_size(seconds: float | None, n_left: int, n_threads: int) -> int:

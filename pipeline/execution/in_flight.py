@@ -1,5 +1,7 @@
 """Tasks in flight on a Dask client: submission, and collection of results."""
 
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -7,13 +9,17 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import psutil
+from dask.utils import format_bytes
 from distributed import Client, Future, KilledWorker
 
 from pipeline.errors import ExecutionError
-from pipeline.execution.monitor import Monitor
 from pipeline.redact import format_error
 
 _LOOK_SECONDS = 2.0
+_SILENT_SECONDS = 10.0
+_HEARTBEAT_SECONDS = 5.0
+_MOST_LOOKS = 4  # number of looks without a heartbeat after which a worker does not respond
 RETRIES = 2  # retries by Dask of a task that failed transiently
 
 
@@ -74,10 +80,7 @@ class TasksInFlight:
             yield from self.wait()
 
     def first_problem(self, describe_loss: Callable[[Any], str], others: str) -> str:
-        """Return the first problem by payload, with a clause on `others` if there are more, or an empty string.
-
-        Tasks return a problem or an empty string; a task whose worker is lost has that of `describe_loss`.
-        """
+        """Return the first problem of the tasks, with a clause on `others` if there are more, or an empty string."""
         problems = {}
         for result in self.results():
             problem = describe_loss(result.payload) if result.is_lost else result.value or result.transient
@@ -128,3 +131,86 @@ def translating_losses() -> Iterator[None]:
         yield
     except (CancelledError, OSError) as error:
         raise ExecutionError("the connection to the scheduler was lost; restart the scheduler, then resume") from error
+
+
+class Monitor:
+    """Monitor that warns, once per cause, if workers cannot compute, and that ends suspended workers."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._since = self._looked = time.monotonic()
+        self._warned = ""
+        self._last_seen: dict[str, float] = {}
+        self._n_looks: dict[str, int] = {}
+
+    def note_result(self) -> None:
+        """Record that a task returned."""
+        self._since = time.monotonic()
+        self._warned = ""
+
+    def check(self) -> None:
+        """Check the heartbeats of the workers, and, if no task has returned for `_SILENT_SECONDS`, their states."""
+        now = time.monotonic()
+        is_silent, is_due = now - self._since >= _SILENT_SECONDS, now - self._looked >= _HEARTBEAT_SECONDS
+        if not is_silent and not is_due:
+            return
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        if is_due:
+            self._looked = now
+            self._check_heartbeats(workers)
+        if not is_silent:
+            return
+        cause, text = find_cause(workers)
+        if cause and cause != self._warned:
+            warnings.warn(text, stacklevel=2)
+        self._warned = cause
+        self._since = now
+
+    def _check_heartbeats(self, workers: dict[str, dict[str, Any]]) -> None:
+        """Warn about workers that do not respond; looks are counted, since this process may be suspended itself."""
+        before, self._last_seen = self._last_seen, {name: one.get("last_seen", 0) for name, one in workers.items()}
+        same = [name for name, seen in self._last_seen.items() if before.get(name) == seen]
+        self._n_looks = {name: self._n_looks.get(name, 0) + 1 for name in same}
+        silent = [name for name, n_looks in self._n_looks.items() if n_looks >= _MOST_LOOKS]
+        for name in silent:
+            if self._n_looks[name] > _MOST_LOOKS:
+                continue
+            state = ""
+            if workers[name].get("nanny"):
+                state = self._client.run(end_suspended, workers=[name], nanny=True, on_error="return").get(name)
+            if state == psutil.STATUS_RUNNING:  # its trials hold the GIL
+                continue
+            if state == psutil.STATUS_STOPPED:
+                action = "its process was suspended, and is restarted"
+            elif len(silent) < len(workers):
+                action = "other workers continue, and compute its blocks when the scheduler removes it"
+            else:
+                action = "no other worker responds either, and the run is waiting"
+            seconds = _MOST_LOOKS * _HEARTBEAT_SECONDS
+            warnings.warn(f"worker {name} has not responded for {seconds:g} s: {action}", stacklevel=2)
+
+
+def end_suspended(dask_worker: Any) -> str:
+    """Kill the worker process of a nanny if it is suspended, so that the nanny restarts it; return its state."""
+    process = psutil.Process(dask_worker.pid)
+    state: str = process.status()
+    if state == psutil.STATUS_STOPPED:
+        process.kill()
+    return state
+
+
+def find_cause(workers: dict[str, dict[str, Any]]) -> tuple[str, str]:
+    """Return the reason why no worker can compute, and one line with advice; two empty strings if one can."""
+    if not workers:
+        cause, remedy = "no worker is left", "start a worker, or end the run with Ctrl-C and resume it later"
+        return cause, f"{cause}; the run is waiting: {remedy}"
+    if any(worker.get("status") != "paused" for worker in workers.values()):
+        return "", ""
+    worst = max(workers.values(), key=lambda worker: worker.get("metrics", {}).get("memory", 0))
+    held, limit = worst.get("metrics", {}).get("memory", 0), worst.get("memory_limit", 0)
+    cause = "every worker is paused"
+    return cause, (
+        f"{cause} because its memory is nearly full (one uses {format_bytes(held)} of {format_bytes(limit)}); the run "
+        "is waiting: end it with Ctrl-C, set a larger memory_limit or fewer threads per worker in the profile, and "
+        "resume"
+    )

@@ -1,5 +1,6 @@
 """Goals of a run that grows a store: a precision in every cell and setting, or decided claims."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,8 @@ from pipeline.declare.factors import Measure, format_value
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
-from pipeline.precision.stopping import MIN_TRIALS, next_trials, required_trials
-from pipeline.precision.targets import PanelTarget, Precision, Target, resolve_target
+from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials, required_trials
+from pipeline.precision.targets import CLAIMS, PanelTarget, Precision, Target, parse_target, resolve_target
 from pipeline.stores.asked import Stop
 from pipeline.stores.regions import positions
 from pipeline.stores.results import open_panel
@@ -42,7 +43,8 @@ class PrecisionGoal:
     def __init__(self, target: Target, study: Study) -> None:
         self._target = target
         resolve_target(target, study)  # raises before anything is written
-        self._reached: dict[tuple[str, int, tuple[int, ...]], tuple[int, Precision]] = {}
+        # panel, cell and settings -> number of trials asked for, and precision, at the last assessment
+        self.reached: dict[tuple[str, int, tuple[int, ...]], tuple[int, Precision]] = {}
 
     def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
         """Return the state of each panel with trials."""
@@ -57,9 +59,9 @@ class PrecisionGoal:
                 if not panel.applicable[cell, list(item)].all():
                     continue
                 n, at = int(asked[cell, list(item)].min()), (panel.name, cell, item)
-                if at not in self._reached or self._reached[at][0] != n:
-                    self._reached[at] = n, target.assess(read_draws(store, panel, target.measure, cell, item, n))
-                precision = self._reached[at][1]
+                if at not in self.reached or self.reached[at][0] != n:
+                    self.reached[at] = n, target.assess(read_draws(store, panel, target.measure, cell, item, n))
+                precision = self.reached[at][1]
                 stop, wanted = _next_step(precision, n)
                 for k in item:
                     found.wanted[cell, k] = max(found.wanted[cell, k], wanted)
@@ -68,32 +70,27 @@ class PrecisionGoal:
                     found.ratios[cell, k] = max(found.ratios[cell, k], precision.ratio)
         return found
 
-    @property
-    def reached(self) -> Mapping[tuple[str, int, tuple[int, ...]], tuple[int, Precision]]:
-        """Panel, cell and settings -> number of trials asked for, and precision, at the last assessment."""
-        return self._reached
-
     def record(self) -> dict[str, Any]:
         """Return no fields: the target is recorded as given."""
         return {}
 
     def unmet(self, study: Study, assessed: Mapping[str, Assessment]) -> str:
         """Return a cell and setting without a finite error, and the widest one with the trials that it needs."""
-        failed = [(at, n, one) for at, (n, one) in self._reached.items() if _next_step(one, n)[0] == Stop.FAILED]
+        failed = [(at, n, one) for at, (n, one) in self.reached.items() if _next_step(one, n)[0] == Stop.FAILED]
         wide = self._describe_wide(study)
         if not failed:
             return wide
         (name, cell, item), n, one = failed[0]
         verb = "is" if len(failed) == 1 else "are"
         text = (
-            f"{len(failed):,} of {len(self._reached):,} errors {verb} not finite: "
+            f"{len(failed):,} of {len(self.reached):,} errors {verb} not finite: "
             f"{study.panel(name).describe(cell, item)} has {one.n:,} ok trials after {n:,}"
         )
         return f"{text}; {wide}" if wide else text
 
     def _describe_wide(self, study: Study) -> str:
         wide = [
-            (one.ratio, at, n, one) for at, (n, one) in self._reached.items() if _next_step(one, n)[0] == Stop.NOT_YET
+            (one.ratio, at, n, one) for at, (n, one) in self.reached.items() if _next_step(one, n)[0] == Stop.NOT_YET
         ]
         if not wide:
             return ""
@@ -102,17 +99,17 @@ class PrecisionGoal:
         place = panel.describe(cell, item)
         if not np.isfinite(one.ratio):
             return (
-                f"{len(wide):,} of {len(self._reached):,} errors are unknown: the estimate of {place} is "
+                f"{len(wide):,} of {len(self.reached):,} errors are unknown: the estimate of {place} is "
                 f"{one.estimate:g} after {n:,} trials, which do not determine its error"
             )
         needed = f"needs about {whole_blocks(panel, max(n + 1, required_trials(n, one.ratio))):,} trials"
         if one.error <= one.bound:
             return (
-                f"{len(wide):,} of {len(self._reached):,} errors are uncertain, since the trials are few for their "
+                f"{len(wide):,} of {len(self.reached):,} errors are uncertain, since the trials are few for their "
                 f"skewness or contain few events: {place} has {n:,} and {needed}"
             )
         return (
-            f"{len(wide):,} of {len(self._reached):,} errors exceed the bound; the largest is {one.error:.2g} after "
+            f"{len(wide):,} of {len(self.reached):,} errors exceed the bound; the largest is {one.error:.2g} after "
             f"{n:,} trials instead of {one.bound:.2g} ({place}), which {needed}"
         )
 
@@ -229,3 +226,49 @@ def read_draws(
         ok &= store.read_at(panel, position, trials, "status") == Status.OK
         values.append(store.read_at(panel, position, trials, measure.name, len(measure.dims)))
     return [one[ok] for one in values]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Precision of a panel."""
+
+    panel: str
+    widest: str  # cell and setting with the largest ratio of error to bound
+    precision: Precision  # of this cell and setting
+    target: str  # of the run, as given
+    n_asked: int  # trials that were asked for, summed over cells and settings
+    n_more: int  # further trials, summed likewise, after which every error is at most half the bound
+
+    @property
+    def half_width(self) -> float:
+        """Half-width of a 95 % interval that holds at every stopping time; see `confidence_sequence`."""
+        return confidence_sequence(self.precision.n) * self.precision.error
+
+
+def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
+    """Return the precision of each panel in the target of the last run; an empty list if there was none.
+
+    The study is configured by the stored spec.
+    """
+    targets = [one["until"] for one in store.sessions if one.get("until", CLAIMS) != CLAIMS]
+    if not targets:
+        return []
+    goal = PrecisionGoal(parse_target(targets[-1]), study)
+    trials = {panel.name: store.asked_trials(panel) for panel in study.panels if panel.trials is not None}
+    goal.assess(store, study, trials)
+    found = []
+    for name, asked in trials.items():
+        own = {(cell, item): one for (panel, cell, item), one in goal.reached.items() if panel == name}
+        finite = {at: one for at, one in own.items() if np.isfinite(one[1].error)}
+        if not finite:
+            continue
+        (cell, item), (_, widest) = max(finite.items(), key=lambda one: one[1][1].ratio)
+        more = np.zeros_like(asked)
+        for (at, settings), (n, one) in finite.items():
+            half = max(2 * one.error / one.bound, one.ratio) if one.bound else math.inf
+            extra = max(0, required_trials(n, half) - n)
+            for k in settings:
+                more[at, k] = max(more[at, k], extra)
+        where = study.panel(name).describe(cell, item)
+        found.append(Reached(name, where, widest, targets[-1], int(asked.sum()), int(more.sum())))
+    return found

@@ -1,10 +1,11 @@
-"""Numbers of trials asked for per cell and setting, and the reasons why a run until a precision stopped.
+"""Trials that a store asks for: its share of the blocks of a run, and the numbers of trials per cell and setting.
 
 A run until a precision adds trials where they are needed, so the cells of a panel have different numbers of trials on
 one trial axis. The record of its session holds these numbers. Trials beyond them were not asked for: they are neither
 pending nor failed. Without such a record, every trial of a panel is asked for.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,41 +14,75 @@ from typing import Any
 import numpy as np
 
 from pipeline.declare.panel import Panel
-from pipeline.errors import command
+from pipeline.errors import BadInputError, command
 from pipeline.stores.regions import setting_index
+
+SHARE = "share"
+"""Attribute of the root of a store with a share."""
+_MOST_SHARES = 100_000
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio: consecutive products modulo 2⁶⁴ are spread out
+
+
+@dataclass(frozen=True)
+class Share:
+    """One of `count` disjoint shares of the blocks of a run, which differ by at most one block.
+
+    Blocks are dealt in the order of a multiplicative hash of their number, so that a share has blocks of all cells.
+    """
+
+    number: int  # from 1
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Share":
+        """Return the share for a text such as ``3/100``; raise BadInputError for another text."""
+        found = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", str(text), re.ASCII)
+        if found is None or not int(found[1]) <= int(found[2]) <= _MOST_SHARES:
+            raise BadInputError(
+                f"a share must be K/M with 1 <= K <= M <= {_MOST_SHARES:,}, such as 3/100, got {text!r}"
+            )
+        return cls(int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def others(self, panel: str, shapes: Mapping[str, tuple[int, int]]) -> np.ndarray:
+        """Return a mask of the blocks of other shares, from the shape (cell, block) of each panel in order."""
+        before = 0
+        for name, shape in shapes.items():
+            if name == panel:
+                break
+            before += shape[0] * shape[1]
+        with np.errstate(over="ignore"):
+            order = np.argsort(np.arange(shapes[panel][0] * shapes[panel][1], dtype=np.uint64) * _GOLDEN)
+        dealt = np.empty(len(order), np.int64)
+        dealt[order] = np.arange(before, before + len(order))
+        return (dealt % self.count != self.number - 1).reshape(shapes[panel])
+
 
 RECORD = "asked"
 """Key of the numbers in the record of a session."""
 
 
 class Stop(IntEnum):
-    """Reason why no further trials of a cell and setting were asked for."""
+    """Reason why no further trials of a cell and setting were asked for, with its `meaning` as a phrase."""
 
-    NOT_YET = 0
-    REACHED = 1
-    CONSTANT = 2
-    DECIDED = 3
-    TRIALS_SPENT = 4
-    TIME_SPENT = 5
-    FAILED = 6
-    NO_TARGET = 7
+    meaning: str
 
-    @property
-    def meaning(self) -> str:
-        """The reason as a phrase."""
-        return _MEANINGS[self]
+    NOT_YET = 0, "not stopped"
+    REACHED = 1, "precision reached"
+    CONSTANT = 2, "all values equal"
+    DECIDED = 3, "claims decided"
+    TRIALS_SPENT = 4, "trials spent"
+    TIME_SPENT = 5, "time spent"
+    FAILED = 6, "no finite error"
+    NO_TARGET = 7, "no target"
 
-
-_MEANINGS = {
-    Stop.NOT_YET: "not stopped",
-    Stop.REACHED: "precision reached",
-    Stop.CONSTANT: "all values equal",
-    Stop.DECIDED: "claims decided",
-    Stop.TRIALS_SPENT: "trials spent",
-    Stop.TIME_SPENT: "time spent",
-    Stop.FAILED: "no finite error",
-    Stop.NO_TARGET: "no target",
-}
+    def __new__(cls, value: int, meaning: str) -> "Stop":
+        """Return a member with an integer and a phrase."""
+        member = int.__new__(cls, value)
+        member._value_, member.meaning = value, meaning
+        return member
 
 
 @dataclass(frozen=True)
@@ -65,33 +100,19 @@ class Asked:
     @classmethod
     def of_settings(cls, panel: Panel, trials: np.ndarray, stopped: np.ndarray) -> "Asked":
         """Return the numbers of a panel from arrays of shape (cell, setting)."""
-        shape = _shape(panel)
-        spread = []
-        for values in (trials, stopped):
-            grid = np.zeros(shape, int)
+        shape, n_factors = _shape(panel), len(panel.factors)
+        grids = np.zeros((2, *shape), int)
+        for grid, values in zip(grids, (trials, stopped), strict=True):
             for k, setting in enumerate(panel.settings()):
-                at = (slice(None),) * len(panel.factors) + setting_index(panel, setting)
-                cells = values[:, k].reshape(shape[: len(panel.factors)])
-                part = grid[at]
-                grid[at] = cells.reshape(cells.shape + (1,) * (part.ndim - cells.ndim))
-            spread.append(grid)
-        return cls(*spread)
+                at = (slice(None),) * n_factors + setting_index(panel, setting)
+                grid[at] = values[:, k].reshape(shape[:n_factors] + (1,) * (grid[at].ndim - n_factors))
+        return cls(*grids)
 
-    def by_setting(self, panel: Panel) -> tuple[np.ndarray, np.ndarray]:
-        """Return `trials` and `stopped` as arrays of shape (cell, setting), for a panel of this or a larger grid."""
-        whole = self.extended(panel)
-        n_cells, axes = len(panel.cells()), (slice(None),) * len(panel.factors)
-        found = [
-            np.stack(
-                [grid[axes + setting_index(panel, one)].reshape(n_cells, -1)[:, 0] for one in panel.settings()], axis=1
-            )
-            for grid in (whole.trials, whole.stopped)
-        ]
-        return found[0], found[1]
-
-    def extended(self, panel: Panel) -> "Asked":
-        """Return the numbers for a panel that may have further values and trials; all new cells ask for all trials."""
-        return self.fitted(_shape(panel), panel.n_trials)
+    def by_setting(self, panel: Panel) -> np.ndarray:
+        """Return `trials` with shape (cell, setting), for a panel of this or a larger grid."""
+        grid, axes = self.fitted(_shape(panel), panel.n_trials).trials, (slice(None),) * len(panel.factors)
+        of_settings = [grid[axes + setting_index(panel, setting)] for setting in panel.settings()]
+        return np.stack([one.reshape(len(panel.cells()), -1)[:, 0] for one in of_settings], axis=1)
 
     def fitted(self, shape: Sequence[int], n_trials: int) -> "Asked":
         """Return the numbers, limited to `n_trials`, on a grid of another shape; added positions ask for all trials."""

@@ -32,10 +32,9 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     Returns
     -------
     xarray.DataTree
-        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``. Variables are Dask arrays with one block per chunk,
-        or several consecutive blocks if there are more than 100. After a run until a precision, the status of trials
-        that were not asked for is 6, and the coordinates ``n_asked`` and ``stopped`` are the number of trials asked
-        for and the reason for stopping, per cell and setting.
+        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``, whose variables are Dask arrays. After a run until a
+        precision, the status of trials that were not asked for is 6, and the coordinates ``n_asked`` and ``stopped``
+        are the number of trials asked for and the reason for stopping, per cell and setting.
 
     Raises
     ------
@@ -50,8 +49,7 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     >>> from pipeline import run
     >>> from studies import STUDIES
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"])
-    ...     open_results(store)["binomial"]["theta"].dims
+    ...     open_results(run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"]))["binomial"].theta.dims
     ('start', 'iteration')
     """
     opened = open_complete(store)

@@ -27,7 +27,7 @@ from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, DamagedChunkError, IncompleteStoreError, UnreadableStoreError, command
-from pipeline.stores.asked import RECORD, Asked, read_asked
+from pipeline.stores.asked import RECORD, SHARE, Asked, Share, read_asked
 from pipeline.stores.binding import ABSENT, Binding, digest, remove_checksum
 from pipeline.stores.chunks import Chunks, Region
 from pipeline.stores.commits import Commit, Planned
@@ -37,7 +37,6 @@ from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, regio
 from pipeline.stores.root import COMPACT_FORMAT, Root, read_root
 from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
 from pipeline.stores.shards import ShardReader, unshard_root
-from pipeline.stores.share import SHARE, Share
 from pipeline.stores.template import INAPPLICABLE, root_attributes, write_template
 
 COMMITTED, UNWRITTEN, STALE = 0, 1, 2
@@ -46,14 +45,10 @@ _MOST_READS = 10  # number of reads of chunks that are being replaced
 
 
 class ResultStore:
-    """Store of results, read by any process and written by the workers of one session.
-
-    Use `open` for an existing store and `create` for a new one. To write, `files` must belong to a session.
-    """
+    """Store of results, read by any process and written by the workers of one session, to which `files` then belong."""
 
     def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
-        self._root, self.files, self._is_checked = root, files, damaged
-        self.url, self.problem = files.url, root.problem  # damage to the root or its copy, or an empty string
+        self.root, self.files, self.url, self._is_checked = root, files, files.url, damaged
         self.reader: Files | ShardReader = files  # of encoded chunks by key, or of the shards of a compact store
         content = root.content
         if self.is_compact:
@@ -79,12 +74,7 @@ class ResultStore:
     @cached_property
     def attributes(self) -> dict[str, Any]:
         """The root's attributes, as stored."""
-        return self._root.attributes
-
-    @property
-    def root_content(self) -> bytes:
-        """Content of the root, or of its copy if only the copy is intact."""
-        return self._root.content
+        return self.root.attributes
 
     @cached_property
     def spec(self) -> dict[str, Any]:
@@ -102,15 +92,11 @@ class ResultStore:
         sessions = self.sessions
         last: dict[str, Any] = next((one for one in reversed(sessions) if RECORD in one or is_lost(one)), {})
         if not self._is_checked and (is_lost(last) or not has_copies(self.files)):
-            lost = (
-                f"the record {last['damaged']} and its copy"
-                if is_lost(last)
-                else f"the copies of records, {SESSION_COPIES},"
-            )
-            words = ("compact", "ORIGINAL", "NEW") if self.is_compact else ("verify", self.url, "--repair")
+            lost = f"the copies of records, {SESSION_COPIES},"
+            lost = f"the record {last['damaged']} and its copy" if is_lost(last) else lost
             raise UnreadableStoreError(
                 f"{self.url}: {lost} are damaged, so the number of trials asked for is unknown; continue without them "
-                f"after: {command(*words)}"
+                f"after: {self._repair}"
             )
         try:
             found = read_asked(sessions)
@@ -123,10 +109,15 @@ class ResultStore:
             ) from error
         return found
 
+    def asked_trials(self, panel: Panel) -> np.ndarray:
+        """Return the numbers of trials asked for, shape (cell, setting)."""
+        asked, shape = self.asked.get(panel.name), (len(panel.cells()), len(panel.settings()))
+        return np.full(shape, panel.n_trials) if asked is None else asked.by_setting(panel)
+
     @property
     def complete(self) -> bool:
         """True if the creation of the store was finished, that is, if the root exists."""
-        return self._root.is_in_place
+        return self.root.is_in_place
 
     @cached_property
     def share(self) -> Share | None:
@@ -168,6 +159,11 @@ class ResultStore:
         """True for a store that `pipeline.compact` has written, which can only be read."""
         return self.attributes["store_format"] == COMPACT_FORMAT
 
+    @property
+    def _repair(self) -> str:
+        """Command that replaces damaged files other than chunks."""
+        return command(*(("compact", "ORIGINAL", "NEW") if self.is_compact else ("verify", self.url, "--repair")))
+
     def holds(self, study: Study) -> bool:
         """Return True if the store is complete and has the spec of a configured study."""
         return self.complete and self.spec == study.spec()
@@ -175,25 +171,13 @@ class ResultStore:
     @classmethod
     def exists(cls, path: str | os.PathLike[str]) -> bool:
         """Return True if a store exists at the path, complete or not."""
-        url = normalise_location(path)
-        with accessing(url):
-            files = open_files(url)
-            if not is_local(url) and not exists_remotely(url):
-                return False
-            if read_root(files) is not None:
-                return True
-            if not is_local(url):
-                if any(name != STATE for name in files.names("")):
-                    raise BadInputError(f"{path} exists but is not a result store; choose another path")
-                return False
-        folder = Path(url)
-        if not folder.exists():
+        files, root = _look(path)
+        folder = Path(files.url)
+        if is_local(files.url) and not folder.exists():
             parent = next(parent for parent in folder.parents if parent.exists())
             if not parent.is_dir() or not os.access(parent, os.W_OK):
                 raise BadInputError(f"the parent {parent} of the store must be a writable folder; choose another path")
-        elif not _is_begun(folder):
-            raise BadInputError(f"{path} exists but is not a result store; choose another path")
-        return False
+        return root is not None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], session: str | None = None, *, damaged: bool = False) -> "ResultStore":
@@ -201,20 +185,12 @@ class ResultStore:
 
         If `damaged`, as in verification, use the intact copy of a damaged root, and ignore lost records of sessions.
         """
-        url = normalise_location(path)
-        with accessing(url):
-            files = open_files(url, session)
-            root = read_root(files) if is_local(url) or exists_remotely(url) else None
-            if root is None:
-                if is_local(url) and Path(url).exists() and not _is_begun(Path(url)):
-                    raise BadInputError(f"{path} exists but is not a result store; choose another path")
-                raise BadInputError(
-                    f"no result store at {path}; run a study with --store {shlex.quote(str(path))} first"
-                )
+        files, root = _look(path, session)
+        if root is None:
+            raise BadInputError(f"no result store at {path}; run a study with --store {shlex.quote(str(path))} first")
         opened = cls(files, root, damaged=damaged)
         if root.problem and root.content != files.read(ROOT) and not damaged:
-            words = ("compact", "ORIGINAL", "NEW") if opened.is_compact else ("verify", url, "--repair")
-            raise UnreadableStoreError(f"{url}: {root.problem}; restore it with: {command(*words)}")
+            raise UnreadableStoreError(f"{files.url}: {root.problem}; restore it with: {opened._repair}")
         return opened
 
     @classmethod
@@ -234,10 +210,7 @@ class ResultStore:
         return cls(files, write_template(files, study, attributes))
 
     def grow(self, session: Session, study: Study, attributes: Mapping[str, Any] | None = None) -> "ResultStore":
-        """Extend the arrays to hold more trials and values; existing chunks do not move.
-
-        Readers see the old store until the root is replaced atomically.
-        """
+        """Extend the arrays, whose chunks do not move; readers see the old store until the root is replaced."""
         return type(self)(
             session.files, write_template(session.files, study, {**self.attributes, **(attributes or {})})
         )
@@ -245,7 +218,7 @@ class ResultStore:
     @cached_property
     def metadata(self) -> dict[str, Any]:
         """Metadata of all groups and arrays by path, from the root."""
-        return json.loads(self._root.content)["consolidated_metadata"]["metadata"]
+        return json.loads(self.root.content)["consolidated_metadata"]["metadata"]
 
     def array(self, panel: str, name: str) -> zarr.Array:
         """Return a variable's array, which has only metadata; read its values with `values`."""
@@ -263,10 +236,7 @@ class ResultStore:
         commit.finish()
 
     def read(self, panel: Panel, block: Block, setting: Setting) -> Outcome:
-        """Read the stored outcome of one setting on some trials, which need not be a whole block.
-
-        Per-cell measures have the fill value until a trial of the setting is ok.
-        """
+        """Read the stored outcome of one setting on some trials; per-cell measures are missing until a trial is ok."""
         position = next(positions(panel, block.cell, setting))
         values = {
             one.name: self.read_at(panel, position, block.trials, one.name, len(one.dims), one.per_trial)
@@ -379,10 +349,7 @@ class ResultStore:
         return found
 
     def count(self, panel: str) -> dict[Status, int]:
-        """Count the trials of a panel by status, over all its cells and settings.
-
-        Regions without a status chunk count as pending and are not read.
-        """
+        """Count the trials of a panel by status, over all its cells and settings."""
         counts, status = np.zeros(2**8, int), self.array(panel, "status")
         not_asked, spec = self._not_asked(panel, self.asked.get(panel)), self.spec["panels"][panel]
         for chunks, region in iterate_slabs(status):
@@ -430,9 +397,18 @@ class ResultStore:
             ) from error
 
 
-def _is_begun(folder: Path) -> bool:
-    """Return True if a folder is empty or contains only the state of a session that has not written the root."""
-    return folder.is_dir() and all(entry.name == STATE for entry in folder.iterdir())
+def _look(path: str | os.PathLike[str], session: str | None = None) -> tuple[Files, Root | None]:
+    """Return the files at a location, and the root of their store, None for an empty location or a begun creation."""
+    url = normalise_location(path)
+    with accessing(url):
+        files = open_files(url, session)
+        if not is_local(url) and not exists_remotely(url):
+            return files, None
+        root = read_root(files)
+        is_file = is_local(url) and Path(url).exists() and not Path(url).is_dir()
+        if root is None and (is_file or any(name != STATE for name in files.names(""))):
+            raise BadInputError(f"{path} exists but is not a result store; choose another path")
+    return files, root
 
 
 def open_complete(store: str | os.PathLike[str]) -> ResultStore:

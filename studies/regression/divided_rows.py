@@ -6,7 +6,6 @@ The module combines `mechanisms.regression.keyed_partition` and `mechanisms.regr
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -29,42 +28,34 @@ def divide_rows(
     if [shape[:1] for shape in shapes] != [(n,)] * len(shapes) or [len(shape) for shape in shapes] not in ([2], [2, 1]):
         shown = ", ".join(map(str, shapes))
         raise BadInputError(f"arrays must have shapes ({n}, p) and ({n},), or ({n}, p + 1) with y last, got {shown}")
-    reduced = reduce_rows(client, arrays, partial(_reduce_block, partition, intercept), _join)
-    if reduced.n_invalid:
+    statistics, n_invalid, first_invalid, overflows = reduce_rows(
+        client, arrays, partial(_reduce_block, partition, intercept), _join
+    )
+    if n_invalid:
         raise BadInputError(
-            f"rows must have no missing or infinite values, got {reduced.n_invalid:,} rows with such values, the first "
-            f"in row {reduced.first_invalid + 1:,} (counted from 1); impute the values or drop the rows"
+            f"rows must have no missing or infinite values, got {n_invalid:,} rows with such values, the first in row "
+            f"{first_invalid + 1:,} (counted from 1); impute the values or drop the rows"
         )
-    if reduced.overflows:
+    if overflows:
         raise BadInputError("sums of squared values must be finite, got values beyond 1e150; change the units")
-    return reduced.statistics
+    return statistics
 
 
-@dataclass(frozen=True)
-class _Reduced:
-    """Statistics of some rows; they are invalid if a row is not finite or a sum overflows."""
-
-    statistics: RegressionStatistics
-    n_invalid: int
-    first_invalid: float
-    overflows: bool
+_Reduced = tuple[RegressionStatistics, int, float, bool]
+"""Statistics of some rows, number and first of the rows that are not finite, and whether a sum overflows."""
 
 
 def _reduce_block(partition: KeyedPartition, intercept: bool, first: int, *blocks: np.ndarray) -> _Reduced:
     x, y = (blocks[0][:, :-1], blocks[0][:, -1]) if len(blocks) == 1 else (blocks[0], blocks[1][:, 0])
     n_rows, means, scatter = row_moments(x, y, partition.labels(first, len(y)), partition.n_partitions)
     if np.isfinite(means).all() and np.isfinite(scatter).all():
-        return _Reduced(RegressionStatistics(n_rows, means, scatter, intercept), 0, math.inf, False)
+        return RegressionStatistics(n_rows, means, scatter, intercept), 0, math.inf, False
     invalid = np.flatnonzero(~(np.isfinite(x).all(axis=1) & np.isfinite(y)))
     first_invalid = first + int(invalid[0]) if invalid.size else math.inf
     empty = RegressionStatistics(0 * n_rows, np.zeros_like(means), np.zeros_like(scatter), intercept)
-    return _Reduced(empty, invalid.size, first_invalid, not invalid.size)
+    return empty, invalid.size, first_invalid, not invalid.size
 
 
 def _join(parts: Sequence[_Reduced]) -> _Reduced:
-    return _Reduced(
-        RegressionStatistics.stack([part.statistics for part in parts]).pool(0),
-        sum(part.n_invalid for part in parts),
-        min(part.first_invalid for part in parts),
-        any(part.overflows for part in parts),
-    )
+    statistics, n_invalid, first_invalid, overflows = zip(*parts, strict=True)
+    return RegressionStatistics.stack(statistics).pool(0), sum(n_invalid), min(first_invalid), any(overflows)

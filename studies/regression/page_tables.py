@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS
 from studies.claims import Summaries, span, vector
 from studies.tables import AuditedLoss, Column, Table, compare_methods, plus_minus
 
@@ -14,14 +14,9 @@ from studies.tables import AuditedLoss, Column, Table, compare_methods, plus_min
 def compare_probabilities(summaries: Summaries) -> Table:
     """Compare the methods by the bias and error of their probabilities, with and without noise."""
     columns: dict[str, Column] = {}
-    for noise, has_noise in (("no noise", False), ("with noise", True)):
-        for ds in (ds for name, ds in summaries.items() if name == "default"):
-            stored = [name for name in PROBABILITY_METHODS if name in ds["algorithm"].values]
-            names = [name for name in stored if PROBABILITY_METHODS[name].has_noise is has_noise]
-            bases = [PROBABILITY_METHODS[name].base for name in names]
-            part = ds.sel(algorithm=names).assign_coords(algorithm=("algorithm", bases, ds["algorithm"].attrs))
-            columns[f"bias, {noise}"] = part, _show_largest("difference_mean", "difference_mcse")
-            columns[f"RMSE, {noise}"] = part, _show_largest("difference_rmse", "difference_rmse_mcse")
+    for noise, ds in _by_noise(summaries["default"]).items() if "default" in summaries else ():
+        columns[f"bias, {noise}"] = ds, _show_largest("cutoff", "mean")
+        columns[f"RMSE, {noise}"] = ds, _show_largest("cutoff", "rmse")
     return compare_methods(
         "Posterior probabilities from partitions",
         "Largest bias and root mean squared error (RMSE) over the cutoffs, against the posterior given all rows, with "
@@ -32,12 +27,24 @@ def compare_probabilities(summaries: Summaries) -> Table:
     )
 
 
-def _show_largest(measure: str, error: str) -> Callable[[xr.Dataset], str]:
-    """Return a function that formats a statistic at the cutoff where its absolute value is largest."""
+def _by_noise(ds: xr.Dataset) -> dict[str, xr.Dataset]:
+    """Return the stored methods without and with noise, under the name of the method with noise."""
+    parts = {}
+    for noise, has_noise in (("no noise", False), ("with noise", True)):
+        stored = [method for name, method in PROBABILITY_METHODS.items() if name in ds["algorithm"].values]
+        chosen = [method for method in stored if method.has_noise is has_noise]
+        bases = ("algorithm", [method.base for method in chosen], ds["algorithm"].attrs)
+        parts[noise] = ds.sel(algorithm=[method.name for method in chosen]).assign_coords(algorithm=bases)
+    return parts
+
+
+def _show_largest(dim: str, what: str) -> Callable[[xr.Dataset], str]:
+    """Return a function that formats a statistic of the differences where its absolute value is largest."""
 
     def show(ds: xr.Dataset) -> str:
-        at = ds.isel(cutoff=int(np.argmax(np.abs(ds[measure].values))))
-        return plus_minus(float(at[measure]), float(at[error]))
+        at = ds.isel({dim: int(np.argmax(np.abs(ds[f"difference_{what}"].values)))})
+        error = at["difference_mcse" if what == "mean" else f"difference_{what}_mcse"]
+        return plus_minus(float(at[f"difference_{what}"]), float(error))
 
     return show
 
@@ -48,7 +55,11 @@ def _epsilon(summaries: Summaries) -> str:
 
 def compare_quantiles(summaries: Summaries) -> Table:
     """Compare the methods by the differences between their quantiles and those of the posterior given all rows."""
-    shown = {"median absolute difference": _typical, "median": _median, "interquartile range": _width}
+    shown = {
+        "median absolute difference": lambda ds: span(ds["difference_absolute"], ".2f"),
+        "median": _show_largest("p", "median"),
+        "interquartile range": _width,
+    }
     return compare_methods(
         "Posterior quantiles from partitions",
         "Difference to the quantile given all rows, in posterior standard deviations, "
@@ -58,16 +69,6 @@ def compare_quantiles(summaries: Summaries) -> Table:
         [{name: method for name, method in QUANTILE_METHODS.items() if method.has_noise}],
         {head: (summaries["default"], show) for head, show in shown.items() if "default" in summaries},
     )
-
-
-def _typical(ds: xr.Dataset) -> str:
-    typical = ds["difference_absolute"]
-    return f"{span(typical, '.2f')}"
-
-
-def _median(ds: xr.Dataset) -> str:
-    at = ds.isel(p=int(np.argmax(np.abs(ds["difference_median"].values))))
-    return plus_minus(float(at["difference_median"]), float(at["difference_median_mcse"]))
 
 
 def _width(ds: xr.Dataset) -> str:

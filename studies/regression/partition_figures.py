@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, ProbabilityMethod
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS, QuantileMethod
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, QuantileMethod
 from studies.figures import Axis, Chart, Parts, Summaries, quantiles, stacked
 from studies.styles import PARTITION_STYLES
 

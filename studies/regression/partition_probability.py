@@ -18,15 +18,17 @@ P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Du
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mechanisms.audit import audit_distributions
 from mechanisms.regression.audit import adversarial_posteriors, probability_distributions
-from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
+from mechanisms.regression.partition_probability import PROBABILITY_METHODS, ProbabilityMethod, partition_probability
 from mechanisms.regression.prior import ZellnerPrior
-from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Streams, Study
+from pipeline import Factor, Measure, Panel, Scale, Statistic, Streams, Study
+from studies.panels import method_of
 from studies.regression.page_tables import audited_probabilities, compare_probabilities
 from studies.regression.partition_probability_claims import CLAIMS, FIGURES
 from studies.regression.partition_trials import (
@@ -36,6 +38,7 @@ from studies.regression.partition_trials import (
     check_abalone,
     check_simulation,
     full_method,
+    row_factors,
     simulate_abalone_probabilities,
     simulate_probabilities,
 )
@@ -45,27 +48,18 @@ def _full(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[
     return {"probability": trials.full, "difference": np.zeros_like(trials.full), "spent": math.inf}
 
 
-def _method(name: str) -> Method:
-    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        method = partition_probability(name, trials.parts.shape[1], setting["epsilon"], setting["least_probability"])
-        generators = streams.generators() if method.method.has_noise else [None] * len(trials.parts)
-        rows = zip(generators, trials.parts, strict=True)
-        found = np.stack([method.release(rng, parts) for rng, parts in rows])
-        spent = len(setting["cutoff"]) * method.loss
-        return {"probability": found, "difference": found - trials.full, "spent": spent}
-
-    return Method(name, evaluate, note=PROBABILITY_METHODS[name].note, is_private=PROBABILITY_METHODS[name].is_private)
+def _evaluate(entry: ProbabilityMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    method = partition_probability(entry, trials.parts.shape[1], setting["epsilon"], setting["least_probability"])
+    generators = streams.generators() if entry.has_noise else [None] * len(trials.parts)
+    found = np.stack([method.release(rng, parts) for rng, parts in zip(generators, trials.parts, strict=True)])
+    return {"probability": found, "difference": found - trials.full, "spent": len(setting["cutoff"]) * method.loss}
 
 
-def _validate(sizes: Callable[[Mapping[str, Any]], Any]) -> Callable[..., bool]:
-    def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-        n_partitions = sizes(cell).size
-        name = setting["algorithm"]
-        if name in PROBABILITY_METHODS:
-            partition_probability(name, n_partitions, setting["epsilon"], setting["least_probability"])
-        return True
-
-    return validate
+def _validate(sizes: Callable[..., Any], cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    n_partitions, name = sizes(cell).size, setting["algorithm"]
+    if name in PROBABILITY_METHODS:
+        partition_probability(name, n_partitions, setting["epsilon"], setting["least_probability"])
+    return True
 
 
 def _rmse(differences: Array) -> float:
@@ -79,41 +73,37 @@ def _rmse_mcse(differences: Array) -> float:
 
 
 _CUTOFFS = Factor("cutoff", (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0), "cutoff", unit="posterior sd")
-_PARTITION_SIZE = Factor("partition_size", (100,), "minimum number of rows per partition", "int")
-_LEAST = Factor("least_probability", (0.001,), "p*, the lower limit of probabilities in the fisher methods")
-_ROWS = (
-    Factor("n", (100_000,), "number of rows", "int"),
-    Factor("coefficients", ("1:2",), "true intercept and slopes", "vector"),
-    Factor("error_std", (1.0,), "standard deviation of the errors, known to the methods"),
-)
+
+
+def _constants(epsilon: float, is_real: bool = False, kind: str = "privacy loss") -> tuple[Factor, ...]:
+    return (
+        *(() if is_real else row_factors(1.0, "known")),
+        Factor("partition_size", (100,), "minimum number of rows per partition", "int"),
+        Factor("epsilon", (epsilon,), f"{kind} of each cutoff", unit="nat"),
+        Factor("least_probability", (0.001,), "p*, the lower limit of probabilities in the fisher methods"),
+    )
 
 
 def _panel(
     name: str,
     meaning: str,
     simulate: Callable[[Mapping[str, Any], Streams], Trials],
-    sizes: Callable[[Mapping[str, Any]], Any],
-    rows: tuple[Factor, ...],
-    epsilon: float,
+    epsilon: float = 0.25,
+    is_real: bool = False,
     trials: int = 1_000,
 ) -> Panel:
     return Panel(
         name=name,
         meaning=meaning,
         simulate=simulate,
-        methods=(full_method(_full), *(_method(method) for method in PROBABILITY_METHODS)),
+        methods=(full_method(_full), *(method_of(entry, _evaluate) for entry in PROBABILITY_METHODS.values())),
         measures=(
             Measure("probability", "posterior probability that the slope is below the cutoff", dims=("cutoff",)),
             Measure("difference", "probability minus that given all rows", dims=("cutoff",)),
             Measure("spent", "total privacy loss of the releases at all cutoffs", "nat", per_trial=False),
         ),
         outputs=(_CUTOFFS,),
-        constants=(
-            *rows,
-            _PARTITION_SIZE,
-            Factor("epsilon", (epsilon,), "privacy loss of each cutoff", unit="nat"),
-            _LEAST,
-        ),
+        constants=_constants(epsilon, is_real),
         trials=trials,
         block_trials=100,
         statistics=(
@@ -122,7 +112,7 @@ def _panel(
                 "rmse_mcse", "difference", "Monte Carlo standard error of the root mean squared difference", _rmse_mcse
             ),
         ),
-        validate=_validate(sizes),
+        validate=partial(_validate, check_abalone if is_real else check_simulation),
     )
 
 
@@ -143,55 +133,39 @@ def _replace_row(cell: Mapping[str, Any], streams: Streams) -> Array:
     return pair.cdf(coefficients[SLOPE])
 
 
-def _audited(name: str) -> Method:
-    def evaluate(pair: Array, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        method = partition_probability(name, pair.shape[1], setting["epsilon"], setting["least_probability"])
-        distributions = probability_distributions(method, pair, [[0, 1]])
-        return {"exact_epsilon": audit_distributions(distributions).epsilon}
-
-    return Method(name, evaluate, note=PROBABILITY_METHODS[name].note, is_private=PROBABILITY_METHODS[name].is_private)
+def _audit(entry: ProbabilityMethod, pair: Array, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    method = partition_probability(entry, pair.shape[1], setting["epsilon"], setting["least_probability"])
+    return {"exact_epsilon": audit_distributions(probability_distributions(method, pair, [[0, 1]])).epsilon}
 
 
 _AUDIT = Panel(
     name="audit",
     meaning="exact privacy loss at the true slope when one row is replaced by the worst case",
     simulate=_replace_row,
-    methods=tuple(_audited(name) for name, method in PROBABILITY_METHODS.items() if method.has_noise),
+    methods=tuple(method_of(entry, _audit) for entry in PROBABILITY_METHODS.values() if entry.has_noise),
     measures=(Measure("exact_epsilon", "exact privacy loss of one cutoff", "nat"),),
-    constants=(
-        *_ROWS,
-        _PARTITION_SIZE,
-        Factor("epsilon", (0.25,), "stated privacy loss of each cutoff", unit="nat"),
-        _LEAST,
-    ),
-    validate=_validate(check_simulation),
+    constants=_constants(0.25, kind="stated privacy loss"),
+    validate=partial(_validate, check_simulation),
 )
 
 _PANELS = (
     _panel(
         "default",
         "simulated rows, Zellner's g = n in every partition (P2, Figures 3.1 to 3.4)",
-        simulate_probabilities("n"),
-        check_simulation,
-        _ROWS,
-        0.25,
+        partial(simulate_probabilities, "n"),
         trials=10_000,  # with 1,000 trials the standard error, .002, is too large to detect a bias of .006
     ),
     _panel(
         "zellner-partition",
         "simulated rows, Zellner's g = rows per partition, as in P2",
-        simulate_probabilities("partition_size"),
-        check_simulation,
-        _ROWS,
-        0.25,
+        partial(simulate_probabilities, "partition_size"),
     ),
     _panel(
         "abalone",
         "rings of 4,177 abalone on shell and shucked weight, divided at random in each trial",
         simulate_abalone_probabilities,
-        check_abalone,
-        (),
-        1.0,
+        epsilon=1.0,
+        is_real=True,
     ),
     _AUDIT,
 )

@@ -14,7 +14,7 @@ from scipy import special
 from mechanisms.audit import exceeds
 from mechanisms.regression.partition_probability import score_slope
 from pipeline import Erratum, Figure, Finding, claim, claims_in
-from studies.claims import Stored, at_most, correct, decide, listed, named, p2, together
+from studies.claims import Stored, above, at_most, correct, decide, listed, named, p2, together
 from studies.figures import Chart
 from studies.regression.partition_figures import ERRORS, spreads
 
@@ -160,7 +160,7 @@ def largest_near_the_truth(summaries: Stored) -> Finding:
         excess = sd.sel(cutoff=0) - sd.sel(cutoff=[-3, -2, 2, 3])
         limit = np.hypot(error.sel(cutoff=0), error.sel(cutoff=[-3, -2, 2, 3]))
         evidence = f"{name} {listed(sd, '.3f')}"
-        parts.append(decide(bool((excess > limit).all()), bool((-excess > limit).any()), evidence))
+        parts.append(decide(*above(0.0, excess, limit), evidence))
     where = listed(default["cutoff"], "g")
     return together(parts, f"Standard deviation of the differences at cutoffs {where}: {{}}.")
 

@@ -27,10 +27,15 @@ from mechanisms.audit import audit_distributions
 from mechanisms.conjugate import count_candidates
 from mechanisms.protocols import validate_probabilities
 from mechanisms.regression.audit import centred_losses, quantile_distributions, search_distributions
-from mechanisms.regression.partition_quantile import PartitionQuantile, partition_quantile
+from mechanisms.regression.partition_quantile import (
+    QUANTILE_METHODS,
+    PartitionQuantile,
+    QuantileMethod,
+    partition_quantile,
+)
 from mechanisms.regression.prior import SemiConjugatePrior
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS
 from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Streams, Study
+from studies.panels import given, method_of
 from studies.regression.page_tables import audited_quantiles, compare_quantiles
 from studies.regression.partition_quantile_claims import CLAIMS, ERRATA, FIGURES
 from studies.regression.partition_trials import (
@@ -38,100 +43,80 @@ from studies.regression.partition_trials import (
     check_abalone,
     check_simulation,
     full_method,
-    simulate_abalone_quantiles,
+    row_factors,
     simulate_quantiles,
 )
 
 
 def _full(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    missing = np.full_like(trials.full, np.nan)
     return {
         "slope_quantile": trials.full,
         "difference": np.zeros_like(trials.full),
-        "half_width": missing,
+        "half_width": np.full_like(trials.full, np.nan),
         "capped": np.zeros(trials.full.shape, np.int8),
         "spent": math.inf,
     }
 
 
-def _make(name: str, n_partitions: int, setting: Mapping[str, Any]) -> PartitionQuantile:
-    split = setting["centred_split" if QUANTILE_METHODS[name].is_centred else "split"]
+def _make(entry: QuantileMethod, n_partitions: int, setting: Mapping[str, Any]) -> PartitionQuantile:
+    split = setting["centred_split" if entry.is_centred else "split"]
     search = {what: setting[what] for what in ("start", "share", "doublings")}
-    return partition_quantile(name, n_partitions, setting["epsilon"], split, **search)
+    return partition_quantile(entry, n_partitions, setting["epsilon"], split, **search)
 
 
-def _method(name: str) -> Method:
-    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        method = _make(name, trials.parts.shape[1], setting)
-        rows = zip(streams.generators(), trials.parts, trials.spreads, strict=True)
-        released = [method.release(rng, parts, spreads) for rng, parts, spreads in rows]
-        quantile = np.stack([each.values for each in released])
-        guarantee = method.guarantee(len(setting["p"]))
-        return {
-            "slope_quantile": quantile,
-            "difference": (quantile - trials.full) / trials.unit,
-            "half_width": np.stack([each.half_widths for each in released]),
-            "capped": np.stack([each.capped for each in released]).astype(np.int8),
-            "spent": math.inf if guarantee is None else guarantee.epsilon,
-        }
+def _evaluate(entry: QuantileMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    method = _make(entry, trials.parts.shape[1], setting)
+    rows = zip(streams.generators(), trials.parts, trials.spreads, strict=True)
+    released = [method.release(rng, parts, spreads) for rng, parts, spreads in rows]
+    quantile = np.stack([each.values for each in released])
+    guarantee = method.guarantee(len(setting["p"]))
+    return {
+        "slope_quantile": quantile,
+        "difference": (quantile - trials.full) / trials.unit,
+        "half_width": np.stack([each.half_widths for each in released]),
+        "capped": np.stack([each.capped for each in released]).astype(np.int8),
+        "spent": math.inf if guarantee is None else guarantee.epsilon,
+    }
 
-    entry = QUANTILE_METHODS[name]
+
+def _method(entry: QuantileMethod, evaluate: Callable[..., dict[str, Any]] = _evaluate) -> Method:
     # version 2: one scale for all p, and centres relative to the scale
-    version = 2 if entry.is_centred and entry.has_noise else 1
-    return Method(name, evaluate, version=version, note=entry.note, is_private=entry.is_private)
+    return method_of(entry, evaluate, version=2 if entry.is_centred and entry.has_noise else 1)
 
 
-def _validate(sizes: Callable[[Mapping[str, Any]], Any]) -> Callable[..., bool]:
-    def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-        n_partitions = sizes(cell).size
-        validate_probabilities(cell["p"])
-        if not cell["prior_variance"] > 0:
-            raise ValueError(f"prior_variance must be > 0, got {cell['prior_variance']}")
-        if len(cell["variance_prior"]) != 2:
-            raise ValueError(f"variance_prior must be a shape and a rate, such as 1:1, got {cell['variance_prior']}")
-        SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
-        if setting["algorithm"] in QUANTILE_METHODS:
-            _make(setting["algorithm"], n_partitions, setting)
-        return True
-
-    return validate
+def _validate(sizes: Callable[..., Any], cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    n_partitions = sizes(cell).size
+    validate_probabilities(cell["p"])
+    if not cell["prior_variance"] > 0:
+        raise ValueError(f"prior_variance must be > 0, got {cell['prior_variance']}")
+    if len(cell["variance_prior"]) != 2:
+        raise ValueError(f"variance_prior must be a shape and a rate, such as 1:1, got {cell['variance_prior']}")
+    SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
+    if (entry := QUANTILE_METHODS.get(setting["algorithm"])) is not None:
+        _make(entry, n_partitions, setting)
+    return True
 
 
-def _release(epsilon: float, splits: tuple[str, str], share: float) -> tuple[Factor, ...]:
+def _release(
+    epsilon: float = 0.9, split: str = "0.45:0.45", centred_split: str = "0.2:0.25:0.45", share: float = 0.8
+) -> tuple[Factor, ...]:
     """Return the constants of a panel that determine its releases."""
     return (
         Factor("epsilon", (epsilon,), "privacy loss of each p", unit="nat"),
-        Factor("split", (splits[0],), "epsilon of bounds and noise", "vector", "nat"),
-        Factor("centred_split", (splits[1],), "epsilon of scale, centre and noise", "vector", "nat"),
+        Factor("split", (split,), "epsilon of bounds and noise", "vector", "nat"),
+        Factor("centred_split", (centred_split,), "epsilon of scale, centre and noise", "vector", "nat"),
         Factor("start", (1.0,), "mu, half width of the first interval in the search for bounds"),
         Factor("share", (share,), "theta, fraction of the quantiles that the bounds must contain"),
         Factor("doublings", (30,), "largest number of doublings in the search for bounds", "int"),
     )
 
 
-_ROWS = (
-    Factor("n", (100_000,), "number of rows", "int"),
-    Factor("coefficients", ("1:2",), "true intercept and slopes", "vector"),
-    Factor("error_std", (10.0,), "standard deviation of the errors, unknown to the methods"),
-)
-
-
-def _panel(
-    name: str,
-    meaning: str,
-    simulate: Callable[[Mapping[str, Any], Streams], Trials],
-    sizes: Callable[[Mapping[str, Any]], Any],
-    rows: tuple[Factor, ...],
-    partition_size: int,
-    epsilon: float,
-    splits: tuple[str, str],
-    share: float = 0.8,
-) -> Panel:
+def _panel(name: str, meaning: str, partition_size: int = 1_000, is_real: bool = False, **release: Any) -> Panel:
     return Panel(
         name=name,
         meaning=meaning,
-        simulate=simulate,
-        methods=(full_method(_full), *(_method(method) for method in QUANTILE_METHODS)),
+        simulate=partial(simulate_quantiles, is_real),
+        methods=(full_method(_full), *map(_method, QUANTILE_METHODS.values())),
         measures=(
             Measure("slope_quantile", "posterior quantile of the slope", dims=("p",)),
             Measure("difference", "quantile minus that given all rows", "posterior sd", dims=("p",)),
@@ -141,11 +126,11 @@ def _panel(
         ),
         outputs=(Factor("p", (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975), "probability"),),
         constants=(
-            *rows,
+            *(() if is_real else row_factors(10.0, "unknown")),
             Factor("partition_size", (partition_size,), "minimum number of rows per partition", "int"),
             Factor("prior_variance", (1_000.0,), "prior variance of each coefficient"),
             Factor("variance_prior", ("1:1",), "shape and rate of the inverse gamma prior of the variance", "vector"),
-            *_release(epsilon, splits, share),
+            *_release(**release),
         ),
         trials=1_000,
         block_trials=100,
@@ -159,7 +144,7 @@ def _panel(
                 "posterior sd",
             ),
         ),
-        validate=_validate(sizes),
+        validate=partial(_validate, check_abalone if is_real else check_simulation),
     )
 
 
@@ -170,19 +155,16 @@ _MOVES = ((1e9, 1e9), (-1e9, 1e-9), (_FAR, 10.0))  # quantile and standard devia
 _LARGEST_ENUMERATION = 20_000  # largest number of data sets that are enumerated
 
 
-def _cell(cell: Mapping[str, Any], streams: Streams) -> Mapping[str, Any]:
-    """Return the cell; nothing is simulated, because the audit covers specified data sets."""
-    return cell
-
-
-def _with_rings(name: str, cell: Mapping[str, Any], setting: Mapping[str, Any]) -> PartitionQuantile:
+def _with_rings(entry: QuantileMethod, cell: Mapping[str, Any], setting: Mapping[str, Any]) -> PartitionQuantile:
     """Return the method with one doubling per ring around the first interval."""
-    return _make(name, cell["n_partitions"], {**setting, "doublings": len(cell["ring"]) - 1})
+    return _make(entry, cell["n_partitions"], {**setting, "doublings": len(cell["ring"]) - 1})
 
 
-def _audit_search(name: str, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _audit_search(
+    entry: QuantileMethod, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
+) -> dict[str, Any]:
     """Audit the search over all data sets, and the search followed by a noisy mean for changes of one value."""
-    method = _with_rings(name, cell, setting)
+    method = _with_rings(entry, cell, setting)
     values = np.full((3, cell["n_partitions"]), -_FAR)
     values[1:, 0] = _FAR, 0.0
     search = audit_distributions(search_distributions(method.search))
@@ -196,10 +178,12 @@ def _audit_search(name: str, cell: Mapping[str, Any], setting: Mapping[str, Any]
     }
 
 
-def _audit_centred(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _audit_centred(
+    entry: QuantileMethod, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
+) -> dict[str, Any]:
     """Audit the releases of scale, centre and mean if one quantile changes; the three losses add up to a bound."""
     n = cell["n_partitions"]
-    method = _make("quantile-centred", n, setting)
+    method = _make(entry, n, setting)
     low = np.arange(n) < n / 2
     values, spreads = np.where(low, -_FAR, _FAR), np.where(low, 0.1, 10.0)
     missing = np.full(len(cell["ring"]), np.nan)
@@ -223,22 +207,18 @@ def _validate_audit(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool
             f"n_partitions must give at most {_LARGEST_ENUMERATION:,} data sets to enumerate, got {n}; "
             "use fewer partitions"
         )
-    _with_rings("quantile", cell, setting)
-    _make(setting["algorithm"], n, setting)
+    _with_rings(QUANTILE_METHODS["quantile"], cell, setting)
+    _make(QUANTILE_METHODS[setting["algorithm"]], n, setting)
     return True
 
 
 _AUDIT = Panel(
     name="audit",
     meaning="exact privacy loss of a release from few partitions; the search has one doubling per ring",
-    simulate=_cell,
-    methods=tuple(  # version 2 of quantile-centred, as in the other panels
-        Method(name, evaluate, version=version, note=QUANTILE_METHODS[name].note)
-        for name, evaluate, version in (
-            ("quantile", partial(_audit_search, "quantile"), 1),
-            ("quantile-centred", _audit_centred, 2),
-            ("quantile-exact", partial(_audit_search, "quantile-exact"), 1),
-        )
+    simulate=given,
+    methods=tuple(
+        _method(entry, _audit_centred if entry.is_centred else _audit_search)
+        for entry in map(QUANTILE_METHODS.__getitem__, ("quantile", "quantile-centred", "quantile-exact"))
     ),
     measures=(
         Measure("exact_epsilon", "largest privacy loss found; quantile-centred: sum over its steps", "nat"),
@@ -252,44 +232,25 @@ _AUDIT = Panel(
         Measure("worst_output", "number of doublings with the largest loss", ragged=True),
     ),
     outputs=(Factor("ring", (0, 1, 2, 3), "values in the first interval, added by each doubling, and outside", "int"),),
-    constants=(
-        Factor("n_partitions", (6,), "number of partitions", "int"),
-        *_release(0.9, ("0.45:0.45", "0.2:0.25:0.45"), 0.8),
-    ),
+    constants=(Factor("n_partitions", (6,), "number of partitions", "int"), *_release()),
     validate=_validate_audit,
 )
 
 _PANELS = (
-    _panel(
-        "default",
-        "simulated rows, semi-conjugate prior (P2, Figures 4.1 and 4.2)",
-        simulate_quantiles,
-        check_simulation,
-        _ROWS,
-        1_000,
-        0.9,
-        ("0.45:0.45", "0.2:0.25:0.45"),
-    ),
+    _panel("default", "simulated rows, semi-conjugate prior (P2, Figures 4.1 and 4.2)"),
     _panel(
         "half-share",
         "simulated rows, with bounds that must contain half of the quantiles of the partitions",
-        simulate_quantiles,
-        check_simulation,
-        _ROWS,
-        1_000,
-        0.9,
-        ("0.45:0.45", "0.2:0.25:0.45"),
         share=0.5,
     ),
     _panel(
         "abalone",
         "rings of 4,177 abalone on shell and shucked weight, divided at random in each trial",
-        simulate_abalone_quantiles,
-        check_abalone,
-        (),
-        100,
-        3.0,
-        ("1.5:1.5", "0.7:0.8:1.5"),
+        partition_size=100,
+        is_real=True,
+        epsilon=3.0,
+        split="1.5:1.5",
+        centred_split="0.7:0.8:1.5",
     ),
     _AUDIT,
 )

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from mechanisms.privacy import Guarantee
+from mechanisms.regression.partition_probability import PartitionProbability
+from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile
 
 LARGEST_NUMBER = 1e140
 """Largest absolute value in the tables for which a guarantee is stated; the squares of larger values may overflow."""
@@ -16,55 +18,49 @@ LARGEST_NUMBER = 1e140
 ALLOWED_FAILURE = 0.01
 """Default of the largest allowed probability of a misplaced clipping interval."""
 
+Mechanism = PartitionProbability | PartitionQuantile
+
 
 @dataclass(frozen=True)
 class Release:
     """Released values with their privacy loss.
 
-    Attributes
-    ----------
-    values : pandas.DataFrame
-        One row per cutoff or probability; the column `epsilon` of a release is its privacy loss. Quantiles increase
-        with p. Additional columns for quantiles are the standard deviation of the noise (`noise`), the clipping
-        interval, and `capped`, which is True if the search reached the largest number of doublings. All columns are
-        released.
-    method : str
-        Name of the method.
-    n_rows, n_partitions : int
-        Numbers of rows and partitions.
-    each_epsilon : float
-        Privacy loss of each value of a release.
-    guarantee : Guarantee or None
-        Joint guarantee of all values of a release; None for methods that are not private.
-    shared_epsilon : float
-        Privacy loss of the scale, which is released once for all quantiles; 0 for other methods.
-    failure : float
-        Probability of a misplaced clipping interval, estimated from the released values and parameters; see
-        `mechanisms.regression.partition_quantile.PartitionQuantile.miss_probability`. The probability is 0 for cutoffs.
-    allowed_failure : float
-        Largest value of `failure` that gives no warning.
-    rehearsal : bool
-        True if the noise is generated from a seed; the release is then not private.
+    `values` has one row per cutoff or probability; the column `epsilon` of a release is its privacy loss. Quantiles
+    increase with p, and have the standard deviation of the noise (`noise`), the clipping interval, and `capped`, which
+    is True if the search reached the largest number of doublings. All columns are released.
     """
 
     values: pd.DataFrame
-    method: str
+    mechanism: Mechanism
     n_rows: int
-    n_partitions: int
-    each_epsilon: float
     guarantee: Guarantee | None  # of all values jointly; None if not private
-    shared_epsilon: float = 0.0  # loss of the scale, released once for all quantiles; 0 for other methods
-    failure: float = 0.0
     allowed_failure: float = ALLOWED_FAILURE  # largest value of `failure` without a warning
     rehearsal: bool = True  # noise is generated from a seed; not private
 
     @property
+    def failure(self) -> float:
+        """Probability of a misplaced clipping interval, estimated from the released values; 0 for cutoffs.
+
+        For ``quantile-centred``, an interval is misplaced if its scale is wrong by a factor above √2, or its centre by
+        more than two scales; for other methods, if the search ends at its largest interval although a much smaller one
+        would contain all quantiles of the partitions. See `PartitionQuantile.miss_probability`.
+        """
+        if isinstance(self.mechanism, PartitionProbability):
+            return 0.0
+        if not self.mechanism.method.is_centred:
+            return self.mechanism.miss_probability(len(self.values))
+        centres = (self.values["clipped_from"] + self.values["clipped_to"]) / 2
+        scales = (self.values["clipped_to"] - self.values["clipped_from"]) / (2 * SCALE_WINDOW)
+        return self.mechanism.miss_probability(len(self.values), float((centres.abs() / scales).max()))
+
+    @property
     def budget(self) -> str:
         """Privacy loss of the release, in one line; a rehearsal spends nothing."""
-        shared = f"{self.shared_epsilon:g} + " if self.shared_epsilon else ""
-        each = f"{shared}{len(self.values)} x {self.each_epsilon:g}"
+        mechanism = self.mechanism
+        shared = f"{mechanism.shared_loss:g} + " if mechanism.shared_loss and mechanism.method.is_private else ""
+        each = f"{shared}{len(self.values)} x {mechanism.loss:g}"
         if self.guarantee is None:
-            return f"NOT PRIVATE: the privacy loss of {self.method} is {each} nats, more than the given epsilon"
+            return f"NOT PRIVATE: the privacy loss of {mechanism.name} is {each} nats, more than the given epsilon"
         return (
             f"{'no budget spent; a release would spend' if self.rehearsal else 'budget spent:'} {each} nats, "
             f"{self.guarantee} in total, for tables of numbers up to {LARGEST_NUMBER:g} "
@@ -74,11 +70,12 @@ class Release:
     @property
     def lines(self) -> list[str]:
         """Lines of text with the partitions, the privacy loss and warnings."""
-        fewest, n_larger = divmod(self.n_rows, self.n_partitions)
+        n_partitions, failure = self.mechanism.n_partitions, self.failure
+        fewest, n_larger = divmod(self.n_rows, n_partitions)
         each = f"{fewest:,} rows" + (f", {n_larger:,} of them with one more" if n_larger else "")
         lines = [
-            f"{self.n_rows:,} rows, divided at random into {self.n_partitions:,} partitions of {each}",
-            f"{self.method}: {self.budget}",
+            f"{self.n_rows:,} rows, divided at random into {n_partitions:,} partitions of {each}",
+            f"{self.mechanism.name}: {self.budget}",
         ]
         capped = self.values["p"][self.values["capped"]] if "capped" in self.values else []
         if len(capped):
@@ -87,9 +84,9 @@ class Release:
                 f"the search for bounds failed at p = {', '.join(f'{p:g}' for p in capped)}: the values are mostly "
                 f"noise{spent}; increase --mu, decrease --theta, or use --method quantile-centred"
             )
-        if self.failure > self.allowed_failure:
+        if failure > self.allowed_failure:
             lines.append(
-                f"a clipping interval is misplaced with a probability of about {self.failure:.2g}, estimated from the "
+                f"a clipping interval is misplaced with a probability of about {failure:.2g}, estimated from the "
                 "release, and its quantile is then useless; increase --partitions or --epsilon"
             )
         if self.rehearsal:
@@ -98,28 +95,20 @@ class Release:
 
     def formatted(self) -> list[list[str]]:
         """Return the rows of `values` as text; quantiles are rounded to two significant digits of their noise."""
+        rounded = {"quantile", "noise", "clipped_from", "clipped_to", "probability"}
         rows = []
         for row in self.values.to_dict("records"):
             decimals = _decimals(row["noise"]) if "noise" in row else 4
-            rounded = {"quantile", "noise", "clipped_from", "clipped_to", "probability"}
-            rows.append(
-                [
-                    str(value)
-                    if isinstance(value, bool)
-                    else _round(value, decimals)
-                    if name in rounded
-                    else f"{value:.10g}"
-                    for name, value in row.items()
-                ]
-            )
+            texts = {name: str(value) if isinstance(value, bool) else f"{value:.10g}" for name, value in row.items()}
+            rows.append([_round(row[name], decimals) if name in rounded else text for name, text in texts.items()])
         return rows
 
     def write(self, path: Path) -> None:
         """Write the values and, for a release, the privacy loss as CSV or JSON."""
         facts = {
-            "method": self.method,
+            "method": self.mechanism.name,
             "n_rows": self.n_rows,
-            "n_partitions": self.n_partitions,
+            "n_partitions": self.mechanism.n_partitions,
             "total_epsilon": None if self.rehearsal or self.guarantee is None else self.guarantee.epsilon,
             "rehearsal": self.rehearsal,
         }

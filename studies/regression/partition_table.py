@@ -6,7 +6,7 @@ cluster. The posteriors and the releases are computed from the sufficient statis
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 
@@ -19,19 +19,23 @@ from mechanisms.privacy import Guarantee
 from mechanisms.protocols import validate_probabilities
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability, partition_probability
-from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, partition_quantile
+from mechanisms.regression.partition_quantile import (
+    QUANTILE_METHODS,
+    SCALE_WINDOW,
+    PartitionQuantile,
+    partition_quantile,
+)
 from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.publish import publish_probabilities, publish_quantiles
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS
 from mechanisms.regression.statistics import RegressionStatistics
 from pipeline import Streams
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, as_bad_input, unknown
 from pipeline.tables.tables import open_table
 from studies.regression.divided_rows import divide_rows
-from studies.regression.partition_release import ALLOWED_FAILURE, Release
+from studies.regression.partition_release import ALLOWED_FAILURE, Mechanism, Release
 
 INTERCEPT = "intercept"
 """Name of the coefficient of the intercept."""
@@ -74,7 +78,7 @@ class Request:
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     allowed_failure: float = ALLOWED_FAILURE  # largest `Release.failure`
 
-    def mechanism(self) -> PartitionProbability | PartitionQuantile:
+    def mechanism(self) -> Mechanism:
         """Return the mechanism after validating its arguments; no table is needed."""
         if bool(self.cutoffs) == bool(self.probabilities):
             got = "both" if self.cutoffs else "neither"
@@ -84,7 +88,7 @@ class Request:
         if name not in methods:
             kind = "cutoffs" if self.cutoffs else "probabilities"
             raise BadInputError(unknown(f"method for {kind}", name, methods))
-        try:
+        with as_bad_input():
             if self.cutoffs:
                 omitted = {"split": self.split, "mu": self.start, "theta": self.share, "range": self.ranges}
                 for what, given in omitted.items():
@@ -102,15 +106,11 @@ class Request:
             return self._require_reliable(
                 partition_quantile(name, self.n_partitions, self.epsilon, split, self._start(), share)
             )
-        except BadInputError:
-            raise
-        except ValueError as error:
-            raise BadInputError(str(error)) from error
 
     def guarantee(self) -> Guarantee | None:
         """Return the joint guarantee of all values, whose losses are added as decimal numbers; None if not private."""
         mechanism, n = self.mechanism(), len(self.cutoffs or self.probabilities)
-        shared = Decimal(repr(float(getattr(mechanism, "shared_loss", 0.0))))
+        shared = Decimal(repr(float(mechanism.shared_loss)))
         each = Decimal(repr(float(mechanism.epsilon))) - shared
         return Guarantee(float(shared + n * each)) if mechanism.method.is_private else None
 
@@ -188,7 +188,12 @@ def release_table(
     """
     mechanism = request.mechanism()
     if seed is None:
-        _require_exact(mechanism)
+        if not mechanism.method.is_private:
+            raise BadInputError(
+                f"method must be private to release real data, got {mechanism.name}; rehearse it with --seed"
+            )
+        with as_bad_input():
+            require_opendp()
     profile = load_profile(cluster)
     table = open_table(path, request.target, request.features)
     n_rows = table.rows.shape[0]
@@ -206,52 +211,18 @@ def release_table(
             f"partitions of {n_rows:,} rows; decrease --partitions or use --prior conjugate"
         )
     division, noise = _generators(seed, request)
-    try:
+    is_powered = isinstance(mechanism, PartitionQuantile)
+    with as_bad_input(path):
         partition = keyed_partition(division, n_rows, request.n_partitions)
         with connect(profile) as client:
             statistics = divide_rows(client, [table.rows], partition, request.intercept)
-        posteriors = _Posteriors(statistics, names.index(request.coefficient), prior, request.error_variance)
+        k = names.index(request.coefficient)
+        posteriors = _posteriors(statistics, k, prior, request.error_variance, is_powered)
         values = _release(mechanism, request, posteriors, noise, before_release if seed is None else None)
-    except ValueError as error:
-        raise error if isinstance(error, BadInputError) else BadInputError(f"{path}: {error}") from error
-    return Release(
-        values if seed is None else values.drop(columns="epsilon"),
-        mechanism.name,
-        n_rows,
-        request.n_partitions,
-        float(values["epsilon"].iloc[0]),
-        mechanism.guarantee(len(values)),
-        mechanism.shared_loss if isinstance(mechanism, PartitionQuantile) and mechanism.method.is_private else 0.0,
-        _failure(mechanism, values) if isinstance(mechanism, PartitionQuantile) else 0.0,
-        request.allowed_failure,
-        seed is not None,
-    )
-
-
-def _require_exact(mechanism: PartitionProbability | PartitionQuantile) -> None:
-    """Raise BadInputError if the method cannot release real data; this is checked before the table is read."""
-    if not mechanism.method.is_private:
-        raise BadInputError(
-            f"method must be private to release real data, got {mechanism.name}; rehearse it with --seed"
-        )
-    try:
-        require_opendp()
-    except ModuleNotFoundError as error:
-        raise BadInputError(str(error)) from error
-
-
-def _failure(mechanism: PartitionQuantile, values: pd.DataFrame) -> float:
-    """Return the probability that at least one clipping interval is misplaced, estimated from the released `values`.
-
-    For ``quantile-centred``, an interval is misplaced if its scale is wrong by a factor above √2, or its centre by more
-    than two scales; for other methods, if the search ends at its largest interval although a much smaller one would
-    contain all quantiles of the partitions. See `PartitionQuantile.miss_probability`.
-    """
-    if not mechanism.method.is_centred:
-        return mechanism.miss_probability(len(values))
-    centres = (values["clipped_from"] + values["clipped_to"]) / 2
-    scales = (values["clipped_to"] - values["clipped_from"]) / (2 * SCALE_WINDOW)
-    return mechanism.miss_probability(len(values), float((centres.abs() / scales).max()))
+    if seed is not None:
+        values = values.drop(columns="epsilon")
+    guarantee = request.guarantee()
+    return Release(values, mechanism, n_rows, guarantee, request.allowed_failure, rehearsal=seed is not None)
 
 
 def find_prior(text: str, n_rows: int) -> Prior:
@@ -263,11 +234,13 @@ def find_prior(text: str, n_rows: int) -> Prior:
         value = float(number) if colon else None
         if name == "zellner":
             return ZellnerPrior(float(n_rows) if value is None else value)
-        if name == "flat" and value is None:
+        if name == "flat":
+            if value is not None:
+                raise ValueError("flat takes no number")
             return FlatPrior()
         variance = _PRIOR_VARIANCE if value is None else value
-        if name == "flat" or not (math.isfinite(variance) and variance > 0):
-            raise ValueError("flat takes no number" if name == "flat" else "a variance must be finite and > 0")
+        if not (math.isfinite(variance) and variance > 0):
+            raise ValueError("a variance must be finite and > 0")
         return (ConjugatePrior if name == "conjugate" else SemiConjugatePrior)(precision=1.0 / variance)
     except ValueError as error:
         raise BadInputError(
@@ -290,61 +263,46 @@ def _generators(seed: int | None, request: Request) -> tuple[np.random.Generator
     return first, second
 
 
-@dataclass(frozen=True)
-class _Posteriors:
-    """Posteriors of a coefficient in all partitions, computed for a batch of partitions at a time."""
-
-    statistics: RegressionStatistics
-    k: int
-    prior: Prior
-    error_variance: float | None
-
-    def compute(self, measure: Callable[[CoefficientPosterior], np.ndarray], powered: bool) -> np.ndarray:
-        """Return a measure of the posteriors, shape (M, c); if `powered`, likelihoods have the power n/nⱼ."""
-        n_rows = self.statistics.n_rows
-        power = n_rows.sum() / n_rows if powered else np.ones(n_rows.shape)
-        found = []
-        for start in range(0, n_rows.size, _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            posterior = coefficient_posterior(
-                self.statistics[some], self.k, self.prior, self.error_variance, power[some], _SUBSTITUTE
-            )
-            found.append(measure(posterior))
-        return np.concatenate(found)
+def _posteriors(
+    statistics: RegressionStatistics, k: int, prior: Prior, error_variance: float | None, is_powered: bool
+) -> Iterator[CoefficientPosterior]:
+    """Yield the posteriors of batches of partitions; if `is_powered`, likelihoods have the power n/nⱼ."""
+    n_rows = statistics.n_rows
+    power = n_rows.sum() / n_rows if is_powered else np.ones(n_rows.shape)
+    for start in range(0, n_rows.size, _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        yield coefficient_posterior(statistics[some], k, prior, error_variance, power[some], _SUBSTITUTE)
 
 
 def _release(
-    mechanism: PartitionProbability | PartitionQuantile,
+    mechanism: Mechanism,
     request: Request,
-    posteriors: _Posteriors,
+    posteriors: Iterable[CoefficientPosterior],
     rng: np.random.Generator | None,
     before_release: Callable[[], object] | None,
 ) -> pd.DataFrame:
     """Release the values; if `rng` is None, the draws are exact."""
-    enter = before_release or (lambda: None)
+    enter, p = before_release or (lambda: None), request.probabilities
     if isinstance(mechanism, PartitionProbability):
-        below = posteriors.compute(lambda posterior: posterior.cdf(request.cutoffs), powered=False)
+        below = np.concatenate([posterior.cdf(request.cutoffs) for posterior in posteriors])
         enter()
         released = publish_probabilities(mechanism, below) if rng is None else mechanism.release(rng, below)
         return pd.DataFrame({"cutoff": request.cutoffs, "probability": released, "epsilon": mechanism.loss})
-    p = request.probabilities
-    found = posteriors.compute(
-        lambda posterior: np.column_stack([posterior.quantile(p), posterior.std()]), powered=True
-    )
-    arrays = found[:, :-1], found[:, -1]
+    quantiles, spreads = zip(*((posterior.quantile(p), posterior.std()) for posterior in posteriors), strict=True)
+    arrays = np.concatenate(quantiles), np.concatenate(spreads)
     enter()
     drawn = publish_quantiles(mechanism, *arrays) if rng is None else mechanism.release(rng, *arrays)
     ascending = np.empty(len(p))
     ascending[np.argsort(p, kind="stable")] = np.sort(drawn.values)
-    has_noise = mechanism.method.has_noise
+    scales = [mechanism.noise_scale(width) * mechanism.method.has_noise for width in drawn.half_widths]
     return pd.DataFrame(
         {
             "p": p,
             "quantile": ascending,
-            "noise": [math.sqrt(2.0) * mechanism.noise_scale(width) * has_noise for width in drawn.half_widths],
+            "noise": [math.sqrt(2.0) * scale for scale in scales],
             "clipped_from": drawn.centres - drawn.half_widths,
             "clipped_to": drawn.centres + drawn.half_widths,
             "capped": drawn.capped,
-            "epsilon": mechanism.epsilon - mechanism.shared_loss if has_noise else math.inf,
+            "epsilon": mechanism.loss,
         }
     )

@@ -23,7 +23,7 @@ from mechanisms.regression.statistics import (
     partition_statistics,
     simulate_statistics,
 )
-from pipeline import Method, Streams
+from pipeline import Factor, Method, Streams
 
 Array = NDArray[np.float64]
 Cell = Mapping[str, Any]
@@ -50,79 +50,37 @@ def full_method(evaluate: Callable[..., dict[str, Any]]) -> Method:
     return Method("full", evaluate, note="Not private: the posterior given all rows.", is_private=False)
 
 
-def nominal_sd(cell: Cell) -> float:
-    """Return the nominal posterior standard deviation σ/√n of the slope given n rows with x ~ N(0, 1)."""
-    return float(cell["error_std"] / np.sqrt(cell["n"]))
+def row_factors(error_std: float, knowledge: str) -> tuple[Factor, ...]:
+    """Return the constants that determine simulated rows."""
+    return (
+        Factor("n", (100_000,), "number of rows", "int"),
+        Factor("coefficients", ("1:2",), "true intercept and slopes", "vector"),
+        Factor("error_std", (error_std,), f"standard deviation of the errors, {knowledge} to the methods"),
+    )
 
 
 def check_simulation(cell: Cell) -> NDArray[np.int64]:
     """Return the sizes of the partitions; raise ValueError if rows cannot be simulated or divided."""
-    sizes = partition_sizes(cell["n"], cell["partition_size"])
     if len(cell["coefficients"]) < 2:
         raise ValueError(f"coefficients must be an intercept and a slope, such as 1:2, got {cell['coefficients']}")
     if not cell["error_std"] > 0:
         raise ValueError(f"error_std must be > 0, got {cell['error_std']}")
-    if sizes.min() < len(cell["coefficients"]):
+    return _sizes(cell, cell["n"], ">=", len(cell["coefficients"]))
+
+
+def check_abalone(cell: Cell) -> NDArray[np.int64]:
+    """Return the numbers of rows in the partitions of the abalone data."""
+    return _sizes(cell, len(read_abalone()[1]), ">", 1 + len(ABALONE_COLUMNS))
+
+
+def _sizes(cell: Cell, n: int, bound: str, n_coefficients: int) -> NDArray[np.int64]:
+    sizes = partition_sizes(n, cell["partition_size"])
+    if sizes.min() < n_coefficients + (bound == ">"):
         raise ValueError(
-            f"partition_size must be >= the number of coefficients, {len(cell['coefficients'])}, got "
+            f"partition_size must be {bound} the number of coefficients, {n_coefficients}, got "
             f"{cell['partition_size']}; increase partition_size"
         )
     return sizes
-
-
-def _simulated(cell: Cell, streams: Streams) -> Iterator[RegressionStatistics]:
-    sizes = check_simulation(cell)
-    for rng in streams.generators():
-        yield simulate_statistics(rng, sizes, cell["coefficients"], cell["error_std"])
-
-
-def _block(
-    rows: Iterator[RegressionStatistics],
-    state: Callable[[RegressionStatistics], tuple[Array, Array, Array]],
-    unit: float,
-) -> Trials:
-    """Compute the posteriors of one trial at a time, because sums over stacked trials are rounded differently."""
-    full, parts, spreads = zip(*map(state, rows), strict=True)
-    return Trials(np.stack(full), np.stack(parts), np.stack(spreads), unit)
-
-
-def simulate_probabilities(partition_g: str) -> Callable[[Cell, Streams], Trials]:
-    """Return a function that simulates trials of P2, chapter 3: Zellner's prior, known variance, given cutoffs.
-
-    `partition_g`, "n" or "partition_size", is Zellner's g in the partitions; with all rows, g is n.
-    """
-
-    def simulate(cell: Cell, streams: Streams) -> Trials:
-        variance, unit = cell["error_std"] ** 2, nominal_sd(cell)
-        cutoffs = cell["coefficients"][SLOPE] + unit * np.array(cell["cutoff"])
-
-        def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
-            full = coefficient_posterior(rows.pool(), SLOPE, ZellnerPrior(cell["n"]), variance)
-            parts = coefficient_posterior(rows, SLOPE, ZellnerPrior(cell[partition_g]), variance)
-            return full.cdf(cutoffs), parts.cdf(cutoffs), parts.std()
-
-        return _block(_simulated(cell, streams), state, unit)
-
-    return simulate
-
-
-def simulate_quantiles(cell: Cell, streams: Streams) -> Trials:
-    """Simulate trials of P2, chapter 4: semi-conjugate prior, unknown variance, likelihoods to the power n/nⱼ."""
-    return _block(_simulated(cell, streams), _state_quantiles(cell), nominal_sd(cell))
-
-
-def _state_quantiles(cell: Cell) -> Callable[[RegressionStatistics], tuple[Array, Array, Array]]:
-    prior = SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
-
-    def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
-        full = coefficient_posterior(rows.pool(), SLOPE, prior)
-        parts = coefficient_posterior(rows, SLOPE, prior, power=rows.n_rows.sum() / rows.n_rows)
-        return full.quantile(cell["p"]), parts.quantile(cell["p"]), parts.std()
-
-    return state
-
-
-# Real rows
 
 
 @cache
@@ -132,15 +90,9 @@ def read_abalone() -> tuple[Array, Array]:
     return frame[list(ABALONE_COLUMNS)].to_numpy(np.float64), frame["rings"].to_numpy(np.float64)
 
 
-def check_abalone(cell: Cell) -> NDArray[np.int64]:
-    """Return the numbers of rows in the partitions of the abalone data."""
-    sizes = partition_sizes(len(read_abalone()[1]), cell["partition_size"])
-    if sizes.min() <= 1 + len(ABALONE_COLUMNS):
-        raise ValueError(
-            f"partition_size must be > {1 + len(ABALONE_COLUMNS)}, the number of coefficients, got "
-            f"{cell['partition_size']}; increase partition_size"
-        )
-    return sizes
+def _whole_abalone() -> RegressionStatistics:
+    x, rings = read_abalone()
+    return partition_statistics(x, rings, np.zeros(len(rings), dtype=np.int64))[0]
 
 
 def _divided(cell: Cell, streams: Streams) -> Iterator[RegressionStatistics]:
@@ -149,9 +101,41 @@ def _divided(cell: Cell, streams: Streams) -> Iterator[RegressionStatistics]:
         yield partition_statistics(x, rings, draw_partition(rng, len(rings), cell["partition_size"]))
 
 
-def _whole_abalone() -> RegressionStatistics:
-    x, rings = read_abalone()
-    return partition_statistics(x, rings, np.zeros(len(rings), dtype=np.int64))[0]
+def _simulated(cell: Cell, streams: Streams) -> Iterator[RegressionStatistics]:
+    sizes = check_simulation(cell)
+    for rng in streams.generators():
+        yield simulate_statistics(rng, sizes, cell["coefficients"], cell["error_std"])
+
+
+def _nominal_sd(cell: Cell) -> float:
+    """Return the nominal posterior standard deviation σ/√n of the slope given n rows with x ~ N(0, 1)."""
+    return float(cell["error_std"] / np.sqrt(cell["n"]))
+
+
+def _block(
+    rows: Iterator[RegressionStatistics],
+    state: Callable[[RegressionStatistics], tuple[Array, Array, Array]],
+    unit: float,
+) -> Trials:
+    """Compute the posteriors of one trial at a time, because sums over stacked trials are rounded differently."""
+    full, parts, spreads = (np.stack(each) for each in zip(*map(state, rows), strict=True))
+    return Trials(full, parts, spreads, unit)
+
+
+def simulate_probabilities(partition_g: str, cell: Cell, streams: Streams) -> Trials:
+    """Simulate trials of P2, chapter 3: Zellner's prior, known variance, given cutoffs.
+
+    `partition_g`, "n" or "partition_size", is Zellner's g in the partitions; with all rows, g is n.
+    """
+    variance, unit = cell["error_std"] ** 2, _nominal_sd(cell)
+    cutoffs = cell["coefficients"][SLOPE] + unit * np.array(cell["cutoff"])
+
+    def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
+        full = coefficient_posterior(rows.pool(), SLOPE, ZellnerPrior(cell["n"]), variance)
+        parts = coefficient_posterior(rows, SLOPE, ZellnerPrior(cell[partition_g]), variance)
+        return full.cdf(cutoffs), parts.cdf(cutoffs), parts.std()
+
+    return _block(_simulated(cell, streams), state, unit)
 
 
 def simulate_abalone_probabilities(cell: Cell, streams: Streams) -> Trials:
@@ -168,8 +152,19 @@ def simulate_abalone_probabilities(cell: Cell, streams: Streams) -> Trials:
     return _block(_divided(cell, streams), state, float(full.std()))
 
 
-def simulate_abalone_quantiles(cell: Cell, streams: Streams) -> Trials:
-    """Divide the abalone data at random in each trial; use a semi-conjugate prior and likelihoods to the power n/nⱼ."""
+def simulate_quantiles(is_real: bool, cell: Cell, streams: Streams) -> Trials:
+    """Simulate trials of P2, chapter 4: semi-conjugate prior, unknown variance, likelihoods to the power n/nⱼ.
+
+    The abalone data are divided at random in each trial if `is_real`.
+    """
     prior = SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
-    unit = float(coefficient_posterior(_whole_abalone(), SLOPE, prior).std())
-    return _block(_divided(cell, streams), _state_quantiles(cell), unit)
+
+    def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
+        full = coefficient_posterior(rows.pool(), SLOPE, prior)
+        parts = coefficient_posterior(rows, SLOPE, prior, power=rows.n_rows.sum() / rows.n_rows)
+        return full.quantile(cell["p"]), parts.quantile(cell["p"]), parts.std()
+
+    if is_real:
+        unit = float(coefficient_posterior(_whole_abalone(), SLOPE, prior).std())
+        return _block(_divided(cell, streams), state, unit)
+    return _block(_simulated(cell, streams), state, _nominal_sd(cell))

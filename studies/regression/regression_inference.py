@@ -20,26 +20,31 @@ Bernstein & Sheldon, "Differentially private Bayesian linear regression", NeurIP
 Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 102, 2007.
 """
 
-from collections.abc import Mapping
-from functools import lru_cache, partial
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from scipy.special import ndtri
 
 from mechanisms.chain_diagnostics import diagnose_chains
-from mechanisms.regression.adassp import calibrated_adassp
-from mechanisms.regression.binagg import calibrated_binagg
-from mechanisms.regression.dp_gd import calibrated_dp_gd
+from mechanisms.regression.adassp import AdaSSP
+from mechanisms.regression.binagg import BinnedRegression
+from mechanisms.regression.dp_gd import NoisyDescent
 from mechanisms.regression.gram_release import GramNoise, GramRelease, calibrated_gram_noise
-from mechanisms.regression.gram_samplers import RegressionPrior, normal_statistic, regression_of, sample_gram
+from mechanisms.regression.gram_samplers import (
+    RegressionPrior,
+    normal_statistic,
+    regression_of,
+    sample_gram,
+    simulate_gram,
+)
 from mechanisms.regression.partition_quantile import partition_quantile
-from mechanisms.regression.private_regression import simulate_gram
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
 from studies.claims import ks_p_value
 from studies.figures import Axis, Chart
-from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL, compare_intervals
+from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL, compare_coverage, compare_intervals
 from studies.regression.regression_records import public_records
 from studies.styles import GRAM_STYLES
 
@@ -51,44 +56,57 @@ _THINNING = {2: 20, 3: 40, 6: 160, 8: 300}  # iterations per draw of normal-cova
 _LONGER = {"noise-aware": 10, "noise-aware-published": 20, "noise-aware-uncorrected": 10, "noise-aware-redrawn": 10}
 _OWN = dict.fromkeys(_LONGER, "normal") | dict.fromkeys(("normal-covariates", "naive", "non-private"), "exact")
 _NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
+_BOTH = tuple(_NOISES)
+_K_NORM = "normal-covariates-k-norm"
+_RELEASES: dict[str, Any] = {
+    "adassp": AdaSSP,
+    "dp-gd": NoisyDescent,
+    "binagg": BinnedRegression,
+}  # in the approximate track
+_ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
 _SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
 
 
-def _simulate(n_features: int, cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    """Return the true parameters, Gram matrices by kind of records, and noise, for each trial.
+class _Trial(NamedTuple):
+    truth: Array  # true parameters (θ₀, θ, σ²), or those of a regression without privacy
+    drawn: Mapping[str, Array]  # noise matrices by noise
+    gram: Mapping[str, Array]  # Gram matrices by kind of records
+    records: Array | None = None  # clamped; Gram matrices of their partitions in the pure track
 
-    Clamped records are returned in the approximate track, and Gram matrices of their partitions in the pure one.
-    """
-    n, p, records = cell["n"], n_features + 1, cell["records"]
-    noises = _noises(cell, p)
-    found: dict[str, Any] = {
-        "truth": [],
-        "noises": noises,
-        "n": n,
-        "epsilon": cell["epsilon"],
-        "parts": [],
-        "records": [],
-    }
-    found["drawn"] = {name: [] for name in noises}
+
+class _Block(NamedTuple):
+    n: int
+    epsilon: float
+    noises: Mapping[str, GramNoise]
+    trials: Sequence[_Trial]
+
+
+def _simulate(n_features: int, cell: Mapping[str, Any], streams: Streams) -> _Block:
+    """Draw moments, noise and records of each trial, of all kinds that methods analyse."""
+    n, records, noises = cell["n"], cell["records"], _noises(cell, n_features + 1)
     kinds = ("exact", "normal", "clamped") if records == "own" else (records,)
-    found["gram"] = {kind: [] for kind in kinds}
+    trials = []
     for rng in streams.generators():
-        mu, psi = _moments(rng, p, is_inside=records not in ("own", "clamped"))
-        found["truth"].append(regression_of(mu, psi))
-        for name, noise in noises.items():
-            found["drawn"][name].append(noise.sample(rng, 1)[0])
-        for kind, grams in found["gram"].items():
+        mu, psi = _moments(rng, n_features + 1, is_inside=records not in ("own", "clamped"))
+        drawn = {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}
+        gram, kept = {}, None
+        for kind in kinds:
             if kind in ("exact", "normal"):
-                grams.append((simulate_gram if kind == "exact" else normal_statistic)(rng, mu, psi, n))
+                gram[kind] = (simulate_gram if kind == "exact" else normal_statistic)(rng, mu, psi, n)
                 continue
-            z = np.column_stack([np.ones(n), np.clip(_records(rng, kind, mu, psi, n), -1.0, 1.0)])
+            z = _with_intercept(np.clip(_records(rng, kind, mu, psi, n), -1.0, 1.0))
+            gram[kind] = z.T @ z
             if cell["track"] == "approximate":
-                found["records"].append(z[:, 1:])
+                kept = z[:, 1:]
             elif n % _PART == 0:
-                blocks = z.reshape(-1, _PART, p + 1)
-                found["parts"].append(blocks.swapaxes(1, 2) @ blocks)
-            grams.append(z.T @ z)
-    return found
+                blocks = z.reshape(-1, _PART, n_features + 2)
+                kept = blocks.swapaxes(1, 2) @ blocks
+        trials.append(_Trial(regression_of(mu, psi), drawn, gram, kept))
+    return _Block(n, cell["epsilon"], noises, trials)
+
+
+def _with_intercept(records: Array) -> Array:
+    return np.column_stack([np.ones(len(records)), records])
 
 
 def _moments(rng: np.random.Generator, p: int, is_inside: bool) -> tuple[Array, Array]:
@@ -113,79 +131,73 @@ def _records(rng: np.random.Generator, kind: str, mu: Array, psi: Array, n: int)
     return u
 
 
-def _simulate_releases(columns: str, cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _simulate_releases(columns: str, cell: Mapping[str, Any], streams: Streams) -> _Block:
     """Return the Gram matrix of a real table, its regression without privacy, and noise, for each release."""
     records = public_records(cell.get("data", columns))
-    z = np.column_stack([np.ones(len(records)), records])
+    z = _with_intercept(records)
     gram = z.T @ z
-    n, p = int(gram[0, 0]), len(gram) - 1
-    noises, mean = _noises(cell, p), gram[0, 1:] / n
-    truth, rngs = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean)), list(streams.generators())
-    drawn = {name: [noise.sample(rng, 1)[0] for rng in rngs] for name, noise in noises.items()}
-    known = {"noises": noises, "n": n, "epsilon": cell["epsilon"], "drawn": drawn}
-    known |= {"truth": [truth] * len(rngs), "records": [records] * len(rngs)}
-    return {"gram": {"real": [gram] * len(rngs)}, **known}
+    n, mean = len(z), gram[0, 1:] / len(z)
+    truth, noises = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean)), _noises(cell, len(mean))
+    trials = [
+        _Trial(truth, {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}, {"real": gram}, records)
+        for rng in streams.generators()
+    ]
+    return _Block(n, cell["epsilon"], noises, trials)
 
 
 def _noises(cell: Mapping[str, Any], p: int) -> dict[str, GramNoise]:
-    return {name: _noise(name, p, cell["epsilon"]) for name in _NOISES[cell["track"]]}
+    delta = DELTA if cell["track"] == "approximate" else None
+    return {name: calibrated_gram_noise(name, p, cell["epsilon"], delta) for name in _NOISES[cell["track"]]}
 
 
-@lru_cache
-def _noise(name: Any, p: int, epsilon: float) -> GramNoise:
-    return calibrated_gram_noise(name, p, epsilon, DELTA if name == "gaussian" else None)
-
-
-def _grams(algorithm: str, data: Mapping[str, Any]) -> list[Array]:
-    """Return the statistics that a method analyses: if records are its own, those of its joint model."""
-    grams = data["gram"]
+def _gram(algorithm: str, trial: _Trial) -> Array:
+    """Return the statistic that a method analyses: if records are its own, that of its joint model."""
+    grams = trial.gram
     return grams[_OWN.get(algorithm, "clamped")] if "exact" in grams else next(iter(grams.values()))
 
 
-def _evaluate(
-    algorithm: str, noise: str, data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
-    grams, name = _grams(algorithm, data), noise or next(iter(data["noises"]))
-    method, added = ("naive" if algorithm == "non-private" else algorithm), data["noises"][name]
-    if "real" in data["gram"] and method == "normal-covariates":
-        method = "normal-covariates-records"
-    thinning = _THINNING[added.p] if algorithm == "normal-covariates" else _LONGER.get(method)
-    chains = []
-    for gram, drawn, rng in zip(grams, data["drawn"][name], streams.generators(), strict=True):
-        release = GramRelease(gram if algorithm == "non-private" else gram + drawn, data["n"], added)
-        chains.append(sample_gram(rng, method, release, _PRIOR, _CHAINS, _BURN_IN, _DRAWS, thinning))
-    return _score(np.stack(chains), np.array(data["truth"]))
-
-
-def _release(calibrated: Any, data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    """Return the scores of intervals from independent draws given a release per trial, of a Gram matrix or records."""
-    records = data["records"]
-    inputs, found = (_grams("adassp", data) if calibrated is calibrated_adassp else records), []
-    method = calibrated(records[0].shape[1], data["epsilon"], DELTA)
-    for given, rng in zip(inputs, streams.generators(), strict=True):
-        found.append(method.bootstrap(rng, method.release(rng, given), _CHAINS * _DRAWS))
-    draws = np.array(found).reshape(len(inputs), _CHAINS, _DRAWS, -1)
-    scores = _score(draws, np.array(data["truth"]))
-    constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
-    scores["rhat"][constant], scores["ess"][constant] = 1.0, _CHAINS * _DRAWS
+def _evaluate(name: str, block: _Block, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    draw = _draw_bootstrap if name in _RELEASES else _draw_partition if name == "partition" else _draw_chains
+    pairs = zip(block.trials, streams.generators(), strict=True)
+    draws = np.stack([draw(name, block, trial, rng) for trial, rng in pairs])
+    scores = _score(draws, np.array([trial.truth for trial in block.trials]))
+    if name in _RELEASES:
+        constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
+        scores["rhat"][constant], scores["ess"][constant] = 1.0, _CHAINS * _DRAWS
     return scores
 
 
-def _partition(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    """Return the scores of a normal distribution with the released quantiles, for each component."""
-    found, half = [], ndtri(0.5 + NOMINAL / 2)
-    for parts, rng in zip(data["parts"], streams.generators(), strict=True):
-        means, spreads = _powered_posteriors(parts)
-        budget = data["epsilon"] / means.shape[1]
-        split = [budget / 5] * 3  # the scale is shared by both quantiles
-        method = partition_quantile("quantile-centred", len(parts), sum(split), split, start=2.0**-5, doublings=12)
-        components = []
-        for mean, spread in zip(means.T, spreads.T, strict=True):
-            ends = np.stack([mean - half * spread, mean + half * spread], axis=1)
-            low, high = sorted(method.release(rng, ends, spread).values)
-            components.append((low + high) / 2 + (high - low) / (2 * half) * rng.standard_normal(_CHAINS * _DRAWS))
-        found.append(np.transpose(components).reshape(_CHAINS, _DRAWS, -1))
-    return _score(np.array(found), np.array(data["truth"]))
+def _draw_chains(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
+    noise = "k-norm" if name == _K_NORM else next(iter(block.noises))
+    algorithm, added = {_K_NORM: "normal-covariates", "non-private": "naive"}.get(name, name), block.noises[noise]
+    gram = _gram(algorithm, trial)
+    release = GramRelease(gram if name == "non-private" else gram + trial.drawn[noise], block.n, added)
+    thinning = _THINNING[added.p] if algorithm == "normal-covariates" else _LONGER.get(algorithm)
+    if "real" in trial.gram and algorithm == "normal-covariates":
+        algorithm = "normal-covariates-records"
+    return sample_gram(rng, algorithm, release, _PRIOR, _CHAINS, _BURN_IN, _DRAWS, thinning)
+
+
+def _draw_bootstrap(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
+    """Return independent draws given a release of a Gram matrix, or of records."""
+    method = _RELEASES[name].calibrated(next(iter(block.noises.values())).p, block.epsilon, DELTA)
+    release = method.release(rng, _gram(name, trial) if name == "adassp" else trial.records)
+    return method.bootstrap(rng, release, _CHAINS * _DRAWS).reshape(_CHAINS, _DRAWS, -1)
+
+
+def _draw_partition(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
+    """Return draws of a normal distribution with the released quantiles, for each component."""
+    assert trial.records is not None
+    means, spreads = _powered_posteriors(trial.records)
+    budget, half = block.epsilon / means.shape[1], ndtri(0.5 + NOMINAL / 2)
+    split = [budget / 5] * 3  # the scale is shared by both quantiles
+    method = partition_quantile("quantile-centred", len(means), sum(split), split, start=2.0**-5, doublings=12)
+    components = []
+    for mean, spread in zip(means.T, spreads.T, strict=True):
+        ends = np.stack([mean - half * spread, mean + half * spread], axis=1)
+        low, high = sorted(method.release(rng, ends, spread).values)
+        components.append((low + high) / 2 + (high - low) / (2 * half) * rng.standard_normal(_CHAINS * _DRAWS))
+    return np.transpose(components).reshape(_CHAINS, _DRAWS, -1)
 
 
 def _powered_posteriors(parts: Array) -> tuple[Array, Array]:
@@ -218,42 +230,28 @@ def _score(draws: Array, truth: Array) -> dict[str, Any]:
     }
 
 
-def _method(algorithm: str, note: str, noise: str = "") -> Method:
-    return Method(algorithm + (f"-{noise}" if noise else ""), partial(_evaluate, algorithm, noise), note=note)
-
-
-_METHODS = (
-    _method("normal-covariates", "Exact for unclamped normal records."),
-    _method("normal-covariates", "The same with K-norm noise, in the pure track.", "k-norm"),
-    _method("noise-aware", "Exact for a normal statistic."),
-    _method("noise-aware-published", "The Gibbs steps of Bernstein & Sheldon (2019), without correction."),
-    _method("noise-aware-uncorrected", "The conjugate draw without correction; statistics are not redrawn."),
-    _method("noise-aware-redrawn", "Indefinite statistics are redrawn without normaliser; the draw is corrected."),
-    _method("data-augmentation", "Exact for clamped normal records."),
-    Method(
-        "adassp",
-        partial(_release, calibrated_adassp),
-        note="Private ridge regression with a parametric bootstrap, (ε, δ)-DP.",
-    ),
-    Method(
-        "dp-gd",
-        partial(_release, calibrated_dp_gd),
-        note="Noisy gradient descent with a parametric bootstrap, (ε, δ)-DP.",
-    ),
-    Method("binagg", partial(_release, calibrated_binagg), note="Regression on noisy sums in private bins, (ε, δ)-DP."),
-    Method("partition", _partition, note="Private posterior quantiles from partitions (P2), ε-DP."),
-    _method("naive", "Conjugate posterior that ignores the noise."),
-    _method("non-private", "Conjugate posterior without noise."),
-)
-_RELEASES = ("adassp", "dp-gd", "binagg")  # of other statistics than a Gram matrix, in the approximate track
-_ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
+_NOTES = {
+    "normal-covariates": "Exact for unclamped normal records.",
+    _K_NORM: "The same with K-norm noise, in the pure track.",
+    "noise-aware": "Exact for a normal statistic.",
+    "noise-aware-published": "The Gibbs steps of Bernstein & Sheldon (2019), without correction.",
+    "noise-aware-uncorrected": "The conjugate draw without correction; statistics are not redrawn.",
+    "noise-aware-redrawn": "Indefinite statistics are redrawn without normaliser; the draw is corrected.",
+    "data-augmentation": "Exact for clamped normal records.",
+    "adassp": "Private ridge regression with a parametric bootstrap, (ε, δ)-DP.",
+    "dp-gd": "Noisy gradient descent with a parametric bootstrap, (ε, δ)-DP.",
+    "binagg": "Regression on noisy sums in private bins, (ε, δ)-DP.",
+    "partition": "Private posterior quantiles from partitions (P2), ε-DP.",
+    "naive": "Conjugate posterior that ignores the noise.",
+    "non-private": "Conjugate posterior without noise.",
+}
 
 
 def _applies(algorithm: str, n_features: int, cell: Mapping[str, Any], augmented: int = 0) -> bool:
     """Return True if a method runs in a cell."""
     is_pure, shifted = cell["track"] == "pure", cell.get("records") in _SHIFTED
     return not {
-        "normal-covariates-k-norm": not is_pure or cell["epsilon"] != 1.0 or (n_features > 1 and shifted),
+        _K_NORM: not is_pure or cell["epsilon"] != 1.0 or (n_features > 1 and shifted),
         "data-augmentation": cell["n"] > augmented,
         **dict.fromkeys(_RELEASES, is_pure),
         **dict.fromkeys(_ABLATIONS, cell["n"] > 10),  # the claims are about n = 10
@@ -273,41 +271,48 @@ def _validate_real(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     return _applies(setting["algorithm"], 2, {"n": 10_000, **cell})
 
 
+_FACTORS: dict[str, tuple[Any, ...]] = {
+    "n": ("number of records", "int", "1"),
+    "data": ("data set", "str", "1"),
+    "epsilon": ("privacy loss", "float", "nat"),
+    "records": ("distribution of the records", "str", "1"),
+    "track": ("kind of guarantee", "str", "1"),
+}
+
+
 def _panel(
     name: str,
     n_features: int,
     meaning: str,
     trials: int,
-    leave: tuple[str, ...],
+    kept: Collection[str],
     augmented: int = _LARGEST_AUGMENTED,
     **values: tuple[Any, ...],
 ) -> Panel:
-    slopes = [f"slope-{k + 1}" for k in range(n_features)]
-    dims, is_real = ("component",), "records" not in values
-    known: dict[str, tuple[Any, ...]] = {
-        "n": ("number of records", "int", "1"),
-        "data": ("data set", "str", "1"),
-        "epsilon": ("privacy loss", "float", "nat"),
-        "records": ("distribution of the records", "str", "1"),
-        "track": ("kind of guarantee", "str", "1"),
-    }
+    components = ("intercept", *(f"slope-{k + 1}" for k in range(n_features)), "variance")
+    is_real = "records" not in values
     target = "estimate without privacy" if is_real else "true parameter"
+    measures = {
+        "pit": f"posterior quantile of the {target}",
+        "covered": f"1 if the central 95 % interval contains the {target}",
+        "width": "width of the central 95 % interval, in half widths of the bounds",
+        "score": "interval score of the central 95 % interval",
+        "square": "squared error of the posterior mean",
+        "rhat": "split R-hat of the chains",
+        "ess": "effective sample size of the mean among 300 draws",
+    }
     return Panel(
         name=name,
         meaning=meaning,
         simulate=partial(_simulate_releases, name) if is_real else partial(_simulate, n_features),
-        methods=tuple(method for method in _METHODS if method.name not in leave),
-        measures=(
-            Measure("pit", f"posterior quantile of the {target}", dims=dims),
-            Measure("covered", f"1 if the central 95 % interval contains the {target}", dims=dims),
-            Measure("width", "width of the central 95 % interval, in half widths of the bounds", dims=dims),
-            Measure("score", "interval score of the central 95 % interval", dims=dims),
-            Measure("square", "squared error of the posterior mean", dims=dims),
-            Measure("rhat", "split R-hat of the chains", dims=dims),
-            Measure("ess", "effective sample size of the mean among 300 draws", dims=dims),
+        methods=tuple(
+            Method(method, partial(_evaluate, method), note=note) for method, note in _NOTES.items() if method in kept
         ),
-        factors=tuple(Factor(factor, given, *known[factor]) for factor, given in values.items()),
-        outputs=(Factor("component", ("intercept", *slopes, "variance"), "parameter", "str"),),
+        measures=tuple(Measure(measure, text, dims=("component",)) for measure, text in measures.items()),
+        factors=tuple(
+            Factor(factor, given, *_FACTORS[factor]) for factor, given in (values | {"track": _BOTH}).items()
+        ),
+        outputs=(Factor("component", components, "parameter", "str"),),
         trials=trials,
         block_trials=min(trials, 50),
         version=2,
@@ -319,76 +324,65 @@ def _panel(
     )
 
 
-_REAL_LEFT_OUT = tuple(
-    method.name
-    for method in _METHODS
-    if method.name not in ("normal-covariates", "normal-covariates-k-norm", "naive", *_RELEASES)
-)
-_BOTH = ("pure", "approximate")
+_ON_REAL = ("normal-covariates", _K_NORM, "naive", *_RELEASES)
 PANELS = (
     _panel(
         "calibration",
         1,
         "regression on 1 covariate, records of the models of the methods",
         1_000,
-        (*_RELEASES, "partition", "non-private"),
+        _NOTES.keys() - {*_RELEASES, "partition", "non-private"},
         n=(10, 100, 1_000, 10_000, 100_000),
         epsilon=(1.0,),
         records=("own",),
-        track=_BOTH,
     ),
     _panel(
         "one-feature",
         1,
         "regression on 1 covariate, simulated records",
         200,
-        _ABLATIONS,
+        _NOTES.keys() - {*_ABLATIONS},
         n=(10, 100, 1_000, 10_000, 100_000),
         epsilon=(0.1, 1.0, 3.0),
         records=("inside", *_SHIFTED),
-        track=_BOTH,
     ),
     _panel(
         "augmentation",
         1,
         "regression on 1 covariate given 1,000 records of the model of data-augmentation",
         200,
-        tuple(method.name for method in _METHODS if method.name != "data-augmentation"),
+        ("data-augmentation",),
         1_000,
         n=(1_000,),
         epsilon=(1.0,),
         records=("own",),
-        track=_BOTH,
     ),
     _panel(
         "five-features",
         5,
         "regression on 5 correlated covariates, simulated records",
         400,
-        (*_ABLATIONS, "noise-aware", "noise-aware-published", "data-augmentation", "partition"),
+        _NOTES.keys() - {*_LONGER, "data-augmentation", "partition"},
         n=(10_000,),
         epsilon=(1.0,),
         records=("own", "inside", "heavy-tailed"),
-        track=_BOTH,
     ),
     _panel(
         "real-two",
         2,
         "rings on length and weight (abalone), hours on age and education (adult)",
         500,
-        _REAL_LEFT_OUT,
+        _ON_REAL,
         data=("abalone", "adult"),
         epsilon=(0.1, 1.0, 3.0),
-        track=_BOTH,
     ),
     _panel(
         "abalone-seven",
         7,
         "rings on 7 covariates (abalone)",
         500,
-        (*_REAL_LEFT_OUT, "normal-covariates-k-norm"),
+        ("normal-covariates", "naive", *_RELEASES),
         epsilon=(1.0,),
-        track=_BOTH,
     ),
 )
 
@@ -443,7 +437,11 @@ STUDY = Study(
             claims=("k-norm-saves-little-with-one", "posterior-beats-bootstrap", "ignoring-noise-costs"),
         ),
     ),
-    comparisons=(partial(compare_intervals, "pure"), partial(compare_intervals, "approximate")),
+    comparisons=tuple(
+        partial(compare, track)
+        for compare in (compare_intervals, compare_coverage)
+        for track in ("pure", "approximate")
+    ),
     quick=Scale(
         trials=30,
         panels=("calibration", "one-feature", "real-two"),

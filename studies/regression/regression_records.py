@@ -33,5 +33,4 @@ def public_records(name: str) -> np.ndarray:
     names = [file for file in ("abalone", "adult_train", "adult_test") if file.startswith(name.split("-")[0])]
     frames = [pd.read_csv(str(files("studies.data") / f"{file}.csv.gz"), usecols=list(ranges)) for file in names]
     records = pd.concat(frames)[list(ranges)].to_numpy(dtype=float)
-    low, high = zip(*ranges.values(), strict=True)
-    return PublicBox(tuple(ranges), low, high).scale(records)
+    return PublicBox.of(ranges).scale(records)

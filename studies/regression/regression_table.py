@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from mechanisms.exact_noise import require_opendp
 from mechanisms.privacy import Guarantee
@@ -23,8 +24,8 @@ from mechanisms.regression.gram_release import (
     PublicBox,
     calibrated_gram_noise,
     gram_sums,
+    publish_gram,
 )
-from mechanisms.regression.gram_release import publish_gram as draw_release
 from mechanisms.regression.private_regression import (
     RegressionPosterior,
     choose_gram_method,
@@ -33,7 +34,7 @@ from mechanisms.regression.private_regression import (
 )
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, as_bad_input
 from pipeline.tables.tables import TableRows, open_table, reduce_rows
 
 OTHER = "other"
@@ -75,7 +76,7 @@ class Prepared:
 def prepare(path: str, request: RegressionRequest, cluster: str | None = None, rehearsal: bool = False) -> Prepared:
     """Open a table, check the request and forecast the widths of intervals; nothing private is read or spent."""
     load_profile(cluster)
-    try:
+    with as_bad_input():
         if not rehearsal:
             require_opendp()
         noise_name: NoiseName = "laplace" if request.delta is None else "gaussian"
@@ -86,10 +87,6 @@ def prepare(path: str, request: RegressionRequest, cluster: str | None = None, r
         n = table.rows.shape[0]
         method = choose_gram_method(request.method, n)
         expected = require_support(box, n, noise, level=request.level)
-    except BadInputError:
-        raise
-    except (ValueError, ModuleNotFoundError) as error:
-        raise BadInputError(str(error)) from error
     guarantee = Guarantee(request.epsilon, request.delta or 0.0)
     return Prepared(request, table, box, noise, guarantee, method, expected, cluster)
 
@@ -122,7 +119,7 @@ def release_regression(
     if seed is None:
         if before_release is not None:
             before_release()
-        return draw_release(sums, prepared.noise, prepared.guarantee), np.random.default_rng(), n_missing
+        return publish_gram(sums, prepared.noise, prepared.guarantee), np.random.default_rng(), n_missing
     return *rehearse_release(sums, prepared.noise, seed), n_missing
 
 
@@ -137,9 +134,8 @@ def load_release(path: Path) -> tuple[GramRelease, PublicBox]:
     try:
         lines = [line.strip().removeprefix("release:") for line in path.read_text().splitlines()]
         values = json.loads(next(line for line in lines if line.strip().startswith("{")))
-        columns = values.pop("columns")
-        low, high = ([float(pair[k]) for pair in columns.values()] for k in (0, 1))
-        return GramRelease.from_dict(values), PublicBox(tuple(columns), tuple(low), tuple(high))
+        box = PublicBox.of(values.pop("columns"))
+        return GramRelease.from_dict(values), box
     except OSError as error:
         raise BadInputError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
@@ -155,12 +151,8 @@ def write_posterior(posterior: RegressionPosterior, path: Path, level: float) ->
     if path.suffix == ".json":
         path.write_text(json.dumps(values, indent=2) + "\n")
         return
-    lines = ["coefficient,mean,sd,low,high,level,guarantee"]
-    for name, one in values["coefficients"].items():
-        numbers = ",".join(repr(one[key]) for key in ("mean", "sd", "low", "high"))
-        quoted = '"' + name.replace('"', '""') + '"' if any(sign in name for sign in ',"') else name
-        lines.append(f'{quoted},{numbers},{level},"{values["guarantee"] or "none"}"')
-    path.write_text("\n".join(lines) + "\n")
+    frame = pd.DataFrame.from_dict(values["coefficients"], orient="index")
+    frame.assign(level=level, guarantee=values["guarantee"] or "none").to_csv(path, index_label="coefficient")
 
 
 def specify_intervals(posterior: RegressionPosterior, level: float) -> dict[str, Any]:
@@ -215,7 +207,8 @@ def _find_box(path: str, columns: Sequence[str], request: RegressionRequest) -> 
                 f"choose a plausible range without looking, e.g. --range {column}=0:100 for a percentage; values "
                 "outside are clamped"
             )
-    return PublicBox(tuple(names), tuple(low for low, _ in bounds), tuple(high for _, high in bounds))
+    low, high = zip(*bounds, strict=True)
+    return PublicBox(tuple(names), low, high)
 
 
 def _reduce_block(box: PublicBox, levels: tuple[int, ...], first: int, rows: np.ndarray) -> tuple[list[list[int]], int]:

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline import BadInputError, Claim, Finding, Study
 from pipeline.declare.source import find_study
 from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command
-from pipeline.precision.reached import Reached, reached_precision
+from pipeline.precision.goals import Reached, reached_precision
 from pipeline.resolve import study_of
 from pipeline.stores.store import ResultStore
 from pipeline.verdicts import judge_store
@@ -113,17 +113,14 @@ def count_undecided(results: Results) -> str:
     verdicts = [finding.verdict for one in results.values() for _, finding in one.claims]
     parts = [one.study for one in results.values() if not one.is_published]
     scale = " at quick scale" if all(map(_is_quick, parts)) else " with these panels and trials"
-    return (
-        f"{verdicts.count('undecided')} of {len(verdicts)} claims undecided{scale if parts else ''}."
-        if verdicts
-        else ""
-    )
+    counted = f"{verdicts.count('undecided')} of {len(verdicts)} claims undecided{scale if parts else ''}."
+    return counted if verdicts else ""
 
 
 def _is_quick(study: Study) -> bool:
     """Return True if the panels of a study are those of its quick scale."""
     declared = STUDIES[study.name]
-    quick = declared.scaled(**configure(declared, "quick"))
+    quick = declared.configure(**configure(declared, "quick"), check=False)
     return study.spec()["panels"] == quick.spec()["panels"]
 
 

@@ -24,8 +24,7 @@ from bench_tables import count_rows, peak_memory, timed
 
 from mechanisms.regression import gram_kernels
 from mechanisms.regression.gram_release import NOISE_CODES, PublicBox, calibrated_gram_noise, release_gram
-from mechanisms.regression.gram_samplers import RegressionPrior
-from mechanisms.regression.private_regression import simulate_gram
+from mechanisms.regression.gram_samplers import RegressionPrior, simulate_gram
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import Profile
 from pipeline.tables.tables import open_table, reduce_rows

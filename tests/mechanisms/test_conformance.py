@@ -32,9 +32,8 @@ from mechanisms.privacy import Guarantee
 from mechanisms.protocols import OutputDistribution, Posterior
 from mechanisms.regression.gram_samplers import GRAM_METHODS
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
-from mechanisms.regression.partition_quantile import window_distribution
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, window_distribution
 from mechanisms.regression.posterior import CoefficientPosterior
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
 from mechanisms.samplers import count_sampler

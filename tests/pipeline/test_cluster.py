@@ -19,8 +19,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import pipeline.clusters.cluster
 from pipeline.clusters.cluster import connect
-from pipeline.clusters.launch import ONE_THREAD, available_cores, make_launch
-from pipeline.clusters.preview import launch_document
+from pipeline.clusters.launch import ONE_THREAD, available_cores, launch_document, make_launch
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.errors import BadInputError
 

@@ -21,8 +21,7 @@ from pipeline.clusters.check import (
     hash_sources,
 )
 from pipeline.clusters.cluster import connect, reach, requested_workers
-from pipeline.clusters.launch import ONE_THREAD
-from pipeline.clusters.preview import describe_launch, obstacle
+from pipeline.clusters.launch import ONE_THREAD, describe_launch, obstacle
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.errors import BadInputError
 from studies import cli

@@ -13,9 +13,9 @@ import zarr
 import pipeline
 from pipeline import BadInputError
 from pipeline.errors import BusyStoreError, StoreAccessError, UnreadableStoreError
-from pipeline.execution.rerun import rerun_trial
+from pipeline.execution.checks import rerun_trial
 from pipeline.stores import shards
-from pipeline.stores.compact import compact
+from pipeline.stores.copies import compact
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.sessions import Session
 from pipeline.stores.shards import pack_shard, read_index
@@ -33,7 +33,7 @@ from tests.pipeline.helpers import (
 )
 from tests.pipeline.toy import STUDY
 
-compact_module = importlib.import_module("pipeline.stores.compact")
+compact_module = importlib.import_module("pipeline.stores.copies")
 
 
 @pytest.fixture(scope="module")

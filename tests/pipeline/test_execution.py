@@ -20,9 +20,8 @@ from pipeline.blocks.evaluate import Status
 from pipeline.clusters.profiles import Profile
 from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError, ExecutionError, SessionSupersededError
-from pipeline.execution import budget, monitor, probe, window
-from pipeline.execution.in_flight import RETRIES
-from pipeline.execution.monitor import Monitor, find_cause
+from pipeline.execution import checks, execute, in_flight
+from pipeline.execution.in_flight import RETRIES, Monitor, find_cause
 from pipeline.progress import ProgressDisplay
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
@@ -100,7 +99,7 @@ def test_only_blocks_that_cannot_be_written_stay_pending(small_store, tmp_path, 
 
 
 def test_unavailable_store_stops_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(budget, "_MOST_FAILED_TASKS", 3)
+    monkeypatch.setattr(execute, "_MOST_FAILED_TASKS", 3)
     on_workers(monkeypatch, OSError(errno.EIO, "Input/output error"), lambda n, key: True)
     with pytest.raises(
         ExecutionError, match=r"3 consecutive tasks failed, each after several attempts: .*Input/output"
@@ -290,7 +289,7 @@ def test_stored_numbers_are_recomputed_on_workers(tmp_path):
 
 def test_study_that_workers_cannot_load_is_refused_before_writes(tmp_path, monkeypatch):
     """A study that workers cannot load, for lack of a module, is refused before anything is written."""
-    monkeypatch.setattr(probe, "load_study", broken_load_study)
+    monkeypatch.setattr(checks, "load_study", broken_load_study)
     with pytest.raises(
         BadInputError, match=r"^worker inproc://.* cannot load the study: .*'helper'; install the packages"
     ):
@@ -298,21 +297,21 @@ def test_study_that_workers_cannot_load_is_refused_before_writes(tmp_path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-@probe.on_worker
+@checks.on_worker
 def broken_load_study(run, spec, modules):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StudySource, "load", lambda source: __import__("helper"))
         return LOAD.__wrapped__(run, spec, modules)
 
 
-LOAD = probe.load_study
+LOAD = checks.load_study
 
 
-@probe.on_worker
+@checks.on_worker
 def load_study_elsewhere(run, spec, modules):
     with pytest.MonkeyPatch.context() as patch:
-        find = probe.importlib.util.find_spec
-        patch.setattr(probe.importlib.util, "find_spec", lambda name: None if name == "lazy_helper" else find(name))
+        find = checks.importlib.util.find_spec
+        patch.setattr(checks.importlib.util, "find_spec", lambda name: None if name == "lazy_helper" else find(name))
         return LOAD.__wrapped__(run, spec, modules)
 
 
@@ -329,7 +328,7 @@ def test_missing_lazily_imported_module_is_found_before_writes(tmp_path, monkeyp
     )
     monkeypatch.setattr(sys, "path", [*sys.path])
     with monkeypatch.context() as patch:
-        patch.setattr(probe, "load_study", load_study_elsewhere)
+        patch.setattr(checks, "load_study", load_study_elsewhere)
         with pytest.raises(BadInputError, match=r"^worker .* lacks lazy_helper, which the study imports"):
             run(str(path), tmp_path / "s.zarr")
     assert not (tmp_path / "s.zarr").exists()
@@ -337,13 +336,13 @@ def test_missing_lazily_imported_module_is_found_before_writes(tmp_path, monkeyp
 
 
 def test_code_of_another_version_is_refused_before_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe, "load_study", other_version)
+    monkeypatch.setattr(checks, "load_study", other_version)
     with pytest.raises(BadInputError, match="has a different version; install the same version everywhere"):
         run(STUDY, tmp_path / "s.zarr")
     assert list(tmp_path.iterdir()) == []
 
 
-@probe.on_worker
+@checks.on_worker
 def other_version(run, spec, modules):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StudySource, "load", lambda source: replace(STUDY, version=2))
@@ -389,7 +388,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 100.0
-        monkeypatch.setattr(monitor.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(in_flight.time, "monotonic", lambda: self.now)
 
 
 def test_the_monitor_warns_once_per_silence(monkeypatch):
@@ -472,7 +471,7 @@ class Cluster:
 
 
 def test_window_of_a_fixed_cluster_is_two_tasks_per_thread(monkeypatch):
-    fixed = window.Window(Cluster(2, 2), Profile("a", address="tcp://h:1"))
+    fixed = execute.Window(Cluster(2, 2), Profile("a", address="tcp://h:1"))
     fixed.update()
     fixed.note_task(0.01)
     assert (fixed.n_threads, fixed.n_tasks) == (4, 8)
@@ -481,7 +480,7 @@ def test_window_of_a_fixed_cluster_is_two_tasks_per_thread(monkeypatch):
 @pytest.mark.parametrize(("seconds", "at_least"), [(None, 0.5), (0.25, 0.25), (1.0, 1.0), (10.0, 10.0)])
 def test_window_of_an_adaptive_cluster_suffices_for_its_maximum(seconds, at_least):
     """Enough tasks are submitted for Dask to request the largest number of threads."""
-    adaptive = window.Window(Cluster(1), Profile("a", adapt={"minimum": 1, "maximum": 4, "target_duration": "5s"}))
+    adaptive = execute.Window(Cluster(1), Profile("a", adapt={"minimum": 1, "maximum": 4, "target_duration": "5s"}))
     adaptive.update()
     if seconds is not None:
         adaptive.note_task(seconds)

@@ -25,8 +25,8 @@ from pipeline import (
     verdict,
 )
 from pipeline.errors import TargetNotReachedError, UnreadableStoreError
+from pipeline.estimate import forecast
 from pipeline.precision import goals
-from pipeline.precision.forecast import forecast
 from pipeline.stores import sessions
 from pipeline.stores.asked import Stop
 from pipeline.stores.locations import SESSIONS

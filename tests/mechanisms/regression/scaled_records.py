@@ -1,4 +1,4 @@
-"""Simulated records of the scaled box, their least squares, and the coverage of bootstrap intervals."""
+"""Simulated records of the scaled box, their least squares, coverage of bootstrap intervals, and the K-norm."""
 
 import numpy as np
 
@@ -22,3 +22,9 @@ def coverage(method, assumed, data_of, n_trials=300):
         low, high = np.quantile(assumed.bootstrap(rng, release, 200), [0.025, 0.975], axis=0)
         hits.append((low < truth) & (truth < high))
     return np.mean(hits, axis=0)
+
+
+def k_norm(matrices):
+    """Return max(tr M₊, tr M₋) of symmetric matrices, shape (..., m, m)."""
+    values = np.linalg.eigvalsh(matrices)
+    return np.maximum(np.maximum(values, 0.0).sum(axis=-1), np.maximum(-values, 0.0).sum(axis=-1))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mechanisms.regression.adassp import AdaSSP, calibrated_adassp
+from mechanisms.regression.adassp import AdaSSP
 from mechanisms.renyi.conversions import concentrated_epsilon
 from tests.mechanisms.regression.scaled_records import coverage, records_of
 
@@ -39,7 +39,7 @@ def test_penalty_raises_the_smallest_eigenvalue():
 
 
 def test_three_releases_compose_to_the_guarantee():
-    method = calibrated_adassp(3, 1.0, 1e-6)
+    method = AdaSSP.calibrated(3, 1.0, 1e-6)
     sensitivities = np.array([3.0, 3.0 * np.sqrt(2.0), 2.0 * np.sqrt(3.0)])
     assert (sensitivities**2 / (2 * method.stds**2)).sum() == pytest.approx(method.guarantee.rho)
     assert 0.999 < concentrated_epsilon(method.guarantee.rho, 1e-6) <= 1.0
@@ -71,7 +71,7 @@ def test_no_pair_of_records_exceeds_a_sensitivity(p):
 
 def test_intervals_cover():
     """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
-    method, error = calibrated_adassp(2, 3.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
+    method, error = AdaSSP.calibrated(2, 3.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
     assert (coverage(method, method, gram_from) > 0.93 - 5 * error).all()
     assert (coverage(method, replace(method, rho=100 * method.rho), gram_from)[1:] < 0.93 - 5 * error).all()
 
@@ -82,4 +82,4 @@ def test_invalid_parameters_are_refused():
     with pytest.raises(ValueError, match="rho must be"):
         AdaSSP(2, 0.0, 1e-6)
     with pytest.raises(ValueError, match="delta"):
-        calibrated_adassp(2, 1.0, 0.0)
+        AdaSSP.calibrated(2, 1.0, 0.0)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mechanisms.regression.binagg import _X, BinnedRegression, BinnedRelease, _halve, calibrated_binagg
+from mechanisms.regression.binagg import _X, BinnedRegression, BinnedRelease, _halve
 from mechanisms.renyi.conversions import concentrated_epsilon
 from tests.mechanisms.regression.scaled_records import coverage, least_squares, records_of
 
@@ -29,7 +29,7 @@ def test_exact_lines_are_recovered_in_several_dimensions():
 
 def test_releases_compose_to_the_guarantee():
     """The tree is ε-DP, hence ε²/2-zCDP; the sums change by 4s in units of the noise, and the squares by 1."""
-    method = calibrated_binagg(3, 1.0, 1e-6)
+    method = BinnedRegression.calibrated(3, 1.0, 1e-6)
     count_std, x_std, y_std, square_std = method.stds
     s, tree = 2.0 / x_std**2 + 1.0 / y_std**2, 4.0 / method.tree_scale
     assert 1.0 / count_std**2 == pytest.approx(s)
@@ -148,14 +148,14 @@ def test_halves_contain_each_record_once():
 
 def test_intervals_cover():
     """200 draws may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
-    method, error = calibrated_binagg(2, 1.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
+    method, error = BinnedRegression.calibrated(2, 1.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
     assert (coverage(method, method, np.asarray) > 0.93 - 5 * error).all()
     assert (coverage(method, replace(method, rho=100 * method.rho), np.asarray)[1:] < 0.93 - 5 * error).all()
 
 
 def test_few_records_have_intervals():
     """Intervals are finite if noise dominates, and wide."""
-    rng, method = np.random.default_rng(1), calibrated_binagg(4, 0.1, 1e-6)
+    rng, method = np.random.default_rng(1), BinnedRegression.calibrated(4, 0.1, 1e-6)
     u = records_of(rng, n=10, slopes=(0.3, -0.2, 0.4))
     ends = np.quantile(method.bootstrap(rng, method.release(rng, u), 200), [0.025, 0.975], axis=0)
     assert np.isfinite(ends).all()
@@ -168,4 +168,4 @@ def test_invalid_parameters_are_refused():
     with pytest.raises(ValueError, match="rho must be"):
         BinnedRegression(2, 0.0)
     with pytest.raises(ValueError, match="delta"):
-        calibrated_binagg(2, 1.0, 0.0)
+        BinnedRegression.calibrated(2, 1.0, 0.0)

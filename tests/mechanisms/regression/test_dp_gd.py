@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mechanisms.regression.binagg import calibrated_binagg
-from mechanisms.regression.dp_gd import _BURN_IN, _STEPS, NoisyDescent, calibrated_dp_gd, clipped_sums
+from mechanisms.regression.binagg import BinnedRegression
+from mechanisms.regression.dp_gd import _BURN_IN, _STEPS, NoisyDescent, clipped_sums
 from mechanisms.renyi.conversions import concentrated_epsilon
 from tests.mechanisms.regression.scaled_records import coverage, least_squares, records_of
 
@@ -36,7 +36,7 @@ def test_clipped_sums_equal_those_of_numpy():
 
 def test_releases_compose_to_the_guarantee():
     """The parts of ρ of 10 gradients, XᵀX and the squares add up, and ρ is the largest that (ε, δ) allows."""
-    method = calibrated_dp_gd(3, 1.0, 1e-6)
+    method = NoisyDescent.calibrated(3, 1.0, 1e-6)
     sensitivities = np.array([3.0 * np.sqrt(2.0), 2.0 * method.clip, 1.0])
     assert (np.array([1, _STEPS, 1]) * sensitivities**2 / (2 * method.stds**2)).sum() == pytest.approx(method.rho)
     assert method.guarantee.rho == method.rho
@@ -77,16 +77,16 @@ def test_noise_has_its_variance():
 
 def test_intervals_cover():
     """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
-    method, error = calibrated_dp_gd(2, 1.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
+    method, error = NoisyDescent.calibrated(2, 1.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
     assert (coverage(method, method, np.asarray) > 0.93 - 5 * error).all()
     assert (coverage(method, replace(method, rho=100 * method.rho), np.asarray)[1:] < 0.93 - 5 * error).all()
 
 
 @pytest.mark.parametrize("records", [np.zeros((0, 2)), np.zeros((9, 3)), np.zeros(2), np.full((9, 2), 1.5)])
-@pytest.mark.parametrize("calibrated", [calibrated_dp_gd, calibrated_binagg])
-def test_records_for_which_the_sensitivities_do_not_hold_are_refused(calibrated, records):
+@pytest.mark.parametrize("release", [NoisyDescent, BinnedRegression])
+def test_records_for_which_the_sensitivities_do_not_hold_are_refused(release, records):
     with pytest.raises(ValueError, match=r"records must have shape \(n, 2\) with n >= 1 and values in \[-1, 1\], got"):
-        calibrated(2, 1.0, 1e-6).release(np.random.default_rng(1), records)
+        release.calibrated(2, 1.0, 1e-6).release(np.random.default_rng(1), records)
 
 
 def test_invalid_parameters_are_refused():
@@ -95,4 +95,4 @@ def test_invalid_parameters_are_refused():
     with pytest.raises(ValueError, match="rho must be"):
         NoisyDescent(2, 0.0)
     with pytest.raises(ValueError, match="delta"):
-        calibrated_dp_gd(2, 1.0, 0.0)
+        NoisyDescent.calibrated(2, 1.0, 0.0)

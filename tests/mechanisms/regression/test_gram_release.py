@@ -15,9 +15,10 @@ from mechanisms.regression.gram_release import (
     gram_sums,
     publish_gram,
 )
-from mechanisms.regression.k_norm_matrix import draw_k_norm, k_norm
+from mechanisms.regression.k_norm_matrix import draw_k_norm
 from mechanisms.renyi.conversions import concentrated_epsilon
 from mechanisms.sampled_audit import sampled_bound
+from tests.mechanisms.regression.scaled_records import k_norm
 
 NAMES = ("laplace", "gaussian", "k-norm")
 

@@ -13,9 +13,9 @@ from mechanisms.regression.gram_samplers import (
     normal_statistic,
     regression_of,
     sample_gram,
+    simulate_gram,
 )
-from mechanisms.regression.k_norm_matrix import k_norm
-from mechanisms.regression.private_regression import simulate_gram
+from tests.mechanisms.regression.scaled_records import k_norm
 
 PRIOR = RegressionPrior()
 

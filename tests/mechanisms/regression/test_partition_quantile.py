@@ -8,8 +8,12 @@ from scipy import stats
 
 from mechanisms.audit import audit_distributions
 from mechanisms.regression.audit import centred_losses, window_distributions
-from mechanisms.regression.partition_quantile import SCALE_WINDOW, partition_quantile, window_distribution
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS
+from mechanisms.regression.partition_quantile import (
+    QUANTILE_METHODS,
+    SCALE_WINDOW,
+    partition_quantile,
+    window_distribution,
+)
 from tests.statistical import assert_mean_within
 
 SPLITS = {"quantile": (0.45, 0.45), "quantile-exact": (0.45, 0.45), "quantile-centred": (0.2, 0.25, 0.45)}

@@ -11,9 +11,8 @@ from scipy import stats
 
 from mechanisms.regression import publish
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
-from mechanisms.regression.partition_quantile import SCALE_WINDOW, partition_quantile
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, SCALE_WINDOW, partition_quantile
 from mechanisms.regression.publish import draw_window, publish_probabilities, publish_quantiles, window_weights
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS
 from mechanisms.regression.sparse_vector import SparseVector
 from tests.statistical import assert_frequencies, assert_mean_within
 

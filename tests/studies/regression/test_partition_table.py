@@ -13,10 +13,9 @@ import zarr
 from mechanisms.privacy import Guarantee
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
-from mechanisms.regression.partition_quantile import partition_quantile
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, partition_quantile
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
-from mechanisms.regression.quantile_methods import QUANTILE_METHODS
 from mechanisms.regression.statistics import partition_statistics
 from pipeline import Streams
 from pipeline.errors import BadInputError
@@ -171,7 +170,7 @@ def test_every_method_is_accurate_and_reports_its_loss(tables, name):
     is_quantile = name in QUANTILE_METHODS
     points = {"cutoffs": (), "probabilities": (0.1, 0.9)} if is_quantile else {"cutoffs": (1.0, 3.0)}
     found = release_table(str(tables / "t.zarr"), replace(REQUEST, method=name, epsilon=20.0, **points), seed=6)
-    assert found.method == name
+    assert found.mechanism.name == name
     if is_quantile:
         np.testing.assert_allclose(found.values["quantile"], SLOPE, atol=0.5)
     else:
@@ -180,11 +179,11 @@ def test_every_method_is_accurate_and_reports_its_loss(tables, name):
         spent = np.inf if name.endswith("-noiseless") else 20.0 * M
         assert found.guarantee is None
         assert "NOT PRIVATE" in found.budget
-        np.testing.assert_allclose(found.each_epsilon, spent)
+        np.testing.assert_allclose(found.mechanism.loss, spent)
     else:
         shared = 4.0 if name == "quantile-centred" else 0.0  # one scale is released for both quantiles
         assert found.guarantee.epsilon == pytest.approx(40.0 - shared)
-        np.testing.assert_allclose(found.each_epsilon, 20.0 - shared)
+        np.testing.assert_allclose(found.mechanism.loss, 20.0 - shared)
 
 
 def test_priors_and_models(tables):
@@ -264,7 +263,9 @@ def test_failed_search_for_bounds_is_reported(partition):
     assert "no budget spent; a release would spend 1 x 1 nats, 1-DP in total" in out
     assert values(out)["capped"].tolist() == ["True"]
     failed = pd.DataFrame({"p": [0.5], "quantile": [0.0], "capped": [True], "epsilon": [1.0]})
-    lines = Release(failed, "quantile", N, M, 1.0, Guarantee(1.0), rehearsal=False).lines
+    lines = Release(
+        failed, partition_quantile("quantile", M, 1.0, (0.5, 0.5)), N, Guarantee(1.0), rehearsal=False
+    ).lines
     assert lines[1].startswith("quantile: budget spent: 1 x 1 nats, 1-DP in total")
     assert "and the budget is spent; increase --mu" in lines[2]
 
@@ -381,7 +382,7 @@ def test_invalid_tables_raise(tmp_path):
     assert "must not have a column intercept" in error_of(FRAME.assign(intercept=1.0), tmp_path)
     assert "more rows than coefficients" in error_of(FRAME, tmp_path, n_partitions=1001, prior="flat")
     found = release_table(str(tmp_path / "t.parquet"), replace(REQUEST, n_partitions=3000, prior="conjugate"), 1)
-    assert found.n_partitions == 3000
+    assert found.mechanism.n_partitions == 3000
 
 
 def test_model_with_an_intercept_only(partition):

@@ -1,4 +1,8 @@
-"""Compact copies of finished stores: the same encoded chunks in a hundredth of the files, or fewer."""
+"""Copies of finished stores: compact ones, and one store of all shares of a run.
+
+A compact copy has the same encoded chunks in a hundredth of the files, or fewer. The store of a share has the spec,
+shape and streams of the whole run; its root names the share, and the blocks of other shares are not asked for.
+"""
 
 import fcntl
 import json
@@ -7,7 +11,6 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 import fsspec
@@ -15,14 +18,16 @@ import numpy as np
 
 from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, BusyStoreError, StoreAccessError, command
+from pipeline.stores.asked import SHARE, Share
 from pipeline.stores.binding import remove_checksum
 from pipeline.stores.chunks import Region
 from pipeline.stores.files import Files, open_files
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import ROOT, SESSIONS, exists_remotely, is_local, normalise_location
 from pipeline.stores.provenance import now
+from pipeline.stores.regions import iterate_slabs
 from pipeline.stores.root import COMPACT_FORMAT, COPY, Root, seal_root
-from pipeline.stores.sessions import SESSION_COPIES, last_number, require_idle
+from pipeline.stores.sessions import SESSION_COPIES, is_lost, last_number, record_files, require_idle
 from pipeline.stores.shards import Sharding, metadata_files, pack_shard, shard_root, unshard_root
 from pipeline.stores.store import ResultStore, open_complete
 
@@ -37,10 +42,8 @@ def compact(
 
     Parameters
     ----------
-    store : path
-        Path or URL of a complete store, which is only read.
-    destination : path
-        Path or URL of the copy, at which nothing may exist.
+    store, destination : path
+        Complete store, which is only read, and path or URL of the copy, at which nothing may exist.
     progress : callable, optional
         Function called with the number of shards that were written or compared, and their final number.
 
@@ -54,30 +57,31 @@ def compact(
     BadInputError
         If the store is incomplete or compact, a session writes to it before the comparison has ended, or the
         destination exists, is part of the store, or cannot be written.
-    UnreadableStoreError
-        If the store is damaged.
-    StoreAccessError
-        If the copy differs from the store, or the store cannot be read.
+    UnreadableStoreError, StoreAccessError
+        If the store is damaged or cannot be read, or the copy differs from it.
 
     Notes
     -----
-    A local copy is written to a hidden folder next to the destination, which is renamed after the comparison. In an
-    object store, the root is written after the comparison; objects without a root are not a store. After an error, the
-    written files are removed; those of a killed process are removed by the next local copy to the same destination.
+    A local copy is written to a hidden folder next to the destination, which is renamed after the comparison; in an
+    object store, the root is written last. After an error, the written files are removed; those of a killed process are
+    removed by the next local copy to the same destination.
 
     Examples
     --------
     >>> import tempfile
-    >>> from pipeline import open_results, run
+    >>> from pipeline import run
     >>> from studies import STUDIES
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"])
-    ...     copy = compact(store, f"{folder}/compact.zarr")
-    ...     open_results(copy)["binomial"].identical(open_results(store)["binomial"])
+    ...     compact(store, f"{folder}/compact.zarr").is_compact
     True
     """
     source, url = open_complete(store), normalise_location(destination)
-    _refuse(source, url)
+    if source.is_compact:
+        raise BadInputError(f"the store {source.url} is compact already; copy its files to {url}")
+    if source.share is not None:
+        raise BadInputError(f"the store {source.url} has share {source.share} of a run; merge all shares first")
+    _refuse_copy(source, url)
     numbers = {source: require_idle(source.files)}
     root = _compact_root(source)
     shardings = unshard_root(root)[1]
@@ -90,18 +94,93 @@ def compact(
         if progress is not None:
             progress(n_done, total)
 
-    with new_store(url, numbers[source], root, numbers) as (files, batch):
-        for sharding in shardings.values():
-            for shard, keys in sharding.shards():
-                contents = _read_committed(source, sharding, keys)
-                if any(content is not None for content in contents.values()):
-                    batch.put(shard, pack_shard([None if key is None else contents[key] for key in keys]))
-                count()
-        put_all(batch.put, _read_others(source, shardings))
+    with _new_store(url, numbers[source], root, numbers) as (files, batch):
+        for shard, keys, contents in _shards(source, shardings):
+            if any(content is not None for content in contents.values()):
+                batch.put(shard, pack_shard([None if key is None else contents[key] for key in keys]))
+            count()
+        _put_all(batch.put, _read_others(source, shardings))
         batch.finish()
         _require_unchanged(numbers)
         _compare(source, ResultStore(files, Root(root)), shardings, count)
     return ResultStore.open(url)
+
+
+def merge(stores: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]) -> ResultStore:
+    """Join the stores of all shares of a run into one store, whose arrays are those of the undivided run.
+
+    Parameters
+    ----------
+    stores : sequence of path
+        Stores of the shares in any order, which are only read.
+    destination : path
+        Path or URL of the joined store, at which nothing may exist. It has the records of all sessions, and can be
+        extended like any other.
+
+    Raises
+    ------
+    BadInputError
+        If a store is no share, shares belong to different runs or code, overlap, are missing or incomplete, a session
+        writes to one of them, or the destination exists. Nothing has been written in this case.
+    UnreadableStoreError
+        If a share is damaged; nothing remains at the destination.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pipeline import run
+    >>> from studies import STUDIES
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     study, how = STUDIES["gibbs-traces"], {"panels": ["binomial"]}
+    ...     parts = [run(study, f"{folder}/{k}.zarr", share=f"{k}/2", **how) for k in (1, 2)]
+    ...     merge(parts, f"{folder}/s.zarr").share is None
+    True
+    """
+    if not stores:
+        raise BadInputError("merge requires the stores of all shares, got none")
+    sources, url = [open_complete(store) for store in stores], normalise_location(destination)
+    for source in sources:
+        _refuse_copy(source, url)
+    _refuse_other_runs(sources)
+    numbers = {source: require_idle(source.files) for source in sources}
+    first = sources[0]
+    attributes = {name: value for name, value in first.attributes.items() if name != SHARE}
+    root = seal_root(json.dumps({**json.loads(first.root.content), "attributes": attributes}).encode())
+    records = [{**one, SHARE: str(source.share)} for source in sources for one in source.sessions if not is_lost(one)]
+    with _new_store(url, len(records), root, numbers) as (_, batch):
+        for panel in first.spec["panels"]:
+            for name in ("status", "error", *first.spec["panels"][panel]["measures"]):
+                _join(sources, panel, name, batch.put)
+        _put_all(batch.put, _coordinate_chunks(first) | record_files(records))
+    return ResultStore.open(url)
+
+
+def _refuse_other_runs(sources: Sequence[ResultStore]) -> None:
+    """Raise `BadInputError` unless the stores are all shares of one run."""
+    shares: dict[Share, ResultStore] = {}
+    first = sources[0]
+    for source in sources:
+        if source.share is None:
+            raise BadInputError(f"{source.url} is not a share; merge takes the stores of run --share K/M")
+        for name, what in (("spec_sha256", "spec"), ("study_code_sha256", "study file")):
+            if source.attributes.get(name) != first.attributes.get(name):
+                raise BadInputError(
+                    f"the shares {first.url} and {source.url} are of different runs: their {what} differs"
+                )
+        if first.share is not None and source.share.count != first.share.count:
+            raise BadInputError(
+                f"shares of one run have one count, got {first.share} in {first.url} and {source.share} in {source.url}"
+            )
+        if source.share in shares:
+            raise BadInputError(
+                f"shares must not overlap, got {source.share} in both {shares[source.share].url} and {source.url}"
+            )
+        shares[source.share] = source
+    count = next(iter(shares)).count
+    missing = [str(share) for k in range(count) if (share := Share(k + 1, count)) not in shares]
+    if missing:
+        more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
+        raise BadInputError(f"all {count:,} shares are required, but {', '.join(missing[:3])}{more} are missing")
 
 
 def _require_unchanged(numbers: Mapping[ResultStore, int]) -> None:
@@ -113,23 +192,13 @@ def _require_unchanged(numbers: Mapping[ResultStore, int]) -> None:
             )
 
 
-def refuse_destination(source: ResultStore, url: str) -> None:
-    """Raise `BadInputError` if no copy of a store can be written to a location."""
+def _refuse_copy(source: ResultStore, url: str) -> None:
+    """Raise `BadInputError` for a store with pending trials, or a location to which no copy of it can be written."""
     inner, outer = (os.path.realpath(one) if is_local(one) else one for one in (url, source.url))
     if f"{inner}/".startswith(f"{outer}/"):
         raise BadInputError(f"the copy must be outside of the store {source.url}, got {url}; choose another path")
-    exists = ResultStore.exists(url) or (os.path.lexists(url) if is_local(url) else exists_remotely(url))
-    if exists:
+    if ResultStore.exists(url) or (os.path.lexists(url) if is_local(url) else exists_remotely(url)):
         raise BadInputError(f"{url} exists; choose a path for the copy at which nothing exists")
-
-
-def _refuse(source: ResultStore, url: str) -> None:
-    """Raise `BadInputError` for a store that is compact or incomplete."""
-    if source.is_compact:
-        raise BadInputError(f"the store {source.url} is compact already; copy its files to {url}")
-    if source.share is not None:
-        raise BadInputError(f"the store {source.url} has share {source.share} of a run; merge all shares first")
-    refuse_destination(source, url)
     n_pending = sum(source.count(panel)[Status.PENDING] for panel in source.spec["panels"])
     if n_pending:
         raise BadInputError(
@@ -146,26 +215,32 @@ def _compact_root(source: ResultStore) -> bytes:
             array = source.array(panel, name)
             if array.ndim:  # an array without dimensions is a single chunk
                 variables[array.path] = array.dtype.itemsize
-    root = shard_root(json.loads(source.root_content), variables)
+    root = shard_root(json.loads(source.root.content), variables)
     attributes = {**source.attributes, "store_format": COMPACT_FORMAT, "compacted": now()}
     return seal_root(json.dumps({**root, "attributes": attributes}).encode())
 
 
-def put_all(put: Callable[[str, bytes], None], contents: Mapping[str, bytes | None]) -> None:
-    """Write all files that have a content."""
-    for key, content in contents.items():
-        if content is not None:
-            put(key, content)
+def _join(sources: Sequence[ResultStore], panel: str, name: str, put: Callable[[str, bytes], None]) -> None:
+    """Copy the committed chunks of a variable; shares may have the same per-cell chunk, which must be equal."""
+    for _, region in iterate_slabs(sources[0].array(panel, name)):
+        found: dict[str, bytes] = {}
+        for source in sources:
+            for key, content in _committed_chunks(source, panel, name, region).items():
+                if content is not None and found.setdefault(key, content) != content:
+                    raise StoreAccessError(
+                        f"{key} differs between the shares {sources[0].url} and {source.url}, which were computed by "
+                        "different code; compute them again with one version"
+                    )
+        _put_all(put, found)
 
 
 @contextmanager
-def new_store(
+def _new_store(
     url: str, n_sessions: int, root: bytes, numbers: Mapping[ResultStore, int]
 ) -> Iterator[tuple[Files, Any]]:
     """Yield the files of a store and a batch of writes; it appears at `url` if the context succeeds, or nothing does.
 
-    The store has `n_sessions` records of sessions. Raise `BusyStoreError` if the number of the last session of one of
-    the stores that are copied has changed.
+    The store has `n_sessions` records. Raise `BusyStoreError` if a session has begun on a source with another number.
     """
     place, lock = url, -1
     try:
@@ -180,7 +255,7 @@ def new_store(
             if is_local(url):
                 lock = _lock(place)
             batch = files.batch()
-            put_all(batch.put, {**metadata_files(root), COPY: root})
+            _put_all(batch.put, {**metadata_files(root), COPY: root})
             yield files, batch
             _require_unchanged(numbers)
             batch.finish()
@@ -226,16 +301,28 @@ def _lock(folder: str) -> int:
     return descriptor
 
 
-def _read_committed(source: ResultStore, sharding: Sharding, keys: Sequence[str | None]) -> dict[str, bytes | None]:
-    """Read the encoded chunks of a shard as their blocks committed them, statuses with their digests."""
-    panel, name = sharding.path.split("/")
-    places = np.array([sharding.position(key) for key in keys if key is not None])
-    chunk = source.array(panel, name).chunks
-    first, last = places.min(axis=0) * chunk, (places.max(axis=0) + 1) * chunk
-    return committed_chunks(source, panel, name, tuple(map(slice, first.tolist(), last.tolist())))
+def _put_all(put: Callable[[str, bytes], None], contents: Mapping[str, bytes | None]) -> None:
+    """Write all files that have a content."""
+    for key, content in contents.items():
+        if content is not None:
+            put(key, content)
 
 
-def committed_chunks(source: ResultStore, panel: str, name: str, region: Region) -> dict[str, bytes | None]:
+def _shards(
+    source: ResultStore, shardings: Mapping[str, Sharding]
+) -> Iterator[tuple[str, list[str | None], dict[str, bytes | None]]]:
+    """Yield the key of each shard, the keys of its chunks, and these chunks as their blocks committed them."""
+    for path, sharding in shardings.items():
+        panel, name = path.split("/")
+        size = source.array(panel, name).chunks
+        for shard, keys in sharding.shards():
+            places = np.array([sharding.position(key) for key in keys if key is not None])
+            first, last = places.min(axis=0) * size, (places.max(axis=0) + 1) * size
+            region = tuple(map(slice, first.tolist(), last.tolist()))
+            yield shard, keys, _committed_chunks(source, panel, name, region)
+
+
+def _committed_chunks(source: ResultStore, panel: str, name: str, region: Region) -> dict[str, bytes | None]:
     """Return the encoded chunks of a region as their blocks committed them, statuses with their digests."""
     with source.reading():
         if name != "status":
@@ -248,15 +335,15 @@ def committed_chunks(source: ResultStore, panel: str, name: str, region: Region)
 def _read_others(source: ResultStore, shardings: Mapping[str, Sharding]) -> dict[str, bytes | None]:
     """Read the files to copy unchanged: records of sessions, coordinates, and arrays without dimensions."""
     records = [f"{SESSIONS}/{name}" for name in source.files.names(SESSIONS) if name.endswith(".json")]
-    found = source.files.read_many([*records, SESSION_COPIES]) | coordinate_chunks(source)
+    found = source.files.read_many([*records, SESSION_COPIES]) | _coordinate_chunks(source)
     for panel, variables in source.binding.variables.items():
         for name in ("status", *variables):
             if f"{panel}/{name}" not in shardings:
-                found |= committed_chunks(source, panel, name, ())
+                found |= _committed_chunks(source, panel, name, ())
     return found
 
 
-def coordinate_chunks(source: ResultStore) -> dict[str, bytes | None]:
+def _coordinate_chunks(source: ResultStore) -> dict[str, bytes | None]:
     """Read the encoded chunks of all coordinates of a store, and check them."""
     found: dict[str, bytes | None] = {}
     for path, document in source.metadata.items():
@@ -276,22 +363,14 @@ def _compare(
 ) -> None:
     """Raise `StoreAccessError` if a chunk or another file of a copy differs from the source."""
 
-    def require_equal(
-        contents: Mapping[str, bytes | None], committed: Callable[[], Mapping[str, bytes | None]]
-    ) -> None:
+    def require_equal(contents: Mapping[str, bytes | None]) -> None:
         with copy.reading():
             found = copy.reader.read_many(contents)
-        if found == contents:
-            return
-        for key, content in committed().items():  # without chunks that no block has committed
+        for key, content in contents.items():
             if found[key] != content:
                 raise StoreAccessError(f"{key} differs between the store {source.url} and its copy; run compact again")
 
-    for sharding in shardings.values():
-        for _, keys in sharding.shards():
-            with source.reading():
-                stored = source.files.read_many([key for key in keys if key is not None])
-            require_equal(stored, partial(_read_committed, source, sharding, keys))
-            count()
-    others = _read_others(source, shardings)
-    require_equal(others, lambda: others)
+    for _, _, contents in _shards(source, shardings):
+        require_equal(contents)
+        count()
+    require_equal(_read_others(source, shardings))
