@@ -29,9 +29,8 @@ Clipping at p* reduces each term by 2p* on average. Given β̂, the corrected sc
 
 References
 ----------
-P2, equations 3.9, 3.10,
-3.15 and 3.16. Nissim, Raskhodnikova & Smith, "Smooth sensitivity and sampling in private data analysis", STOC 2007
-(sample and aggregate). Fisher, "Statistical Methods for Research Workers", 1932.
+P2, equations 3.9, 3.10, 3.15 and 3.16. Nissim, Raskhodnikova & Smith, "Smooth sensitivity and sampling in private data
+analysis", STOC 2007 (sample and aggregate). Fisher, "Statistical Methods for Research Workers", 1932.
 """
 
 from __future__ import annotations
@@ -181,11 +180,8 @@ class PartitionProbability(PartitionRelease):
         """Privacy loss per cutoff in nats: sensitivity divided by noise scale; inf without noise."""
         return self.sensitivity / self.noise_scale if self.noise_scale else math.inf
 
-    def aggregate(self, probabilities: ArrayLike) -> Floats:
-        """Return the aggregate before noise is added.
-
-        The probabilities p_j of M partitions at c cutoffs have shape (..., M, c), the aggregate (..., c).
-        """
+    def terms(self, probabilities: ArrayLike) -> Floats:
+        """Return what each partition contributes to the aggregate, given the p_j at c cutoffs, shape (..., M, c)."""
         p = np.asarray(probabilities, dtype=np.float64)
         if p.ndim < 2 or p.shape[-2] != self.n_partitions:
             raise ValueError(
@@ -197,9 +193,12 @@ class PartitionProbability(PartitionRelease):
             raise ValueError(
                 f"probabilities must be in [0, 1], got an invalid value in partition {partition}; check the posteriors"
             )
-        if self.method.is_mean:
-            return p.mean(axis=-2)
-        return -2.0 * np.log(np.maximum(p, self.least_probability)).sum(axis=-2)
+        return p if self.method.is_mean else -2.0 * np.log(np.maximum(p, self.least_probability))
+
+    def aggregate(self, probabilities: ArrayLike) -> Floats:
+        """Return the aggregate before noise is added, shape (..., c)."""
+        terms = self.terms(probabilities)
+        return terms.mean(axis=-2) if self.method.is_mean else terms.sum(axis=-2)
 
     def postprocess(self, noisy: ArrayLike) -> Floats:
         """Return the probabilities that correspond to noisy aggregates, with the same shape, by post-processing."""

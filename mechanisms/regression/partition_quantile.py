@@ -27,8 +27,7 @@ more accurate. If M·ε is too small, or D/w too large, the error of the release
 
 References
 ----------
-P2, chapters 4 and 5,
-which leave a private centre to future work.
+P2, chapters 4 and 5, which leave a private centre to future work.
 Li, Srivastava & Dunson, "Simple, scalable and accurate posterior interval estimation", Biometrika 104(3), 2017.
 McSherry & Talwar, "Mechanism design via differential privacy", FOCS 2007 (the exponential mechanism).
 """

@@ -31,9 +31,8 @@ transformed accordingly. The relative rounding error of R remains proportional t
 
 References
 ----------
-P2, equations 3.1 to
-3.5 and 4.1. Li, Srivastava & Dunson, "Simple, scalable and accurate posterior interval estimation", Biometrika 104(3),
-2017 (powers of the likelihood).
+P2, equations 3.1 to 3.5 and 4.1. Li, Srivastava & Dunson, "Simple, scalable and accurate posterior interval
+estimation", Biometrika 104(3), 2017 (powers of the likelihood).
 """
 
 from __future__ import annotations
