@@ -142,7 +142,12 @@ PROBABILITY_METHODS = with_noiseless(
 
 @dataclass(frozen=True)
 class PartitionRelease:
-    """Release of aggregates of partitions with fixed public parameters."""
+    """Release of aggregates of partitions with fixed public parameters.
+
+    Guarantees hold under replacement of one row, with n and the partition of the rows fixed, for noise in real
+    arithmetic: use the draws of `release` for simulation. The posteriors of partitions must not reject rows because of
+    their values, which would reveal information about them.
+    """
 
     method: PartitionMethod
     n_partitions: int  # M
@@ -215,11 +220,8 @@ class PartitionProbability(PartitionRelease):
 
         The values are 0 or 1 if the noisy aggregate is out of range. `rng` may be None for variants without noise.
 
-        The release at one cutoff is ε-DP, and the releases at c cutoffs are c·ε-DP (`guarantee`), under replacement of
-        one row with n and the partition of the rows fixed. The loss of ``fisher-published`` is M·ε per cutoff, because
-        P2 divides the sensitivity of a sum by M. The guarantee holds for noise in real arithmetic; use these draws for
-        simulation. The computation of the p_j must not reject rows because of their values, which would reveal
-        information about them.
+        The release at one cutoff is ε-DP, and the releases at c cutoffs are c·ε-DP (`guarantee`). The loss of
+        ``fisher-published`` is M·ε per cutoff, because P2 divides the sensitivity of a sum by M.
         """
         found = self.aggregate(probabilities)
         if self.noise_scale:
@@ -244,10 +246,6 @@ def partition_probability(
         Privacy loss per cutoff in nats, finite and > 0; not used without noise.
     least_probability : float
         Threshold p* in (0, 1), to which the ``fisher`` methods clip smaller probabilities.
-
-    Returns
-    -------
-    PartitionProbability
 
     Raises
     ------
