@@ -61,8 +61,8 @@ class Request:
     method: str | None = None  # by default ``normality-corrected`` or ``quantile-centred``
     features: tuple[str, ...] | None = None  # columns x; by default all except y
     intercept: bool = True
-    # a name from `PRIORS`, optionally with a number: Zellner's g, by default n, or a variance, by default 1000. Conjugate
-    # and semi-conjugate priors have σ² ~ IG(1, 1)
+    # a name from `PRIORS`, optionally with a number: Zellner's g, by default n, or a variance, by default 1000.
+    # Conjugate and semi-conjugate priors have σ² ~ IG(1, 1).
     prior: str = "zellner"
     error_variance: float | None = None  # σ², if known
     split: tuple[float, ...] = ()  # parts of ε, one per step of a quantile; by default half of ε is for the mean
