@@ -126,7 +126,7 @@ class SparseVector:
         threshold_noise = rng.laplace(scale=self.threshold_scale)
         return self.search(values, threshold_noise, rng.laplace(scale=self.query_scale, size=self.doublings))
 
-    def search(self, values: ArrayLike, threshold_noise: float = 0.0, noise: ArrayLike = 0.0) -> int:
+    def search(self, values: ArrayLike, threshold_noise: float = 0.0, noise: Floats | float = 0.0) -> int:
         """Return the stopping index given noise; without noise, it is not private."""
         above = self.counts(values)[:-1] + noise >= self.share * self.n_values + threshold_noise
         return int(np.argmax(above)) if above.any() else self.doublings
