@@ -159,7 +159,7 @@ def _gram(algorithm: str, trial: _Trial) -> Array:
 def _evaluate(name: str, block: _Block, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     draw = _draw_bootstrap if name in _RELEASES else _draw_partition if name == "partition" else _draw_chains
     pairs = zip(block.trials, streams.generators(), strict=True)
-    draws = np.stack([draw(name, block, trial, rng) for trial, rng in pairs])
+    draws = np.array([draw(name, block, trial, rng) for trial, rng in pairs])  # in C order
     scores = _score(draws, np.array([trial.truth for trial in block.trials]))
     if name in _RELEASES:
         constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
