@@ -51,7 +51,7 @@ class Posterior(Protocol):
     def std(self) -> Floats | float:
         """Return the posterior standard deviation."""
 
-    def interval(self, level: float) -> tuple[Floats, Floats]:
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return the ends of the equal-tailed interval of probability `level`, in (0, 1)."""
         (level,) = validate_probabilities([level])
         return self.quantile((1.0 - level) / 2.0), self.quantile((1.0 + level) / 2.0)

@@ -26,12 +26,10 @@ _Region = dict[Hashable, slice]
 
 
 def mcse_quantile(ordered: np.ndarray, probability: float, n_sds: int = 1) -> float:
-    """Return the Monte Carlo standard error of a sample quantile of independent draws.
+    """Return the Monte Carlo standard error of a quantile of draws in ascending order, NaN for fewer than two draws.
 
-    The error is half the distance between two order statistics. Their ranks correspond to the levels one standard
-    deviation below and above `probability`, which follow from a Beta distribution. No density estimate is needed.
-    `ordered` are the draws in ascending order, and `n_sds`, 1 or 4, is the number of standard deviations, by which the
-    distance is divided. The error is NaN for fewer than two draws.
+    The error is half the distance between the order statistics at the levels one standard deviation below and above
+    `probability`, which follow from a Beta distribution, or that at `n_sds` standard deviations, 1 or 4, divided by it.
     """
     if ordered.size < 2:
         return float("nan")
@@ -53,10 +51,7 @@ def quantile(ordered: np.ndarray, probability: float | np.ndarray) -> np.ndarray
 
 
 def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Interpolate between order statistics at zero-based ranks, along the last axis of `ordered`.
-
-    The difference of two equal infinite draws counts as zero.
-    """
+    """Interpolate between order statistics at zero-based ranks on the last axis; equal infinite draws are one."""
     below = np.floor(ranks).astype(int)
     low, high = ordered[..., below], ordered[..., np.minimum(below + 1, ordered.shape[-1] - 1)]
     return np.where((low == high) | (ranks == below), low, low + (ranks - below) * (high - low))
@@ -111,13 +106,6 @@ def _pieces(variable: xr.DataArray) -> Iterator[slice]:
         yield slice(start, min(start + step, n_trials))
 
 
-def _status_of(ds: xr.Dataset) -> tuple[xr.DataArray, dict[Hashable, int]]:
-    """Return the statuses of a panel, the trials last, and the sizes of the other dimensions."""
-    status = ds["status"] if "trial" in ds["status"].dims else ds["status"].expand_dims("trial")
-    grid = {dim: size for dim, size in status.sizes.items() if dim != "trial"}
-    return status.transpose(*grid, "trial"), grid
-
-
 def _count(status: xr.DataArray) -> np.ndarray:
     r"""Return the numbers of trials by status, shape (\*grid, status); statuses are read block by block."""
     counts = np.zeros((*status.shape[:-1], len(Status)), int)
@@ -128,10 +116,9 @@ def _count(status: xr.DataArray) -> np.ndarray:
 
 
 def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Read the draws of the ok trials, block by block, into an array of shape (point, output, trial).
+    """Read the draws of ok trials into an array of shape (point, output, trial); return it with their number per point.
 
-    Return the array, and the number of ok trials per point of the grid, at the beginning of the last axis. `variable`
-    has dimensions (grid, outputs, trial), and `status` (grid, trial); outputs are in C order.
+    `variable` has dimensions (grid, outputs, trial), and `status` (grid, trial); outputs are in C order.
     """
     n_trials, n_points = variable.sizes["trial"], status.size // status.sizes["trial"]
     draws = np.empty((n_points, variable.size // (n_points * n_trials), n_trials), dtype)
@@ -185,20 +172,15 @@ class _Measure:
             self._found[place] = found.reshape(self._found[place].shape)
 
     def summaries(self) -> dict[str, xr.Variable]:
-        variable, name = self._variable, self._variable.name
-        result = {}
+        """Return the variables of `_STATISTICS`, and of the statistics that the panel declares in addition to them."""
+        variable, name, result = self._variable, self._variable.name, {}
         for k, label in enumerate(_STATISTICS):
             attributes = {**variable.attrs, "long_name": f"{label} of {variable.attrs.get('long_name', name)}"}
             result[f"{name}_{label}"] = self._labelled(self._found[..., k], attributes)
-        return result
-
-    def further_summaries(self) -> dict[str, xr.Variable]:
-        """Return the variables of the statistics that the panel declares in addition to `_STATISTICS`."""
-        result = {}
         for statistic, array in zip(self._statistics, self._further, strict=True):
             attributes = {"long_name": statistic.meaning, "units": statistic.unit}
             more = [] if statistic.axis is None else [statistic.axis.name]
-            result[f"{statistic.measure}_{statistic.name}"] = self._labelled(array, attributes, *more)
+            result[f"{name}_{statistic.name}"] = self._labelled(array, attributes, *more)
         return result
 
     def _labelled(self, array: np.ndarray, attributes: Mapping[str, str], *more: str) -> xr.Variable:
@@ -234,7 +216,9 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     >>> float(summary.x_mean), float(summary.x_mcse), int(summary.n_ok), int(summary.n_failed)
     (2.0, 1.0, 2, 1)
     """
-    status, grid = _status_of(ds)
+    status = ds["status"] if "trial" in ds["status"].dims else ds["status"].expand_dims("trial")
+    grid = {dim: size for dim, size in status.sizes.items() if dim != "trial"}
+    status = status.transpose(*grid, "trial")
     others = {str(name): variable for name, variable in ds.data_vars.items() if name not in ("status", "error")}
     measures = {
         name: _Measure(others.pop(name), list(grid), [one for one in statistics if one.measure == name])
@@ -257,8 +241,8 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     }
     for measure in measures.values():
         result |= measure.summaries()
-    further = {name: found for measure in measures.values() for name, found in measure.further_summaries().items()}
-    result |= {name: further[name] for name in (f"{one.measure}_{one.name}" for one in statistics)}
+    further = [f"{one.measure}_{one.name}" for one in statistics]
+    result |= {name: result.pop(name) for name in further}  # last, in the order of their declaration
     result |= {name: variable.variable for name, variable in others.items()}
     coords = {name: coord.variable.load() for name, coord in ds.coords.items() if "trial" not in coord.dims}
     for axis in (one.axis for one in statistics if one.axis is not None):

@@ -50,10 +50,7 @@ class PanelPlan:
 
 
 def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
-    """Estimate the cost of each panel of a configured study.
-
-    During `pilot_seconds`, divided equally among the panels, new cells start, at least one per panel.
-    """
+    """Estimate the cost of each panel of a configured study; pilots of cells begin within `pilot_seconds` in total."""
     with one_thread():  # workers compute blocks under the same limit
         return [_plan_panel(study, panel, pilot_seconds / len(study.panels)) for panel in study.panels]
 
@@ -212,11 +209,9 @@ class Forecast:
 
 
 def forecast(study: Study, until: str, pilot_seconds: float = 10.0) -> list[Forecast]:
-    """Forecast the cost of a run until a precision, from `MIN_TRIALS` trials of some cells.
+    """Forecast the cost of each panel with trials until a precision, the target `until` of `pipeline.run`.
 
-    The study is configured, the target `until` is one of `pipeline.run`, and the pilot starts new cells for
-    `pilot_seconds`, divided equally among the panels; at least one cell per panel is computed. There is one forecast
-    per panel with trials; other panels are exact.
+    Pilots of `MIN_TRIALS` trials in cells begin within `pilot_seconds` in total, with at least one cell per panel.
     """
     if until.strip() == CLAIMS:
         raise BadInputError(
@@ -250,18 +245,9 @@ def _forecast(study: Study, target: PanelTarget, budget: float) -> Forecast:
 
 def _pilot(study: Study, target: PanelTarget, cell: int, n_trials: int) -> tuple[dict[int, int], float]:
     """Compute trials of a cell; return the trials that each setting needs, and the duration in seconds."""
-    panel = target.panel
-    started = time.perf_counter()
-    blocks = [
-        evaluate_block(
-            study,
-            Block(panel.name, cell, range(start, min(start + panel.block_trials, n_trials))),
-            panel.settings(),
-            BUDGET,
-        )
-        for start in range(0, n_trials, panel.block_trials)
-    ]
-    duration = time.perf_counter() - started
+    panel, n_block = target.panel, target.panel.block_trials
+    runs = (range(start, min(start + n_block, n_trials)) for start in range(0, n_trials, n_block))
+    seconds, blocks = zip(*(_evaluate(study, panel, cell, run, panel.settings()) for run in runs), strict=True)
     minimum = int(whole_blocks(panel, MIN_TRIALS))
     needed = dict.fromkeys(range(len(panel.settings())), minimum)
     for item in target.items:
@@ -274,4 +260,4 @@ def _pilot(study: Study, target: PanelTarget, cell: int, n_trials: int) -> tuple
             wanted = whole_blocks(panel, required_trials(precision.n, precision.ratio))
             for k in item:
                 needed[k] = max(needed[k], min(int(wanted), MAX_TRIALS))
-    return needed, duration
+    return needed, sum(seconds)

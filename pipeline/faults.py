@@ -60,11 +60,9 @@ _WAITS = (0.1, 0.4, 1.6)  # times in seconds between the attempts
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return True if a retry of the same operation may succeed.
+    """Return True if a retry may succeed: after errors of devices and networks, timeouts, or full servers, for example.
 
-    The result is True for stale file handles, interrupted calls, exhausted file descriptors, device and network errors,
-    timeouts, and throttling or server errors of object stores. It is False for a full or read-only file system, missing
-    permissions, expired credentials, and all other exceptions.
+    The result is False for a full or read-only file system, missing permissions, expired credentials, and other errors.
     """
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_transient, error.exceptions))

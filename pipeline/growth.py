@@ -6,11 +6,13 @@ round is pending, and trials beyond them are not asked for. Trials have the same
 """
 
 import logging
+import math
 import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +24,7 @@ from pipeline.declare.panel import MAX_BLOCKS, MAX_TRIALS, Panel
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import TargetNotReachedError
-from pipeline.execution.shipping import shipped
+from pipeline.execution.tasks import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import retried
 from pipeline.options import RunOptions
@@ -50,55 +52,50 @@ def _limit(options: RunOptions, panel: Panel, declared: Panel, is_stored: bool) 
 
 
 class _Clock:
-    """Wall time of a run per trial and setting of each panel, from receipts."""
+    """Wall time of a run per trial and setting of each panel, from receipts; warn of a first round beyond `within`."""
 
-    def __init__(self, within: float | None) -> None:
-        self._deadline = None if within is None else time.monotonic() + within
+    def __init__(self, within: float) -> None:
+        self._within, self._begun = within, time.monotonic()
         self._seconds: Counter[str] = Counter()
         self._trials: Counter[str] = Counter()
-        self.wall = 0.0  # seconds of the rounds so far
+        self._n_first = self._n_done = 0  # evaluations of the first round until its forecast, and those that are done
+        self._wall = 0.0  # seconds of the rounds so far
+
+    @contextmanager
+    def round(self, n_evaluations: int) -> Iterator[None]:
+        """Measure the time of a round."""
+        self._started = time.monotonic()
+        self._n_first = 0 if self._wall else n_evaluations
+        yield
+        self._wall += time.monotonic() - self._started
 
     def note(self, receipt: Receipt) -> None:
+        """Record a receipt; forecast the first round once, from a tenth of its trials or at the end of the budget."""
         panel = receipt.work.block.panel
         self._seconds[panel] += receipt.seconds  # type: ignore[assignment]
         self._trials[panel] += sum(tally.n_trials for tally in receipt.tallies)
-
-    def seconds(self, panel: str, n_trials: int) -> float:
-        """Return the expected wall time of further trials of a setting."""
-        total = sum(self._seconds.values())
-        if not total or not self._trials[panel]:
-            return 0.0
-        return n_trials * self._seconds[panel] / self._trials[panel] * self.wall / total
-
-    @property
-    def left(self) -> float:
-        return float("inf") if self._deadline is None else self._deadline - time.monotonic()
-
-
-class _FirstRound:
-    """Forecast of the time of the first round, which is computed in full; a warning if it exceeds the budget."""
-
-    def __init__(self, n_trials: int, within: float) -> None:
-        self._n_trials, self._n_done = n_trials, 0
-        self._within, self._started = within, time.monotonic()
-        self._is_forecast = False
-
-    def note(self, receipt: Receipt) -> None:
-        """Record a receipt; forecast the time once from a tenth of the trials, or at the end of the budget."""
         self._n_done += receipt.n_done
         elapsed = time.monotonic() - self._started
-        if self._is_forecast or not self._n_done:
+        if not self._n_done or (10 * self._n_done < self._n_first and elapsed < self._within):
             return
-        if 10 * self._n_done < self._n_trials and elapsed < self._within:
-            return
-        expected = elapsed * self._n_trials / self._n_done
+        expected, self._n_first = elapsed * self._n_first / self._n_done, 0
         if expected > self._within:
             warnings.warn(
                 f"the first round, which has at least {MIN_TRIALS} trials per cell and method, takes about "
                 f"{expected:,.1f} s; --within {self._within:g} s limits only later rounds",
                 stacklevel=2,
             )
-        self._is_forecast = True
+
+    def seconds(self, panel: str, n_trials: int) -> float:
+        """Return the expected wall time of further trials of a setting."""
+        total = sum(self._seconds.values())
+        if not total or not self._trials[panel]:
+            return 0.0
+        return n_trials * self._seconds[panel] / self._trials[panel] * self._wall / total
+
+    @property
+    def left(self) -> float:
+        return self._begun + self._within - time.monotonic()
 
 
 class Growth:
@@ -123,9 +120,7 @@ class Growth:
             start.extended(declared, options.at_most, {}, panels)  # raises for a number that is too small or too large
         self._limits: dict[str, int] = {}
         self._asked: _Grid = {}
-        for panel in chosen.panels:
-            if panel.trials is None:
-                continue
+        for panel in (one for one in chosen.panels if one.trials is not None):
             name, shape = panel.name, (len(panel.cells()), len(panel.settings()))
             self._limits[name] = _limit(options, panel, declared.panel(name), held is not None)
             before = np.zeros(shape, int) if held is None else held.asked_trials(panel)
@@ -136,7 +131,7 @@ class Growth:
         )
         self._stopped = {name: np.full(grid.shape, int(Stop.NOT_YET)) for name, grid in self._asked.items()}
         self._study = self._fitted(start)
-        self._clock = _Clock(options.within)
+        self._clock = _Clock(math.inf if options.within is None else options.within)
         goal = RecordedGoal(text, options.at_most, options.within, panels, is_open=True, unmet="")
         self._computation = replace(computation, study=self._study, asked=self._all_asked(), goal=goal)
 
@@ -175,19 +170,14 @@ class Growth:
         return f"{lead}: {unmet}; {remedy}continue with: {goal.continuation(url)}"
 
     def _compute(self, client: Any, task: Task, works: PendingWork, progress: Any, session: Session) -> None:
-        started = time.monotonic()
         report = progress(works)
-        within = self._computation.options.within
-        first = None if within is None or self._clock.wall else _FirstRound(works.n_evaluations, within)
 
         def on_receipt(receipt: Receipt) -> None:
             self._clock.note(receipt)
-            if first is not None:
-                first.note(receipt)
             report(receipt)
 
-        self._computation.execute(client, task, works, on_receipt, session)
-        self._clock.wall += time.monotonic() - started
+        with self._clock.round(works.n_evaluations):
+            self._computation.execute(client, task, works, on_receipt, session)
 
     def _all_asked(self) -> dict[str, Asked]:
         """Return the numbers of trials asked for in all panels."""

@@ -31,10 +31,9 @@ def format_duration(seconds: float | None) -> str:
 class _Costs:
     """Forecast of the time left: pending evaluations of each cell times their cost.
 
-    The first receipt of a cell includes its setup. Other receipts determine the cost of its later evaluations; cells
-    without them have the cost of their first receipt, times the ratio of later to first costs in the panel. Costs and
-    setups of cells without receipts are interpolated between cells of their panel. The block is the unit of planned
-    cost: a block of a study without receipts has the mean cost of all blocks so far.
+    The first receipt of a cell includes its setup. Cells without others have its cost, times the ratio of later to
+    first costs in the panel; cells without receipts are interpolated between cells of their panel. A block of a study
+    without receipts has the mean cost of all blocks so far.
     """
 
     def __init__(self) -> None:
@@ -67,10 +66,7 @@ class _Costs:
         receipts[panel][:, cell] += receipt.seconds, n
 
     def seconds_left(self, elapsed: float, n_planned: int = 0) -> float | None:
-        """Return the expected time left of a study and, after it, of `n_planned` blocks of other studies.
-
-        The result is None until a quarter of the first blocks of each panel, or of those of several studies, are known.
-        """
+        """Return the expected time left, with `n_planned` blocks of other studies, or None if few blocks are known."""
         left, n_all = self._cost_left(), self._n_blocks + self._blocks_left + n_planned
         are_several = bool(n_planned or self._n_before)
         is_known = 4 * self._n_blocks >= min(n_all, MOST_SAMPLES) if are_several else left is not None
@@ -104,11 +100,10 @@ class _Costs:
 
 
 class ProgressDisplay:
-    """Progress display of a run; a context manager to pass to `pipeline.run`.
+    """Progress display of a run, in evaluations; a context manager to pass to `pipeline.run`.
 
-    It counts evaluations, as the page does: a trial of one method with one value of each factor, if the method applies.
-    The time left follows from the cost per evaluation of each cell. `planned` has the work of several studies by name,
-    which are run one after the other, each after a call of `begin`: counts and time left are then those of all.
+    `planned` has the work of several studies by name, which are run one after the other, each after a call of `begin`:
+    counts and time left are then those of all.
     """
 
     def __init__(self, console: Console, planned: Mapping[str, PendingWork] | None = None) -> None:
@@ -206,10 +201,7 @@ class ProgressDisplay:
 
 @contextmanager
 def shown(progress: Progress | bool) -> Iterator[Progress]:
-    """Yield the callable that reports the progress of a run.
-
-    True is a bar if standard error is a terminal or the code runs in a notebook; False reports nothing.
-    """
+    """Yield the callable that reports the progress of a run: a bar for True, on a terminal or in a notebook only."""
     if callable(progress):
         yield progress
         return

@@ -18,9 +18,8 @@ _DIGITS = 12  # number of digits of a hash in messages
 def study_of(
     store: ResultStore, study: StudySource | Study | str | None = None, accept_edited_study: bool = False
 ) -> tuple[StudySource, Study]:
-    """Return the source of a store's study, and the study configured by the stored spec.
+    """Return the source of a store's study, by default the one that it references, and the study with the stored spec.
 
-    By default the study is the one that the store references, if it is trusted (`StudySource.is_trusted`).
     `accept_edited_study` allows a study file that differs from the one that last computed the store, because the user
     accepts it or the store is only read.
     """

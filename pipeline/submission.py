@@ -12,14 +12,11 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-
-from distributed import Client, Security, fire_and_forget, get_worker, secede
 
 from pipeline.clusters.cluster import UnreachableSchedulerError, connect, reach_scheduler
 from pipeline.clusters.profiles import Profile, load_profile, split_choice
@@ -27,7 +24,8 @@ from pipeline.computation import Computation, Driver
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
-from pipeline.execution.shipping import unship
+from pipeline.execution import driver_task
+from pipeline.execution.tasks import unship
 from pipeline.faults import explain
 from pipeline.options import RunOptions, options_of
 from pipeline.runs import compute, configured_computation, resumed_computation
@@ -67,7 +65,7 @@ class Submission:
     def is_running(self, cluster: str) -> bool | None:
         """Return True if the scheduler of a profile has the driver, and None if the scheduler does not respond."""
         with _reached(self, cluster) as client:
-            return None if client is None else has_driver(client, self.driver)
+            return None if client is None else driver_task.has_driver(client, self.driver)
 
     def __str__(self) -> str:
         """Return the identifier, time and address as a phrase for messages."""
@@ -76,10 +74,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Cancellation:
-    """Result of `cancel`: the submission, and True if its driver is known to have ended.
-
-    None if no scheduler was asked or responded: the driver ends when its next heartbeat fails.
-    """
+    """Result of `cancel`: the submission, and True if its driver has ended, None if no scheduler responded."""
 
     submission: Submission
     has_ended: bool | None
@@ -163,12 +158,12 @@ def submit(
         record,
     )
     with connect(profile) as client:
-        if not start_driver(client, identifier, drive, order):
+        if not driver_task.start_driver(client, identifier, drive, order):
             return None
         try:
             return _await_record(url, identifier)
         except BaseException:
-            cancel_driver(client, identifier)
+            driver_task.cancel_driver(client, identifier)
             raise
 
 
@@ -180,7 +175,7 @@ def recorded_choice(choice: str, profile: Profile) -> str:
 def drive(order: _Order) -> Exception | None:
     """Compute a submitted study as a task on a worker; return the error that ended it, or None."""
     try:
-        with connect_worker() as client:
+        with driver_task.connect_worker() as client:
             existing = ResultStore.open(order.url) if ResultStore.exists(order.url) else None
             records = sessions_of(open_files(order.url))
             own = [record for record in records if record.get("submission") == order.identifier]
@@ -192,8 +187,8 @@ def drive(order: _Order) -> Exception | None:
             driver = Driver(
                 lambda _: nullcontext(client),
                 order.record,
-                partial(announce, order.identifier),
-                cancellation(order.identifier),
+                partial(driver_task.announce, order.identifier),
+                driver_task.cancellation(order.identifier),
                 has_lost_worker=bool(own),
             )
             study = order.source.load()
@@ -214,16 +209,15 @@ def drive(order: _Order) -> Exception | None:
 def _await_record(url: str, identifier: str) -> Submission:
     """Return a submission whose session has begun; raise ExecutionError if this machine does not see its record."""
     deadline = time.monotonic() + _VISIBLE_SECONDS
-    while True:
+    while time.monotonic() < deadline:
         for record in sessions_of(open_files(url)):
             if record.get("submission") == identifier:
                 return Submission.from_record(record)
-        if time.monotonic() > deadline:
-            raise ExecutionError(
-                f"the workers write the store {url} to a folder that this machine does not see; remove it there, and "
-                "choose a --store that all machines can open"
-            )
         time.sleep(_POLL_SECONDS)
+    raise ExecutionError(
+        f"the workers write the store {url} to a folder that this machine does not see; remove it there, and choose a "
+        "--store that all machines can open"
+    )
 
 
 def last_submission(store: ResultStore) -> Submission | None:
@@ -254,18 +248,14 @@ def cancel(store: str | os.PathLike[str], *, cluster: str | None = None) -> Canc
         raise BadInputError(
             f"no submission is open for the store {store}; show its status with: {command('status', store)}"
         )
-    close: Callable[[], object] = partial(end_session, opened.url, submission.id, {"cancelled": now()})
-    if cluster is None:
-        close()
-        return Cancellation(submission, None)
-    with _reached(submission, cluster) as client:
-        close()
+    with nullcontext() if cluster is None else _reached(submission, cluster) as client:
+        end_session(opened.url, submission.id, {"cancelled": now()})
         if client is None:
             return Cancellation(submission, None)
         if submission.driver:
-            cancel_driver(client, submission.driver)
+            driver_task.cancel_driver(client, submission.driver)
         deadline = time.monotonic() + _CANCEL_SECONDS
-        while (is_left := has_driver(client, submission.driver)) and time.monotonic() < deadline:
+        while (is_left := driver_task.has_driver(client, submission.driver)) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         return Cancellation(submission, not is_left)
 
@@ -284,91 +274,3 @@ def _reached(submission: Submission, cluster: str) -> Iterator[Any]:
             yield client
     except UnreachableSchedulerError:
         yield None
-
-
-_PRIORITY = 100  # before the blocks of other runs, since a driver leaves its thread to them
-_QUEUE = 1
-
-
-def start_driver(client: Client, identifier: str, drive: Callable[[Any], Exception | None], order: Any) -> str:
-    """Submit ``drive(order)`` as a task, and return the identifier of its session when the session exists.
-
-    If the worker of the task is lost, the scheduler runs the task again on another worker. An error that `drive`
-    returns before its session exists is raised. Returns an empty string if there was nothing to do.
-    """
-    key = _key(identifier)
-    future = client.submit(drive, order, key=key, pure=False, retries=0, priority=_PRIORITY)
-    try:
-        fire_and_forget(future)
-        while True:
-            is_over = future.done()
-            for _, event in client.get_events(key) or ():
-                return str(event["session"])
-            if is_over:
-                break
-            time.sleep(_POLL_SECONDS)
-        error = future.result()
-    except BaseException as stop:
-        cancel_driver(client, identifier)
-        if isinstance(stop, Exception):
-            raise ExecutionError(f"the scheduler cannot run the submission: {explain(stop)}") from None
-        raise
-    if error is not None:
-        raise error
-    return ""
-
-
-def cancel_driver(client: Client, identifier: str) -> None:
-    """Cancel the task of a driver, which then ends after its current blocks."""
-    client.run_on_scheduler(_release, key=_key(identifier))
-
-
-def has_driver(client: Client, identifier: str) -> bool:
-    """Return True if the task of a driver is on the scheduler and has not ended."""
-    return bool(client.run_on_scheduler(_is_unfinished, key=_key(identifier)))
-
-
-@contextmanager
-def connect_worker() -> Iterator[Client]:
-    """Connect to the scheduler of this worker, and release the thread of the present task for other tasks."""
-    worker = get_worker()
-    secede()
-    # `worker_client` would become the default client of the worker process
-    with Client(worker.scheduler.address, security=as_client(worker.security), set_as_default=False) as client:
-        yield client
-
-
-def as_client(security: Security) -> Security:
-    """Return the security of a worker for a client, which has the certificate of the worker if it has none.
-
-    Workers started by ``dask worker --tls-cert`` have a certificate for workers only.
-    """
-    found = copy(security)
-    if found.tls_client_cert is None:
-        found.tls_client_cert, found.tls_client_key = security.tls_worker_cert, security.tls_worker_key
-    return found
-
-
-def announce(identifier: str, session: str) -> None:
-    """Report the session of a driver to `start_driver`."""
-    get_worker().log_event(_key(identifier), {"session": session})
-
-
-def cancellation(identifier: str) -> Callable[[], bool]:
-    """Return a function that is true after the task of this driver was cancelled or moved to another worker."""
-    tasks, key = get_worker().state.tasks, _key(identifier)
-    return lambda: key not in tasks or tasks[key].state not in ("long-running", "executing")
-
-
-def _key(identifier: str) -> str:
-    return f"dpstudies-driver-{identifier}"
-
-
-def _release(key: str, dask_scheduler: Any) -> None:
-    for client in list(dask_scheduler.clients):
-        dask_scheduler.client_releases_keys(keys=[key], client=client, stimulus_id=f"cancel-{key}")
-
-
-def _is_unfinished(key: str, dask_scheduler: Any) -> bool:
-    task = dask_scheduler.tasks.get(key)
-    return task is not None and task.state not in ("erred", "memory")

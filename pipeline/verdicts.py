@@ -47,7 +47,7 @@ class LookHistory:
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     """Check every claim of a study.
 
-    A claim is undecided if the store lacks required values, or if required trials are pending or too few for a normal
+    A claim is undecided if required values are not stored, or required trials are pending or too few for a normal
     approximation to the distribution of a mean. A panel without trials requires its single evaluation.
     """
     return [(claim, undecided(study, claim, summaries) or claim.judge(summaries)) for claim in study.claims]

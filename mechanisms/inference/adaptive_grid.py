@@ -142,9 +142,9 @@ def integrate_panels(points: Floats, values: Floats) -> Floats:
 
 
 @kernel
-def interpolate(points, cdf, density, phi, found):
-    """Fill `found` with the distribution function of each trial at the points `phi`, both of shape (n_trials, m)."""
-    g = points.shape[1]
+def interpolate(points, cdf, density, phi):
+    """Return the distribution function of each trial at the points `phi`, both of shape (n_trials, m)."""
+    g, found = points.shape[1], np.empty(phi.shape)
     for trial in range(phi.shape[0]):
         for j in range(phi.shape[1]):
             i = np.searchsorted(points[trial], phi[trial, j], side="right") - 1
@@ -157,12 +157,13 @@ def interpolate(points, cdf, density, phi, found):
                 t, slopes = (phi[trial, j] - points[trial, i]) / h, (h * density[trial, i], h * density[trial, i + 1])
                 value = _hermite(t, cdf[trial, i], rise, slopes[0], slopes[1])[0]
                 found[trial, j] = min(max(value, cdf[trial, i]), cdf[trial, i + 1])
+    return found
 
 
 @kernel
-def invert(points, cdf, density, uniforms, phi):
-    """Fill `phi` with the quantiles of each trial at the levels `uniforms`, both of shape (n_trials, m)."""
-    g = points.shape[1]
+def invert(points, cdf, density, uniforms):
+    """Return the quantiles of each trial at the levels `uniforms`, both of shape (n_trials, m)."""
+    g, phi = points.shape[1], np.empty(uniforms.shape)
     for trial in range(uniforms.shape[0]):
         for j in range(uniforms.shape[1]):
             u = uniforms[trial, j]
@@ -186,6 +187,7 @@ def invert(points, cdf, density, uniforms, phi):
                 if step < 1e-9:
                     break
             phi[trial, j] = points[trial, i] + t * h
+    return phi
 
 
 @kernel

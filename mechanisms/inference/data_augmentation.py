@@ -49,7 +49,7 @@ import numpy as np
 from scipy import special, stats
 
 from mechanisms.arguments import Floats
-from mechanisms.inference.drawn_posterior import sampler
+from mechanisms.inference.drawn_posterior import Chain, sampler
 from mechanisms.inference.families import MODELS, normal_contribution_moments
 from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON, UNKNOWN_VARIANCE, Bounds
 from mechanisms.inference.release_model import ReleaseModel
@@ -67,34 +67,23 @@ _GUIDE = 64  # number of uniform variates for which the draw is tabulated
 
 
 @sampler
-def sample_data_augmentation(
-    rng: np.random.Generator, model: ReleaseModel, prior: Floats, y: Floats, n_burn_in: int, draws: Floats
-) -> int:
+def sample_data_augmentation(model: ReleaseModel, prior: Floats, y: Floats, starts: Floats) -> Chain:
     """Draw θ from the exact posterior by data augmentation.
 
     The time per iteration is proportional to n. For bounded records, the autocorrelation of successive θ is at least
     that of the conjugate updates, n/(n + alpha + beta) for a Beta prior, if the release carries no information. The
     model may have any family, noise and treatment of records outside the bounds.
     """
-    location, scale = model.units()
-    model, prior, y = model.standardised(prior, y)
-    starts, n = model.draw_parameters(rng, prior, len(draws)), model.n
-    noise = (model.noise.power, 1.0 / model.noise.scale)
+    n, noise = model.n, (model.noise.power, 1.0 / model.noise.scale)
     if model.entry.is_vector:
-        augment_categories(rng, starts, prior, n, y, *noise, n_burn_in, draws)
-    elif model.bounds is None:
+        return augment_categories, (prior, n, y, *noise)
+    if model.bounds is None:
         ratios = np.diff(model.noise.log_weight(y[0] - np.arange(n + 1)))
         to_one = np.append(np.exp(np.minimum(ratios, 0.0)), 0.0)
         to_zero = np.append(0.0, np.exp(np.minimum(-ratios, 0.0)))
-        augment_binary_records(rng, starts[:, 0], *prior, n, to_one, to_zero, n_burn_in, draws)
-    else:
-        bounds, limits = (*model.bounds, model.outside == "clamp"), model.parameter_limits()
-        proposal = joint_proposal(model, prior, y)
-        theta = draws.reshape(*draws.shape[:2], -1)
-        augment_records(rng, model.entry.code, starts, prior, n, y, *noise, bounds, limits, proposal, n_burn_in, theta)
-        theta[..., 0] = location + scale * theta[..., 0]
-        theta[..., 1:] *= scale**2
-    return -1
+        return augment_binary_records, (prior, n, to_one, to_zero)
+    bounds, limits = (*model.bounds, model.outside == "clamp"), model.parameter_limits()
+    return augment_records, (model.entry.code, prior, n, y, *noise, bounds, limits, joint_proposal(model, prior, y))
 
 
 def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats) -> Proposal:
@@ -294,22 +283,9 @@ def _log_likelihood(contributions, noisy, power, rate):
 
 
 @kernel
-def _search(table, x):
-    """Return the number of entries of an ascending table that are at most x."""
-    low, high = 0, table.size
-    while low < high:
-        middle = (low + high) // 2
-        if table[middle] <= x:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@kernel
 def _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, theta):
     """Fill `theta` with a draw from the proposal distribution."""
-    cell = _search(cumulative, rng.random())
+    cell = np.searchsorted(cumulative, rng.random(), side="right")
     i, j = cell // (z_edges.size - 1), cell % (z_edges.size - 1)
     phi = edges[i] + rng.random() * (edges[i + 1] - edges[i])
     if kind == NORMAL:
@@ -330,113 +306,103 @@ def _log_weight(kind, prior, edges, z_edges, log_density, theta):
         log_prior = -0.5 * ((phi - prior[0]) * (phi - prior[0])) / prior[1]
     elif kind == UNKNOWN_VARIANCE:
         phi, z = math.log(theta[1]), (theta[0] - prior[0]) / math.sqrt(theta[1])
-        j = _search(z_edges, z) - 1
+        j = np.searchsorted(z_edges, z, side="right") - 1
         log_prior = -prior[2] * phi - prior[3] / theta[1] - 0.5 * prior[1] * z * z
     else:
         phi = math.log(theta[0])
         log_prior = prior[0] * phi - prior[1] * theta[0]
-    i = _search(edges, phi) - 1
+    i = np.searchsorted(edges, phi, side="right") - 1
     if not (0 <= i < edges.size - 1 and 0 <= j < z_edges.size - 1):
         return math.inf
     return log_prior - log_density[i * (z_edges.size - 1) + j]
 
 
 @kernel
-def augment_records(rng, kind, starts, prior, n, noisy, power, rate, bounds, limits, proposal, n_burn_in, draws):
-    """Fill `draws`, shape (n_chains, n_draws, p), with values of θ, starting from `starts`, shape (n_chains, p).
-
-    `bounds` is (low, high, clamps). The prior is restricted to the box between `limits`, two arrays of shape (p,).
-    `proposal` is (edges, z_edges, cumulative, log_density).
-    """
-    n_chains, n_draws, p = draws.shape
+def augment_records(rng, theta, kind, prior, n, noisy, power, rate, bounds, limits, proposal, n_burn_in, draws):
+    """Fill `draws` with values of θ, for records with bounds."""
+    # `bounds` is (low, high, clamps). The prior is restricted to the box between `limits`, two arrays of shape (p,).
+    # `proposal` is (edges, z_edges, cumulative, log_density).
     low, high, clamps = bounds
     edges, z_edges, cumulative, log_density_of_cell = proposal
     has_square = kind == UNKNOWN_VARIANCE
-    theta, candidate = np.empty((2, p))
+    p, candidate = theta.size, np.empty_like(theta)
     records, proposals, contributions, proposed = np.empty((4, n))
-    for chain in range(n_chains):
-        for j in range(p):
-            theta[j] = starts[chain, j]
-        _draw_records(rng, kind, theta, records)
-        for i in range(n):
-            contributions[i] = _contribution(records[i], low, high, clamps)
-        for iteration in range(-n_burn_in, n_draws):
-            # Sums are computed anew in every iteration, so that rounding errors do not accumulate.
-            s, s_square, log_density = _log_likelihood(contributions, noisy, power, rate)
+    _draw_records(rng, kind, theta, records)
+    for i in range(n):
+        contributions[i] = _contribution(records[i], low, high, clamps)
+    for iteration in range(-n_burn_in, len(draws)):
+        # Sums are computed anew in every iteration, so that rounding errors do not accumulate.
+        s, s_square, log_density = _log_likelihood(contributions, noisy, power, rate)
 
-            # Step 2: update each record in O(1) operations.
-            if iteration % 2 == 0:
-                _draw_records(rng, kind, theta, proposals)
-                for i in range(n):
-                    x = proposals[i]
-                    c = _contribution(x, low, high, clamps)
-                    if c == contributions[i]:
-                        records[i] = x
-                    else:
-                        new_s, new_square = s - contributions[i] + c, s_square
-                        new_density = _log_noise(noisy[0] - new_s, power, rate)
-                        if has_square:
-                            new_square += c * c - contributions[i] * contributions[i]
-                            new_density += _log_noise(noisy[1] - new_square, power, rate)
-                        if new_density >= log_density or rng.standard_exponential() >= log_density - new_density:
-                            s, s_square, log_density = new_s, new_square, new_density
-                            records[i], contributions[i] = x, c
-
-            # Step 3: replace θ and all records.
-            _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, candidate)
-            if _is_within(candidate, *limits):
-                _draw_records(rng, kind, candidate, proposals)
-                for i in range(n):
-                    proposed[i] = _contribution(proposals[i], low, high, clamps)
-                log_ratio = _log_likelihood(proposed, noisy, power, rate)[2] - log_density
-                log_ratio += _log_weight(kind, prior, edges, z_edges, log_density_of_cell, candidate)
-                log_ratio -= _log_weight(kind, prior, edges, z_edges, log_density_of_cell, theta)
-                if log_ratio >= 0.0 or rng.standard_exponential() >= -log_ratio:
-                    for j in range(p):
-                        theta[j] = candidate[j]
-                    for i in range(n):
-                        records[i], contributions[i] = proposals[i], proposed[i]
-
-            # Step 1: draw θ given the records.
-            total = squares = 0.0
+        # Step 2: update each record in O(1) operations.
+        if iteration % 2 == 0:
+            _draw_records(rng, kind, theta, proposals)
             for i in range(n):
-                total += records[i]
-                squares += records[i] * records[i]
-            _draw_parameters(rng, kind, prior, n, total, squares, candidate)
-            if _is_within(candidate, *limits):
-                for j in range(p):
-                    theta[j] = candidate[j]
-            if iteration >= 0:
-                for j in range(p):
-                    draws[chain, iteration, j] = theta[j]
+                x = proposals[i]
+                c = _contribution(x, low, high, clamps)
+                if c == contributions[i]:
+                    records[i] = x
+                else:
+                    new_s, new_square = s - contributions[i] + c, s_square
+                    new_density = _log_noise(noisy[0] - new_s, power, rate)
+                    if has_square:
+                        new_square += c * c - contributions[i] * contributions[i]
+                        new_density += _log_noise(noisy[1] - new_square, power, rate)
+                    if new_density >= log_density or rng.standard_exponential() >= log_density - new_density:
+                        s, s_square, log_density = new_s, new_square, new_density
+                        records[i], contributions[i] = x, c
+
+        # Step 3: replace θ and all records.
+        _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, candidate)
+        if _is_within(candidate, *limits):
+            _draw_records(rng, kind, candidate, proposals)
+            for i in range(n):
+                proposed[i] = _contribution(proposals[i], low, high, clamps)
+            log_ratio = _log_likelihood(proposed, noisy, power, rate)[2] - log_density
+            log_ratio += _log_weight(kind, prior, edges, z_edges, log_density_of_cell, candidate)
+            log_ratio -= _log_weight(kind, prior, edges, z_edges, log_density_of_cell, theta)
+            if log_ratio >= 0.0 or rng.standard_exponential() >= -log_ratio:
+                theta, candidate = candidate, theta
+                records, proposals = proposals, records
+                contributions, proposed = proposed, contributions
+
+        # Step 1: draw θ given the records.
+        total = squares = 0.0
+        for i in range(n):
+            total += records[i]
+            squares += records[i] * records[i]
+        _draw_parameters(rng, kind, prior, n, total, squares, candidate)
+        if _is_within(candidate, *limits):
+            theta, candidate = candidate, theta
+        if iteration >= 0:
+            for j in range(p):
+                draws[iteration, j] = theta[j]
 
 
 @kernel
-def augment_binary_records(rng, starts, alpha, beta, n, to_one, to_zero, n_burn_in, draws):
-    """Fill `draws` (n_chains, n_draws) with values of θ by the sampler for binary records."""
+def augment_binary_records(rng, start, prior, n, to_one, to_zero, n_burn_in, draws):
+    """Fill `draws` with values of θ by the sampler for binary records."""
     # With s ones, a proposal to change a 0 is accepted with probability to_one[s], and one to change a 1 with
     # to_zero[s].
-    n_chains, n_draws = draws.shape
-    for chain in range(n_chains):
-        theta = starts[chain]
-        s = int(rng.binomial(n, theta))
-        for iteration in range(-n_burn_in, n_draws):
-            # Step 2: update the records, for which the number of ones suffices.
-            ups, downs = float(rng.binomial(n - s, theta)), float(rng.binomial(s, 1.0 - theta))
-            while ups + downs > 0.0:
-                u = rng.random() * (ups + downs)
-                if u < ups:
-                    if u < ups * to_one[s]:
-                        s += 1
-                    ups -= 1.0
-                else:
-                    if u - ups < downs * to_zero[s]:
-                        s -= 1
-                    downs -= 1.0
-            # Step 1: draw θ given the records.
-            theta = rng.beta(alpha + s, beta + (n - s))
-            if iteration >= 0:
-                draws[chain, iteration] = theta
+    theta = start[0]
+    s = int(rng.binomial(n, theta))
+    for iteration in range(-n_burn_in, len(draws)):
+        # Step 2: update the records, for which the number of ones suffices.
+        ups, downs = float(rng.binomial(n - s, theta)), float(rng.binomial(s, 1.0 - theta))
+        while ups + downs > 0.0:
+            u = rng.random() * (ups + downs)
+            if u < ups:
+                if u < ups * to_one[s]:
+                    s += 1
+                ups -= 1.0
+            else:
+                if u - ups < downs * to_zero[s]:
+                    s -= 1
+                downs -= 1.0
+        # Step 1: draw θ given the records.
+        theta = rng.beta(prior[0] + s, prior[1] + (n - s))
+        if iteration >= 0:
+            draws[iteration, 0] = theta
 
 
 @kernel
@@ -456,39 +422,36 @@ def _set_gains(j, residual, power, rate, gains):
 
 
 @kernel
-def augment_categories(rng, starts, prior, n, noisy, power, rate, n_burn_in, draws):
-    """Fill `draws`, shape (n_chains, n_draws, k), with values of θ, starting from `starts`, shape (n_chains, k)."""
-    n_chains, n_draws, k = draws.shape
-    theta, counts, gains = np.empty(k), np.empty(k), np.empty((2, k))
+def augment_categories(rng, theta, prior, n, noisy, power, rate, n_burn_in, draws):
+    """Fill `draws` with values of θ, for records of k categories."""
+    k = theta.size
+    counts, gains = np.zeros(k), np.empty((2, k))
     categories, proposals = np.empty((2, n), dtype=np.int64)
-    for chain in range(n_chains):
-        for j in range(k):
-            theta[j], counts[j] = starts[chain, j], 0.0
-        _draw_categories(rng, theta, categories)
+    _draw_categories(rng, theta, categories)
+    for i in range(n):
+        counts[categories[i]] += 1.0
+    for j in range(k):
+        _set_gains(j, noisy[j] - counts[j], power, rate, gains)
+    for iteration in range(-n_burn_in, len(draws)):
+        # Step 2: update each record.
+        _draw_categories(rng, theta, proposals)
         for i in range(n):
-            counts[categories[i]] += 1.0
+            old, new = categories[i], proposals[i]
+            if new == old:
+                continue
+            gain = gains[0, old] + gains[1, new]
+            if gain >= 0.0 or rng.standard_exponential() >= -gain:
+                counts[old] -= 1.0
+                counts[new] += 1.0
+                categories[i] = new
+                _set_gains(old, noisy[old] - counts[old], power, rate, gains)
+                _set_gains(new, noisy[new] - counts[new], power, rate, gains)
+        # Step 1: draw θ given the records.
+        mass = 0.0
         for j in range(k):
-            _set_gains(j, noisy[j] - counts[j], power, rate, gains)
-        for iteration in range(-n_burn_in, n_draws):
-            # Step 2: update each record.
-            _draw_categories(rng, theta, proposals)
-            for i in range(n):
-                old, new = categories[i], proposals[i]
-                if new == old:
-                    continue
-                gain = gains[0, old] + gains[1, new]
-                if gain >= 0.0 or rng.standard_exponential() >= -gain:
-                    counts[old] -= 1.0
-                    counts[new] += 1.0
-                    categories[i] = new
-                    _set_gains(old, noisy[old] - counts[old], power, rate, gains)
-                    _set_gains(new, noisy[new] - counts[new], power, rate, gains)
-            # Step 1: draw θ given the records.
-            mass = 0.0
-            for j in range(k):
-                theta[j] = rng.standard_gamma(prior[j] + counts[j])
-                mass += theta[j]
-            for j in range(k):
-                theta[j] /= mass
-                if iteration >= 0:
-                    draws[chain, iteration, j] = theta[j]
+            theta[j] = rng.standard_gamma(prior[j] + counts[j])
+            mass += theta[j]
+        for j in range(k):
+            theta[j] /= mass
+            if iteration >= 0:
+                draws[iteration, j] = theta[j]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,32 +17,44 @@ from mechanisms.protocols import Posterior, validate_probabilities
 LARGEST_RHAT, LEAST_DRAWS = 1.01, 400  # limits of R-hat and of effective sample sizes of chains that have converged
 
 
-def sampler(fill: Callable[..., int]) -> Callable[..., Floats]:
-    """Return the function that checks the arguments of a sampler and draws chains.
+Chain: TypeAlias = tuple[Callable[..., int | None], tuple[Any, ...]]
+"""Kernel of a sampler, and its arguments: ``kernel(rng, start, *arguments, n_burn_in, draws)`` fills the draws of one
+chain, shape (n_draws, p), and returns the number of the first iteration without an accepted draw, or None."""
 
-    ``fill(rng, model, prior, y, n_burn_in, draws, **options)`` fills `draws`, shape (n_chains, n_draws), or (n_chains,
-    n_draws, p) for p > 1 parameters, and returns the index of the first iteration without an accepted draw, or −1. The
-    returned function takes (rng, model, prior, y, *, n_chains=4, n_burn_in=2000, n_draws=5000, **options), where y is
-    one release, and returns the draws. Each chain starts from a draw of the prior.
+
+def sampler(prepare: Callable[..., Chain]) -> Callable[..., Floats]:
+    """Return the function that checks the arguments of a sampler and draws chains, each started from the prior.
+
+    ``prepare(model, prior, y, starts, **options)`` returns the kernel for a standardised model, and may change the
+    starts, shape (n_chains, p). The returned function takes (rng, model, prior, y, *, n_chains=4, n_burn_in=2000,
+    n_draws=5000, **options), where y is one release, and returns draws of shape (n_chains, n_draws), or (n_chains,
+    n_draws, p) for p > 1 parameters.
     """
 
-    @wraps(fill)
+    @wraps(prepare)
     def sample(
         rng: np.random.Generator, model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike, *,
         n_chains: int = 4, n_burn_in: int = 2000, n_draws: int = 5000, **options: Any,
     ) -> Floats:  # fmt: skip
-        hyperparameters, y = model.validate_release(prior, noisy_statistics)
+        given, y = model.validate_release(prior, noisy_statistics)
         require_generator(rng, "chains")
-        shape = (validate_integer("n_chains", n_chains), validate_integer("n_draws", n_draws))
-        draws = np.empty(shape if y.size == 1 else (*shape, y.size))
+        draws = np.empty((validate_integer("n_chains", n_chains), validate_integer("n_draws", n_draws), y.size))
         n_burn_in = validate_integer("n_burn_in", n_burn_in, least=0)
-        failed = fill(rng, model, hyperparameters, y, n_burn_in, draws, **options)
-        if failed >= 0:
-            raise ValueError(
-                f"no draw was accepted within the maximum number of attempts at iteration {failed} with {model}, "
-                f"prior={hyperparameters.tolist()}, noisy_statistics={y.tolist()}; check for values that overflow"
-            )
-        return draws
+        standardised, hyperparameters, release = model.standardised(given, y)
+        starts = standardised.draw_parameters(rng, hyperparameters, len(draws))
+        run, arguments = prepare(standardised, hyperparameters, release, starts, **options)
+        for chain, start in enumerate(starts):
+            failed = run(rng, start, *arguments, n_burn_in, draws[chain])
+            if failed is not None:
+                raise ValueError(
+                    f"no draw was accepted within the maximum number of attempts at iteration "
+                    f"{chain * (n_burn_in + draws.shape[1]) + failed} with {model}, prior={given.tolist()}, "
+                    f"noisy_statistics={y.tolist()}; check for values that overflow"
+                )
+        location, scale = model.units()
+        draws[..., 0] = location + scale * draws[..., 0]
+        draws[..., 1:] *= scale**2
+        return draws if y.size > 1 else draws[..., 0]
 
     return sample
 

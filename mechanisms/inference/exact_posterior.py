@@ -70,8 +70,7 @@ class QuadraturePosterior(Posterior):
         values = np.asarray(theta, dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             phi = np.where(values > 0.0, np.log(values), -np.inf) if self.is_log else values
-        found = np.empty((1, phi.size))
-        interpolate(self.points[None], self.cdf_values[None], self.density[None], phi.reshape(1, -1), found)
+        found = interpolate(self.points[None], self.cdf_values[None], self.density[None], phi.reshape(1, -1))
         tail = self.below * np.exp(self.shape * np.minimum(phi - self.points[0], 0.0)) if self.below else 0.0
         return (tail + (1.0 - self.below) * found.reshape(values.shape))[()]
 
@@ -92,9 +91,8 @@ class QuadraturePosterior(Posterior):
         return self._invert(rng.random(size))
 
     def _invert(self, p: Floats) -> Floats:
-        phi = np.empty((1, p.size))
         above = np.clip((p.reshape(1, -1) - self.below) / (1.0 - self.below), 0.0, 1.0)
-        invert(self.points[None], self.cdf_values[None], self.density[None], above, phi)
+        phi = invert(self.points[None], self.cdf_values[None], self.density[None], above)
         found = phi.reshape(p.shape)
         if self.below > 1e-300:
             tail = np.log(np.minimum(np.maximum(p, 1e-300) / self.below, 1.0)) / self.shape
@@ -159,14 +157,14 @@ def _log_beta_binomial(n: int, alpha: float, beta: float) -> Floats:
 
 def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float) -> QuadraturePosterior:
     """Return the posterior by adaptive quadrature over φ, for a standardised model; `unit` is 1 if φ = ln θ."""
-    y = float(release[0])
-    is_log = model.entry.code != NORMAL
+    y, is_log, marginal = float(release[0]), model.entry.code != NORMAL, model.entry.marginal
+    assert marginal is not None
 
     def evaluate(panels: Floats) -> tuple[Floats, Floats, Floats]:
         """Return nodes, log integrand at the nodes, and errors of the likelihood, all of shape (panels, nodes)."""
         phi = panels[:, :1] * (1.0 - _FRACTIONS) + panels[:, 1:] * _FRACTIONS
-        found, error = log_likelihood(model, np.exp(phi.ravel()) if is_log else phi.ravel(), y)
-        log_prior = prior[0] * phi - prior[1] * np.exp(phi) if is_log else -0.5 * (phi - prior[0]) ** 2 / prior[1]
+        found, error = log_likelihood(model, marginal.to_theta(phi.ravel()), y)
+        log_prior = marginal.log_density(phi, *prior)
         return phi, found.reshape(phi.shape) + log_prior, error.reshape(phi.shape)
 
     edges = _first_edges(model, prior)
@@ -181,8 +179,8 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
         ])  # fmt: skip
         kept = zip((phi, log_integrand, error), evaluate(halves), strict=True)
         phi, log_integrand, error = (np.concatenate([old[~split], new]) for old, new in kept)
-    to_theta = np.exp if is_log else np.copy
-    points, cdf, density, means = tabulate(1, np.zeros(len(phi), dtype=np.int64), phi, log_integrand, to_theta)
+    zeros = np.zeros(len(phi), dtype=np.int64)
+    points, cdf, density, means = tabulate(1, zeros, phi, log_integrand, marginal.to_theta)
     weights = np.exp(log_integrand - log_integrand.max()) * WEIGHTS * 0.5 * (phi[:, -1:] - phi[:, :1])
     total = weights.sum()
     below = 0.0
@@ -190,7 +188,7 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
         first = np.unravel_index(phi.argmin(), phi.shape)
         tail = math.exp(min(log_integrand[first] - log_integrand.max(), 0.0)) / prior[0]
         below = float(tail / (tail + total))
-    theta, mean = to_theta(phi), float(means[0])
+    theta, mean = marginal.to_theta(phi), float(means[0])
     shares = weights * ((1.0 - below) / total)
     overall = float(mean * (1.0 - below))
     variance = float((shares * (theta - overall) ** 2).sum() + below * overall**2)

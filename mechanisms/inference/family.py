@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from mechanisms.arguments import Floats, real_array
+from mechanisms.inference.marginals import Marginal
 from mechanisms.privacy import Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_size
 
@@ -43,8 +44,6 @@ class Regions:
     parameter: Callable[[Floats], Floats]  # maps u to θ
     mean_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated mean
     variance_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated variance
-    # True if chains must not start below the smallest tabulated u, where the variance of a record overflows
-    starts_inside: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +63,7 @@ class Family:
     record_range: tuple[float, float] = (0.0, math.inf)
     integer_records: bool = False
     bounded_sensitivity: float | None = None  # Δ under replacement; None if a release needs public bounds
-    marginal: Literal[
-        "beta", "gamma", "normal", "student"
-    ]  # distribution of each component of θ given prior or records
+    marginal: Marginal | None = field(default=None, repr=False)  # of each component of θ given prior or records
     _draw_parameters: Callable[[np.random.Generator, Floats, int], Floats] = field(repr=False)
     # (rng, θ, n) -> records, shape (trials, n), or their sums if records are bounded
     draw: Callable[[np.random.Generator, Floats, int], NDArray] = field(repr=False)
@@ -209,12 +206,9 @@ class Family:
         return b - a if outside == "clamp" else max(b, 0.0) - min(a, 0.0)
 
     def prior_distribution(self, prior: ArrayLike) -> stats.rv_continuous:
-        """Return the prior of a rate or mean θ as a frozen distribution of `scipy.stats`."""
-        first, second = self.validate_prior(prior)
-        if self.marginal == "normal":
-            return stats.norm(first, math.sqrt(second))
-        assert self.marginal == "gamma"
-        return stats.gamma(first, scale=1.0 / second)
+        """Return the prior of a scalar θ as a frozen distribution of `scipy.stats`."""
+        assert self.marginal is not None
+        return self.marginal.frozen(*self.validate_prior(prior))
 
     def region_moments(self, theta: ArrayLike, bounds: Bounds) -> Moments:
         """Return the probability of each region x < a, a ≤ x ≤ b, x > b, and the moments of a record in the region.

@@ -67,13 +67,13 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 
 from mechanisms.arguments import Floats
-from mechanisms.inference.drawn_posterior import sampler
+from mechanisms.inference.drawn_posterior import Chain, sampler
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.family import EXPONENTIAL, POISSON
 from mechanisms.inference.release_model import ReleaseModel
@@ -137,28 +137,24 @@ def tabulate_regions(family: str, bounds: tuple[float, float]) -> RegionTable:
 
 @sampler
 def sample_gibbs(
-    rng: np.random.Generator, model: ReleaseModel, prior: Floats, y: Floats, n_burn_in: int, draws: Floats, *,
+    model: ReleaseModel, prior: Floats, y: Floats, starts: Floats, *,
     jumps: bool = False, as_printed: bool = False, table: RegionTable | None = None,
-) -> int:  # fmt: skip
+) -> Chain:  # fmt: skip
     """Draw θ given one release, by Algorithm 1 of P4, or by Algorithm 2 if the model has bounds.
 
     `jumps` adds the joint move of the collapsed sampler to Algorithm 2. `table` is that of `tabulate_regions`.
     """
-    scale, starts = model.noise.scale, model.draw_parameters(rng, prior, len(draws))
-    if model.entry.is_vector:
-        return run_multinomial(rng, starts, prior, model.n, y, scale, n_burn_in, draws)
-    starts = starts[:, 0]
+    known: tuple[Any, ...] = prior, model.n, y, model.noise.scale
     if model.bounds is None:
-        return run_binomial(rng, starts, prior[0], prior[1], model.n, y[0], scale, n_burn_in, draws)
-    table, regions = table or tabulate_regions(model.family, model.bounds), model.entry.regions
-    assert regions is not None
-    if regions.starts_inside:  # a vague prior can draw rates so small that the variance 1/θ² overflows
-        starts = np.maximum(starts, regions.parameter(np.array(table.origin)))
-    known, least_total = (starts, prior, model.n, y[0], scale), model.n * model.entry.record_range[0]
+        return (run_multinomial if model.entry.is_vector else run_binomial), known
+    table, least_total = table or tabulate_regions(model.family, model.bounds), model.n * model.entry.record_range[0]
+    if model.entry.code == EXPONENTIAL:  # a vague prior can draw rates so small that the variance 1/θ² overflows
+        np.maximum(starts, np.exp(table.origin), out=starts)
+    known = model.entry.code, *known, tuple(table), least_total
     if as_printed:
-        return run_truncated_published(rng, model.entry.code, *known, least_total, tuple(table), n_burn_in, draws)
-    centre = (model.n * end for end in model.contribution_range())
-    return run_truncated(rng, model.entry.code, jumps, *known, *centre, least_total, tuple(table), n_burn_in, draws)
+        return run_truncated_published, known
+    low, high = model.contribution_range()
+    return run_truncated, (*known, jumps, model.n * low, model.n * high)
 
 
 @kernel
@@ -216,67 +212,63 @@ def _draw_tail(rng, start, width):
 
 
 @kernel
-def run_binomial(rng, starts, alpha, beta, n, noisy, noise_scale, n_burn_in, draws):
-    """Fill `draws` (n_chains, n_draws) with θ of the Beta–binomial model, starting from `starts` (n_chains,)."""
-    n_chains, n_draws = draws.shape
-    for chain in range(n_chains):
-        theta = starts[chain]
-        other = 1.0 - theta
-        noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
-        for iteration in range(-n_burn_in, n_draws):
-            # Algorithm 1, line 4: compute the moments. Line 5: draw the sum from the product of two normals.
-            mean = n * theta
-            variance = mean * other
-            weight = variance / (variance + noise_variance)
-            centre = mean + weight * (noisy - mean)
-            std = math.sqrt(weight * noise_variance)
-            s = centre + std * rng.standard_normal()
-            if not 0.0 <= s <= n:
-                s, ok = draw_truncated_normal(rng, centre, std, 0.0, float(n))
-                if not ok:
-                    return chain * (n_burn_in + n_draws) + n_burn_in + iteration
-            # Line 6: draw the noise variance. Line 3 of the next iteration: draw θ.
-            noise_variance = draw_noise_variance(rng, abs(noisy - s), noise_scale)
-            # 1 − θ has its own gamma variable, which stays accurate when θ rounds to one.
-            theta, other = rng.standard_gamma(alpha + s), rng.standard_gamma(beta + (n - s))
-            total = theta + other
-            theta /= total
-            other /= total
-            if iteration >= 0:
-                draws[chain, iteration] = theta
-    return -1
+def run_binomial(rng, start, prior, n, noisy, noise_scale, n_burn_in, draws):
+    """Fill `draws` with θ of the Beta–binomial model."""
+    theta = start[0]
+    other = 1.0 - theta
+    noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+    for iteration in range(-n_burn_in, len(draws)):
+        # Algorithm 1, line 4: compute the moments. Line 5: draw the sum from the product of two normals.
+        mean = n * theta
+        variance = mean * other
+        weight = variance / (variance + noise_variance)
+        centre = mean + weight * (noisy[0] - mean)
+        std = math.sqrt(weight * noise_variance)
+        s = centre + std * rng.standard_normal()
+        if not 0.0 <= s <= n:
+            s, ok = draw_truncated_normal(rng, centre, std, 0.0, float(n))
+            if not ok:
+                return n_burn_in + iteration
+        # Line 6: draw the noise variance. Line 3 of the next iteration: draw θ.
+        noise_variance = draw_noise_variance(rng, abs(noisy[0] - s), noise_scale)
+        # 1 − θ has its own gamma variable, which stays accurate when θ rounds to one.
+        theta, other = rng.standard_gamma(prior[0] + s), rng.standard_gamma(prior[1] + (n - s))
+        total = theta + other
+        theta /= total
+        other /= total
+        if iteration >= 0:
+            draws[iteration, 0] = theta
+    return None
 
 
 @kernel
-def run_multinomial(rng, starts, prior, n, noisy, noise_scale, n_burn_in, draws):
-    """Fill `draws` (n_chains, n_draws, k) with θ of the Dirichlet–multinomial model, starting from `starts`."""
-    n_chains, n_draws, k = draws.shape
-    theta, sums, noise_variances, centres, variances = np.empty((5, k))
-    for chain in range(n_chains):
+def run_multinomial(rng, theta, prior, n, noisy, noise_scale, n_burn_in, draws):
+    """Fill `draws` with θ of the Dirichlet–multinomial model."""
+    k = theta.size
+    sums, noise_variances, centres, variances = np.empty((4, k))
+    for j in range(k):
+        sums[j] = n * theta[j]
+        noise_variances[j] = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+    for iteration in range(-n_burn_in, len(draws)):
+        # Algorithm 1, lines 4 and 5: compute the moments, and draw the sums.
         for j in range(k):
-            theta[j] = starts[chain, j]
-            sums[j] = n * theta[j]
-            noise_variances[j] = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
-        for iteration in range(-n_burn_in, n_draws):
-            # Algorithm 1, lines 4 and 5: compute the moments, and draw the sums.
-            for j in range(k):
-                mean = n * theta[j]
-                weight = mean / (mean + noise_variances[j])
-                centres[j] = mean + weight * (noisy[j] - mean)
-                variances[j] = weight * noise_variances[j]
-            if not draw_sums_given_total(rng, centres, variances, float(n), sums):
-                return chain * (n_burn_in + n_draws) + n_burn_in + iteration
-            # Line 6: draw the noise variances. Line 3 of the next iteration: draw θ.
-            total = 0.0
-            for j in range(k):
-                noise_variances[j] = draw_noise_variance(rng, abs(noisy[j] - sums[j]), noise_scale)
-                theta[j] = rng.standard_gamma(prior[j] + sums[j])
-                total += theta[j]
-            for j in range(k):
-                theta[j] /= total
-                if iteration >= 0:
-                    draws[chain, iteration, j] = theta[j]
-    return -1
+            mean = n * theta[j]
+            weight = mean / (mean + noise_variances[j])
+            centres[j] = mean + weight * (noisy[j] - mean)
+            variances[j] = weight * noise_variances[j]
+        if not draw_sums_given_total(rng, centres, variances, float(n), sums):
+            return n_burn_in + iteration
+        # Line 6: draw the noise variances. Line 3 of the next iteration: draw θ.
+        total = 0.0
+        for j in range(k):
+            noise_variances[j] = draw_noise_variance(rng, abs(noisy[j] - sums[j]), noise_scale)
+            theta[j] = rng.standard_gamma(prior[j] + sums[j])
+            total += theta[j]
+        for j in range(k):
+            theta[j] /= total
+            if iteration >= 0:
+                draws[iteration, j] = theta[j]
+    return None
 
 
 @kernel
@@ -463,68 +455,64 @@ def draw_sums(rng, split, noisy, noise_scale):
 
 @kernel
 def run_truncated(
-    rng, kind, jumps, starts, prior, n, noisy, noise_scale, low, high, least_total, table, n_burn_in, draws
+    rng, start, kind, prior, n, noisy, noise_scale, table, least_total, jumps, low, high, n_burn_in, draws
 ):
-    """Fill `draws` (n_chains, n_draws) with values of θ by the corrected Algorithm 2."""
+    """Fill `draws` with values of θ by the corrected Algorithm 2."""
     # `table` is (origin, steps_per_unit, coefficients). With `jumps`, each iteration ends with a joint move of θ, the
     # sums and σ²: θ' is drawn from the prior, and the sums and σ² are drawn given θ' and y. The move is accepted with
     # probability min(1, p(y | θ')/p(y | θ)).
-    n_chains, n_draws = draws.shape
-    for chain in range(n_chains):
-        theta = starts[chain]
+    theta, y = start[0], noisy[0]
+    split = split_moments(n, centre_moments(kind, theta, *table))
+    centre = min(max(split[0], low), high)
+    rest = max(split[2], least_total - centre)
+    noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+    for iteration in range(-n_burn_in, len(draws)):
+        centre, rest, ok = update_sums(rng, split, y, noise_variance, low, high, least_total, centre, rest)
+        if not ok:
+            return n_burn_in + iteration
+        noise_variance = draw_noise_variance(rng, abs(y - centre), noise_scale)
+        theta = draw_conjugate(rng, kind, prior, n, centre + rest)
         split = split_moments(n, centre_moments(kind, theta, *table))
-        centre = min(max(split[0], low), high)
-        rest = max(split[2], least_total - centre)
-        noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
-        for iteration in range(-n_burn_in, n_draws):
-            centre, rest, ok = update_sums(rng, split, noisy, noise_variance, low, high, least_total, centre, rest)
-            if not ok:
-                return chain * (n_burn_in + n_draws) + n_burn_in + iteration
-            noise_variance = draw_noise_variance(rng, abs(noisy - centre), noise_scale)
-            theta = draw_conjugate(rng, kind, prior, n, centre + rest)
-            split = split_moments(n, centre_moments(kind, theta, *table))
-            if jumps:
-                new_theta = draw_conjugate(rng, kind, prior, 0, 0.0)
-                new_split = split_moments(n, centre_moments(kind, new_theta, *table))
-                least = log_marginal(split, noisy, noise_scale) - rng.standard_exponential()
-                # E exp(−|d − Z|/b) ≤ E exp(±(d − Z)/b): this cheap bound rejects most proposals.
-                bound = 0.5 * new_split[1] / (noise_scale * noise_scale) - abs(noisy - new_split[0]) / noise_scale
-                if bound >= least and log_marginal(new_split, noisy, noise_scale) >= least:
-                    new_centre, new_rest, ok = draw_sums(rng, new_split, noisy, noise_scale)
-                    if ok and low <= new_centre <= high and new_centre + new_rest >= least_total:
-                        theta, split, centre, rest = new_theta, new_split, new_centre, new_rest
-                        noise_variance = draw_noise_variance(rng, abs(noisy - centre), noise_scale)
-            if iteration >= 0:
-                draws[chain, iteration] = theta
-    return -1
+        if jumps:
+            new_theta = draw_conjugate(rng, kind, prior, 0, 0.0)
+            new_split = split_moments(n, centre_moments(kind, new_theta, *table))
+            least = log_marginal(split, y, noise_scale) - rng.standard_exponential()
+            # E exp(−|d − Z|/b) ≤ E exp(±(d − Z)/b): this cheap bound rejects most proposals.
+            bound = 0.5 * new_split[1] / (noise_scale * noise_scale) - abs(y - new_split[0]) / noise_scale
+            if bound >= least and log_marginal(new_split, y, noise_scale) >= least:
+                new_centre, new_rest, ok = draw_sums(rng, new_split, y, noise_scale)
+                if ok and low <= new_centre <= high and new_centre + new_rest >= least_total:
+                    theta, split, centre, rest = new_theta, new_split, new_centre, new_rest
+                    noise_variance = draw_noise_variance(rng, abs(y - centre), noise_scale)
+        if iteration >= 0:
+            draws[iteration, 0] = theta
+    return None
 
 
 @kernel
-def run_truncated_published(rng, kind, starts, prior, n, noisy, noise_scale, least_total, table, n_burn_in, draws):
-    """Fill `draws` (n_chains, n_draws) with values of θ by Algorithm 2 as printed; see `run_truncated`."""
-    n_chains, n_draws = draws.shape
-    for chain in range(n_chains):
-        theta = starts[chain]
-        noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
-        for iteration in range(-n_burn_in, n_draws):
-            # Line 6: the three regions are treated as independent, so outer variances are added without covariance.
-            moments = centre_moments(kind, theta, *table)
-            centre_mean, centre_variance, rest_mean, rest_variance, _ = split_moments(n, moments)
-            rest_variance += 2.0 * n * moments[4]
-            # Lines 7 and 8: draw the total, given y.
-            weight = centre_variance / (centre_variance + noise_variance)
-            mean = centre_mean + weight * (noisy - centre_mean) + rest_mean
-            std = math.sqrt(weight * noise_variance + max(rest_variance, 0.0))
-            total = mean + std * rng.standard_normal()
-            if not total >= least_total:
-                total, ok = draw_truncated_normal(rng, mean, std, least_total, np.inf)
-                if not ok:
-                    return chain * (n_burn_in + n_draws) + n_burn_in + iteration
-            # Line 9: draw θ. Line 10: draw the centre at the new θ, which ignores y. Line 11: draw the noise variance.
-            theta = draw_conjugate(rng, kind, prior, n, total)
-            centre_mean, centre_variance, _, _, _ = centre_moments(kind, theta, *table)
-            centre = n * centre_mean + math.sqrt(n * centre_variance) * rng.standard_normal()
-            noise_variance = draw_noise_variance(rng, abs(noisy - centre), noise_scale)
-            if iteration >= 0:
-                draws[chain, iteration] = theta
-    return -1
+def run_truncated_published(rng, start, kind, prior, n, noisy, noise_scale, table, least_total, n_burn_in, draws):
+    """Fill `draws` with values of θ by Algorithm 2 as printed; see `run_truncated`."""
+    theta, y = start[0], noisy[0]
+    noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+    for iteration in range(-n_burn_in, len(draws)):
+        # Line 6: the three regions are treated as independent, so outer variances are added without covariance.
+        moments = centre_moments(kind, theta, *table)
+        centre_mean, centre_variance, rest_mean, rest_variance, _ = split_moments(n, moments)
+        rest_variance += 2.0 * n * moments[4]
+        # Lines 7 and 8: draw the total, given y.
+        weight = centre_variance / (centre_variance + noise_variance)
+        mean = centre_mean + weight * (y - centre_mean) + rest_mean
+        std = math.sqrt(weight * noise_variance + max(rest_variance, 0.0))
+        total = mean + std * rng.standard_normal()
+        if not total >= least_total:
+            total, ok = draw_truncated_normal(rng, mean, std, least_total, np.inf)
+            if not ok:
+                return n_burn_in + iteration
+        # Line 9: draw θ. Line 10: draw the centre at the new θ, which ignores y. Line 11: draw the noise variance.
+        theta = draw_conjugate(rng, kind, prior, n, total)
+        centre_mean, centre_variance, _, _, _ = centre_moments(kind, theta, *table)
+        centre = n * centre_mean + math.sqrt(n * centre_variance) * rng.standard_normal()
+        noise_variance = draw_noise_variance(rng, abs(y - centre), noise_scale)
+        if iteration >= 0:
+            draws[iteration, 0] = theta
+    return None

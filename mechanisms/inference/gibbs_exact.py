@@ -33,7 +33,7 @@ import numpy as np
 from scipy import special
 
 from mechanisms.arguments import Floats
-from mechanisms.inference.drawn_posterior import sampler
+from mechanisms.inference.drawn_posterior import Chain, sampler
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 
@@ -45,9 +45,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @sampler
-def sample_gibbs_exact(
-    rng: np.random.Generator, model: ReleaseModel, prior: Floats, y: Floats, n_burn_in: int, draws: Floats
-) -> int:
+def sample_gibbs_exact(model: ReleaseModel, prior: Floats, y: Floats, starts: Floats) -> Chain:
     """Draw θ from the exact posterior given noisy counts of the binomial or multinomial family.
 
     If y carries no information on the counts, successive θ have autocorrelation n/(n + Σα), where α are the parameters
@@ -57,11 +55,9 @@ def sample_gibbs_exact(
     """
     if model.entry.is_truncated:
         raise ValueError(f"family must be binomial or multinomial, got {model.family!r}; use sample_data_augmentation")
-    starts, n = model.draw_parameters(rng, prior, len(draws)), model.n
-    known = model.noise.power, 1.0 / model.noise.scale, _log_factorials(min(n + 1, _TABLE))
-    if model.entry.is_vector:
-        return _run_multinomial(rng, starts, prior, n, y, *known, n_burn_in, draws)
-    return _run_binomial(rng, starts[:, 0], prior[0], prior[1], n, y[0], *known, n_burn_in, draws)
+    run = _run_multinomial if model.entry.is_vector else _run_binomial
+    noise = model.noise.power, 1.0 / model.noise.scale
+    return run, (prior, model.n, y, *noise, _log_factorials(min(model.n + 1, _TABLE)))
 
 
 @lru_cache(maxsize=8)
@@ -255,58 +251,52 @@ def _draw_beta(rng, alpha, beta):
 
 
 @kernel
-def _run_binomial(rng, starts, alpha, beta, n, noisy, power, rate, table, n_burn_in, draws):
-    """Fill `draws` (n_chains, n_draws) with values of θ; return the index of the first failed iteration, or −1."""
-    n_chains, n_draws = draws.shape
-    for chain in range(n_chains):
-        theta = starts[chain]
-        log_odds = math.log(max(theta, 1e-300)) - math.log(max(1.0 - theta, 1e-300))
-        for iteration in range(-n_burn_in, n_draws):
-            # Draw the count given θ and y, then θ given the count.
-            s, ok = draw_split(rng, float(n), log_odds, n * theta, noisy, 0.0, False, power, rate, table)
-            if not ok:
-                return chain * (n_burn_in + n_draws) + n_burn_in + iteration
-            theta, log_odds = _draw_beta(rng, alpha + s, beta + (n - s))
-            if iteration >= 0:
-                draws[chain, iteration] = theta
-    return -1
+def _run_binomial(rng, start, prior, n, noisy, power, rate, table, n_burn_in, draws):
+    theta = start[0]
+    log_odds = math.log(max(theta, 1e-300)) - math.log(max(1.0 - theta, 1e-300))
+    for iteration in range(-n_burn_in, len(draws)):
+        # Draw the count given θ and y, then θ given the count.
+        s, ok = draw_split(rng, float(n), log_odds, n * theta, noisy[0], 0.0, False, power, rate, table)
+        if not ok:
+            return n_burn_in + iteration
+        theta, log_odds = _draw_beta(rng, prior[0] + s, prior[1] + (n - s))
+        if iteration >= 0:
+            draws[iteration, 0] = theta
+    return None
 
 
 @kernel
-def _run_multinomial(rng, starts, prior, n, noisy, power, rate, table, n_burn_in, draws):
-    """Fill `draws` (n_chains, n_draws, k) with values of θ; return the index of the first failed iteration, or −1."""
-    n_chains, n_draws, k = draws.shape
-    log_theta, counts = np.empty(k), np.empty(k)
-    for chain in range(n_chains):
+def _run_multinomial(rng, start, prior, n, noisy, power, rate, table, n_burn_in, draws):
+    k = start.size
+    log_theta, counts = np.empty((2, k))
+    for j in range(k):
+        log_theta[j] = math.log(max(start[j], 1e-300))
+        counts[j] = math.floor(n * start[j])
+    counts[np.argmax(start)] += n - counts.sum()
+    for iteration in range(-n_burn_in, len(draws)):
+        # Draw the counts given θ and y, in pairs of the pivot with each other category.
+        pivot = np.argmax(log_theta)
         for j in range(k):
-            log_theta[j] = math.log(max(starts[chain, j], 1e-300))
-            counts[j] = math.floor(n * starts[chain, j])
-        counts[np.argmax(starts[chain])] += n - counts.sum()
-        for iteration in range(-n_burn_in, n_draws):
-            # Draw the counts given θ and y, in pairs of the pivot with each other category.
-            pivot = np.argmax(log_theta)
+            if j == pivot:
+                continue
+            total = counts[j] + counts[pivot]
+            log_odds = log_theta[j] - log_theta[pivot]
+            mean = total / (1.0 + math.exp(-log_odds))
+            x, ok = draw_split(rng, total, log_odds, mean, noisy[j], total - noisy[pivot], True, power, rate, table)
+            if not ok:
+                return n_burn_in + iteration
+            counts[j] = x
+            counts[pivot] = total - x
+        # Draw θ given the counts.
+        largest = -np.inf
+        for j in range(k):
+            log_theta[j] = _draw_log_gamma(rng, prior[j] + counts[j])
+            largest = max(largest, log_theta[j])
+        if iteration >= 0:
+            mass = 0.0
             for j in range(k):
-                if j == pivot:
-                    continue
-                total = counts[j] + counts[pivot]
-                log_odds = log_theta[j] - log_theta[pivot]
-                mean = total / (1.0 + math.exp(-log_odds))
-                y, other = noisy[j], total - noisy[pivot]
-                x, ok = draw_split(rng, total, log_odds, mean, y, other, True, power, rate, table)
-                if not ok:
-                    return chain * (n_burn_in + n_draws) + n_burn_in + iteration
-                counts[j] = x
-                counts[pivot] = total - x
-            # Draw θ given the counts.
-            largest = -np.inf
+                draws[iteration, j] = math.exp(log_theta[j] - largest)
+                mass += draws[iteration, j]
             for j in range(k):
-                log_theta[j] = _draw_log_gamma(rng, prior[j] + counts[j])
-                largest = max(largest, log_theta[j])
-            if iteration >= 0:
-                mass = 0.0
-                for j in range(k):
-                    draws[chain, iteration, j] = math.exp(log_theta[j] - largest)
-                    mass += draws[chain, iteration, j]
-                for j in range(k):
-                    draws[chain, iteration, j] /= mass
-    return -1
+                draws[iteration, j] /= mass
+    return None

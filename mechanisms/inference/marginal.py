@@ -13,7 +13,6 @@ The model is that of P4, section 3; the marginal posterior is not in the paper.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,50 +22,15 @@ from scipy import special
 from mechanisms.arguments import Floats
 from mechanisms.inference import adaptive_grid
 from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.family import Family
+from mechanisms.inference.marginals import Marginal
 from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
 from mechanisms.metadata import find_entry
 from mechanisms.protocols import Posterior, validate_probabilities
 
 _PRIOR_REACH = 700.0  # number of nats by which the prior density at the ends of the range is below its maximum
-_SMALLEST = -345.0  # log of the smallest θ (or 1 − θ); its square does not underflow
+_LARGEST = 345.0  # largest |φ| of the log or log odds of θ; the square of θ does not underflow
 _MIN_SHAPE = 0.1  # with a smaller shape, more than 1e-15 of the prior mass lies below the smallest θ
-
-
-@dataclass(frozen=True)
-class _Coordinate:
-    """Transformation of θ to a coordinate φ in which the log prior density is concave and decreases on both sides."""
-
-    from_theta: Callable[[Floats], Floats]
-    to_theta: Callable[[Floats], Floats]
-    log_prior: Callable[[Floats, tuple[float, ...]], Floats]
-    centre_and_spread: Callable[[tuple[float, ...]], tuple[float, float]]
-    smallest: float
-    largest: float
-
-    def interval(self, prior: tuple[float, ...]) -> tuple[float, float]:
-        """Return a range of φ outside which the prior density is negligible."""
-        centre, spread = self.centre_and_spread(prior)
-        ends = []
-        for direction, limit in ((-1.0, self.smallest), (1.0, self.largest)):
-            reach, peak = spread, self.log_prior(np.array(centre), prior)
-            while peak - self.log_prior(np.array(centre + direction * reach), prior) < _PRIOR_REACH:
-                reach *= 2.0
-            ends.append(max(centre - reach, limit) if direction < 0 else min(centre + reach, limit))
-        return ends[0], ends[1]
-
-
-_COORDINATES = {  # the keys are values of `Family.marginal`
-    "beta": _Coordinate(
-        special.logit, special.expit,
-        lambda phi, prior: prior[0] * special.log_expit(phi) + prior[1] * special.log_expit(-phi),
-        lambda prior: (math.log(prior[0] / prior[1]), math.sqrt(1 / prior[0] + 1 / prior[1])), _SMALLEST, -_SMALLEST),
-    "gamma": _Coordinate(
-        np.log, np.exp, lambda phi, prior: prior[0] * phi - prior[1] * np.exp(phi),
-        lambda prior: (math.log(prior[0] / prior[1]), 1 / math.sqrt(prior[0])), _SMALLEST, -_SMALLEST),
-    "normal": _Coordinate(
-        np.copy, np.copy, lambda phi, prior: -((phi - prior[0]) ** 2) / (2 * prior[1]),
-        lambda prior: (prior[0], math.sqrt(prior[1])), -math.inf, math.inf),
-}  # fmt: skip
 
 
 def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: ArrayLike) -> Floats:
@@ -95,8 +59,8 @@ def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: A
 class MarginalPosterior(Posterior):
     """Posterior of θ in each of many trials; build it with `marginal_posterior`.
 
-    The distribution function and its derivative are tabulated in a coordinate φ (log θ for Gamma priors, logit θ for
-    Beta priors, θ for Normal priors), at separate points in each trial. Between points a cubic polynomial is used.
+    The distribution function and its derivative are tabulated in the coordinate φ of the prior (log θ for Gamma priors,
+    logit θ for Beta priors, θ for normal priors), at separate points in each trial, with cubic polynomials between.
     """
 
     family: str
@@ -106,13 +70,13 @@ class MarginalPosterior(Posterior):
     means: Floats = field(repr=False)  # posterior means E[θ | y], shape (trials,)
 
     @property
-    def _coordinate(self) -> _Coordinate:
-        return _COORDINATES[FAMILIES[self.family].marginal]
+    def _prior(self) -> Marginal:
+        return _marginal(FAMILIES[self.family])
 
     @property
     def grid(self) -> Floats:
         """Values of θ at the tabulated points, shape (trials, g)."""
-        return self._coordinate.to_theta(self.points)
+        return self._prior.to_theta(self.points)
 
     def mean(self) -> Floats:
         """Return the posterior mean E[θ | y], shape (trials,)."""
@@ -123,9 +87,8 @@ class MarginalPosterior(Posterior):
         values = FAMILIES[self.family].validate_parameters(theta)
         values = per_trial("theta", values, len(self.means))
         with np.errstate(divide="ignore"):  # φ is infinite at the ends of the parameter space
-            phi = self._coordinate.from_theta(values)
-        found = np.empty((len(values), values.size // len(values)))
-        adaptive_grid.interpolate(self.points, self.cdf_values, self.density, phi.reshape(found.shape), found)
+            phi = self._prior.to_coordinate(values)
+        found = adaptive_grid.interpolate(*self._table, phi.reshape(len(phi), -1))
         return found.reshape(values.shape)
 
     def std(self) -> Floats:
@@ -147,9 +110,12 @@ class MarginalPosterior(Posterior):
         u = per_trial("uniforms", np.asarray(uniforms, dtype=np.float64), len(self.means))
         if not np.all((u >= 0) & (u < 1)):
             raise ValueError("uniforms must be in [0, 1), got a value outside; draw them with rng.random")
-        phi = np.empty((len(u), u.size // len(u)))
-        adaptive_grid.invert(self.points, self.cdf_values, self.density, u.reshape(phi.shape), phi)
-        return self._coordinate.to_theta(phi.reshape(u.shape))
+        phi = adaptive_grid.invert(*self._table, u.reshape(len(u), -1))
+        return self._prior.to_theta(phi.reshape(u.shape))
+
+    @property
+    def _table(self) -> tuple[Floats, Floats, Floats]:
+        return self.points, self.cdf_values, self.density
 
 
 def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
@@ -157,8 +123,7 @@ def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     scalar = {name: one for name, one in FAMILIES.items() if not one.is_vector}
     model = find_entry(scalar, family, "family", "use sample_gibbs for others")
     hyperparameters = model.validate_prior(prior)
-    n_shapes = {"beta": 2, "gamma": 1, "normal": 0}[model.marginal]
-    if any(shape < _MIN_SHAPE for shape in hyperparameters[:n_shapes]):
+    if any(shape < _MIN_SHAPE for shape in hyperparameters[: _marginal(model).n_shapes]):
         raise ValueError(
             f"prior must have shapes >= {_MIN_SHAPE} for marginal, got {prior!r}; use a less extreme prior"
         )
@@ -174,17 +139,17 @@ def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: 
     uses about 30 kB of memory.
     """
     hyperparameters = validate_marginal_prior(model.family, prior)
-    coordinate, scale = _COORDINATES[model.entry.marginal], model.noise.scale
+    marginal, scale = _marginal(model.entry), model.noise.scale
     y = validate_statistics("noisy_statistics", noisy_statistics, 1)[:, 0]
-    low, high = coordinate.interval(hyperparameters)
+    low, high = _interval(marginal, hyperparameters)
     root_width = (high - low) / adaptive_grid.ROOT_PANELS
 
     def evaluate(trial: NDArray[np.int64], panel: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Return the log integrand at the nodes of each panel, and an upper bound on it over the panel."""
         distinct, which = np.unique(panel, return_inverse=True)
         phi = adaptive_grid.panel_nodes(distinct, low, root_width)
-        log_prior = coordinate.log_prior(phi, hyperparameters)
-        mean, variance = _statistic_moments(model, coordinate.to_theta(phi), phi)
+        log_prior = marginal.log_density(phi, *hyperparameters)
+        mean, variance = _statistic_moments(model, marginal.to_theta(phi), phi)
         margin = np.abs(np.diff(mean, axis=1)).max(axis=1)
         least, most = mean.min(axis=1) - margin, mean.max(axis=1) + margin
         log_integrand = log_prior[which] + log_normal_laplace(y[trial, None] - mean[which], variance[which], scale)
@@ -196,8 +161,25 @@ def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: 
     trial, panel, log_integrand = adaptive_grid.refine(y.size, root_width, evaluate)
     phi = adaptive_grid.panel_nodes(panel, low, root_width)
     return MarginalPosterior(
-        model.family, *adaptive_grid.tabulate(y.size, trial, phi, log_integrand, coordinate.to_theta)
+        model.family, *adaptive_grid.tabulate(y.size, trial, phi, log_integrand, marginal.to_theta)
     )
+
+
+def _marginal(family: Family) -> Marginal:
+    assert family.marginal is not None
+    return family.marginal
+
+
+def _interval(marginal: Marginal, prior: tuple[float, ...]) -> tuple[float, float]:
+    """Return a range of φ outside which the prior density is negligible."""
+    centre, spread = marginal.centre(*prior), marginal.spread(*prior)
+    limit, ends = _LARGEST if marginal.n_shapes else math.inf, []
+    for direction in (-1.0, 1.0):
+        reach, peak = spread, marginal.log_density(np.array(centre), *prior)
+        while peak - marginal.log_density(np.array(centre + direction * reach), *prior) < _PRIOR_REACH:
+            reach *= 2.0
+        ends.append(min(max(centre + direction * reach, -limit), limit))
+    return ends[0], ends[1]
 
 
 def _statistic_moments(model: ReleaseModel, theta: Floats, phi: Floats) -> tuple[Floats, Floats]:

@@ -100,7 +100,8 @@ def _mmd2_by_frequencies(x, y, distance, cutoff):
     cos_y, sin_y = _mean_rotations(y, step, n_frequencies)
     between = within_x = within_y = 0.0
     for frequency in range(n_frequencies):  # the terms of frequency zero cancel
-        weight = step * math.sqrt(2 / math.pi) * math.exp(-0.5 * (step * (frequency + 1)) * (step * (frequency + 1)))
+        angle = step * (frequency + 1)
+        weight = step * math.sqrt(2 / math.pi) * math.exp(-0.5 * angle * angle)
         c, s = cos_x[frequency] - cos_y[frequency], sin_x[frequency] - sin_y[frequency]
         between += weight * (c * c + s * s)  # Python's powers and Numba's may differ in the last bit
         c, s = cos_x[frequency], sin_x[frequency]
@@ -111,11 +112,9 @@ def _mmd2_by_frequencies(x, y, distance, cutoff):
 
 
 def _mmd2_by_neighbours(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    pooled = np.concatenate([x, y])
+    pooled, between = np.concatenate([x, y]), -1 / (x.size * y.size)
     order = np.argsort(pooled)
-    weights = np.array(
-        [[1 / (x.size * (x.size - 1)), -1 / (x.size * y.size)], [-1 / (x.size * y.size), 1 / (y.size * (y.size - 1))]]
-    )
+    weights = np.array([[1 / (x.size * (x.size - 1)), between], [between, 1 / (y.size * (y.size - 1))]])
     return 2 * _sum_close_pairs(pooled[order], (order >= x.size).astype(np.int64), weights)
 
 

@@ -26,11 +26,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from mechanisms.arguments import Floats, validate_integer
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
+from mechanisms.inference.marginals import Marginal
 from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
@@ -57,19 +57,11 @@ class ConjugatePosterior(Posterior):
 
     def mean(self) -> Floats:
         """Return the posterior mean of θ, shape (trials,), or (trials, k) for the multinomial."""
-        first, second = self._marginals()
-        if self._model.marginal == "normal":
-            return first
-        return first / (first + second) if self._is_beta else first / second
+        return self._marginal.mean(*self._parameters())
 
     def std(self) -> Floats:
         """Return the standard deviation of θ, with the shape of `mean`."""
-        first, second = self._marginals()
-        if self._model.marginal == "normal":
-            return np.sqrt(second)
-        if self._is_beta:
-            return np.sqrt(first * second / (first + second + 1.0)) / (first + second)
-        return np.sqrt(first) / second
+        return self._marginal.std(*self._parameters())
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of θ in each trial, shape (trials, m), or (trials,) for a single probability in (0, 1).
@@ -77,13 +69,8 @@ class ConjugatePosterior(Posterior):
         For the multinomial, these are quantiles of the Beta marginals, with a last axis of categories.
         """
         p = validate_probabilities(probabilities)
-        first, second = (each.reshape(len(each), *(1,) * p.ndim, *each.shape[1:]) for each in self._marginals())
-        p = p.reshape((*p.shape, *(1,) * (first.ndim - 1 - p.ndim)))
-        if self._is_beta:
-            return special.betaincinv(first, second, p)
-        if self._model.marginal == "normal":
-            return first + np.sqrt(second) * special.ndtri(p)
-        return special.gammaincinv(first, p) / second
+        first, second = (each.reshape(len(each), *(1,) * p.ndim, *each.shape[1:]) for each in self._parameters())
+        return self._marginal.quantile(first, second, p.reshape((*p.shape, *(1,) * (first.ndim - 1 - p.ndim))))
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of values ≤ θ in each trial: the PIT value if θ generated the trial.
@@ -94,12 +81,8 @@ class ConjugatePosterior(Posterior):
         trials, cells = len(self.parameters), self.parameters.shape[1:] if self._model.is_vector else ()
         values = per_trial("theta", self._model.validate_parameters(theta), trials, cells)
         plain_axes = values.ndim - len(cells)
-        first, second = (marginal.reshape(trials, *(1,) * (plain_axes - 1), *cells) for marginal in self._marginals())
-        if self._is_beta:
-            return special.betainc(first, second, values)
-        if self._model.marginal == "normal":
-            return special.ndtr((values - first) / np.sqrt(second))
-        return special.gammainc(first, second * values)
+        first, second = (each.reshape(trials, *(1,) * (plain_axes - 1), *cells) for each in self._parameters())
+        return self._marginal.cdf(first, second, values)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return independent draws of θ, shape (trials, size), or (trials, size, k) for the multinomial."""
@@ -112,11 +95,12 @@ class ConjugatePosterior(Posterior):
         return FAMILIES[self.family]
 
     @property
-    def _is_beta(self) -> bool:
-        return self._model.marginal == "beta"
+    def _marginal(self) -> Marginal:
+        assert self._model.marginal is not None
+        return self._model.marginal
 
-    def _marginals(self) -> tuple[Floats, Floats]:
-        """Return the two parameters of the Beta, Gamma or Normal distribution of θ, or of each of its components."""
+    def _parameters(self) -> tuple[Floats, Floats]:
+        """Return the two parameters of the distribution of θ, or of each of its components."""
         if self._model.is_vector:
             # Sum the other categories, because total - parameter cancels.
             others = 1.0 - np.eye(self.parameters.shape[1])

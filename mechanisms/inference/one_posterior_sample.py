@@ -60,11 +60,9 @@ _TOLERANCE = 1e-14
 class OnePosteriorSampling:
     """OPS mechanism for data sets of n records, which releases `N_DRAWS` draws.
 
-    It tempers prior and likelihood, or the likelihood alone. All draws together are ε-DP under replace-one with n
-    public; see the module docstring for the proof. For ε ≥ 200·ln 9 = 439 the posterior is not tempered.
-
-    The first form is that of P4: as the power ρ → 0, its draws become uniform on [a₀, 1 − a₀], which the paper calls
-    "over-dispersed". The draws of the second form tend to the prior, truncated to this interval.
+    It tempers prior and likelihood (P4), or the likelihood alone. All draws together are ε-DP under replace-one with n
+    public; see the module docstring for the proof. For ε ≥ 200·ln 9 = 439 the posterior is not tempered. As the power
+    ρ → 0, draws become uniform on [a₀, 1 − a₀], "over-dispersed" in P4, or draws of the truncated prior.
     """
 
     prior: ArrayLike  # Beta parameters (alpha, beta)
@@ -90,8 +88,7 @@ class OnePosteriorSampling:
     def loss(self) -> float:
         """Return the exact privacy loss of all `N_DRAWS` draws in nats, maximised over neighbours and outputs."""
         a, b = self.beta_parameters([0, 1, self.n - 1, self.n]).T
-        log_z = np.empty(4)
-        _fill_log_integrals(a, b, _LOG_ODDS, _NODES, _WEIGHTS, log_z)
+        log_z = _log_integrals(a, b)
         moves = log_z[1::2] - log_z[::2]
         return N_DRAWS * (self.power * _LOG_ODDS + float(np.abs(moves).max()))
 
@@ -124,7 +121,7 @@ class OnePosteriorSampling:
                 "draw them with rng.random"
             )
         phi = np.empty(u.shape)
-        solved = _invert(u, a, b, _LOG_ODDS, _NODES, _WEIGHTS, phi)
+        solved = _invert(u, a, b, phi)
         assert solved, f"no root within {_MAX_STEPS} steps: {self}"
         return np.clip(special.expit(phi), EDGE, 1 - EDGE)
 
@@ -136,52 +133,46 @@ def _log_ratio(d, a, b, theta_peak):
 
 
 @kernel
-def _interval(a, b, log_odds):
-    """Return the mode in [−log_odds, log_odds], and the ends, relative to the mode, of the non-negligible range."""
-    peak = min(max(math.log(a / b), -log_odds), log_odds)
-    slope = abs(a - (a + b) / (1 + math.exp(-peak))) if abs(peak) == log_odds else 0.0
-    curvature = (a + b) / (2 + 2 * math.cosh(log_odds))
-    reach = 2 * _NEGLIGIBLE_EXPONENT / (slope + math.sqrt(slope**2 + 2 * _NEGLIGIBLE_EXPONENT * curvature))
-    return peak, max(-reach, -log_odds - peak), min(reach, log_odds - peak)
-
-
-@kernel
-def _integral(low, high, a, b, theta_peak, nodes, weights):
+def _integral(low, high, a, b, theta_peak):
     total = 0.0
-    for node, weight in zip(nodes, weights):  # noqa: B905 - numba's zip has no strict
-        total += weight * math.exp(_log_ratio(low + (high - low) * (1 + node) / 2, a, b, theta_peak))
+    for i in range(_NODES.size):
+        total += _WEIGHTS[i] * math.exp(_log_ratio(low + (high - low) * (1 + _NODES[i]) / 2, a, b, theta_peak))
     return total * (high - low) / 2
 
 
 @kernel
-def _cumulate(low, high, a, b, theta_peak, nodes, weights, below):
-    """Fill `below` with the integrals of the density from `low` to the ends of equal subintervals of [low, high]."""
-    width = (high - low) / (below.size - 1)
+def _cumulate(a, b, below):
+    """Fill `below` with the integrals of the density up to the ends of equal cells of its non-negligible range."""
+    # Return the mode of the log odds and of θ, the start of the range relative to the mode, and the width of a cell.
+    peak = min(max(math.log(a / b), -_LOG_ODDS), _LOG_ODDS)
+    slope = abs(a - (a + b) / (1 + math.exp(-peak))) if abs(peak) == _LOG_ODDS else 0.0
+    curvature = (a + b) / (2 + 2 * math.cosh(_LOG_ODDS))
+    reach = 2 * _NEGLIGIBLE_EXPONENT / (slope + math.sqrt(slope**2 + 2 * _NEGLIGIBLE_EXPONENT * curvature))
+    low, high = max(-reach, -_LOG_ODDS - peak), min(reach, _LOG_ODDS - peak)
+    theta_peak, width = 1 / (1 + math.exp(-peak)), (high - low) / _N_CELLS
     below[0] = 0.0
-    for cell in range(below.size - 1):
+    for cell in range(_N_CELLS):
         left = low + cell * width
-        below[cell + 1] = below[cell] + _integral(left, left + width, a, b, theta_peak, nodes, weights)
+        below[cell + 1] = below[cell] + _integral(left, left + width, a, b, theta_peak)
+    return peak, theta_peak, low, width
 
 
 @kernel
-def _fill_log_integrals(a, b, log_odds, nodes, weights, log_integrals):
-    below = np.empty(_N_CELLS + 1)
+def _log_integrals(a, b):
+    """Return the log normalising constants for arrays of parameters."""
+    below, found = np.empty(_N_CELLS + 1), np.empty(a.size)
     for i in range(a.size):
-        peak, low, high = _interval(a[i], b[i], log_odds)
-        _cumulate(low, high, a[i], b[i], 1 / (1 + math.exp(-peak)), nodes, weights, below)
-        log_peak = -a[i] * math.log1p(math.exp(-peak)) - b[i] * math.log1p(math.exp(peak))
-        log_integrals[i] = log_peak + math.log(below[-1])
+        peak, _, _, _ = _cumulate(a[i], b[i], below)
+        found[i] = -a[i] * math.log1p(math.exp(-peak)) - b[i] * math.log1p(math.exp(peak)) + math.log(below[-1])
+    return found
 
 
 @kernel
-def _invert(uniforms, a, b, log_odds, nodes, weights, phi):
+def _invert(uniforms, a, b, phi):
     """Fill `phi` with the quantiles of the log odds at the levels `uniforms`; return True if all have converged."""
     below = np.empty(_N_CELLS + 1)
     for i in range(a.size):
-        peak, low, high = _interval(a[i], b[i], log_odds)
-        theta_peak = 1 / (1 + math.exp(-peak))
-        _cumulate(low, high, a[i], b[i], theta_peak, nodes, weights, below)
-        width = (high - low) / _N_CELLS
+        peak, theta_peak, low, width = _cumulate(a[i], b[i], below)
         for j in range(uniforms.shape[1]):
             target = uniforms[i, j] * below[-1]
             cell = 0
@@ -192,7 +183,7 @@ def _invert(uniforms, a, b, log_odds, nodes, weights, phi):
             x = left + width * (target - below[cell]) / (below[cell + 1] - below[cell])
             converged = False
             for _ in range(_MAX_STEPS):
-                excess = below[cell] + _integral(start, x, a[i], b[i], theta_peak, nodes, weights) - target
+                excess = below[cell] + _integral(start, x, a[i], b[i], theta_peak) - target
                 if abs(excess) <= _TOLERANCE * below[-1]:
                     converged = True
                     break

@@ -89,9 +89,8 @@ class ReleasePosterior(Posterior):
 
     def mcse(self) -> Floats | float:
         """Return the Monte Carlo standard error of `mean`; 0 for an exact posterior."""
-        if isinstance(self.distribution, DrawnPosterior):
-            return self.distribution.mcse()
-        return 0.0 * self.distribution.mean()
+        exact = self.distribution
+        return exact.mcse() if isinstance(exact, DrawnPosterior) else 0.0 * exact.mean()
 
     def diagnostics(self) -> dict[str, Floats]:
         """Return R-hat and effective sample sizes of chains; empty for an exact posterior.
@@ -127,10 +126,6 @@ class ReleasePosterior(Posterior):
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of each component, for probabilities in (0, 1)."""
         return self.distribution.quantile(probabilities)
-
-    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
-        """Return the ends of the interval with equal tails that has probability `level`, in (0, 1)."""
-        return self.distribution.interval(level)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return `size` draws of θ.
@@ -187,9 +182,8 @@ class ReleasePosterior(Posterior):
         names = self._components()
         columns = min(len(names), _COLUMNS)
         rows = -(-len(names) // columns)
-        figure, panels = plt.subplots(
-            rows, columns, figsize=(4.0 * columns, 3.0 * rows), squeeze=False, layout="constrained"
-        )
+        size = 4.0 * columns, 3.0 * rows
+        figure, panels = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
         first, last = self.quantile([_TAIL, 1.0 - _TAIL])
         edges = np.linspace(first, last, _CELLS + 1)
         density = np.diff(self.cdf(edges), axis=0) / np.diff(edges, axis=0)
@@ -239,13 +233,12 @@ class ReleasePosterior(Posterior):
             generator = require_generator(rng, "an exact posterior, which has no draws of its own")
             drawn = self.sample(generator, _CHAINS * _DRAWS)
             draws = drawn.reshape(_CHAINS, _DRAWS, *drawn.shape[1:])
-        dims = ("chain", "draw", "category")[: draws.ndim]
-        has_square = self.model.entry.has_square
-        if has_square:
+        dims, coords = ("chain", "draw", "category")[: draws.ndim], {}
+        if self.model.entry.has_square:
             variables = {name: (dims[:2], draws[..., j]) for j, name in enumerate(("mean", "variance"))}
         else:
             variables = {"theta": (dims, draws)}
-        coords = {"category": list(self.labels)} if self.labels and draws.ndim == 3 and not has_square else {}
+            coords = {"category": list(self.labels)} if self.labels and draws.ndim == 3 else {}
         attributes = {
             "family": self.model.family,
             "n": "unknown" if self.model.n is None else self.model.n,
@@ -273,19 +266,16 @@ class ReleasePosterior(Posterior):
         return ["theta"] if np.ndim(mean) == 0 else [f"theta[{j}]" for j in range(np.size(mean))]
 
     def _noise(self) -> str:
-        if isinstance(self.model, CountTable):
-            kinds = {one if isinstance(one, Noise) else None for _, _, one, _ in self.model.measured}
-        else:
-            kinds = {self.model.noise}
+        model = self.model
+        kinds = {one for _, _, one, _ in model.measured} if isinstance(model, CountTable) else {model.noise}
         if len(kinds) > 1:
             return f"{len(kinds)} kinds"
         (one,) = kinds
-        return "EXACT" if one is None else f"{one.name}({one.scale:.4g})"
+        return f"{one.name}({one.scale:.4g})" if isinstance(one, Noise) else "EXACT"
 
     def _stated(self) -> str:
-        if self.guarantee is not None:
-            return str(self.guarantee)
-        return "none" if isinstance(self.model, CountTable) else "none (rehearsal)"
+        absent = "none" if isinstance(self.model, CountTable) else "none (rehearsal)"
+        return absent if self.guarantee is None else str(self.guarantee)
 
     def __repr__(self) -> str:
         mean, chains = _brief(self.mean()), ""

@@ -95,6 +95,11 @@ def _w(z):
 
 
 @kernel
+def _turn(angle):
+    return complex(math.cos(angle), math.sin(angle))
+
+
+@kernel
 def _log_density(kind, theta, x):
     if kind == EXPONENTIAL:
         return math.log(theta) - theta * x
@@ -122,9 +127,8 @@ def _fill_points(kind, theta, slope, origin, a, b, x, log_weight):
         half = 0.5 * (high - low)
         for i in range(_NODES.size):
             x[i] = low + half * (1.0 + _NODES[i])
-            log_weight[i] = (
-                _log_density(kind, theta, x[i]) + slope * (x[i] - origin) + math.log(half * _NODE_WEIGHTS[i])
-            )
+            log_density = _log_density(kind, theta, x[i])
+            log_weight[i] = log_density + slope * (x[i] - origin) + math.log(half * _NODE_WEIGHTS[i])
         return _NODES.size
     log_mean = math.log(theta) + slope
     mode = b if log_mean > 40.0 else min(max(math.floor(math.exp(log_mean)), a), b)
@@ -201,7 +205,7 @@ def _tilt(record, slope, origin, x, weight):
 def _boundary(kind, theta, slope, origin, log_mass, end, t):
     """Return a function of one end of an interval whose difference transforms the tilted density, without its core."""
     height = math.exp(_log_density(kind, theta, end) + slope * (end - origin) - log_mass)
-    phase = complex(math.cos(t * (end - origin)), math.sin(t * (end - origin)))
+    phase = _turn(t * (end - origin))
     if kind == EXPONENTIAL:
         return height * phase / complex(theta - slope, -t)
     z = complex(t, end - theta - slope) / math.sqrt(2.0)
@@ -211,13 +215,12 @@ def _boundary(kind, theta, slope, origin, log_mass, end, t):
 @kernel
 def _interval_transform(kind, theta, slope, origin, log_mass, a, b, t):
     """Return E[e^{it(x − origin)}; a ≤ x ≤ b] for the tilted density, at frequencies that the nodes do not resolve."""
-    found = _boundary(kind, theta, slope, origin, log_mass, a, t) - _boundary(
-        kind, theta, slope, origin, log_mass, b, t
-    )
+    tilted = (kind, theta, slope, origin, log_mass)
+    found = _boundary(*tilted, a, t) - _boundary(*tilted, b, t)
     centre = theta + slope
     if kind == NORMAL and a < centre <= b:
         core = slope * (theta - origin) + 0.5 * slope * slope - log_mass - 0.5 * t * t
-        found += math.exp(core) * complex(math.cos(t * (centre - origin)), math.sin(t * (centre - origin)))
+        found += math.exp(core) * _turn(t * (centre - origin))
     return found
 
 
@@ -266,11 +269,7 @@ def _log_terms(record, n, y, rate, inside):
     m = n - inside
     if m < 0:
         return -math.inf
-    if record[7] == -math.inf:
-        return _log_term(record, n, y, rate, inside, 0) if m == 0 or record[6] > -math.inf else -math.inf
-    low, high = 0, m
-    if record[6] == -math.inf:
-        low = m
+    low, high = (m if record[6] == -math.inf else 0), m
     while low < high:
         middle = (low + high) // 2
         if _log_term(record, n, y, rate, inside, middle + 1) > _log_term(record, n, y, rate, inside, middle):
@@ -296,25 +295,22 @@ def _noise_transform(power, is_lattice, scale, rest, slope, t):
     # factor e^{−λm} and the largest term are omitted.
     if power == 2:
         if not is_lattice:
-            return math.exp(-0.5 * (scale * t) ** 2) * complex(
-                math.cos(scale * scale * slope * t), math.sin(scale * scale * slope * t)
-            )
+            return math.exp(-0.5 * (scale * t) ** 2) * _turn(scale * scale * slope * t)
         found, centre = 0.0 + 0.0j, rest - slope * scale * scale
         least = abs(math.floor(centre + 0.5) - centre) / scale
         s = math.floor(centre - _GAUSSIAN_REACH * scale) - 1.0
         while s <= centre + _GAUSSIAN_REACH * scale + 1.0:
             z = abs(s - centre) / scale
-            found += math.exp(-0.5 * (z - least) * (z + least)) * complex(math.cos(t * s), -math.sin(t * s))
+            found += math.exp(-0.5 * (z - least) * (z + least)) * _turn(-t * s)
             s += 1.0
         return found
     rate = 1.0 / scale
     if not is_lattice:
         return 2.0 * rate / (complex(rate - slope, -t) * complex(rate + slope, t))
     nearest = min(rest, 1.0 - rest) * rate
-    turn = complex(math.cos(t), math.sin(t))
-    below = math.exp(nearest - rest * rate) / (1.0 - math.exp(slope - rate) * turn)
-    after = math.exp(nearest - (1.0 - rest) * rate - slope) / turn
-    return below + after / (1.0 - math.exp(-slope - rate) / turn)
+    below = math.exp(nearest - rest * rate) / (1.0 - math.exp(slope - rate) * _turn(t))
+    after = math.exp(nearest - (1.0 - rest) * rate - slope) / _turn(t)
+    return below + after / (1.0 - math.exp(-slope - rate) / _turn(t))
 
 
 @kernel
@@ -347,14 +343,14 @@ def _log_likelihood(record, n, y, power, scale, x, weight):
     log_residue = -math.inf
     if power == 2:
         slope, _ = _saddle(record, n, origin, y - m, gaussian, -math.inf, math.inf, 0.5, 0.0, x, weight)
-        size, now, _, variance, p_first, p_second = _tilt(record, slope, origin, x, weight)
-        sd = math.sqrt(n * variance + gaussian)
         gap = math.inf
     else:
         slope, log_residue, gap, sd = _laplace_line(record, n, y, m, rate, n * low, n * high, is_integer, x, weight)
         if gap == 0.0:
             return log_residue, 0.0
-        size, now, _, variance, p_first, p_second = _tilt(record, slope, origin, x, weight)
+    size, now, _, variance, p_first, p_second = _tilt(record, slope, origin, x, weight)
+    if power == 2:
+        sd = math.sqrt(n * variance + gaussian)
     # The omitted factor of the line integral: e^{κ} at its centre.
     log_scale = n * now + 0.5 * gaussian * slope * slope
     if is_lattice and power == 1:
@@ -364,26 +360,21 @@ def _log_likelihood(record, n, y, power, scale, x, weight):
         k, next_to_y = math.floor(rest - slope * gaussian + 0.5), math.floor(rest + 0.5)
         log_scale = n * now - slope * k - 0.5 * (next_to_y - k) * (2.0 * rest - next_to_y - k) / gaussian
     peels = power == 1 and not is_integer and (n <= 12 or n * math.log(max(p_first + p_second, 1e-300)) > -44.0)
-    log_peeled = log_other = -math.inf
+    log_peeled = -math.inf
     if peels:
         log_peeled = _log_add(_log_terms(record, n, y, rate, 0), _log_terms(record, n, y, rate, 1))
-    if log_residue > -math.inf:
-        if peels:
-            pole = rate if slope > 0.0 else -rate
-            _, _, _, _, q_first, q_second = _tilt(record, pole, origin, x, weight)
+        if log_residue > -math.inf:
+            _, _, _, _, q_first, q_second = _tilt(record, math.copysign(rate, slope), origin, x, weight)
             share, inside = q_first + q_second, max(1.0 - q_first - q_second, 0.0)
-            log_other = log_residue + math.log(max(_at_least_two(n, share, inside), 1e-300))
-        else:
-            log_other = log_residue
-    log_known = _log_add(log_peeled, log_other)
+            # The probability that at least two records lie within the bounds.
+            several = 1.0 - math.exp((n - 1.0) * math.log(max(share, 1e-300))) * (share + n * inside)
+            log_residue += math.log(max(several, 1e-300))
+    log_known = _log_add(log_peeled, log_residue)
     if log_known > log_scale + _WINDOW:
         return log_known, 0.0
     known = math.exp(log_known - log_scale)
     reach = _period(record, n, origin, slope, now, sd, n * low - m, n * high - m, gaussian, x, weight)
-    if power == 2:
-        reach += _GAUSSIAN_REACH * scale
-    else:
-        reach += 36.0 / gap
+    reach += _GAUSSIAN_REACH * scale if power == 2 else 36.0 / gap
     _tilt(record, slope, origin, x, weight)
     integral, error, gross = _line_integral(
         record, n, origin, slope, now, variance, (p_first, p_second), size, power, is_lattice, scale, rest, peels,
@@ -393,12 +384,6 @@ def _log_likelihood(record, n, y, power, scale, x, weight):
     rounding = 1e-15 * max(known, gross)
     total = max(known + integral, rounding)
     return log_scale + math.log(total), (error + rounding) / total
-
-
-@kernel
-def _at_least_two(n, share, inside):
-    """Return the probability that at least two of n records lie within the bounds."""
-    return max(1.0 - math.exp((n - 1.0) * math.log(max(share, 1e-300))) * (share + n * inside), 0.0)
 
 
 @kernel
@@ -441,9 +426,7 @@ def _laplace_line(record, n, y, m, rate, low, high, is_integer, x, weight):
     else:
         slope, sd = _saddle(record, n, origin, rest, 0.0, -rate, rate, 0.25, least_sd, x, weight)
         end = 1 if slope > 0.0 else 0
-        if (
-            rate - abs(slope) < 1.0 / sd and excess[end] < 1.5 * spreads[end]
-        ):  # otherwise the integral cancels the residue
+        if rate - abs(slope) < 1.0 / sd and excess[end] < 1.5 * spreads[end]:  # or the integral cancels the residue
             side = 2.0 * end - 1.0
     if side == 0.0:  # the distance to a pole limits the step
         largest = rate - min(0.5 * rate, 1.0 / sd)
@@ -492,19 +475,19 @@ def _line_integral(
     filtered, level, cut = np.zeros(_CUTS), 0, _FIRST_CUT / width if width > 0.0 else math.inf
     while j < steps:
         t = j * h
-        base = atoms[0] * complex(math.cos(t * (first - origin)), math.sin(t * (first - origin)))
+        base = atoms[0] * _turn(t * (first - origin))
         if atoms[1] > 0.0:
-            base += atoms[1] * complex(math.cos(t * (second - origin)), math.sin(t * (second - origin)))
+            base += atoms[1] * _turn(t * (second - origin))
         inner = 0.0 + 0.0j
         if kind == POISSON:
-            turn = complex(math.cos(t), math.sin(t))
+            turn = _turn(t)
             for i in range(size - 1, -1, -1):
                 inner = inner * turn + weight[i]
-            inner *= complex(math.cos(t * (x[0] - origin)), math.sin(t * (x[0] - origin)))
+            inner *= _turn(t * (x[0] - origin))
         elif t * width < _RESOLVED:
             if j != following or j % 64 == 0:
                 for i in range(size):
-                    spin[i] = complex(math.cos(t * (x[i] - origin)), math.sin(t * (x[i] - origin)))
+                    spin[i] = _turn(t * (x[i] - origin))
             for i in range(size):
                 inner += weight[i] * spin[i]
                 spin[i] *= turns[i]
@@ -522,10 +505,8 @@ def _line_integral(
             continue
         term = np.exp(n * np.log(phi)) if modulus > 0.0 else 0.0 + 0.0j
         if peels:
-            largest = abs(base)
-            if largest > 0.0:
-                power_of_base = np.exp((n - 1.0) * np.log(base))
-                term -= power_of_base * (base + n * inner)
+            if abs(base) > 0.0:
+                term -= np.exp((n - 1.0) * np.log(base)) * (base + n * inner)
             elif n == 1:
                 term = 0.0 + 0.0j
         noise = _noise_transform(power, is_lattice, scale, rest, slope, t)
@@ -548,8 +529,8 @@ def _line_integral(
                 bound = share + highest / t
                 modulus = math.exp(n * math.log(bound))
                 if peels:
-                    modulus = math.exp((n - 2.0) * math.log(bound)) * 0.5 * n * (n - 1.0) * (highest / t) ** 2
-                    modulus = min(modulus, math.exp(n * math.log(bound)))
+                    several = math.exp((n - 2.0) * math.log(bound)) * 0.5 * n * (n - 1.0) * (highest / t) ** 2
+                    modulus = min(several, modulus)
                 omitted = modulus * abs(noise) * t / math.pi
                 if omitted <= _TOLERANCE * (known + unit * total):
                     return unit * total, omitted, unit * gross
@@ -563,11 +544,7 @@ def _fill_log_likelihood(kind, theta, below, above, n, y, bounds, power, scale, 
     a, b, clamps = bounds
     x, weight = np.empty((2, size))
     for k in range(theta.size):
-        low, high = below[k], above[k]
-        if kind == POISSON:
-            low, high = _poisson_tails(theta[k], a, b)
-        if clamps:
-            record = (kind, theta[k], a, b, a, b, low, high)
-        else:
-            record = (kind, theta[k], a, b, 0.0, 0.0, _log_add(low, high), -math.inf)
+        low, high = _poisson_tails(theta[k], a, b) if kind == POISSON else (below[k], above[k])
+        atoms = (a, b, low, high) if clamps else (0.0, 0.0, _log_add(low, high), -math.inf)
+        record = (kind, theta[k], a, b, *atoms)
         found[k], error[k] = _log_likelihood(record, n, y, power, scale, x, weight)

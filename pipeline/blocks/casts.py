@@ -4,11 +4,9 @@ import numpy as np
 
 
 def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Cast values, and mark the values that the dtype cannot represent.
+    """Return values cast to a dtype, undefined where it cannot represent them, and the mask of these values.
 
-    For a floating dtype, values are rounded, including integers above 2**53, but a finite value must not become
-    infinite. For an integer or boolean dtype, the cast must be exact. Return a converted copy, undefined at wrong
-    values, and the mask of wrong values.
+    Values of a floating dtype are rounded, but a finite value must not become infinite; other casts must be exact.
     """
     if given.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be real numbers, got dtype {given.dtype}")

@@ -8,11 +8,7 @@ from pipeline.declare.panel import Panel
 
 
 def iterate_blocks(panel: Panel) -> Iterator[Block]:
-    """Yield the blocks of a panel, from the last cell to the first.
-
-    Factor values usually ascend, so the last cells tend to be the most expensive. Computing them first balances the
-    load of the workers at the end of a run.
-    """
+    """Yield the blocks of a panel, from the last cell, which tends to be the most expensive, to the first."""
     for cell in reversed(range(len(panel.cells()))):
         yield from iterate_cell_blocks(panel, cell)
 

@@ -39,6 +39,11 @@ class Status(IntEnum):
     NOT_APPLICABLE = 5
     NOT_ASKED_FOR = 6  # beyond the trials that a run until a precision asked for; never stored
 
+    @property
+    def words(self) -> str:
+        """Name in words, such as "timed out"."""
+        return self.name.lower().replace("_", " ")
+
 
 ENDED = (Status.TIMED_OUT, Status.KILLED)
 FAILURES = (Status.FAILED, *ENDED)
@@ -102,10 +107,8 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
     """Simulate one block, and evaluate settings on its data.
 
     If the simulation or a method raises, the trials are halved repeatedly until each failing trial is isolated and
-    fails with its own traceback. The results of other trials do not change, since they do not depend on the grouping of
-    trials. `budget` is the number of failed trials, counted per setting from the first trial of the block, after which
-    the other trials are skipped if none was ok. By default every trial is tried. A budget does not change the results
-    of tried trials; `Outcome.n_untried` trials remain pending, and `Outcome.cause` is the first error.
+    fails with its own traceback. `budget` is the number of failed trials, counted per setting from the first trial of
+    the block, after which the other trials are skipped, and remain pending, if none was ok; by default none is.
     """
     panel = study.panel(block.panel)
     cell = panel.cells()[block.cell]
@@ -215,10 +218,9 @@ def _describe(error: BaseException) -> str:
 def _evaluate_parts(
     study: Study, panel: Panel, cell: Mapping[str, Value], whole: range, setting: Setting, budget: int | None
 ) -> Outcome:
-    """Evaluate one setting on consecutive trials, in ascending order, and isolate failing trials.
+    """Evaluate one setting on consecutive trials, in ascending order, and halve trials that raise together.
 
-    Trials that raise together are halved, down to single trials. After a failure, trials are tried one by one until one
-    succeeds, since every longer part would raise if the setting fails for all trials.
+    After a failure, trials are tried one by one until one succeeds, since all may fail.
     """
     found: dict[int, Outcome] = {}
     waiting = [whole]

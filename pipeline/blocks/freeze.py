@@ -8,11 +8,9 @@ import numpy as np
 
 
 def freeze_arrays(data: Any) -> None:
-    """Make NumPy arrays read-only in place, so that assignment to them raises ValueError.
+    """Make NumPy arrays read-only in place, also in mappings, tuples, lists, dataclasses and arrays of objects.
 
-    This includes arrays in mappings, tuples (also named tuples), lists, dataclasses and arrays of objects, nested to
-    any depth. Arrays inside other objects, such as a `pandas.DataFrame` or a sparse matrix, and the base arrays of
-    views remain writable.
+    Arrays inside other objects, such as a `pandas.DataFrame`, and the base arrays of views remain writable.
     """
     for item in leaves(data):
         if isinstance(item, np.ndarray):

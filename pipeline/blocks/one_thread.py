@@ -61,11 +61,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit BLAS and OpenMP to one thread, as a context manager or decorator.
-
-    The limit applies per process or per thread, depending on the library. Several threads of a process may be in the
-    context; the limits remain active until the last thread leaves it.
-    """
+    """Limit BLAS and OpenMP to one thread, as a context manager or decorator, until the last thread leaves it."""
     controller = _controller(len(sys.modules))
     _LIMITS.enter(controller)
     try:

@@ -26,10 +26,10 @@ OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
 
 
 def check_workers(client: Client, store: str | None = None) -> dict[str, list[str]]:
-    """Compare every worker with this process, and return the failed checks by address.
+    """Compare every worker with this process, and return the failed checks by address, in order.
 
-    The client is from `pipeline.clusters.cluster.reach`; workers may lack this project's packages. If a store is given,
-    which need not exist, this process and each worker exchange temporary files there. Addresses are sorted.
+    The client is from `pipeline.clusters.cluster.reach`. If a store is given, which need not exist, this process and
+    each worker exchange temporary files there.
     """
     faults, able = _version_faults(client)
     if able:
@@ -41,10 +41,7 @@ def check_workers(client: Client, store: str | None = None) -> dict[str, list[st
 
 
 def _version_faults(client: Client) -> tuple[dict[str, list[str]], list[str]]:
-    """Compare the package versions on workers with those of this process, without sending code.
-
-    Also return the workers with the same version of Python, since no other version can unpickle code objects.
-    """
+    """Compare package versions on workers with those here, without code; also return workers that unpickle code."""
     here = {**versions(), "python": ".".join(map(str, sys.version_info))}
     answers = client.get_versions(check=False, packages=["dpstudies", *PACKAGES])["workers"]
     faults: dict[str, list[str]] = {}

@@ -20,7 +20,6 @@ from pipeline.clusters import rules
 from pipeline.clusters.launch import available_cores, make_launch, obstacle
 from pipeline.clusters.logs import filtered_logs
 from pipeline.clusters.profiles import Profile
-from pipeline.clusters.rules import check_names, check_values
 from pipeline.errors import BadInputError, command
 from pipeline.redact import format_error, redact_text, short_repr
 
@@ -143,7 +142,6 @@ def requested_workers(profile: Profile, client: Client) -> int:
 def most_threads(profile: Profile, client: Client) -> int:
     """Return the larger of the current and the maximum number of worker threads of a cluster, at least 1.
 
-    An adaptive cluster starts workers only for queued tasks, so the queue must contain enough tasks for all threads.
     All workers are assumed to have the same number of threads. A scheduler at an address is assumed not to grow.
     """
     threads = list(client.nthreads().values())
@@ -259,9 +257,9 @@ def make_security(profile: Profile) -> Security | None:
     if not profile.security:
         return None
     where = f"profile {profile.name}: security"
-    check_names(where, "key", profile.security, Security.__slots__)
+    rules.check_names(where, "key", profile.security, Security.__slots__)
     given = {key: value for key, value in profile.security.items() if value is not None}
-    check_values(where, given, _RULES)
+    rules.check_values(where, given, _RULES)
     contents = {key: _read_pem(f"{where}: {key}", key, given[key]) for key in _PARTS if key in given}
     security = Security(**given)
     if "tls_ca_file" in contents:

@@ -26,7 +26,6 @@ from distributed.security import Security
 
 from pipeline.clusters import rules
 from pipeline.clusters.profiles import Profile
-from pipeline.clusters.rules import check_names, check_values
 from pipeline.errors import BadInputError
 from pipeline.redact import format_error, redact, redact_text
 
@@ -163,8 +162,8 @@ def _find_class(profile: Profile) -> Any:
 def _check_arguments(where: str, kwargs: Mapping[str, Any], allowed: Mapping[str, rules.Rule], *takers: Any) -> None:
     """Raise `BadInputError` for arguments that no class or function in `takers` accepts, and for invalid values."""
     names = [name for taker in takers for name in _parameters(taker)]
-    check_names(where, "argument", kwargs, list(dict.fromkeys(names)))
-    check_values(where, kwargs, allowed)
+    rules.check_names(where, "argument", kwargs, list(dict.fromkeys(names)))
+    rules.check_values(where, kwargs, allowed)
 
 
 def _parameters(taker: Any) -> Iterator[str]:
@@ -186,7 +185,7 @@ def _check_growth(profile: Profile, factory: Any, *ends: str) -> None:
     parameters = inspect.signature(factory.adapt).parameters.values()
     if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
         allowed = [parameter.name for parameter in parameters if parameter.name != "self"]
-        check_names(f"profile {profile.name}: adapt", "key", profile.adapt, allowed)
+        rules.check_names(f"profile {profile.name}: adapt", "key", profile.adapt, allowed)
 
 
 def _local_launch(profile: Profile, kwargs: dict[str, Any], env: Mapping[str, str]) -> Launch:
@@ -248,13 +247,8 @@ def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: M
     return launch
 
 
-def job_script(launch: Launch) -> str:
-    """Return the script of a job that runs workers, without submitting it or starting a scheduler."""
-    return _example_job(launch).job_script()
-
-
 def _example_job(launch: Launch) -> Any:
-    """Return a job object of a batch system, as used for its script, without submitting it."""
+    """Return a job object of a batch system, as used for its script, without submitting it or starting a scheduler."""
     of_the_cluster = inspect.signature(launch.factory).parameters.keys() - {"config_name", "interface", "protocol"}
     of_the_job = {name: value for name, value in launch.kwargs.items() if name not in of_the_cluster}
     if launch.kwargs.get("security"):
@@ -306,7 +300,7 @@ def launch_document(profile: Profile) -> str:
     launch = make_launch(replace(profile, env=redact(profile.env)))
     try:
         if launch.kind == "batch":
-            return redact_text(job_script(launch))
+            return redact_text(_example_job(launch).job_script())
         if launch.kind == "kubernetes":
             return yaml.safe_dump(redact(_cluster_resource(launch, profile)), sort_keys=False)
     except Exception as error:
@@ -320,17 +314,8 @@ def _cluster_resource(launch: Launch, profile: Profile) -> Any:
     custom = launch.kwargs.get("custom_cluster_spec")
     if custom is not None:
         return yaml.safe_load(Path(custom).read_text()) if isinstance(custom, str) else custom
-    taken = (
-        "name",
-        "image",
-        "n_workers",
-        "resources",
-        "env",
-        "worker_command",
-        "scheduler_service_type",
-        "idle_timeout",
-    )
-    given = {name: launch.kwargs[name] for name in taken if name in launch.kwargs}
+    taken = launch.kwargs.keys() & inspect.signature(make_cluster_spec).parameters.keys()
+    given = {name: launch.kwargs[name] for name in taken}
     workers = {} if profile.scale is None else {"n_workers": profile.scale}
     return make_cluster_spec(**{"name": "dask-USER-ID", "n_workers": 0, **given, **workers})
 

@@ -9,52 +9,41 @@ from typing import Any
 
 import yaml
 
-from pipeline.clusters.rules import (
-    COUNT,
-    DURATION,
-    LIST,
-    MAPPING,
-    POSITIVE,
-    SECONDS,
-    TEXT,
-    Rule,
-    check_names,
-    check_values,
-)
-from pipeline.errors import BadInputError, unknown
+from pipeline.clusters import rules
+from pipeline.errors import BadInputError, require_known, unknown
 from pipeline.redact import redact_text, short_repr
 
 _LOCAL_FILE = "cluster.yaml"
 _MOST_BYTES, _MOST_LEVELS, _MOST_VALUES = 10**6, 20, 10**5  # limits on the size of a cluster file
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^@/\s]+:\d{1,5}")
-_TEXT_OR_NUMBER = Rule(
+_TEXT_OR_NUMBER = rules.Rule(
     "text or a number, in quotes where YAML reads it as another type",
     lambda value: isinstance(value, str | int | float) and not isinstance(value, bool),
 )
 _RULES = {
-    "module": TEXT,
-    "class": TEXT,
-    "args": LIST,
-    "kwargs": MAPPING,
-    "address": Rule(
+    "module": rules.TEXT,
+    "class": rules.TEXT,
+    "args": rules.LIST,
+    "kwargs": rules.MAPPING,
+    "address": rules.Rule(
         "of the form tcp://127.0.0.1:8786, with tls:// for TLS and without a user name",
         lambda value: isinstance(value, str) and _ADDRESS.fullmatch(value) is not None,
     ),
-    "security": MAPPING,
-    "scale": POSITIVE,
-    "adapt": MAPPING,
-    "env": MAPPING,
-    "wait": SECONDS,
+    "security": rules.MAPPING,
+    "scale": rules.POSITIVE,
+    "adapt": rules.MAPPING,
+    "env": rules.MAPPING,
+    "wait": rules.SECONDS,
 }
 _STARTED_ONLY = ("module", "args", "kwargs", "scale", "adapt", "env")
 _ADAPT_RULES = {
-    "minimum": COUNT,
-    "maximum": POSITIVE,
-    "minimum_jobs": COUNT,
-    "maximum_jobs": POSITIVE,
-    "interval": DURATION,
-    "wait_count": POSITIVE,
-    "target_duration": DURATION,
+    "minimum": rules.COUNT,
+    "maximum": rules.POSITIVE,
+    "minimum_jobs": rules.COUNT,
+    "maximum_jobs": rules.POSITIVE,
+    "interval": rules.DURATION,
+    "wait_count": rules.POSITIVE,
+    "target_duration": rules.DURATION,
 }
 
 
@@ -80,11 +69,9 @@ THREADS = Profile("threads", kwargs={"processes": False, "n_workers": 1})
 
 
 def load_profile(choice: str | None) -> Profile:
-    """Return the profile for a ``--cluster`` option.
+    """Return the profile for a ``--cluster`` option: ``FILE``, ``FILE:PROFILE`` or the name of a profile, or `THREADS`.
 
-    The choice is ``FILE``, ``FILE:PROFILE``, or the name of a profile in ``./cluster.yaml`` or in the cluster file of
-    this package; None for the built-in `THREADS`. ``FILE`` selects its only profile, or the profile named by its key
-    ``default``.
+    ``FILE`` selects its only profile, or the profile named by its key ``default``.
     """
     if choice is None:
         return THREADS
@@ -95,16 +82,12 @@ def load_profile(choice: str | None) -> Profile:
     name = name or default or (next(iter(profiles)) if len(profiles) == 1 else "")
     if not name:
         raise BadInputError(f"{path} has several profiles: {', '.join(profiles)}; choose one with {path}:NAME")
-    if name not in profiles:
-        raise BadInputError(f"{path}: {unknown('profile', name, profiles)}")
+    require_known("profile", [name], profiles, f"{path}: ")
     return _profile(name, profiles[name], f"{path}: profile {name}")
 
 
 def profile_files() -> dict[str, str]:
-    """Return the cluster file of each profile that can be chosen by name.
-
-    ``./cluster.yaml`` adds profiles to those of this package, or replaces them.
-    """
+    """Return the cluster file of each profile by name; ``./cluster.yaml`` adds to the profiles of this package."""
     files = [str(_shipped_file()), *([_LOCAL_FILE] if Path(_LOCAL_FILE).exists() else [])]
     return {name: file for file in files for name in _read_profiles(file)[0]}
 
@@ -116,10 +99,7 @@ def _shipped_file() -> Path:
 
 
 def split_choice(choice: str) -> tuple[str, str]:
-    """Return the file and the profile name of a ``--cluster`` option; both may contain colons.
-
-    The name is empty for a file alone, and the file is empty for an unknown name.
-    """
+    """Return file and profile name of a ``--cluster`` option, or "" for an absent one; both may contain colons."""
     if re.fullmatch(r"[\w-]+", choice) and not Path(choice).exists():
         return profile_files().get(choice, ""), choice
     colons = [match.start() for match in re.finditer(":", choice)]
@@ -131,8 +111,8 @@ def split_choice(choice: str) -> tuple[str, str]:
 def _read_profiles(path: str) -> tuple[dict[str, Any], str]:
     """Return the profiles of a cluster file by name, and the name of the default profile or an empty string."""
     document = _read(path)
-    check_names(path, "key", document, ("default", "profiles"))
-    check_values(path, document, {"default": TEXT, "profiles": MAPPING})
+    rules.check_names(path, "key", document, ("default", "profiles"))
+    rules.check_values(path, document, {"default": rules.TEXT, "profiles": rules.MAPPING})
     profiles = {str(key): given for key, given in document.get("profiles", {}).items()}
     if not profiles:
         raise BadInputError(f"{path}: profiles must contain at least one profile, got none")
@@ -186,8 +166,8 @@ def _profile(name: str, given: Any, where: str) -> Profile:
             f"{where} must not have storage_options; for access to an object store, set environment variables such as "
             "AWS_ENDPOINT_URL or FSSPEC_S3_ANON in this process, and env in the profile for the workers"
         )
-    check_names(where, "key", given, tuple(_RULES))
-    check_values(where, given, _RULES)
+    rules.check_names(where, "key", given, tuple(_RULES))
+    rules.check_values(where, given, _RULES)
     if ("address" in given) == ("class" in given):
         raise BadInputError(f"{where} must have either an address or a module and class, got {', '.join(given)}")
     for key in _STARTED_ONLY:
@@ -217,8 +197,8 @@ def _profile(name: str, given: Any, where: str) -> Profile:
 
 
 def _check_adapt(where: str, given: Mapping[str, Any]) -> None:
-    check_names(where, "key", given, tuple(_ADAPT_RULES))
-    check_values(where, given, _ADAPT_RULES)
+    rules.check_names(where, "key", given, tuple(_ADAPT_RULES))
+    rules.check_values(where, given, _ADAPT_RULES)
     limits = [key for key in ("maximum", "maximum_jobs") if key in given]
     if len(limits) != 1:
         raise BadInputError(
@@ -248,7 +228,7 @@ def _environment(given: Mapping[Any, Any], where: str) -> dict[str, str]:
                     f"{where}: {name} has no value and is not set in this process; set it or add a value"
                 )
             value = os.environ[name]
-        check_values(where, {name: value}, {name: _TEXT_OR_NUMBER})
+        rules.check_values(where, {name: value}, {name: _TEXT_OR_NUMBER})
         env[name] = str(value)
     return env
 

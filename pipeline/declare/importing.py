@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from functools import lru_cache
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -21,10 +21,7 @@ PREFIX = "dpstudies_file_"
 
 
 def import_content(content: str) -> ModuleType:
-    """Import the content of a file under a name derived from its hash, once per process.
-
-    The content is first written to a file, since numba caches only kernels defined in files.
-    """
+    """Import content under a name derived from its hash, once per process, from a file as numba requires."""
     name = PREFIX + sha256(content)[:16]
     if name in sys.modules:
         return sys.modules[name]
@@ -61,33 +58,20 @@ def _module_folder() -> Path:
 
 
 def append_to_path(folder: str) -> None:
-    """Append a folder to ``sys.path``, so that code named by the user can import modules from the folder.
-
-    Workers do not call this function, since they would keep imported modules after the files have changed.
-    """
+    """Append a folder to ``sys.path`` of this process; workers would keep modules after their files have changed."""
     if folder not in sys.path:
         sys.path.append(folder)
 
 
 def module_file(name: str) -> str | None:
-    """Return the file that an import of a module would execute, without importing it or its packages.
-
-    The search includes the current folder. Return None if there is no such module or it has no file.
-    """
-    first, *others = name.split(".")
-    spec = _find_top(first)
-    for depth, _ in enumerate(others, 2):
-        if spec is None or spec.submodule_search_locations is None:
-            return None
-        try:
-            spec = PathFinder.find_spec(".".join([first, *others][:depth]), list(spec.submodule_search_locations))
-        except (ImportError, KeyError, ValueError):  # nested namespace packages raise KeyError
-            return None
-    return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None
-
-
-def _find_top(name: str) -> ModuleSpec | None:
+    """Return the file that an import of a module would execute, without importing it, or None without such a file."""
+    names = name.split(".")
     try:
-        return importlib.util.find_spec(name) or PathFinder.find_spec(name, [os.getcwd()])
-    except (ImportError, ValueError, AttributeError):  # ValueError: a module without a spec, such as __main__
+        spec = importlib.util.find_spec(names[0]) or PathFinder.find_spec(names[0], [os.getcwd()])
+        for depth in range(2, len(names) + 1):
+            if spec is None or spec.submodule_search_locations is None:
+                return None
+            spec = PathFinder.find_spec(".".join(names[:depth]), list(spec.submodule_search_locations))
+    except (ImportError, KeyError, ValueError, AttributeError):  # such as __main__, or a nested namespace package
         return None
+    return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None

@@ -36,10 +36,7 @@ def remember(sha256: str, path: str) -> None:
 
 
 def is_known(sha256: str, path: str) -> bool:
-    """Return True if the user has run this content at this path.
-
-    A list that is missing, unreadable or writable by other users counts as empty. Damaged lines are ignored.
-    """
+    """Return True if the user has run this content at this path, according to a list that only the user can write."""
     line = f"{sha256}  {path}".encode(errors="backslashreplace")
     try:
         file: Path = private_folder("state") / _NAME
@@ -53,11 +50,7 @@ _HOME = "DPSTUDIES_HOME"
 
 
 def private_folder(kind: Literal["cache", "state"]) -> Path:
-    """Return a folder that only the user can change; create it if necessary.
-
-    This is the folder of ``$DPSTUDIES_HOME`` with the name of its kind, or by default the user's cache or state folder
-    on this platform.
-    """
+    """Return, and create, a folder that only the user can change: of ``$DPSTUDIES_HOME``, or of the user's platform."""
     home = os.environ.get(_HOME)
     if home:
         folder = Path(home).absolute() / kind

@@ -23,11 +23,9 @@ def is_registered(reference: str) -> bool:
 
 
 class Plugins(Mapping[str, str]):
-    """Mapping of names to ``module:object``: built-in names, then entry points of a group.
+    """Mapping of names to ``module:object``: built-in names, then entry points of a group, from package metadata.
 
-    The entry points are read from package metadata, without importing a package, when all names or a name that is not
-    built in are requested. `group` is the group of the entry points, such as ``"dpstudies.studies"``, and packages must
-    not register the names of `built_in`.
+    No package is imported, and the metadata are read only for names that are not built in.
     """
 
     def __init__(self, group: str, built_in: Mapping[str, str]) -> None:

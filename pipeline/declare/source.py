@@ -62,10 +62,7 @@ class StudySource:
 
     @cached_property
     def sha256(self) -> str | None:
-        """SHA-256 of the file that declares the study, in hexadecimal digits.
-
-        None for a registered study, whose code is identified by integer versions, and for a study in memory.
-        """
+        """SHA-256 of the file that declares the study; None in memory, and for a registered study with versions."""
         if self.content is not None:
             return sha256(self.content)
         if self.reference is None or self.file is None or is_registered(self.reference):
@@ -101,10 +98,7 @@ class StudySource:
 
 
 def find_study(target: str, named: Mapping[str, str]) -> StudySource:
-    """Return the source of a study that the user named.
-
-    The target is a name, a ``.py`` file, or ``module:object``; `named` are known names and their ``module:object``.
-    """
+    """Return the source of a study that the user named by a key of `named`, a ``.py`` file, or ``module:object``."""
     if target in named:
         return StudySource(named[target])
     if not (target.endswith(".py") or ":" in target):
@@ -172,10 +166,7 @@ def _functions(study: Study) -> Iterator[Any]:
 
 
 def load_object(target: str) -> Any:
-    """Return the object that the user named by ``module:object`` or ``file.py:object``.
-
-    Without an object, raise BadInputError with the objects of a file that can be audited.
-    """
+    """Return the object that the user named by ``module:object`` or ``file.py:object``."""
     module_name, colon, name = target.rpartition(":")
     module_name = module_name if colon else target
     if module_name.endswith(".py"):

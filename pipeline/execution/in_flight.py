@@ -80,10 +80,7 @@ class TasksInFlight:
             yield from self.wait()
 
     def first_problem(self, describe_loss: Callable[[Any], str], others: str) -> str:
-        """Return the first problem by payload, with a clause on `others` if there are more, or an empty string.
-
-        Tasks return a problem or an empty string; a task whose worker is lost has that of `describe_loss`.
-        """
+        """Return the first problem of the tasks, with a clause on `others` if there are more, or an empty string."""
         problems = {}
         for result in self.results():
             problem = describe_loss(result.payload) if result.is_lost else result.value or result.transient

@@ -57,16 +57,14 @@ def compact(
     BadInputError
         If the store is incomplete or compact, a session writes to it before the comparison has ended, or the
         destination exists, is part of the store, or cannot be written.
-    UnreadableStoreError
-        If the store is damaged.
-    StoreAccessError
-        If the copy differs from the store, or the store cannot be read.
+    UnreadableStoreError, StoreAccessError
+        If the store is damaged or cannot be read, or the copy differs from it.
 
     Notes
     -----
-    A local copy is written to a hidden folder next to the destination, which is renamed after the comparison. In an
-    object store, the root is written after the comparison; objects without a root are not a store. After an error, the
-    written files are removed; those of a killed process are removed by the next local copy to the same destination.
+    A local copy is written to a hidden folder next to the destination, which is renamed after the comparison; in an
+    object store, the root is written last. After an error, the written files are removed; those of a killed process are
+    removed by the next local copy to the same destination.
 
     Examples
     --------
@@ -242,8 +240,7 @@ def _new_store(
 ) -> Iterator[tuple[Files, Any]]:
     """Yield the files of a store and a batch of writes; it appears at `url` if the context succeeds, or nothing does.
 
-    The store has `n_sessions` records of sessions. Raise `BusyStoreError` if the number of the last session of one of
-    the stores that are copied has changed.
+    The store has `n_sessions` records. Raise `BusyStoreError` if a session has begun on a source with another number.
     """
     place, lock = url, -1
     try:

@@ -27,10 +27,7 @@ from pipeline.stores.template import make_template
 def check_block(
     store: ResultStore, panel: Panel, block: Block, setting: Setting
 ) -> tuple[dict[str, Damage], Outcome | None]:
-    """Check every chunk of one setting on one block, at every position at which the setting is stored.
-
-    Return the damage by variable, and the stored outcome, None for a pending or damaged block.
-    """
+    """Check every chunk of one setting on one block; return the damage by variable, and the outcome unless pending."""
     problems: dict[str, Damage] = {}
     outcomes = [_read(store, panel, block, position, problems) for position in positions(panel, block.cell, setting)]
     found = [outcome for outcome in outcomes if outcome is not None]
@@ -66,10 +63,9 @@ def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting,
 
 
 def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], Damage]:
-    """Check coordinates, metadata, and the root and its copy.
+    """Check coordinates, metadata, and the root and its copy; return the damage by panel, "" for the root, and name.
 
-    With `repair`, for which the store is opened for a session, rewrite files that differ. `study` is configured by the
-    stored spec. Return the problem by panel (an empty string for the root) and variable.
+    With `repair`, for which the store is opened for a session, rewrite files that differ.
     """
     problems: dict[tuple[str, str], Damage] = {}
     repaired: list[str] = []

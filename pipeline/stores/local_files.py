@@ -41,22 +41,22 @@ class LocalFiles:
         self._checked = {""}  # folders that are no links
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
-        """Return a file or a part of it, None if it does not exist, or empty bytes if it is not a regular file.
+        """Return a file or a part, None if it does not exist, or empty bytes if it is not a regular file.
 
         A negative start counts from the end.
         """
-        return retried(self._read, key, start, stop)
-
-    def _read(self, key: str, start: int, stop: int | None) -> bytes | None:
         try:
-            # without O_NONBLOCK, opening a pipe would block
-            descriptor = os.open(self._path(key, True), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            return retried(self._read, key, start, stop)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             if error.errno in _NOT_A_FILE:
                 return b""
             raise
+
+    def _read(self, key: str, start: int, stop: int | None) -> bytes:
+        # without O_NONBLOCK, opening a pipe would block
+        descriptor = os.open(self._path(key, True), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:  # few system calls, since each takes a fifth of the time of a scan
             content = b"" if start or stop is not None else os.pread(descriptor, _PIECE, 0)
             if content and len(content) < _PIECE:
@@ -69,10 +69,6 @@ class LocalFiles:
             while at < end and (part := os.pread(descriptor, end - at, at)):
                 content, at = content + part, at + len(part)
             return content
-        except OSError as error:
-            if error.errno in _NOT_A_FILE:
-                return b""
-            raise
         finally:
             os.close(descriptor)
 
@@ -112,17 +108,9 @@ class LocalFiles:
         path = self._path(key)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            _write_new(path, content, durable=True)
         except FileExistsError:
             return False
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(descriptor)
-        except BaseException:  # an empty record, as on a full disk, would count as that of an active session
-            os.unlink(path)
-            raise
         return True
 
     def put(self, key: str, content: bytes, durable: bool = True) -> None:
@@ -141,10 +129,7 @@ class LocalFiles:
             os.close(descriptor)
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove files durably; absent files are ignored.
-
-        Each file is first renamed into the session's folder, which fails if the session is fenced.
-        """
+        """Remove files durably, if they exist: each is renamed into the session's folder, which fails after fencing."""
         removed = False
         for key in keys:
             temporary = self._temporary_name()
@@ -204,16 +189,9 @@ class LocalFiles:
     def _write_temporary(self, content: bytes) -> str:
         path = self._temporary_name()
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            _write_new(path, content)
         except FileNotFoundError:
             self._require_session()
-            raise
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(path)
             raise
         return path
 
@@ -240,9 +218,8 @@ class LocalFiles:
                 raise OSError(errno.EAGAIN, "a temporary file has disappeared", path) from None
 
     def flush(self, keys: Iterable[str]) -> None:
-        """Make written files durable: one call per file system on Linux, one per file and folder elsewhere.
+        """Make written files, or temporary ones by path, durable: one call per file system on Linux, or one per file.
 
-        Temporary files are given by their paths.
         Errors are not retried: the system may have dropped unwritten data, so the files must be written again.
         """
         if _SYNCFS is not None:
@@ -258,10 +235,7 @@ class LocalFiles:
             self.sync(path)
 
     def _path(self, key: str, is_read: bool = False) -> str:
-        """Return the path of a file in the store; raise `BadInputError` if a link would be followed to its folder.
-
-        With `is_read`, raise FileNotFoundError if the folder does not exist.
-        """
+        """Return the path of a file in the store; raise `BadInputError` if a link would be followed to its folder."""
         folder = key.rpartition("/")[0]
         if folder not in self._checked:
             self._refuse_links(folder, is_read)
@@ -300,8 +274,7 @@ class LocalFiles:
 class _LocalBatch:
     """Writes that become durable together: values by `put`, then the files of `put_last`, which commit the values.
 
-    `depend` makes a file durable that another writer has written. `finish` makes all values durable before it makes the
-    last files visible; `discard` drops these.
+    `depend` makes a file durable that another writer has written, and `discard` drops the last files.
     """
 
     def __init__(self, files: LocalFiles) -> None:
@@ -334,6 +307,21 @@ class _LocalBatch:
         self._last = []
 
 
+def _write_new(path: str, content: bytes, durable: bool = False) -> None:
+    """Write a new file, or none after an error: an empty record would count as that of an active session."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+
+
 def _destroy(path: str) -> None:
     """Remove a file or folder if it exists, without following links."""
     with suppress(FileNotFoundError):
@@ -343,11 +331,5 @@ def _destroy(path: str) -> None:
             os.unlink(path)
 
 
-def _find_syncfs() -> Any:
-    """Return the system call that flushes a file system, or None if it is unavailable."""
-    if not sys.platform.startswith("linux"):
-        return None
-    return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-
-
-_SYNCFS = _find_syncfs()
+# system call that flushes a file system, or None if it is unavailable
+_SYNCFS = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform.startswith("linux") else None

@@ -30,11 +30,7 @@ def versions() -> dict[str, str]:
 
 
 def describe(study_file: str | None) -> dict[str, Any]:
-    """Describe this process for the history of a store, as JSON values.
-
-    These are the command without secrets, versions, host, processor features that BLAS and NumPy dispatch on, and the
-    git commit of the study file.
-    """
+    """Describe this process for the history of a store: command without secrets, versions, machine and git commit."""
     extensions = cast(dict[str, Any], np.show_config(mode="dicts"))["SIMD Extensions"]
     return {
         "command": redact_text(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]])),

@@ -37,27 +37,20 @@ _POLL_SECONDS = 0.5
 _IDENTIFIER = re.compile(r"[0-9]{6}-[0-9a-f]{12}")  # part of a path
 _NUMBER, _RECORD = re.compile("[1-9][0-9]{0,5}"), re.compile(r"[0-9]{6}\.json")  # other files are not records
 _TIME = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\dZ", re.ASCII)
-_TIMES = ("started", "ended", "finished", "cancelled")
-_TEXTS = (
-    "profile",
-    "command",
-    "study_reference",
-    "study_file_sha256",
-    "study_code_sha256",
-    "until",
-    "unmet",
-    "stopped",
-)
-_NUMBERS = ("at_most", "within", "cpu_count")
+_FIELDS: dict[str, Callable[[Any], object]] = {
+    **dict.fromkeys(["started", "ended", "finished", "cancelled"], lambda one: _TIME.fullmatch(one)),
+    **dict.fromkeys(["profile", "command", "until", "unmet", "stopped"], lambda one: isinstance(one, str)),
+    **dict.fromkeys(["study_reference", "study_file_sha256", "study_code_sha256"], lambda one: isinstance(one, str)),
+    **dict.fromkeys(["at_most", "within", "cpu_count"], lambda one: one is None or abs(one) < 2**63),
+    "panels": lambda one: isinstance(one, list) and all(isinstance(name, str) for name in one),
+}
+"""Tests of the fields of a record that this package reads; they raise TypeError for some other types."""
 _LOG = logging.getLogger(__name__)
 _ENDED: set[str] = set()  # identifiers of sessions of this process that have ended
 
 
 class Session:
-    """Exclusive write access to a store; call `begin` to acquire and `end` to release it.
-
-    Workers require its `id` to write to the store; `record` is the record of the session, as stored.
-    """
+    """Exclusive write access to a store, from `begin` to `end`; workers require its `id` to write to the store."""
 
     def __init__(self, number: int, files: Files, record: Mapping[str, Any]) -> None:
         self.id: str = record["id"]
@@ -126,7 +119,9 @@ class Session:
         """Release the store and add fields to the record; later calls have no effect."""
         if "ended" in self.record:
             return
-        self._stop()
+        self._over.set()
+        if self._heart.is_alive():
+            self._heart.join()
         _ENDED.add(self.id)  # the session is over even if its record cannot be written, as on a full disk
         try:
             self.update({**(fields or {}), "ended": now()})
@@ -152,11 +147,6 @@ class Session:
     def _refuse_ended(self) -> None:
         if "ended" in (_read(self.files, self._number) or ()):
             raise SessionSupersededError(self.files.url)
-
-    def _stop(self) -> None:
-        self._over.set()
-        if self._heart.is_alive():
-            self._heart.join()
 
     def _beat(self) -> None:
         count = 0
@@ -234,11 +224,11 @@ def check_records(files: Files, *, repair: bool = False) -> dict[str, Damage]:
         content = files.read(_key(number))
         if _intact(number, content) is None:
             state = "missing" if content is None else "damaged"
-            name = f"session {_name(number)}"
+            name = f"session {number:06}.json"
             problems[name] = Damage("damaged", f"the record is {state}; its copy is intact")
             if is_lost(record):
                 problems[name] = Damage("lost")
-                record |= {"id": _lost(number), "ended": now()}
+                record |= {"id": f"{number:06}-lost", "ended": now()}
             if repair:
                 files.put(_key(number), seal(record))
         if number not in copies and "ended" in record:  # a process that was killed may not have copied its record
@@ -262,10 +252,6 @@ def _put_copies(files: Files, records: Mapping[int, Mapping[str, Any]]) -> None:
     files.put(SESSION_COPIES, seal({str(number): record for number, record in records.items()}))
 
 
-def _lost(number: int) -> str:
-    return f"{number:06}-lost"
-
-
 def _intact(number: int, content: bytes | None) -> dict[str, Any] | None:
     """Return a record, or None if its file is missing or damaged, or cannot be from this session and package."""
     record = unseal(content)
@@ -275,29 +261,17 @@ def _intact(number: int, content: bytes | None) -> dict[str, Any] | None:
 def _is_valid(number: int, record: Any) -> bool:
     match record:
         case {"id": str(identifier), "damaged": str(), "ended": str()}:
-            return identifier == _lost(number)
+            return identifier == f"{number:06}-lost"
         case {
             "id": str(identifier),
             "started": str(),
             "process": {"host": str(), "machine": str(), "pid": int(pid), "created": int() | float()},
         }:
             is_own = identifier.startswith(f"{number:06}-") and _IDENTIFIER.fullmatch(identifier) is not None
-            return is_own and 0 < pid < 2**31 and _has_types(record)
+            with suppress(TypeError):
+                are_right = all(is_right(record[name]) for name, is_right in _FIELDS.items() if name in record)
+                return is_own and 0 < pid < 2**31 and are_right
     return False
-
-
-def _has_types(record: Mapping[str, Any]) -> bool:
-    """Return True if the fields of a record that this package reads have the types that it writes."""
-
-    def each(names: tuple[str, ...], is_right: Callable[[Any], Any]) -> bool:
-        return all(is_right(record[name]) for name in names if name in record)
-
-    return (
-        each(_TIMES, lambda one: isinstance(one, str) and _TIME.fullmatch(one))
-        and each(_TEXTS, lambda one: isinstance(one, str))
-        and each(_NUMBERS, lambda one: one is None or (isinstance(one, int | float) and abs(one) < 2**63))
-        and each(("panels",), lambda one: isinstance(one, list) and all(isinstance(name, str) for name in one))
-    )
 
 
 def _read(files: Files, number: int) -> dict[str, Any] | None:
@@ -308,8 +282,7 @@ def _read(files: Files, number: int) -> dict[str, Any] | None:
 def end_session(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
     """End the latest session of a store in place of its process; return False if it was already over.
 
-    Its writes fail at once in a folder, and in an object store when the next session begins; its process notices by its
-    next heartbeat.
+    Its process notices by its next heartbeat; later writes fail, in an object store when the next session begins.
     """
     reader = open_files(url)
     number = last_number(reader)
@@ -325,12 +298,8 @@ def _numbers(files: Files) -> list[int]:
     return [int(name[:6]) for name in files.names(SESSIONS) if _RECORD.fullmatch(name) and name[:6].strip("0")]
 
 
-def _name(number: int) -> str:
-    return f"{number:06}.json"
-
-
 def _key(number: int) -> str:
-    return f"{SESSIONS}/{_name(number)}"
+    return f"{SESSIONS}/{number:06}.json"
 
 
 def _beat_key(number: int) -> str:
@@ -348,9 +317,11 @@ def _await_end(files: Files, number: int) -> None:
         if state == "over":
             return
         if state == "running" or files.read(_beat_key(number)) != last:
-            raise BusyStoreError(
-                f"the store {files.url} is being written by {_describe(record)}; {_remedy(files.url, record)}"
-            )
+            remedy = "wait until it ends, or stop it"
+            if record is not None and "submission" in record:
+                remedy = f"follow it with: {command('status', '--watch', files.url)}, or end it with: "
+                remedy += command("cancel", files.url)
+            raise BusyStoreError(f"the store {files.url} is being written by {_describe(record)}; {remedy}")
         if time.monotonic() > deadline:
             return
         if not is_announced:
@@ -366,12 +337,6 @@ def _describe(record: Mapping[str, Any] | None) -> str:
     if "submission" in record:
         return f"a submission of {record['started']} (driven on {process['host']}, process {process['pid']})"
     return f"another session ({process['host']}, process {process['pid']}, since {record['started']})"
-
-
-def _remedy(url: str, record: Mapping[str, Any] | None) -> str:
-    if record is None or "submission" not in record:
-        return "wait until it ends, or stop it"
-    return f"follow it with: {command('status', '--watch', url)}, or end it with: {command('cancel', url)}"
 
 
 def _this_process() -> dict[str, Any]:

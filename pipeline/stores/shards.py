@@ -10,13 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import numpy as np
-from numcodecs.checksum32 import CRC32C
 
 from pipeline.errors import DamagedChunkError
+from pipeline.stores.binding import add_checksum, remove_checksum
 from pipeline.stores.files import Files
 from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import chunk_steps
@@ -28,7 +27,6 @@ _INDEX_CODECS = [{"name": "bytes", "configuration": {"endian": "little"}}, {"nam
 _CHECKSUM_BYTES = 4
 _ABSENT = 2**64 - 1  # offset and length of an absent chunk
 _CACHED_INDICES = 256
-_CHECKSUM = CRC32C(location="end")
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Sharding:
     @property
     def n_shards(self) -> int:
         """Number of shards of the array."""
-        return math.prod(-(-n // count) for n, count in zip(self.grid, self.counts, strict=True))
+        return math.prod(_grid(self.grid, self.counts))
 
     def position(self, key: str) -> tuple[int, ...]:
         """Return the position of a chunk in the grid."""
@@ -57,25 +55,18 @@ class Sharding:
         """Return the key of the shard that holds a chunk, and the position of the chunk in its index."""
         shard, at = [], 0
         for index, count in zip(self.position(key), self.counts, strict=True):
-            shard.append(str(index // count))
+            shard.append(index // count)
             at = at * count + index % count
-        return f"{self.path}/c/{'/'.join(shard)}", at
+        return self._key(shard), at
 
     def shards(self) -> Iterator[tuple[str, list[str | None]]]:
         """Yield the key of each shard and the keys of its chunks, with None beyond the end of the array."""
-        within = list(product(*(range(count) for count in self.counts)))
-        for shard in product(*(range(-(-n // count)) for n, count in zip(self.grid, self.counts, strict=True))):
-            starts = [index * count for index, count in zip(shard, self.counts, strict=True)]
-            positions = ([start + offset for start, offset in zip(starts, offsets, strict=True)] for offsets in within)
-            yield (
-                f"{self.path}/c/{'/'.join(map(str, shard))}",
-                [
-                    f"{self.path}/c/{'/'.join(map(str, position))}"
-                    if all(at < n for at, n in zip(position, self.grid, strict=True))
-                    else None
-                    for position in positions
-                ],
-            )
+        for shard in np.ndindex(*_grid(self.grid, self.counts)):
+            places = np.array(shard) * self.counts + np.array(list(np.ndindex(*self.counts)))
+            yield self._key(shard), [self._key(place) if (place < self.grid).all() else None for place in places]
+
+    def _key(self, position: Iterable[int]) -> str:
+        return f"{self.path}/c/{'/'.join(map(str, position))}"
 
 
 def shard_root(root: Mapping[str, Any], variables: Mapping[str, int]) -> dict[str, Any]:
@@ -136,23 +127,20 @@ def pack_shard(contents: Sequence[bytes | None]) -> bytes:
         if content is not None:
             index[k] = offset, len(content)
             offset += len(content)
-    return b"".join([*(content for content in contents if content is not None), bytes(_CHECKSUM.encode(index))])
+    return b"".join([*(content for content in contents if content is not None), add_checksum(index.tobytes())])
 
 
 def read_index(content: bytes, n_chunks: int) -> np.ndarray:
     """Return offsets and lengths of the chunks of a shard, shape (n_chunks, 2), from its end; 2⁶⁴ - 1 if absent."""
     n_bytes = 16 * n_chunks + _CHECKSUM_BYTES
     try:
-        return np.frombuffer(_CHECKSUM.decode(content[-n_bytes:]), "<u8").reshape(n_chunks, 2)
-    except (RuntimeError, ValueError) as error:
+        return np.frombuffer(remove_checksum(content[-n_bytes:]), "<u8").reshape(n_chunks, 2)
+    except ValueError as error:
         raise DamagedChunkError("the index of a shard fails its checksum") from error
 
 
 class ShardReader:
-    """Reader of the chunks of a compact store, by their keys in the original store.
-
-    Chunks of a shard whose index is damaged have no content, so that their checksums fail.
-    """
+    """Reader of chunks of a compact store by their keys in the original; those of a damaged index have no content."""
 
     def __init__(self, files: Files, shardings: Mapping[str, Sharding]) -> None:
         self._files, self._shardings = files, shardings

@@ -45,14 +45,10 @@ _MOST_READS = 10  # number of reads of chunks that are being replaced
 
 
 class ResultStore:
-    """Store of results, read by any process and written by the workers of one session.
-
-    Use `open` for an existing store and `create` for a new one. To write, `files` must belong to a session.
-    """
+    """Store of results, read by any process and written by the workers of one session, to which `files` then belong."""
 
     def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
-        self.root, self.files, self._is_checked = root, files, damaged
-        self.url = files.url
+        self.root, self.files, self.url, self._is_checked = root, files, files.url, damaged
         self.reader: Files | ShardReader = files  # of encoded chunks by key, or of the shards of a compact store
         content = root.content
         if self.is_compact:
@@ -214,10 +210,7 @@ class ResultStore:
         return cls(files, write_template(files, study, attributes))
 
     def grow(self, session: Session, study: Study, attributes: Mapping[str, Any] | None = None) -> "ResultStore":
-        """Extend the arrays to hold more trials and values; existing chunks do not move.
-
-        Readers see the old store until the root is replaced atomically.
-        """
+        """Extend the arrays, whose chunks do not move; readers see the old store until the root is replaced."""
         return type(self)(
             session.files, write_template(session.files, study, {**self.attributes, **(attributes or {})})
         )
@@ -243,10 +236,7 @@ class ResultStore:
         commit.finish()
 
     def read(self, panel: Panel, block: Block, setting: Setting) -> Outcome:
-        """Read the stored outcome of one setting on some trials, which need not be a whole block.
-
-        Per-cell measures have the fill value until a trial of the setting is ok.
-        """
+        """Read the stored outcome of one setting on some trials; per-cell measures are missing until a trial is ok."""
         position = next(positions(panel, block.cell, setting))
         values = {
             one.name: self.read_at(panel, position, block.trials, one.name, len(one.dims), one.per_trial)
@@ -359,10 +349,7 @@ class ResultStore:
         return found
 
     def count(self, panel: str) -> dict[Status, int]:
-        """Count the trials of a panel by status, over all its cells and settings.
-
-        Regions without a status chunk count as pending and are not read.
-        """
+        """Count the trials of a panel by status, over all its cells and settings."""
         counts, status = np.zeros(2**8, int), self.array(panel, "status")
         not_asked, spec = self._not_asked(panel, self.asked.get(panel)), self.spec["panels"][panel]
         for chunks, region in iterate_slabs(status):

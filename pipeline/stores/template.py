@@ -100,10 +100,7 @@ def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, byte
 
 
 def _create_panel(root: zarr.Group, panel: Panel, audits: Mapping[str, Any]) -> None:
-    """Create the group of a panel with its coordinates and its empty arrays.
-
-    The dimensions of a variable are the data factors, the method factors, the method, the trial and the outputs.
-    """
+    """Create the group of a panel, its coordinates, and its empty arrays: factors, methods, the trial, and outputs."""
     constants = " ".join(constant.name for constant in panel.constants)
     group = root.require_group(panel.name)
     group.attrs.update({"title": panel.meaning, **({"coordinates": constants} if constants else {})})

@@ -20,7 +20,8 @@ import csv
 import gzip
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
@@ -59,10 +60,7 @@ class Part:
 
 
 def find_source(path: str) -> "TableSource":
-    """Open a table and read the names of its columns.
-
-    `path` is a path or URL with suffix ``.zarr``, ``.parquet``, ``.csv`` or ``.csv.gz``.
-    """
+    """Open a table and read the names of its columns, from a path or URL with the suffix of a format."""
     address = path.partition("://")[2]
     if "@" in address or "?" in address:
         raise credentials_error("table", path)
@@ -71,12 +69,8 @@ def find_source(path: str) -> "TableSource":
         raise BadInputError(f"a table must end in {', '.join(_OPENERS)}, got {path}; convert it, or rename it")
     if "://" not in path and not os.path.exists(path):
         raise BadInputError(f"no table at {path}; check the path")
-    try:
+    with _reading(f"{path} as {suffix[1:]}"):
         source = _OPENERS[suffix](path)
-    except BadInputError:
-        raise
-    except Exception as error:
-        raise BadInputError(f"cannot read {path} as {suffix[1:]}: {format_error(error)}") from error
     names = (*source.columns, *source.others)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -84,14 +78,21 @@ def find_source(path: str) -> "TableSource":
     return source
 
 
-def find_parts(source: "TableSource", path: str, columns: Sequence[str]) -> list[Part]:
-    """Divide the rows of a table into parts, in order, for reading the given columns."""
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Convert errors of the readers of files to `BadInputError`."""
     try:
-        parts = source.parts(columns)
+        yield
     except BadInputError:
         raise
     except Exception as error:
-        raise BadInputError(f"cannot read {path}: {format_error(error)}") from error
+        raise BadInputError(f"cannot read {what}: {format_error(error)}") from error
+
+
+def find_parts(source: "TableSource", path: str, columns: Sequence[str]) -> list[Part]:
+    """Divide the rows of a table into parts, in order, for reading the given columns."""
+    with _reading(path):
+        parts = source.parts(columns)
     if not parts:
         raise BadInputError(f"{path} must have at least one row, got none")
     return parts
@@ -102,10 +103,8 @@ def read_part(
 ) -> np.ndarray:
     """Read columns of a part on a worker."""
     where = f"data rows {part.first + 1:,} to {part.first + part.n_rows:,} of {path}"
-    try:
+    with _reading(where):
         rows = source.read(part.location, columns, levels)
-    except Exception as error:
-        raise BadInputError(f"cannot read {where}: {format_error(error)}") from error
     if len(rows) != part.n_rows:
         raise BadInputError(
             f"{where} must not change while the table is read, got {len(rows):,} rows; read the table again"
@@ -118,10 +117,10 @@ def read_part(
 
 @dataclass(frozen=True)
 class ZarrSource:
-    """Table in the arrays of a Zarr group, or in one array.
+    """Table in the arrays of a Zarr group, or in one array, with numeric `columns` and `others`.
 
-    `columns` are numeric, `others` not. `arrays` contains, for each numeric column, the array in the group ("" for a
-    single array), the column index, the number of rows, and the number of rows per chunk.
+    `arrays` contains, for each numeric column, the array in the group ("" for a single array), the column index, the
+    number of rows, and the number of rows per chunk.
     """
 
     path: str
@@ -186,10 +185,7 @@ def _open_zarr(path: str) -> ZarrSource:
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Table in one or more Parquet files.
-
-    `columns` are numeric, `others` not, both as in the first file.
-    """
+    """Table in one or more Parquet files, with numeric `columns` and `others` as in the first file."""
 
     columns: tuple[str, ...]
     others: tuple[str, ...]
@@ -254,10 +250,7 @@ def _import_parquet() -> Any:
 
 @dataclass(frozen=True)
 class CsvSource:
-    """Table in a CSV file, which may be compressed by gzip.
-
-    `columns` are numeric, `others` not, and `names` are the fields of a line.
-    """
+    """Table in a CSV file, which may be compressed, with numeric `columns`, `others`, and the `names` of a line."""
 
     path: str
     columns: tuple[str, ...]
@@ -317,7 +310,7 @@ def _code(values: pd.Series, levels: Sequence[str]) -> np.ndarray:
 def _parse(
     text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = None, levels: Levels = _NO_LEVELS
 ) -> pd.DataFrame:
-    """Parse the given columns of lines as floats, or as text if they have levels, or all with inferred types.
+    """Parse columns of lines as floats, or as text if they have levels; all with inferred types by default.
 
     Empty lines give rows of NaN. An extra column detects lines with too many fields, such as lines with decimal commas,
     which would shift values.

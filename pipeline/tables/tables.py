@@ -6,6 +6,7 @@ discards it, so that a worker requires memory for one block per thread and a few
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import dask
@@ -16,8 +17,8 @@ from distributed import Client as Client  # also for studies, which do not impor
 from distributed.comm import CommClosedError
 
 from pipeline.blocks.one_thread import one_thread
-from pipeline.errors import BadInputError, ExecutionError, unknown
-from pipeline.tables.formats import PART_BYTES, Part, TableSource, find_parts, find_source, read_part
+from pipeline.errors import BadInputError, ExecutionError, require_known
+from pipeline.tables.formats import PART_BYTES, Part, find_parts, find_source, read_part
 
 Result = TypeVar("Result")
 Rows: TypeAlias = Any  # type of a NumPy or Dask array
@@ -36,11 +37,9 @@ class TableRows:
 def open_table(
     path: str, target: str, features: Sequence[str] | None = None, levels: Mapping[str, Sequence[str]] | None = None
 ) -> TableRows:
-    """Open columns of a table.
+    """Open columns of a table on disk: the features, by default all other columns in order, and last the target.
 
-    The path or URL has a suffix of `pipeline.tables.formats.find_source`. The target becomes the last column, after the
-    features, which are by default all other columns, in order. A column with `levels` contains the index of the level,
-    or the number of levels for any other value.
+    A column with `levels` contains the index of the level, or the number of levels for any other value.
     """
     levels = levels or {}
     source = find_source(path)
@@ -48,9 +47,8 @@ def open_table(
     if features is None:
         features = [name for name in offered if name != target]
     columns = (*features, target)
+    require_known("column", columns, offered, f"{path}: ")
     for name in columns:
-        if name not in offered:
-            raise BadInputError(f"{path}: {unknown('column', name, offered)}")
         if name in source.others and name not in levels:
             raise BadInputError(
                 f"{path}: column {name} must be numeric; encode it, or omit it with --features; regress also takes "
@@ -61,11 +59,8 @@ def open_table(
     parts = find_parts(source, path, columns)
     rows = da.map_blocks(
         _read_block,
-        source=source,
-        path=path,
         parts=tuple(parts),
-        columns=columns,
-        levels=levels,
+        read=partial(read_part, source, path, columns=columns, levels=levels),
         chunks=(tuple(part.n_rows for part in parts), (len(columns),)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
@@ -74,14 +69,9 @@ def open_table(
 
 
 def _read_block(
-    source: TableSource,
-    path: str,
-    parts: Sequence[Part],
-    columns: Sequence[str],
-    levels: Mapping[str, Sequence[str]],
-    block_id: tuple[int, int] = (0, 0),
+    parts: Sequence[Part], read: Callable[[Part], np.ndarray], block_id: tuple[int, int] = (0, 0)
 ) -> np.ndarray:
-    return read_part(source, path, parts[block_id[0]], columns, levels)
+    return read(parts[block_id[0]])
 
 
 def reduce_rows(
@@ -92,11 +82,9 @@ def reduce_rows(
 ) -> Result:
     """Map a function over all rows, block by block, and combine its results as a tree, in the order of the rows.
 
-    The row chunks of the first of the arrays of shape (n,) or (n, c) are used for all; columns are not divided. NumPy
-    arrays are copied, in blocks of about `pipeline.tables.formats.PART_BYTES`. ``map_rows(first, *blocks)`` receives
-    the index of the first row of a block, from 0, and the block of each array, of shape (rows, c), or (rows, 1) for 1-D
-    arrays; it must be importable on the workers. `combine` receives a sequence of results of `map_rows` or of
-    `combine`, in the order of the rows.
+    The row chunks of the first of the arrays of shape (n,) or (n, c) are used for all; NumPy arrays are copied, in
+    blocks of about `PART_BYTES`. ``map_rows(first, *blocks)``, importable on the workers, receives the index of the
+    first row of a block, from 0, and the block of each array, of shape (rows, c), or (rows, 1) for 1-D arrays.
     """
     blocks = _aligned(arrays)
     mapped = da.map_blocks(
@@ -146,11 +134,7 @@ def _aligned(arrays: Sequence[Rows]) -> list[da.Array]:
             rows = max(1, PART_BYTES // (8 * width))
             array = da.from_array(array, chunks=(rows, -1)[: array.ndim], name=False)
         if array.ndim == 1:
-            array = array.map_blocks(_as_column, new_axis=1, dtype=array.dtype, meta=np.empty((0, 0), array.dtype))
+            array = array[:, None]
         chunks = found[0].chunks[0] if found else array.chunks[0]
         found.append(array.rechunk({0: chunks, 1: -1}))
     return found
-
-
-def _as_column(block: np.ndarray) -> np.ndarray:
-    return block[:, None]

@@ -19,22 +19,15 @@ calibration", 2018.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.methods import INFERENCE_METHODS
-from mechanisms.noise import calibrated_noise
-from mechanisms.privacy_parameters import validate_size
-from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Study
+from pipeline import Measure, Method, Panel, Scale, Statistic, Study
 from studies.inference.calibration_claims import CLAIMS
 from studies.inference.formula_errata import ERRATA
 from studies.inference.inference_figures import FIGURES
 from studies.inference.noisy_trials import (
     BINOMIAL_METHODS,
-    LARGEST_AUGMENTED,
     LARGEST_RHAT,
     MULTINOMIAL_METHODS,
     N_RANKED,
@@ -43,7 +36,7 @@ from studies.inference.noisy_trials import (
     simulate_trials,
 )
 from studies.inference.page_tables import audited_statistics, compare_calibration
-from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, components, require_components
+from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, inference_panel
 
 # Panels
 
@@ -66,59 +59,43 @@ _STATISTICS = (
 )
 
 
+_MEASURES = (
+    Measure("pit", "posterior quantile of the true parameter"),
+    Measure("rank", f"rank of the true parameter among {N_RANKED} draws"),
+    Measure("mmd2", "unbiased MMD^2 to draws of the non-private posterior"),
+    Measure("rhat", "split R-hat of the chains; missing for independent draws", ragged=True),
+    Measure("ess", "effective sample size of the mean over chains", ragged=True),
+)
+
+
 def _panel(
-    name: str,
-    meaning: str,
-    family: str,
-    prior: tuple[float, ...],
-    methods: tuple[Method, ...],
-    bounds: tuple[float, float] | None = None,
-    own_bounds: bool = False,
-) -> Panel:
-    model = FAMILIES[family]
-    dims, outputs = components(len(prior) if model.is_vector else 1, "category of the multinomial")
-
-    def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-        method = INFERENCE_METHODS[setting["algorithm"]]
-        method.validate_prior(family, cell["prior"])
-        require_components(cell, len(cell["prior"]) if model.is_vector else 1)
-        limits = None if bounds is None else model.validate_bounds(cell["bounds"])
-        validate_size(cell["n"])
-        calibrated_noise("laplace", model.sensitivity(limits), cell["epsilon"])
-        return not method.draws_records or cell["n"] <= LARGEST_AUGMENTED
-
-    constants = [Factor("prior", (prior,), "hyperparameters of the prior", "vector")]
-    if bounds is not None:
-        unit = "bounds in units of the mean record at the true parameter" if own_bounds else "public bounds of a record"
-        constants.append(Factor("bounds", (bounds,), unit, "vector"))
-    return Panel(
-        name=name,
-        meaning=meaning,
-        simulate=simulate_trials(family, own_bounds),
-        methods=methods,
-        measures=(
-            Measure("pit", "posterior quantile of the true parameter", dims=dims),
-            Measure("rank", f"rank of the true parameter among {N_RANKED} draws", dims=dims),
-            Measure("mmd2", "unbiased MMD^2 to draws of the non-private posterior", dims=dims),
-            Measure("rhat", "split R-hat of the chains; missing for independent draws", dims=dims, ragged=True),
-            Measure("ess", "effective sample size of the mean over chains", dims=dims, ragged=True),
-        ),
-        factors=(
-            Factor("n", (10, 100, 1_000, 10_000, 100_000), "number of records", "int"),
-            Factor("epsilon", (0.01, 0.1), "privacy loss", unit="nat"),
-        ),
-        outputs=outputs,
-        constants=tuple(constants),
+    name: str, meaning: str, family: str, prior: tuple[float, ...], methods: tuple[Method, ...],
+    bounds: tuple[float, float] | None = None, own_bounds: bool = False,
+) -> Panel:  # fmt: skip
+    return inference_panel(
+        name,
+        meaning,
+        family,
+        simulate_trials(family, own_bounds),
+        methods,
+        _MEASURES,
+        n=(10, 100, 1_000, 10_000, 100_000),
+        epsilon=(0.01, 0.1),
+        priors=(prior,),
+        bounds=bounds,
+        unit="bounds in units of the mean record at the true parameter" if own_bounds else "public bounds of a record",
+        component="category of the multinomial",
         trials=1_000,
         block_trials=200,
         statistics=_STATISTICS,
-        validate=validate,
         version=2,  # sums have a fixed order
     )
 
 
 _UNIT_BOUNDS = (-math.log(0.975), -math.log(0.025))  # ends of the central 95 % interval of Exp(1)
 _MEAN_BOUNDS = (_UNIT_BOUNDS[0] / 4, _UNIT_BOUNDS[1] / 4)
+_EXPONENTIAL = "exponential", "exponential-wide", "exponential-paper-bounds"
+_OWN = "bounds from the true rate of each trial, as in the paper's experiment"
 _PANELS = (
     _panel("binomial", "Beta-binomial model (P4, Figure 1)", "binomial", (10.0, 10.0), BINOMIAL_METHODS),
     _panel(
@@ -127,18 +104,13 @@ _PANELS = (
     *(
         _panel(name, f"Gamma-exponential model, {meaning}", "exponential", prior, TRUNCATED_METHODS, bounds, own_bounds)
         for name, meaning, prior, bounds, own_bounds in (
-            ("exponential", "public bounds from the prior mean (P4, Figure 1)", (8.0, 2.0), _MEAN_BOUNDS, False),
-            ("exponential-wide", "wider prior, public bounds from rate 1", (3.0, 3.0), _UNIT_BOUNDS, False),
-            (
-                "exponential-paper-bounds",
-                "bounds from the true rate of each trial, as in the paper's experiment",
-                (8.0, 2.0),
-                _UNIT_BOUNDS,
-                True,
-            ),
+            (_EXPONENTIAL[0], "public bounds from the prior mean (P4, Figure 1)", (8.0, 2.0), _MEAN_BOUNDS, False),
+            (_EXPONENTIAL[1], "wider prior, public bounds from rate 1", (3.0, 3.0), _UNIT_BOUNDS, False),
+            (_EXPONENTIAL[2], _OWN, (8.0, 2.0), _UNIT_BOUNDS, True),
         )
     ),
 )
+_QUICK = "non-private", "naive", "naive-truncated", "gibbs", "gibbs-collapsed", "gibbs-published", "marginal"
 
 STUDY = Study(
     name="calibration",
@@ -153,25 +125,11 @@ STUDY = Study(
     quick=Scale(
         trials=100,
         values={
-            "n": {"binomial": (10, 100, 100_000)}
-            | dict.fromkeys(
-                ("multinomial", "exponential", "exponential-wide", "exponential-paper-bounds"), (10, 100_000)
-            ),
+            "n": {"binomial": (10, 100, 100_000), **dict.fromkeys(("multinomial", *_EXPONENTIAL), (10, 100_000))},
             "algorithm": {
                 "multinomial": ("non-private", "naive", "gibbs", "gibbs-exact"),
-                **dict.fromkeys(
-                    ("exponential", "exponential-wide"),
-                    (
-                        "non-private",
-                        "naive",
-                        "naive-truncated",
-                        "gibbs",
-                        "gibbs-collapsed",
-                        "gibbs-published",
-                        "marginal",
-                    ),
-                ),
-                "exponential-paper-bounds": ("non-private", "naive", "naive-truncated", "gibbs-collapsed", "marginal"),
+                **dict.fromkeys(_EXPONENTIAL[:2], _QUICK),
+                _EXPONENTIAL[2]: ("non-private", "naive", "naive-truncated", "gibbs-collapsed", "marginal"),
             },
         },
     ),

@@ -27,9 +27,8 @@ from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise, calibrated_noise
 from pipeline import Method, Streams
-from studies.inference.noisy_trials import N_RANKED, Array, draw_each
+from studies.inference.noisy_trials import N_RANKED, Array, draw_each, release_model
 
 N_CHAINS, N_BURN_IN, N_DRAWS = 2, 200, 1_000
 """Chains per trial, each started from a draw of the prior; iterations discarded, and draws kept, per chain."""
@@ -66,13 +65,6 @@ class Releases:
     exact: Array
     pit: Array
     posteriors: tuple[Any, ...]
-
-
-def release_model(family: str, cell: Mapping[str, Any]) -> ReleaseModel:
-    """Return the release model for a cell, with noise calibrated to its sensitivity."""
-    name, bounds, outside = cell.get("noise", "laplace"), cell.get("bounds"), cell.get("outside", "drop")
-    sensitivity = ReleaseModel(family, cell["n"], Noise(name, 1.0), bounds, outside).sensitivity()
-    return ReleaseModel(family, cell["n"], calibrated_noise(name, sensitivity, cell["epsilon"]), bounds, outside)
 
 
 def simulate_releases(family: str, at_zero: bool = False) -> Callable[[Mapping[str, Any], Streams], Releases]:

@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from mechanisms.chain_diagnostics import diagnose_chains
-from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.methods import INFERENCE_METHODS
-from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import calibrated_noise
 from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
 from studies.claims import Stored, p4
 from studies.figures import Axis, Chart
+from studies.inference.noisy_trials import release_model
 
 _N_BURN_IN = 100
 _ITERATIONS = tuple(range(1, 501))
@@ -24,16 +22,10 @@ _LARGEST_RHAT = 1.1
 
 
 def _simulate(cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    model = _model(cell["family"], cell)
+    model = release_model(cell["family"], cell)
     (rng,) = streams.generators()
     theta = model.draw_parameters(rng, cell["prior"], 1)
     return {"cell": cell, "model": model, "theta": theta[0, 0], "noisy": model.draw_release(rng, theta)[0]}
-
-
-def _model(family: str, cell: Mapping[str, Any]) -> ReleaseModel:
-    bounds = cell.get("bounds")
-    noise = calibrated_noise("laplace", FAMILIES[family].sensitivity(bounds), cell["epsilon"])
-    return ReleaseModel(family, cell["n"], noise, bounds)
 
 
 def _trace(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
@@ -47,7 +39,7 @@ def _trace(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
 
 def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] | None = None) -> Panel:
     def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-        _model(family, cell).validate_prior(cell["prior"])
+        release_model(family, cell).validate_prior(cell["prior"])
         return True
 
     public = () if bounds is None else (Factor("bounds", (bounds,), "public bounds of a record", "vector"),)

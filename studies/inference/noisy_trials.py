@@ -19,7 +19,7 @@ from mechanisms.inference.naive import ConjugatePosterior
 from mechanisms.inference.one_posterior_sample import N_DRAWS as OPS_DRAWS
 from mechanisms.inference.one_posterior_sample import OnePosteriorSampling
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import calibrated_noise
+from mechanisms.noise import Noise, calibrated_noise
 from pipeline import Method, Streams
 
 Array = NDArray[np.float64]
@@ -72,6 +72,13 @@ class Trials:
             yield slice(start, start + size), self.models[start]
 
 
+def release_model(family: str, cell: Mapping[str, Any]) -> ReleaseModel:
+    """Return the release model for a cell, with noise calibrated to its sensitivity."""
+    name, bounds, outside = cell.get("noise", "laplace"), cell.get("bounds"), cell.get("outside", "drop")
+    sensitivity = ReleaseModel(family, cell["n"], Noise(name, 1.0), bounds, outside).sensitivity()
+    return ReleaseModel(family, cell["n"], calibrated_noise(name, sensitivity, cell["epsilon"]), bounds, outside)
+
+
 def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[str, Any], Streams], Trials]:
     """Return a function that simulates trials; with `own_bounds`, the bounds of a trial are multiples of 1/θ."""
     model = FAMILIES[family]
@@ -82,10 +89,9 @@ def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[
         for rng in streams.generators():
             theta = model.draw_parameters(rng, prior, 1)
             bounds = None if public is None else tuple(np.divide(public, theta[0, 0] if own_bounds else 1.0).tolist())
-            laplace = calibrated_noise("laplace", model.sensitivity(bounds), cell["epsilon"])
-            release = ReleaseModel(family, n, laplace, bounds)
+            release = release_model(family, {**cell, "bounds": bounds})
             s, truncated = release.draw_sums(rng, theta)
-            noise = laplace.sample(rng, s.shape[1:])
+            noise = release.noise.sample(rng, s.shape[1:])
             reference = model.draw_parameters(rng, model.posterior(prior, s[0], n), N_DRAWS)
             rows.append((release, theta[0], s[0], truncated[0] + noise, s[0] + noise, reference))
         models, *columns = zip(*rows, strict=True)

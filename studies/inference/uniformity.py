@@ -1,13 +1,16 @@
-"""Components of parameters, and tests of uniformity of their quantiles and ranks, shared by the calibration studies."""
+"""Panels of the calibration studies, and tests of uniformity of the quantiles and ranks of parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from pipeline import Factor, Statistic
+from mechanisms.inference.families import MODELS
+from mechanisms.inference.methods import INFERENCE_METHODS
+from pipeline import Factor, Measure, Method, Panel, Statistic
 from studies.claims import ks_distance, ks_p_value
-from studies.inference.noisy_trials import N_RANKED, Array
+from studies.inference.noisy_trials import LARGEST_AUGMENTED, N_RANKED, Array, release_model
 
 _LEVELS = Factor("level", tuple(round(0.01 * i, 2) for i in range(101)), "quantile level")
 _BINS = Factor("rank_bin", tuple(range(20)), "bin of five ranks", "int")
@@ -27,27 +30,15 @@ def _histogram(ranks: Array) -> Array:
 
 
 PIT_STATISTICS = (
-    Statistic(
-        "ks",
-        "pit",
-        "Kolmogorov-Smirnov distance of the quantiles to the uniform distribution",
-        ks_distance,
-    ),
+    Statistic("ks", "pit", "Kolmogorov-Smirnov distance of the quantiles to the uniform distribution", ks_distance),
     Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test", ks_p_value),
     Statistic(
-        "tails",
-        "pit",
-        "fraction of quantiles outside [0.05, 0.95]; 0.1 if calibrated",
-        lambda quantiles: np.mean(np.abs(quantiles - 0.5) > 0.45),
-    ),
+        "tails", "pit", "fraction of quantiles outside [0.05, 0.95]; 0.1 if calibrated",
+        lambda quantiles: np.mean(np.abs(quantiles - 0.5) > 0.45)),
     Statistic(
-        "ecdf",
-        "pit",
-        "empirical distribution function of the quantiles",
-        lambda quantiles: np.searchsorted(np.sort(quantiles), _LEVELS.values, side="right") / quantiles.size,
-        axis=_LEVELS,
-    ),
-)
+        "ecdf", "pit", "empirical distribution function of the quantiles", axis=_LEVELS,
+        function=lambda quantiles: np.searchsorted(np.sort(quantiles), _LEVELS.values, side="right") / quantiles.size),
+)  # fmt: skip
 """Statistics of the measure `pit`: tests against the uniform distribution, and the distribution function."""
 
 RANK_STATISTICS = (
@@ -57,14 +48,42 @@ RANK_STATISTICS = (
 """Statistics of the measure `rank` among 99 draws: test against the uniform distribution, and the histogram."""
 
 
-def components(p: int, meaning: str) -> tuple[tuple[str, ...], tuple[Factor, ...]]:
-    """Return the dimensions of the measures of p parameters, and the dimension of outputs; none for a single one."""
-    factor = Factor("component", tuple(range(p)), meaning, "int")
-    return (("component",), (factor,)) if p > 1 else ((), ())
+def inference_panel(
+    name: str, meaning: str, family: str, simulate: Callable[..., Any], methods: tuple[Method, ...],
+    measures: tuple[Measure, ...], *, n: tuple[int, ...], epsilon: tuple[float, ...],
+    priors: tuple[tuple[float, ...], ...], bounds: tuple[float, float] | None = None,
+    unit: str = "public bounds of a record", component: str = "component of the parameter",
+    factors: tuple[Factor, ...] = (), scalars: tuple[Measure, ...] = (), largest: int = LARGEST_AUGMENTED,
+    **options: Any,
+) -> Panel:  # fmt: skip
+    """Return a panel of methods that infer the parameter of a family from a release.
 
+    `measures` have one value per component of the parameter, if there are several, and `scalars` one per trial. Methods
+    that draw the records apply up to `largest` records. `unit` describes the bounds.
+    """
+    p = MODELS[family].n_components(priors[0])
+    dims = ("component",) if p > 1 else ()
 
-def require_components(cell: Mapping[str, Any], p: int) -> None:
-    """Raise ValueError unless a cell has the components of p parameters in order."""
-    wanted = list(range(p))
-    if p > 1 and list(cell["component"]) != wanted:
-        raise ValueError(f"component must be {wanted}, one value per parameter, got {list(cell['component'])}")
+    def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+        model, method = release_model(family, cell), INFERENCE_METHODS[setting["algorithm"]]
+        method.validate_prior(family, cell["prior"])
+        wanted = list(range(model.n_components(cell["prior"])))
+        if len(wanted) > 1 and list(cell["component"]) != wanted:
+            raise ValueError(f"component must be {wanted}, one value per parameter, got {list(cell['component'])}")
+        return method.supports(model) and (not method.draws_records or model.n <= largest)
+
+    prior = Factor("prior", priors, "hyperparameters of the prior", "vector")
+    sizes = Factor("n", n, "number of records", "int"), Factor("epsilon", epsilon, "privacy loss", unit="nat")
+    public = () if bounds is None else (Factor("bounds", (bounds,), unit, "vector"),)
+    return Panel(
+        name,
+        meaning,
+        simulate,
+        methods,
+        (*(replace(one, dims=dims) for one in measures), *scalars),
+        (*sizes, *((prior,) if len(priors) > 1 else ()), *factors),
+        outputs=(Factor("component", tuple(range(p)), component, "int"),) if p > 1 else (),
+        constants=(*(() if len(priors) > 1 else (prior,)), *public),
+        validate=validate,
+        **options,
+    )

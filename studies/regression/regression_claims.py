@@ -237,3 +237,38 @@ def _winners(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
         score = plus_minus(float(one["score_mean"][0]), float(one["score_mcse"][0]))
         margin = plus_minus(*margins[then]) if then else ""
         yield f"{n:,}", f"{epsilon:g}", f"{n * epsilon:,g}", first, score, ", ".join(equal), then or "", margin
+
+
+def compare_coverage(track: str, summaries: Summaries) -> Table:
+    """Return the n at which intervals of the slope are calibrated, per method and kind of records, on a track."""
+    ds = summaries.get("one-feature")
+    kinds = [] if ds is None else ds["records"].values.tolist()
+    return Table(
+        f"Private regression on one covariate: n at which intervals hold, {track} track",
+        "Smallest and largest n at which nominal 95 % intervals of the slope at ε = 1 have a coverage not below 0.95 "
+        "by more than two Monte Carlo standard errors, and the coverage at the largest n of the method. Records that "
+        "are not normal, or clamped, bias the slope itself, which matters more the smaller the noise is.",
+        ("method", *kinds),
+        [] if ds is None else list(_covered(ds, track)),
+        prose=(0,),
+    )
+
+
+def _covered(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
+    if track not in ds["track"].values or 1.0 not in ds["epsilon"].values:
+        return
+    ds = ds.sel(track=track, epsilon=1.0, component="slope-1")
+    for name in ds["algorithm"].values.tolist():
+        one = ds.sel(algorithm=name)
+        kinds = [one.sel(records=kind).dropna("n", subset=["covered_mean"]) for kind in one["records"].values]
+        if name not in _CONTROLS and any(kind.sizes["n"] for kind in kinds):
+            yield name, *map(_calibrated, kinds)
+
+
+def _calibrated(one: xr.Dataset) -> str:
+    """Return the smallest and largest n at which the coverage is not below the nominal one, and the last coverage."""
+    if not one.sizes["n"]:
+        return ""
+    sizes = one["n"].values[(one["covered_mean"] + 2.0 * one["covered_mcse"] >= NOMINAL).values].tolist()
+    ends = " to ".join(f"{n:,}" for n in dict.fromkeys((sizes[0], sizes[-1]))) if sizes else "none"
+    return f"{ends} ({float(one['covered_mean'][-1]):.2f} at {int(one['n'][-1]):,})"

@@ -44,7 +44,7 @@ from mechanisms.regression.partition_quantile import partition_quantile
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
 from studies.claims import ks_p_value
 from studies.figures import Axis, Chart
-from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL, compare_intervals
+from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL, compare_coverage, compare_intervals
 from studies.regression.regression_records import public_records
 from studies.styles import GRAM_STYLES
 
@@ -429,7 +429,11 @@ STUDY = Study(
             claims=("k-norm-saves-little-with-one", "posterior-beats-bootstrap", "ignoring-noise-costs"),
         ),
     ),
-    comparisons=(partial(compare_intervals, "pure"), partial(compare_intervals, "approximate")),
+    comparisons=tuple(
+        partial(compare, track)
+        for compare in (compare_intervals, compare_coverage)
+        for track in ("pure", "approximate")
+    ),
     quick=Scale(
         trials=30,
         panels=("calibration", "one-feature", "real-two"),

@@ -6,6 +6,7 @@ import pytest
 import xarray as xr
 
 from mechanisms.metadata import Entry
+from studies.regression.regression_claims import compare_coverage
 from studies.tables import AuditedLoss, compare_methods, duration, largest_loss, plus_minus, show_mean
 
 REGISTRY = {name: Entry(name, origin="paper", paper="P0") for name in ("a", "b", "c")}
@@ -26,6 +27,20 @@ def test_comparison_has_the_stored_methods_of_the_registry_in_its_order():
     table = compare_methods("title", "caption", "algorithm", [REGISTRY], columns)
     assert table.heads == ("algorithm", "from", "first", "second")
     assert table.rows == [("a", "P0", "0.250 ± 0.010", ""), ("c (not private)", "P0", "0.500 ± 0.010", "")]
+
+
+def test_coverage_of_regression_states_where_intervals_hold():
+    """Coverage within two standard errors of 0.95 holds; sizes that a method does not have are left out."""
+    covered = [[0.80, 0.93, 0.91], [0.96, 0.91, math.nan], [0.95, 0.95, 0.95]]
+    summary = xr.Dataset(
+        {"covered_mean": (("algorithm", "n"), covered), "covered_mcse": ((), 0.015)},
+        {"algorithm": ["dp-gd", "binagg", "non-private"], "n": [10, 100, 1_000]},
+    ).expand_dims(records=["inside"], track=["pure"], epsilon=[1.0], component=["slope-1"])
+    table = compare_coverage("pure", {"one-feature": summary})
+    assert table.heads == ("method", "inside")
+    assert table.rows == [("dp-gd", "100 (0.91 at 1,000)"), ("binagg", "10 (0.91 at 100)")]
+    assert not compare_coverage("approximate", {"one-feature": summary}).rows
+    assert not compare_coverage("pure", {}).rows
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from mechanisms.inference.drawn_posterior import sampler
 from mechanisms.inference.gibbs import (
     draw_noise_variance,
     draw_sums_given_total,
     draw_truncated_normal,
-    run_binomial,
 )
 from tests.mechanisms.inference.enumeration import binomial_mixture
-from tests.mechanisms.inference.laplace import sample_gibbs
+from tests.mechanisms.inference.laplace import laplace_model, sample_gibbs
 from tests.statistical import assert_mean_within
 
 
@@ -338,6 +338,10 @@ def test_rng_must_be_a_generator():
 
 
 def test_index_of_failed_iteration_counts_all_chains():
-    draws = np.empty((2, 5))
-    starts = np.array([0.5, np.nan])
-    assert run_binomial(np.random.default_rng(1), starts, 1.0, 1.0, 10, 3.0, 1.0, 2, draws) == 7
+    def fails_in_second_chain(rng, start, known, n_burn_in, draws):
+        known.append(n_burn_in)
+        return None if len(known) == 1 else 1
+
+    sample = sampler(lambda model, prior, y, starts: (fails_in_second_chain, ([],)))
+    with pytest.raises(ValueError, match="at iteration 8 with"):
+        sample(np.random.default_rng(1), laplace_model("binomial", 10), (1, 1), [3.0], n_burn_in=2, n_draws=5)
