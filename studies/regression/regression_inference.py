@@ -56,7 +56,6 @@ _THINNING = {2: 20, 3: 40, 6: 160, 8: 300}  # iterations per draw of normal-cova
 _LONGER = {"noise-aware": 10, "noise-aware-published": 20, "noise-aware-uncorrected": 10, "noise-aware-redrawn": 10}
 _OWN = dict.fromkeys(_LONGER, "normal") | dict.fromkeys(("normal-covariates", "naive", "non-private"), "exact")
 _NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
-_BOTH = tuple(_NOISES)
 _K_NORM = "normal-covariates-k-norm"
 _RELEASES: dict[str, Any] = {
     "adassp": AdaSSP,
@@ -64,6 +63,7 @@ _RELEASES: dict[str, Any] = {
     "binagg": BinnedRegression,
 }  # in the approximate track
 _ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
+_SIZES = (10, 100, 1_000, 10_000, 100_000)
 _SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
 
 
@@ -281,6 +281,7 @@ def _panel(
     augmented: int = _LARGEST_AUGMENTED,
     **values: tuple[Any, ...],
 ) -> Panel:
+    values = {"epsilon": (1.0,), "track": tuple(_NOISES), **values}
     components = ("intercept", *(f"slope-{k + 1}" for k in range(n_features)), "variance")
     is_real = "records" not in values
     target = "estimate without privacy" if is_real else "true parameter"
@@ -301,9 +302,7 @@ def _panel(
             Method(method, partial(_evaluate, method), note=note) for method, note in _NOTES.items() if method in kept
         ),
         measures=tuple(Measure(measure, text, dims=("component",)) for measure, text in measures.items()),
-        factors=tuple(
-            Factor(factor, given, *_FACTORS[factor]) for factor, given in (values | {"track": _BOTH}).items()
-        ),
+        factors=tuple(Factor(name, values[name], *known) for name, known in _FACTORS.items() if name in values),
         outputs=(Factor("component", components, "parameter", "str"),),
         trials=trials,
         block_trials=min(trials, 50),
@@ -324,8 +323,7 @@ PANELS = (
         "regression on 1 covariate, records of the models of the methods",
         1_000,
         _NOTES.keys() - {*_RELEASES, "partition", "non-private"},
-        n=(10, 100, 1_000, 10_000, 100_000),
-        epsilon=(1.0,),
+        n=_SIZES,
         records=("own",),
     ),
     _panel(
@@ -334,7 +332,7 @@ PANELS = (
         "regression on 1 covariate, simulated records",
         200,
         _NOTES.keys() - {*_ABLATIONS},
-        n=(10, 100, 1_000, 10_000, 100_000),
+        n=_SIZES,
         epsilon=(0.1, 1.0, 3.0),
         records=("inside", *_SHIFTED),
     ),
@@ -346,7 +344,6 @@ PANELS = (
         ("data-augmentation",),
         1_000,
         n=(1_000,),
-        epsilon=(1.0,),
         records=("own",),
     ),
     _panel(
@@ -356,7 +353,6 @@ PANELS = (
         400,
         _NOTES.keys() - {*_LONGER, "data-augmentation", "partition"},
         n=(10_000,),
-        epsilon=(1.0,),
         records=("own", "inside", "heavy-tailed"),
     ),
     _panel(
@@ -374,7 +370,6 @@ PANELS = (
         "rings on 7 covariates (abalone)",
         500,
         ("normal-covariates", "naive", *_RELEASES),
-        epsilon=(1.0,),
     ),
 )
 
