@@ -72,24 +72,12 @@ def _panel(
     name: str, meaning: str, family: str, prior: tuple[float, ...], methods: tuple[Method, ...],
     bounds: tuple[float, float] | None = None, own_bounds: bool = False,
 ) -> Panel:  # fmt: skip
+    unit = "bounds in units of the mean record at the true parameter" if own_bounds else "public bounds of a record"
     return inference_panel(
-        name,
-        meaning,
-        family,
-        simulate_trials(family, own_bounds),
-        methods,
-        _MEASURES,
-        n=(10, 100, 1_000, 10_000, 100_000),
-        epsilon=(0.01, 0.1),
-        priors=(prior,),
-        bounds=bounds,
-        unit="bounds in units of the mean record at the true parameter" if own_bounds else "public bounds of a record",
-        component="category of the multinomial",
-        trials=1_000,
-        block_trials=200,
-        statistics=_STATISTICS,
-        version=2,  # sums have a fixed order
-    )
+        name, meaning, family, simulate_trials(family, own_bounds), methods, _MEASURES,
+        n=(10, 100, 1_000, 10_000, 100_000), epsilon=(0.01, 0.1), priors=(prior,), bounds=bounds, unit=unit,
+        component="category of the multinomial", trials=1_000, block_trials=200, statistics=_STATISTICS,
+        version=2)  # fmt: skip  # sums have a fixed order
 
 
 _UNIT_BOUNDS = (-math.log(0.975), -math.log(0.025))  # ends of the central 95 % interval of Exp(1)
