@@ -336,10 +336,11 @@ def _log_add(x, y):
 
 
 @kernel
-def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
-    """Return the mean and variance of x·1[a ≤ x ≤ b] and of x for one record x, and the product q_l·μ_l·q_u·μ_u."""
-    # Here q is the probability of the lower region x < a or the upper region x > b, and μ the mean of a record in this
-    # region. The last three arguments are fields of `RegionTable`.
+def split_moments(kind, theta, n, table):
+    """Return the means and variances of the sums of records within and outside the bounds, and their covariance."""
+    # These are five moments. The second returned value is n·q_l·μ_l·q_u·μ_u, with q the probability of the lower region
+    # x < a or the upper region x > b, and μ the mean of a record in it. `table` has the fields of `RegionTable`.
+    origin, steps_per_unit, coefficients = table
     if kind == EXPONENTIAL:
         u = math.log(theta)
         mean = mean_unit = 1.0 / theta
@@ -357,10 +358,13 @@ def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
     cell = min(int(position), n_cells - 1)
     t = position - cell
     c = coefficients[cell]
-    centre_mean = c[0, 0] + t * (c[0, 1] + t * (c[0, 2] + t * c[0, 3]))
-    centre_variance = c[1, 0] + t * (c[1, 1] + t * (c[1, 2] + t * c[1, 3]))
-    outer_product = c[2, 0] + t * (c[2, 1] + t * (c[2, 2] + t * c[2, 3]))
-    return mean_unit * centre_mean, variance * max(centre_variance, 0.0), mean, variance, variance * outer_product
+    centre_mean = mean_unit * (c[0, 0] + t * (c[0, 1] + t * (c[0, 2] + t * c[0, 3])))
+    centre_variance = variance * max(c[1, 0] + t * (c[1, 1] + t * (c[1, 2] + t * c[1, 3])), 0.0)
+    outer_product = variance * (c[2, 0] + t * (c[2, 1] + t * (c[2, 2] + t * c[2, 3])))
+    rest_mean = mean - centre_mean
+    covariance = -centre_mean * rest_mean
+    rest_variance = max(variance - centre_variance - 2.0 * covariance, 0.0)
+    return (n * centre_mean, n * centre_variance, n * rest_mean, n * rest_variance, n * covariance), n * outer_product
 
 
 @kernel
@@ -372,16 +376,6 @@ def draw_conjugate(rng, kind, prior, n, total):
         return rng.standard_gamma(prior[0] + total) / (prior[1] + n)
     precision = 1.0 / prior[1] + n
     return (prior[0] / prior[1] + total) / precision + rng.standard_normal() / math.sqrt(precision)
-
-
-@kernel
-def split_moments(n, moments):
-    """Return the means and variances of the sums of records within and outside the bounds, and their covariance."""
-    centre_mean, centre_variance, mean, variance, _ = moments
-    rest_mean = mean - centre_mean
-    covariance = -centre_mean * rest_mean
-    rest_variance = max(variance - centre_variance - 2.0 * covariance, 0.0)
-    return n * centre_mean, n * centre_variance, n * rest_mean, n * rest_variance, n * covariance
 
 
 @kernel
@@ -443,11 +437,11 @@ def run_truncated(
     rng, start, kind, prior, n, noisy, noise_scale, table, least_total, jumps, low, high, n_burn_in, draws
 ):
     """Fill `draws` with values of θ by the corrected Algorithm 2."""
-    # `table` is (origin, steps_per_unit, coefficients). With `jumps`, each iteration ends with a joint move of θ, the
+    # With `jumps`, each iteration ends with a joint move of θ, the
     # sums and σ²: θ' is drawn from the prior, and the sums and σ² are drawn given θ' and y. The move is accepted with
     # probability min(1, p(y | θ')/p(y | θ)).
     theta, y = start[0], noisy[0]
-    split = split_moments(n, centre_moments(kind, theta, *table))
+    split, _ = split_moments(kind, theta, n, table)
     centre = min(max(split[0], low), high)
     rest = max(split[2], least_total - centre)
     noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
@@ -457,10 +451,10 @@ def run_truncated(
             return n_burn_in + iteration
         noise_variance = draw_noise_variance(rng, abs(y - centre), noise_scale)
         theta = draw_conjugate(rng, kind, prior, n, centre + rest)
-        split = split_moments(n, centre_moments(kind, theta, *table))
+        split, _ = split_moments(kind, theta, n, table)
         if jumps:
             new_theta = draw_conjugate(rng, kind, prior, 0, 0.0)
-            new_split = split_moments(n, centre_moments(kind, new_theta, *table))
+            new_split, _ = split_moments(kind, new_theta, n, table)
             least = log_marginal(split, y, noise_scale) - rng.standard_exponential()
             # E exp(−|d − Z|/b) ≤ E exp(±(d − Z)/b): this cheap bound rejects most proposals.
             bound = 0.5 * new_split[1] / (noise_scale * noise_scale) - abs(y - new_split[0]) / noise_scale
@@ -481,9 +475,10 @@ def run_truncated_published(rng, start, kind, prior, n, noisy, noise_scale, tabl
     noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
     for iteration in range(-n_burn_in, len(draws)):
         # Line 6: the three regions are treated as independent, so outer variances are added without covariance.
-        moments = centre_moments(kind, theta, *table)
-        centre_mean, centre_variance, rest_mean, rest_variance, _ = split_moments(n, moments)
-        rest_variance += 2.0 * n * moments[4]
+        (centre_mean, centre_variance, rest_mean, rest_variance, _), outer_product = split_moments(
+            kind, theta, n, table
+        )
+        rest_variance += 2.0 * outer_product
         # Lines 7 and 8: draw the total, given y.
         weight = centre_variance / (centre_variance + noise_variance)
         mean = centre_mean + weight * (y - centre_mean) + rest_mean
@@ -495,8 +490,8 @@ def run_truncated_published(rng, start, kind, prior, n, noisy, noise_scale, tabl
                 return n_burn_in + iteration
         # Line 9: draw θ. Line 10: draw the centre at the new θ, which ignores y. Line 11: draw the noise variance.
         theta = draw_conjugate(rng, kind, prior, n, total)
-        centre_mean, centre_variance, _, _, _ = centre_moments(kind, theta, *table)
-        centre = n * centre_mean + math.sqrt(n * centre_variance) * rng.standard_normal()
+        (centre_mean, centre_variance, _, _, _), _ = split_moments(kind, theta, n, table)
+        centre = centre_mean + math.sqrt(centre_variance) * rng.standard_normal()
         noise_variance = draw_noise_variance(rng, abs(y - centre), noise_scale)
         if iteration >= 0:
             draws[iteration, 0] = theta

@@ -102,11 +102,12 @@ def _increment(x, total, log_odds, first, second, paired, power, rate):
 
 
 @kernel
-def _find_mode(total, log_odds, mean, first, second, paired, power, rate):
+def _find_mode(total, log_odds, first, second, paired, power, rate):
     """Return the mode of the pmf p of `draw_split`, and the decreases of ln p from the mode to the next points."""
     # The mode is the largest x with ln p(x) ≥ ln p(x − 1), or 0 if there is none. Doubling steps from a guess, the mode
     # of a normal approximation, bracket it, and bisection follows. The decreases are those to x − 1 and to x + 1, and
     # infinite if that point has p = 0.
+    mean = total / (1.0 + math.exp(-log_odds))
     precision, weight = 1.0 / (1.0 + mean) + 1.0 / (1.0 + total - mean), min(rate * rate, 1e300)
     released, sources = (first + second, 2.0) if paired else (first, 1.0)
     guess = (precision * mean + weight * released) / (precision + sources * weight)
@@ -129,12 +130,6 @@ def _find_mode(total, log_odds, mean, first, second, paired, power, rate):
 
 
 @kernel
-def _first_width(slope, curvature):
-    """Return the integer w ≥ 1 at which a parabola with given slope and curvature at 0 has fallen by `_DROP` nats."""
-    return math.ceil(2.0 * _DROP / (slope + math.sqrt(slope * slope + 2.0 * _DROP * curvature)))
-
-
-@kernel
 def _bound_tail(mode, side, slope, curvature, peak, total, log_odds, first, second, paired, power, rate, table):
     """Return the start of a tail, the drop of ln p from the mode to the start, the gap, and the mass of the hat."""
     # `side` is −1 for the tail on the left of the mode and 1 for the right. The gap is the decrease of ln p at the next
@@ -142,7 +137,8 @@ def _bound_tail(mode, side, slope, curvature, peak, total, log_odds, first, seco
     # points. Otherwise the hat is constant on the first unit and falls exponentially beyond. The mass is 0 if the tail
     # contains no point.
     low, high = 0.0, total + 1.0  # the drop is too small at low and too large at high, if that is in the range
-    width = _first_width(slope, curvature)
+    # The first width is that at which a parabola with this slope and curvature has fallen by _DROP.
+    width = math.ceil(2.0 * _DROP / (slope + math.sqrt(slope * slope + 2.0 * _DROP * curvature)))
     end = total - mode if side > 0.0 else mode
     if end < 1.0:
         return (total + 1.0 if side > 0.0 else -1.0), np.inf, 0.0, 0.0
@@ -177,16 +173,15 @@ def _propose_from_tail(rng, side, start, gap, points):
 
 
 @kernel
-def draw_split(rng, total, log_odds, mean, first, second, paired, power, rate, table):
+def draw_split(rng, total, log_odds, first, second, paired, power, rate, table):
     """Draw x with p(x) ∝ C(total, x)·exp(x·log_odds)·p(first | x)·p(second | x), x = 0, …, total."""
-    # The noise has the log density −(rate·|z|)^power/power. `mean` = total/(1 + exp(−log_odds)) is the mean of x
-    # without the releases. `first` and `second` are the values of x at which the noise densities have their maxima;
+    # The noise has the log density −(rate·|z|)^power/power, whose maxima are at the values `first` and `second` of x;
     # `second` is used only if `paired`. `table` contains ln 0!, ln 1!, …. The function returns NaN if no proposal was
     # accepted.
     if total == 0.0:
         return 0.0
     pmf = (total, log_odds, first, second, paired, power, rate, table)
-    mode, left_slope, right_slope = _find_mode(total, log_odds, mean, first, second, paired, power, rate)
+    mode, left_slope, right_slope = _find_mode(total, log_odds, first, second, paired, power, rate)
     peak = _log_pmf(mode, *pmf)
     curvature = 1.0 / (1.0 + mode) + 1.0 / (1.0 + total - mode)
     if power == 2:
@@ -238,7 +233,7 @@ def _run_binomial(rng, start, prior, n, noisy, power, rate, table, n_burn_in, dr
     log_odds = math.log(max(theta, 1e-300)) - math.log(max(1.0 - theta, 1e-300))
     for iteration in range(-n_burn_in, len(draws)):
         # Draw the count given θ and y, then θ given the count.
-        s = draw_split(rng, float(n), log_odds, n * theta, noisy[0], 0.0, False, power, rate, table)
+        s = draw_split(rng, float(n), log_odds, noisy[0], 0.0, False, power, rate, table)
         if math.isnan(s):
             return n_burn_in + iteration
         theta, log_odds = _draw_beta(rng, prior[0] + s, prior[1] + (n - s))
@@ -263,8 +258,7 @@ def _run_multinomial(rng, start, prior, n, noisy, power, rate, table, n_burn_in,
                 continue
             total = counts[j] + counts[pivot]
             log_odds = log_theta[j] - log_theta[pivot]
-            mean = total / (1.0 + math.exp(-log_odds))
-            x = draw_split(rng, total, log_odds, mean, noisy[j], total - noisy[pivot], True, power, rate, table)
+            x = draw_split(rng, total, log_odds, noisy[j], total - noisy[pivot], True, power, rate, table)
             if math.isnan(x):
                 return n_burn_in + iteration
             counts[j] = x

@@ -145,9 +145,8 @@ class Choice:
 def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
     """Choose the inference method for a release from public quantities only.
 
-    Exact sums over the statistic are preferred, because they allow independent draws. Among the samplers, `gibbs-exact`
-    is preferred for counts, because its cost per iteration does not depend on n. Methods with a normal approximation
-    are never chosen.
+    Exact posteriors are preferred, because they allow independent draws, then `gibbs-exact`, whose cost per iteration
+    does not depend on n. Methods with a normal approximation are never chosen.
 
     Parameters
     ----------

@@ -66,9 +66,8 @@ def publish_sums(
     Parameters
     ----------
     family : Family or str
-        An entry of `MODELS` or its name. If the variance of normal records is unknown, noisy sums of the standardised
-        records z and of their squares are released, where z is the distance of a record from the midpoint of the bounds
-        in units of half of their width; see `ReleaseModel`.
+        An entry of `MODELS` or its name. If the variance of normal records is unknown, noisy sums of z and z² are
+        released, where z is the distance of a record from the midpoint of the bounds in units of half of their width.
     data : array_like, shape (n,), or (n, k) for the multinomial
         Private records, one per row, one-hot for the multinomial. With `n`, their sum, a scalar or of shape (k,). Error
         messages contain neither.
@@ -86,8 +85,8 @@ def publish_sums(
     n : int, optional
         Number of records, if `data` is the sum of binomial or multinomial records.
     before_release : callable, optional
-        Called after all checks and directly before the noise is drawn, to write a ledger. An exception that it raises
-        prevents the release. A rehearsal does not call it.
+        Called after all checks and directly before the noise is drawn, to write a ledger, but not in a rehearsal. An
+        exception that it raises prevents the release.
 
     Privacy
     -------
