@@ -27,12 +27,12 @@ IEEE S&P 2024.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from mechanisms.arguments import Floats, Integers
@@ -109,11 +109,9 @@ def sampled_bound(
     half, alpha = n_samples // 2, 1.0 - confidence
     draws = [_rows(sampler(data, 2 * half), 2 * half) for data in (dataset, neighbour)]
     pooled = np.concatenate([draw[:half] for draw in draws])
-    best = _Choice(-1.0, 0, [np.zeros(half, dtype=bool)] * 2)
-    for bins in (*_make_bins(pooled), *(_declared(event, 2 * len(events)) for event in events)):
-        best = max(best, _choose(bins, draws, half, delta, alpha), key=lambda choice: choice.bound)
-    first, occurs = best.first, best.occurs
-    likely, unlikely = (int(occurs[place].sum()) for place in (first, 1 - first))
+    divisions = (*_make_bins(pooled), *(_declared(event, 2 * len(events)) for event in events))
+    choices = [choice for bins in divisions for choice in _choose(bins, draws, half, delta, alpha)]
+    _, likely, unlikely = max(choices, key=lambda choice: choice[0])
     epsilon = float(_lower_bounds(np.array([likely]), np.array([unlikely]), half, delta, alpha)[0])
     return SampledBound(epsilon, delta, confidence, (likely, unlikely), half)
 
@@ -126,29 +124,23 @@ def _lower_bounds(likely: Integers, unlikely: Integers, size: int, delta: float,
         return np.maximum(np.log(np.maximum(lower - delta, 0.0) / upper), 0.0)
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """Lower bound of an event in the first half, where it is likely, and its occurrences in both second halves."""
+def _choose(
+    bins: _Division, draws: Sequence[Floats], half: int, delta: float, alpha: float
+) -> Iterator[tuple[float, int, int]]:
+    """Yield the event of a division with the largest lower bound in the first half, for both orders of the data sets.
 
-    bound: float
-    first: int
-    occurs: list[NDArray[np.bool_]]
-
-
-def _choose(bins: _Division, draws: Sequence[Floats], half: int, delta: float, alpha: float) -> _Choice:
-    """Return the event of a division with the largest lower bound in the first half of the draws."""
+    The event is given by this bound, and its occurrences in the second half where it is likely and unlikely.
+    """
     labels = [bins.label(draw) for draw in draws]
-    frequencies = [np.bincount(label[:half], minlength=bins.size) for label in labels]
-    found = []
-    for direction in (0, 1):
-        p, q = frequencies[direction], frequencies[1 - direction]
+    first, second = (np.bincount(label[:half], minlength=bins.size) for label in labels)
+    for p, q, later in ((first, second, labels), (second, first, labels[::-1])):
         order = np.argsort(-(p + 0.5) / (q + 0.5), kind="stable")
         likely, unlikely = (each[order] if bins.n_singles else np.cumsum(each[order]) for each in (p, q))
         bounds = _lower_bounds(likely, unlikely, half, delta, alpha / max(bins.n_singles, 1))
         best = int(np.argmax(bounds))
         event = np.isin(np.arange(bins.size), order[best] if bins.n_singles else order[: best + 1])
-        found.append(_Choice(float(bounds[best]), direction, [event[label[half:]] for label in labels]))
-    return max(found, key=lambda choice: choice.bound)
+        here, there = (int(event[label[half:]].sum()) for label in later)
+        yield float(bounds[best]), here, there
 
 
 class _Division(NamedTuple):

@@ -47,7 +47,7 @@ MAX_CALIBRATED = 50_000
 # largest number of records, which limits the time at k = 2: distributions then take longer than comparisons
 MAX_RECORDS = 10_000
 _GAMMA_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
-_ROUNDS = 40
+_ROUNDS = 60
 _ACTIVE_BYTES = 60_000_000
 
 
@@ -120,62 +120,68 @@ def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> 
             return np.full(len(which), global_sensitivity(alpha, n))
         return smoothed_scales(rule, alpha, which, gamma)
 
-    active = _ActivePairs(alpha, rows, datasets, pairs, epsilon)
-    active.add(_initial_pairs(datasets, pairs, alpha))
-    gamma = 0.0 if rule is Rule.GLOBAL else _best_gamma(rule, alpha, n, active, scales)
+    distances: dict[int, Floats] = {}  # from a data set of an active pair to all outputs
+
+    def largest_rate(active: Integers, target: float, scale: Floats, tolerance: float = 1e-10) -> float:
+        """Return the largest rate at which no active pair has a loss above `target`, given S at each data set."""
+        chosen = pairs[active]
+        for index in np.unique(chosen).tolist():
+            if index not in distances:
+                distances[index] = candidate_distances(alpha, datasets[index], rows)
+        changes = [distances[there] / scale[there] - distances[here] / scale[here] for here, there in chosen.tolist()]
+        gaps = np.array([(float(change.max()), -float(change.min())) for change in changes])
+        top = 2.0 * target / float(gaps.sum(axis=1).max())
+        return largest_below(_PrivateRates(distances, chosen, gaps, scale, target), top, tolerance)
+
+    def log_pmf(index: int, rate: float) -> Floats:
+        log_weights = candidate_distances(alpha, datasets[index], rows)
+        log_weights *= -rate / every_scale[index]
+        log_weights -= math.log(sum_exp(log_weights))
+        return log_weights
+
+    active = _initial_pairs(datasets, pairs, alpha)
+
+    def balanced_exponent(gamma: float) -> float:
+        """Return the largest inverse temperature at balanced data that the active pairs allow."""
+        scale, held = np.ones(len(datasets)), np.unique(pairs[active])
+        scale[held] = scales(gamma, datasets[held])
+        balanced = conjugate.balanced_counts(n, alpha.size)[None]
+        return largest_rate(active, epsilon, scale, 1e-4) / float(scales(gamma, balanced)[0])
+
+    gamma = 0.0 if rule is Rule.GLOBAL else max(_gammas(rule, alpha, n), key=balanced_exponent)
     every_scale = scales(gamma, datasets)
-    for _ in range(_ROUNDS):
-        rate = active.largest_rate(every_scale)
-
-        def log_pmf(index: int, rate: float = rate) -> Floats:
-            log_weights = candidate_distances(alpha, datasets[index], rows)
-            log_weights *= -rate / every_scale[index]
-            log_weights -= math.log(sum_exp(log_weights))
-            return log_weights
-
-        found = audit_distributions(OutputDistributions(datasets, candidates, pairs, log_pmf))
-        if found.epsilon <= epsilon:
-            return Calibration(rule, prior, n, epsilon, gamma, rate, found.epsilon)
-        near = np.abs(datasets - found.witness.dataset).sum(axis=1) <= 4
-        if not active.add(np.flatnonzero(near[pairs].all(axis=1))):
-            active.epsilon -= 2.0 * (found.epsilon - epsilon)  # the loss exceeds ε by rounding only
-    raise AssertionError(
-        f"no private rate after {_ROUNDS} audits: {rule.value}, prior {prior}, n = {n}, epsilon = {epsilon}"
+    rate, loss = search_rate(
+        datasets, candidates, pairs, log_pmf, partial(largest_rate, scale=every_scale), active, epsilon
     )
+    return Calibration(rule, prior, n, epsilon, gamma, rate, loss)
 
 
-class _ActivePairs:
-    """Pairs of neighbours that the search for a rate uses, with the distances from their data sets to all outputs."""
+def search_rate(
+    datasets: Integers,
+    candidates: Integers,
+    pairs: Integers,
+    log_pmf: Callable[..., Floats],
+    largest_rate: Callable[[Integers, float], float],
+    active: Integers,
+    epsilon: float,
+) -> tuple[float, float]:
+    """Return the largest rate found whose exact loss over all pairs is at most ε, and this loss.
 
-    def __init__(self, prior: Floats, rows: Integers, datasets: Integers, pairs: Integers, epsilon: float) -> None:
-        self._prior, self._rows, self._datasets, self._pairs = prior, rows, datasets, pairs
-        self.epsilon = epsilon
-        self._chosen = np.empty(0, dtype=np.int64)
-        self._distances: dict[int, Floats] = {}
-
-    def add(self, which: Integers) -> bool:
-        """Add the pairs with the given indices; return True if any of them is new."""
-        n_before = self._chosen.size
-        self._chosen = np.union1d(self._chosen, which)
-        for index in np.unique(self._pairs[self._chosen]).tolist():
-            if index not in self._distances:
-                self._distances[index] = candidate_distances(self._prior, self._datasets[index], self._rows)
-        return self._chosen.size > n_before
-
-    def datasets(self) -> tuple[list[int], Integers]:
-        """Return the indices and the counts of the data sets that occur in an active pair."""
-        return list(self._distances), self._datasets[list(self._distances)]
-
-    def largest_rate(self, scales: Floats, tolerance: float = 1e-10) -> float:
-        """Return the largest rate at which no active pair has a loss above `epsilon`, given S at each data set."""
-        pairs = self._pairs[self._chosen]
-        gaps = np.array([self._gaps(first, second, scales) for first, second in pairs.tolist()])
-        top = 2.0 * self.epsilon / float(gaps.sum(axis=1).max())
-        return largest_below(_PrivateRates(self._distances, pairs, gaps, scales, self.epsilon), top, tolerance)
-
-    def _gaps(self, first: int, second: int, scales: Floats) -> tuple[float, float]:
-        gap = self._distances[second] / scales[second] - self._distances[first] / scales[first]
-        return float(gap.max()), -float(gap.min())
+    `log_pmf` takes the index of a data set and `rate`. `largest_rate` maps indices of active pairs and a target to the
+    largest rate at which no active pair has a loss above the target. Pairs near one whose loss exceeds ε become active.
+    """
+    target = epsilon
+    for _ in range(_ROUNDS):
+        rate = largest_rate(active, target)
+        found = audit_distributions(OutputDistributions(datasets, candidates, pairs, partial(log_pmf, rate=rate)))
+        if active.size and found.epsilon <= epsilon:
+            return rate, found.epsilon
+        near = np.abs(datasets - found.witness.dataset).sum(axis=1) <= 4
+        wider = np.union1d(active, np.flatnonzero(near[pairs].all(axis=1)))
+        if wider.size == active.size:
+            target -= 2.0 * (found.epsilon - epsilon)  # the loss exceeds ε by rounding only
+        active = wider
+    raise AssertionError(f"no private rate after {_ROUNDS} audits: n = {candidates[0].sum()}, epsilon = {epsilon}")
 
 
 class _PrivateRates:
@@ -227,24 +233,13 @@ class _PrivateRates:
         return True
 
 
-def _best_gamma(
-    rule: Rule, prior: Floats, n: int, active: _ActivePairs, scales: Callable[[float, Integers], Floats]
-) -> float:
-    """Return the smoothing rate γ for which the active pairs allow the largest inverse temperature at balanced data."""
-    # Only values up to the smallest γ at which S equals the local sensitivity at balanced data are considered.
-    balanced = conjugate.balanced_counts(n, prior.size)
-    profile = local_sensitivity_at_distance(prior, balanced)
+def _gammas(rule: Rule, prior: Floats, n: int) -> list[float]:
+    """Return candidates for the smoothing rate γ, up to the smallest at which S is local at balanced data."""
+    profile = local_sensitivity_at_distance(prior, conjugate.balanced_counts(n, prior.size))
     t = np.arange(1, profile.size)
     rises = np.log(profile[1:] / profile[0]) / t if rule is Rule.SMOOTH else (1.0 / profile[0] - 1.0 / profile[1:]) / t
     enough = float(rises.max(initial=0.0)) or 1.0
-    indices, held = active.datasets()
-
-    def exponent(gamma: float) -> float:
-        every = np.ones(max(indices) + 1)
-        every[indices] = scales(gamma, held)
-        return active.largest_rate(every, tolerance=1e-4) / float(scales(gamma, balanced[None])[0])
-
-    return max((share * enough for share in _GAMMA_SHARES), key=exponent)
+    return [share * enough for share in _GAMMA_SHARES]
 
 
 def _initial_pairs(datasets: Integers, pairs: Integers, prior: Floats) -> Integers:

@@ -50,7 +50,7 @@ from mechanisms.counts.noise import NoisyCounts
 from mechanisms.exact_noise import integer_gaussian, sum_zero
 from mechanisms.jit import kernel
 from mechanisms.metadata import Style
-from mechanisms.privacy import ConcentratedGuarantee, approximate_guarantee
+from mechanisms.privacy import approximate_guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.privacy_profile import PrivacyProfile, losses_profile
 
@@ -157,11 +157,6 @@ class LatticeGaussianNoise:
         validate_positive("noise_std", self.noise_std, "use calibrate_noise_std")
         _conditional_tables(self.k, self.noise_std)  # raises ValueError if they are too large
 
-    @property
-    def concentrated_guarantee(self) -> ConcentratedGuarantee:
-        """Guarantee 1/σ²-zCDP under replacement of one record, with n public."""
-        return ConcentratedGuarantee(self.noise_std**-2)
-
     def n_uniforms(self, k: int) -> int:
         return k - 1
 
@@ -244,18 +239,9 @@ def _log_tails(logs: Floats) -> Floats:
     return reduce(_log_convolve, logs)
 
 
-@kernel
-def _log_convolve(a, b):
-    out = np.empty(a.size)
-    for m in range(a.size):
-        top = -math.inf
-        for x in range(m + 1):
-            top = max(top, a[x] + b[m - x])
-        total = 0.0
-        for x in range(m + 1):
-            total += math.exp(a[x] + b[m - x] - top)
-        out[m] = top + math.log(total)
-    return out
+def _log_convolve(a: Floats, b: Floats) -> Floats:
+    """Return ln Σ_x exp(a[x] + b[m − x]) for 0 ≤ m < a.size."""
+    return _log_matched(np.pad(b[::-1], (0, b.size - 1), constant_values=-np.inf), a)[::-1]
 
 
 @kernel

@@ -88,10 +88,7 @@ class ExponentialMechanism(CountRelease):
     _row_totals: Floats
     _expected: float
 
-    @property
-    def n_uniforms(self) -> int:
-        """Number of uniforms per draw: one selects the row, one the candidate within it."""
-        return 2
+    n_uniforms = 2  # one selects the row, one the candidate within it
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
         u = candidates.require_uniforms(uniforms, self.n_uniforms)

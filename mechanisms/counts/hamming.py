@@ -119,12 +119,6 @@ class HammingMechanism(CountRelease):
         return log_steps[distances]
 
 
-def require_hamming_tables(n: int, k: int) -> None:
-    """Raise ValueError if the tables, which have 2·k²·(n + 1) entries, do not fit in memory."""
-    n, k = validate_problem(n, k)
-    require_at_most(candidates.MAX_TABLE, "entries of tables in memory", 2 * k * k * (n + 1), n, k, candidates.FEWER)
-
-
 @kernel
 def _windowed_sums(values, width, sums):
     """Add to each sums[l] the sum of the `width` values that end at index l, without subtractions."""
@@ -262,7 +256,8 @@ def require_hamming(n: int, k: int) -> None:
             f"there must be at most {MAX_CATEGORIES} categories for the exact loss, got {k}; merge categories, or "
             "choose a mechanism that only adds noise"
         )
-    require_hamming_tables(n, k)
+    tables = 2 * k * k * (n + 1)
+    require_at_most(candidates.MAX_TABLE, "entries of tables in memory", tables, n, k, candidates.FEWER)
     limit = MAX_SORTED * 64 // max(k, 4) ** 3
     n_sorted = count_candidates(n, k) // math.factorial(k)
     if n_sorted <= limit:  # a lower bound, as a data set has at most k! permutations

@@ -36,10 +36,6 @@ def validate(
     return alpha, validate_counts(counts, k=alpha.size), epsilon, delta
 
 
-def _no_release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> CountRelease:
-    raise ValueError("a Mechanism must have a release or a sampler, got neither; pass release= or sampler=")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(Entry):
     """Mechanism that releases counts, with its guarantee.
@@ -113,7 +109,7 @@ class Mechanism(Entry):
     0.348
     """
 
-    release: Build = field(default=_no_release, repr=False)
+    release: Build | None = field(default=None, repr=False)
     guarantee: Callable[..., Guarantee | None] = field(repr=False)
     needs_delta: bool = False
     require: Callable[[int, int], None] = field(default=lambda n, k: None, repr=False)
@@ -195,6 +191,8 @@ class Mechanism(Entry):
 
     def at(self, prior: Floats, counts: Integers, epsilon: float, delta: float) -> CountRelease:
         """Return the distribution of the released counts for validated arguments."""
-        if self.sampler is None:
+        if self.sampler is not None:
+            return SampledCounts(prior, counts, epsilon, delta, self.sampler)
+        if self.release is not None:
             return self.release(prior, counts, epsilon, delta)
-        return SampledCounts(prior, counts, epsilon, delta, self.sampler)
+        raise ValueError("a Mechanism must have a release or a sampler, got neither; pass release= or sampler=")

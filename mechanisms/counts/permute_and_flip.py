@@ -27,16 +27,15 @@ noise", arXiv:2105.07260, 2021.
 from __future__ import annotations
 
 import math
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms import conjugate
 from mechanisms.arguments import Floats, Integers
-from mechanisms.audit import audit_distributions
 from mechanisms.calibrate import largest_below
-from mechanisms.counts.calibration import Calibration, calibrate
+from mechanisms.counts.calibration import Calibration, calibrate, search_rate
 from mechanisms.counts.candidates import candidate_distances, compute_inverse_temperature, enumerate_rows
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.release import TabulatedRelease
@@ -44,7 +43,7 @@ from mechanisms.counts.sensitivity import Rule, global_sensitivity, smoothed_sca
 from mechanisms.jit import kernel
 from mechanisms.metadata import Style
 from mechanisms.neighbours import neighbouring_pairs
-from mechanisms.output_distributions import OutputDistributions, sum_exp
+from mechanisms.output_distributions import sum_exp
 from mechanisms.privacy import pure_guarantee
 from mechanisms.sums import weighted_sum
 
@@ -53,7 +52,6 @@ _TAIL = 45.0
 _GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(64)  # on [−1, 1]
 # largest number of candidates for which all pairs of data sets are audited, which takes about a second per audit
 MAX_FLIP_CALIBRATED = 6_000
-_ROUNDS = 60
 
 
 def require_flippable(n: int, k: int) -> None:
@@ -135,35 +133,29 @@ def _calibrate(prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     rows, candidates = enumerate_rows(n, alpha.size), conjugate.enumerate_candidates(n, alpha.size)
     datasets, pairs = neighbouring_pairs(alpha, candidates)
     scales = smoothed_scales(Rule.SMOOTH, alpha, datasets, exponential.gamma)
-    active: list[int] = []
-    target, rate = epsilon, exponential.rate
 
     def log_pmf(index: int, rate: float) -> Floats:
         return log_flip_pmf(candidate_distances(alpha, datasets[index], rows) * (-rate / scales[index]))
 
-    def is_private(rate: float) -> bool:
-        log_pmfs: dict[int, Floats] = {}
-        for place, pair in enumerate(active):
-            for index in pairs[pair].tolist():
-                if index not in log_pmfs:
-                    log_pmfs[index] = log_pmf(index, rate)
-            first, second = pairs[pair].tolist()
-            if float(np.abs(log_pmfs[first] - log_pmfs[second]).max()) > target:
-                active.insert(0, active.pop(place))  # this pair probably exceeds the target at the next rate as well
-                return False
-        return True
+    def largest_rate(active: Integers, target: float) -> float:
+        if not active.size:
+            return exponential.rate
+        order = active.tolist()
 
-    for _ in range(_ROUNDS):
-        found = audit_distributions(OutputDistributions(datasets, candidates, pairs, partial(log_pmf, rate=rate)))
-        if active and found.epsilon <= epsilon:
-            return Calibration(Rule.SMOOTH, prior, n, epsilon, exponential.gamma, rate, found.epsilon)
-        near = np.abs(datasets - found.witness.dataset).sum(axis=1) <= 4
-        added = set(np.flatnonzero(near[pairs].all(axis=1)).tolist()).difference(active)
-        if not added:
-            target -= 2.0 * (found.epsilon - epsilon)  # the loss exceeds ε by rounding only
-        active.extend(sorted(added))
-        rate = largest_below(is_private, 2.0 * exponential.rate, 1e-10)
-    raise AssertionError(f"no private rate after {_ROUNDS} audits: prior {prior}, n = {n}, epsilon = {epsilon}")
+        def is_private(rate: float) -> bool:
+            each = cache(partial(log_pmf, rate=rate))
+            for place, pair in enumerate(order):
+                first, second = pairs[pair].tolist()
+                if float(np.abs(each(first) - each(second)).max()) > target:
+                    order.insert(0, order.pop(place))  # this pair probably exceeds the target at the next rate as well
+                    return False
+            return True
+
+        return largest_below(is_private, 2.0 * exponential.rate, 1e-10)
+
+    none = np.empty(0, dtype=np.int64)
+    rate, loss = search_rate(datasets, candidates, pairs, log_pmf, largest_rate, none, epsilon)
+    return Calibration(Rule.SMOOTH, prior, n, epsilon, exponential.gamma, rate, loss)
 
 
 def _release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> TabulatedRelease:

@@ -44,7 +44,8 @@ Gautschi, "Orthogonal polynomials: computation and approximation", Oxford 2004, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -73,41 +74,22 @@ MAX_ROUNDS = 1000  # of rejection; at an acceptance rate of 1/5 more are needed 
 MEAN_TOLERANCE = 1e-8  # largest accepted relative error of the mean
 
 
-def power_series(a: float) -> PowerSeries:
-    """Return the coefficients of the series of exp(−a·√(1 − t))."""
+def series_head(a: float) -> Floats:
+    """Return ln pⱼ for j < `HEAD`, which `log_coefficients` needs for the same a."""
     # From 4(1 − t)f'' = a²f + 2f' it follows that 4(j + 1)(j + 2)·pⱼ₊₂ = a²pⱼ + 2(j + 1)(2j + 1)·pⱼ₊₁. All terms are
     # positive, so rounding errors do not grow. The ratios pⱼ₊₁/pⱼ do not underflow as p₀ = exp(−a) does.
     logs, ratio = [-a], a / 2
     for j in range(HEAD - 1):
         logs.append(math.log(ratio))
         ratio = (a * (a / ratio) + 2 * (j + 1) * (2 * j + 1)) / (4 * (j + 1) * (j + 2))
-    head = np.cumsum(logs)
-    head.flags.writeable = False
-    return PowerSeries(a, head)
+    return np.cumsum(logs)
 
 
-@dataclass(frozen=True, eq=False)
-class PowerSeries:
-    """Coefficients pⱼ of exp(−a·√(1 − t)), created by `power_series`."""
-
-    a: float
-    _head: Floats = field(repr=False)
-
-    def log_coefficients(self, powers: ArrayLike) -> Floats:
-        """Return ln pⱼ for integers j ≥ 0, from `HEAD` on for real j, with an error of 1e-14·max(1, |ln pⱼ|)."""
-        return _log_coefficients(np.asarray(powers, dtype=np.float64), self.a, self._head)
-
-    def first_power(self, stop: int, log_bound: float) -> int:
-        """Return the last j < `stop` up to the mode with ln(j·pⱼ) ≤ `log_bound`, a bound on ln Σ pᵢ, i < j."""
-        return int(_first_power(float(stop), log_bound, self.a, self._head))
-
-    def groups(self, first: int, stop: int, ratio: float) -> tuple[Floats, Floats, Floats]:
-        """Divide the powers from `first` up to `stop` into groups in which p is nearly constant.
-
-        Group l of the returned arrays contains the powers starts[l], ..., stops[l] − 1, whose ln p are at most
-        log_tops[l]; stops/starts is at most `ratio` unless it has one power.
-        """
-        return _cut(float(first), float(stop), ratio, self.a, self._head)
+def first_power(stop: int, log_bound: float, a: float, head: Floats) -> int:
+    """Return the last j < `stop` up to the mode with ln(j·pⱼ) ≤ `log_bound`, a bound on ln Σ pᵢ, i < j."""
+    # Up to the mode p increases, and so does j·pⱼ ≥ p₀ + … + pⱼ₋₁.
+    powers = range(1, min(stop, int(_mode(float(stop), a, head)) + 1))
+    return bisect_right(powers, log_bound, key=lambda j: _log_coefficient(float(j), a, head) + math.log(j))
 
 
 def sum_rule(size: int, n_nodes: int) -> tuple[Floats, Floats]:
@@ -142,7 +124,8 @@ def _log_coefficient(j, a, head):
 
 
 @kernel
-def _log_coefficients(powers, a, head):
+def log_coefficients(powers, a, head):
+    """Return ln pⱼ for integers j ≥ 0, from `HEAD` on for real j, with an error of 1e-14·max(1, |ln pⱼ|)."""
     result = np.empty(powers.size)
     for i in range(powers.size):
         result[i] = _log_coefficient(powers[i], a, head)
@@ -163,20 +146,12 @@ def _mode(stop, a, head):
 
 
 @kernel
-def _first_power(stop, log_bound, a, head):
-    # Up to the mode p increases, and so does j·p_j >= p_0 + ... + p_(j-1).
-    low, high = 0.0, min(stop, _mode(stop, a, head) + 1.0)
-    while high - low > 1.0:
-        middle = np.floor(0.5 * (low + high))  # np.floor returns a float, unlike math.floor
-        if _log_coefficient(middle, a, head) + math.log(middle) <= log_bound:
-            low = middle
-        else:
-            high = middle
-    return low
+def group_powers(first, stop, ratio, a, head):
+    """Divide the powers from `first` up to `stop` into groups in which p is nearly constant.
 
-
-@kernel
-def _cut(first, stop, ratio, a, head):
+    Group l of the returned arrays contains the powers starts[l], ..., stops[l] − 1, whose ln p are at most log_tops[l];
+    stops/starts is at most `ratio` unless it has one power.
+    """
     ends, log_tops = [first], [0.0]
     mode, start = _mode(stop, a, head), first
     while start < stop:
@@ -193,23 +168,23 @@ def _cut(first, stop, ratio, a, head):
 
 def power_mixture_mechanism(prior: Floats, counts: Integers, inverse_temperature: float) -> PowerMixture:
     """Return Pr[c'] ∝ exp(−a·H(c, c')) as a mixture, with the guarantee of `exponential_mechanism`."""
-    distributions, series = product_distributions(prior, counts), power_series(inverse_temperature)
+    distributions, head = product_distributions(prior, counts), series_head(inverse_temperature)
     bound = distributions.reach + min(inverse_temperature * math.sqrt(-math.expm1(-distributions.step)), UNDERFLOW)
     stop = math.ceil(bound / distributions.step)
-    first = series.first_power(stop, -bound)
+    first = first_power(stop, -bound, inverse_temperature, head)
     # Within a group the weight t^J decreases by a factor of about ratio^((k − 1)/2), at most exp(1/4).
-    starts, stops, log_tops = series.groups(max(first, 1), stop, math.exp(0.5 / counts.size))
+    ratio = math.exp(0.5 / counts.size)
+    starts, stops, log_tops = group_powers(max(float(first), 1.0), float(stop), ratio, inverse_temperature, head)
     tables = distributions.tables(starts)
     with np.errstate(divide="ignore"):
         log_groups = log_tops + np.log(stops - starts) + np.log(tables.off[:, 0])
     log_size = math.log(count_candidates(int(counts.sum()), counts.size))
-    log_uniform = log_size - inverse_temperature if first == 0 else -math.inf
-    log_weights = np.r_[0.0, log_uniform, log_groups]
+    log_weights = np.r_[0.0, log_size - inverse_temperature if first == 0 else -math.inf, log_groups]
     # Components 0 and 1 are proposed with power 0, which is always accepted.
     log_tops = np.r_[-inverse_temperature, -inverse_temperature, log_tops]
-    powers = first, stop
+    bounds = first, stop
     return PowerMixture(
-        prior, counts, inverse_temperature, distributions, series, powers, tables, stops, log_tops, log_weights
+        prior, counts, inverse_temperature, distributions, head, bounds, tables, stops, log_tops, log_weights
     )
 
 
@@ -225,22 +200,14 @@ class PowerMixture(CountRelease):
     counts: Integers
     inverse_temperature: float  # coefficient of H in the exponent: rate/S
     _distributions: ProductDistributions
-    _series: PowerSeries
-    _powers: tuple[int, int]
+    _head: Floats  # of the series
+    _bounds: tuple[int, int]  # first power, and the one after the last
     _tables: Tables
     _stops: Floats
     _log_tops: Floats
     _log_weights: Floats
 
-    @property
-    def n_uniforms(self) -> int:
-        """Number of uniforms per draw, which seed the generator of the draw."""
-        return 2
-
-    @property
-    def acceptance(self) -> float:
-        """Probability that a proposal is accepted."""
-        return math.exp(self._moments[0] - float(np.logaddexp.reduce(self._log_weights)))
+    n_uniforms = 2  # which seed the generator of the draw
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
         u = candidates.require_uniforms(uniforms, self.n_uniforms)
@@ -252,7 +219,8 @@ class PowerMixture(CountRelease):
             component, power, log_excess, uniform = propose(
                 states, pending, counts, log_affinities, self._tables, self._stops, cumulative, released
             )
-            log_ratio = self._series.log_coefficients(power) - self._log_tops[component] + log_excess
+            log_p = log_coefficients(power, self.inverse_temperature, self._head)
+            log_ratio = log_p - self._log_tops[component] + log_excess
             pending = pending[uniform >= np.exp(log_ratio)]
             if not pending.size:
                 return released
@@ -296,11 +264,11 @@ class PowerMixture(CountRelease):
         # Powers up to HEAD are summed one by one, larger powers by Gauss rules for sums over intervals in which ln V
         # and ln p are smooth. As pⱼ ∝ a^(j + ½)·K_{j − ½}(a) and K' = −K₋₁ − (ν/a)·K, the derivative is −dpⱼ/da =
         # (a/2j)·pⱼ₋₁ − pⱼ/a for j ≥ 1, and −dp₀/da = p₀.
-        first, stop = self._powers
+        a, (first, stop) = self.inverse_temperature, self._bounds
         single = np.arange(max(first, 1), max(1, min(stop, HEAD + 1)), dtype=np.float64)
         nodes, weights = [single], [np.ones(single.size)]
         # Near its maximum pⱼV(j) is approximately normal in ln j, with variance 1/(a·h) or, near c, 2/(k − 1).
-        far = min(self.inverse_temperature * math.sqrt(-math.expm1(-self._distributions.step)), UNDERFLOW)
+        far = min(a * math.sqrt(-math.expm1(-self._distributions.step)), UNDERFLOW)
         share = min(0.5, 4.0 / math.sqrt(self.k + far))
         start = max(first, HEAD + 1)
         while start < stop:
@@ -312,10 +280,8 @@ class PowerMixture(CountRelease):
         j, w = np.concatenate(nodes), np.concatenate(weights)
         parts = np.array_split(j, 1 + j.size // 16)  # in blocks, as tables of small powers are large
         off = w * np.concatenate([self._distributions.tables(part).off[:, 0] for part in parts])
-        p = np.exp(self._series.log_coefficients(j))
-        before = np.exp(self._series.log_coefficients(j - 1.0))
-        slope = (self.inverse_temperature / (2.0 * j)) * before - p / self.inverse_temperature
-        sums = weighted_sum(np.stack([p, slope]), off)
+        p, before = np.exp(log_coefficients(j, a, self._head)), np.exp(log_coefficients(j - 1.0, a, self._head))
+        sums = weighted_sum(np.stack([p, (a / (2.0 * j)) * before - p / a]), off)
         if first == 0:
-            sums += math.exp(math.log(count_candidates(self.n, self.k) - 1) - self.inverse_temperature)
+            sums += math.exp(math.log(count_candidates(self.n, self.k) - 1) - a)
         return sums

@@ -121,10 +121,7 @@ class TabulatedRelease(CountRelease):
     _log_pmf: Floats
     _expected: float
 
-    @property
-    def n_uniforms(self) -> int:
-        """Number of uniforms per draw: one."""
-        return 1
+    n_uniforms = 1
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
         u = require_uniforms(uniforms, self.n_uniforms)[:, 0]
@@ -151,10 +148,7 @@ class SampledCounts(CountRelease):
     delta: float
     sampler: SampleCounts = field(repr=False)
 
-    @property
-    def n_uniforms(self) -> int:
-        """One uniform, which seeds the generator of a draw."""
-        return 1
+    n_uniforms = 1  # which seeds the generator of a draw
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
         """Draw released counts, each with a generator of its own, so that draws do not depend on their batch."""
@@ -167,11 +161,9 @@ class SampledCounts(CountRelease):
         return self._draw(rng, size)
 
     def expected_hellinger(self) -> float:
-        """Raise ValueError, as the distribution is not computed."""
         raise ValueError("the mechanism can only be sampled, and has no exact mean; average the distances of draws")
 
     def log_pmf(self) -> Floats:
-        """Raise ValueError, as the distribution is not computed."""
         raise ValueError("the mechanism can only be sampled, and has no pmf; audit it by sampled_bound")
 
     def _draw(self, rng: np.random.Generator, size: int) -> Integers:

@@ -94,23 +94,22 @@ def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: flo
     >>> print(round(approximate_epsilon(orders, orders / 200, 1e-6), 4))
     0.43
     """
-    lam, curve = _curve(orders, renyi_epsilons)
+    lam, curve = np.asarray(orders, dtype=np.float64), np.asarray(renyi_epsilons, dtype=np.float64)
+    if lam.ndim != 1 or lam.size == 0 or lam.shape != curve.shape:
+        raise ValueError(
+            f"orders and renyi_epsilons must have the same shape (m,), m >= 1, got {lam.shape} and {curve.shape}; "
+            "pass one divergence per order"
+        )
+    if not np.all((lam >= 1) & np.isfinite(lam)):
+        raise ValueError(f"orders must be finite and >= 1, got {lam.tolist()}; remove invalid orders")
+    if not np.all(curve >= 0):
+        raise ValueError(f"renyi_epsilons must be >= 0, got {curve.tolist()}; pass divergences in nats")
     delta = validate_delta(delta)
     if np.any(np.expm1(-curve) > -(delta**2)):
         return 0.0
     lam, curve = lam[lam > 1], curve[lam > 1]
     bounds = curve + np.log1p(-1 / lam) - (math.log(delta) + np.log(lam)) / (lam - 1)
     return max(0.0, float(bounds.min(initial=math.inf)))
-
-
-def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: float) -> float:
-    """Return the smallest δ for which a Rényi curve implies (ε, δ)-DP by the conversion of the module docstring."""
-    lam, curve = _curve(orders, renyi_epsilons)
-    epsilon = validate_epsilon(epsilon)
-    variation = float(np.sqrt(-np.expm1(-curve)).min())
-    lam, curve = lam[lam > 1], curve[lam > 1]
-    logs = (lam - 1) * (curve - epsilon + np.log1p(-1 / lam)) - np.log(lam)
-    return min(variation, math.exp(min(0.0, float(logs.min(initial=math.inf)))))
 
 
 def pure_renyi(epsilon: float, order: float) -> float:
@@ -141,25 +140,6 @@ def pure_epsilon_for(order: float, renyi_epsilon: float) -> float:
     while pure_renyi(high, order) <= target:
         high *= 2
     return bisect(lambda epsilon: pure_renyi(epsilon, order) <= target, low, high)[0]
-
-
-def _curve(orders: ArrayLike, renyi_epsilons: ArrayLike) -> tuple[Floats, Floats]:
-    lam, curve = np.asarray(orders, dtype=np.float64), np.asarray(renyi_epsilons, dtype=np.float64)
-    if lam.ndim != 1 or lam.size == 0 or lam.shape != curve.shape:
-        raise ValueError(
-            f"orders and renyi_epsilons must have the same shape (m,), m >= 1, got {lam.shape} and {curve.shape}; "
-            "pass one divergence per order"
-        )
-    if not np.all((lam >= 1) & np.isfinite(lam)):
-        raise ValueError(f"orders must be finite and >= 1, got {lam.tolist()}; remove invalid orders")
-    if not np.all(curve >= 0):
-        raise ValueError(f"renyi_epsilons must be >= 0, got {curve.tolist()}; pass divergences in nats")
-    return lam, curve
-
-
-def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Return the smallest δ for which μ-GDP implies (ε, δ)-DP, for ε ≥ 0."""
-    return math.exp(min(_log_gaussian_delta(GaussianGuarantee(mu).mu, epsilon), 0.0))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

@@ -7,11 +7,6 @@ from a symmetric Dirichlet distribution, and counts from a multinomial distribut
 with mechanisms calibrated by an exact audit or a sharper bound, and with noise on the counts. Verdicts rest on the
 exact mean distance where it can be computed; the store contains it next to the draws. For mechanisms calibrated by an
 audit, the store also contains the multiplier and the audited loss.
-
-References
-----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster).
 """
 
 from collections.abc import Mapping
@@ -54,11 +49,6 @@ def _problem(cell: Mapping[str, Any]) -> tuple[Any, Any]:
         return prior, (counts_of_shares(cell["shares"], n) if "shares" in cell else balanced_counts(n, cell["k"]))
     counts = cell["counts"]
     return (prior if isinstance(prior, tuple) else np.full(len(counts), prior)), counts
-
-
-def _simulate(cell: Mapping[str, Any], streams: Streams) -> tuple[Any, Any]:
-    """Return the prior and the counts; only the releases are random."""
-    return _problem(cell)
 
 
 def _validate(mechanisms: Mapping[str, Mechanism], cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
@@ -153,7 +143,7 @@ def _panel(name: str, meaning: str, k: int, factors: Any, constants: Any) -> Pan
     return Panel(
         name=name,
         meaning=meaning,
-        simulate=_simulate,
+        simulate=lambda cell, streams: _problem(cell),  # only the releases are random
         methods=tuple(method_of(MECHANISMS[name], _release) for name in _ALL if k >= MECHANISMS[name].min_categories),
         measures=_MEASURES,
         factors=factors,

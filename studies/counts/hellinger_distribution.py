@@ -3,11 +3,6 @@
 The exact probability of each of 50 bins of the Hellinger distance is computed for every mechanism at balanced data,
 for two categories (panel `k2`) and three (`k3`). Nothing is sampled: all candidates (count vectors with sum n) are
 enumerated.
-
-References
-----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster).
 """
 
 from collections.abc import Mapping

@@ -9,10 +9,8 @@ balanced counts is private and has distance 0 there.
 
 References
 ----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster). Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy mechanisms", SIAM
-Journal on Computing 41(6), 2012. Gupte & Sundararajan, "Universally optimal privacy mechanisms for minimax agents",
-PODS 2010.
+Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy mechanisms", SIAM Journal on Computing 41(6),
+2012. Gupte & Sundararajan, "Universally optimal privacy mechanisms for minimax agents", PODS 2010.
 """
 
 from collections.abc import Mapping

@@ -3,14 +3,10 @@
 Panel `beta` contains the local, smooth, varying and global sensitivity at every data set of n records with x successes.
 Panel `statements` contains the counterexamples to P1's three statements about the local sensitivity, which are checked
 at every data set for n up to 2,000.
-
-References
-----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,82 +83,60 @@ _BETA = Panel(
 # enough, and because mirrored steps are bitwise equal.
 
 
-def _simulate_steps(cell: Mapping[str, Any], streams: Streams) -> list[np.ndarray]:
+Checks = dict[str, tuple[np.ndarray, np.ndarray]]
+"""Statement -> the data sets x that it covers, and its truth value at each x."""
+
+
+def compute_steps(cell: Mapping[str, Any]) -> list[np.ndarray]:
     """Return the steps s(x) for each n, shape (n,), with H(x, x+1) = sqrt(1 - exp(s(x))) (Hellinger distances)."""
     sizes, prior = cell["n"], cell["prior"]
     first, second = phi(np.add.outer(prior, np.arange(max(sizes))))
     return [first[:n] + second[n - 1 :: -1] for n in sizes]
 
 
-def _local(step: np.ndarray) -> np.ndarray:
-    """Return the step of the local sensitivity, max(H(x, x−1), H(x, x+1)), at x = 0..n; see `_simulate_steps`."""
-    return np.minimum(np.append(step, np.inf), np.insert(step, 0, np.inf))
-
-
-def _named(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return x = 0..n and the step from x towards the nearer edge, as in statement II; NaN if it leaves 0..n.
-
-    For odd n there are two centres: x >= x0 starts at the upper centre, and x <= x0 ends at the lower centre. For even
-    n both formulas apply at x0, where the two steps are equal.
-    """
-    x = np.arange(step.size + 1)
-    padded = np.concatenate(([np.nan], step, [np.nan]))
-    return x, np.where(2 * x >= step.size, padded[x + 1], padded[x])
-
-
-Check = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""Function that maps the steps to the data sets x of a statement and the truth value of the statement at each x."""
-
-
-def _check_1(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _check(step: np.ndarray) -> Checks:
+    """Check all statements, given the steps for one n, shape (n,)."""
     n = step.size
-    above, below = np.arange(n // 2, n - 1), np.arange(2, (n + 1) // 2 + 1)
-    return np.concatenate((below, above)), np.concatenate(
-        (step[below - 2] < step[below - 1], step[above] > step[above + 1])
-    )
+    x, centre = np.arange(n + 1), [n // 2, (n + 1) // 2]
+    padded = np.concatenate(([np.inf], step, [np.inf]))
+    local = np.minimum(padded[1:], padded[:-1])  # the step of the local sensitivity, max(H(x, x−1), H(x, x+1))
+    # The step towards the nearer edge, inf if there is none. For odd n there are two centres: x >= x0 starts at the
+    # upper centre, and x <= x0 ends at the lower centre. For even n both formulas apply at x0, where the two steps are
+    # equal.
+    is_nearer = np.where(2 * x >= n, padded[1:], padded[:-1]) == local
+    below, above, printed = np.arange(2, centre[1] + 1), np.arange(n // 2, n - 1), np.arange(min(n // 2, n - 2) + 1)
+    middle, others = np.unique([c for c in centre if 0 < c < n]).astype(int), np.delete(x, centre)
+    first = np.concatenate((step[below - 2] < step[below - 1], step[above] > step[above + 1]))
+    return {
+        "I": (np.concatenate((below, above)), first),
+        "I-below": (printed, step[printed] < step[printed + 1]),
+        "II": (x, is_nearer),
+        "II-inside": (x[1:-1], is_nearer[1:-1]),
+        "II-centre": (middle, step[middle - 1] == step[middle]),
+        "III": (others, local[others] < local[centre].min()),
+    }
 
 
-def _check_1_below(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    n = step.size
-    x = np.arange(min(n // 2, n - 2) + 1)
-    return x, step[x] < step[x + 1]
+_NOTES = {
+    "I": "H(x, x+1) < H(x+1, x+2) for x >= x0, and the mirrored inequality for x <= x0.",
+    "I-below": "H(x, x+1) > H(x+1, x+2) for x <= x0, as printed in P1.",
+    "II": "LS(x) = H(x, x+1) for x >= x0, LS(x) = H(x, x-1) for x <= x0, as printed in P1.",
+    "II-inside": "Statement II for 0 < x < n.",
+    "II-centre": "H(x0, x0-1) = H(x0, x0+1), as printed in the proof of statement II in P1.",
+    "III": "LS(x) > LS(x0) for x other than x0, as printed in P1.",
+}
 
 
-def _check_2(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    x, named = _named(step)
-    return x, named == _local(step)
-
-
-def _check_2_inside(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    x, holds = _check_2(step)
-    return x[1:-1], holds[1:-1]
-
-
-def _check_2_centre(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    n = step.size
-    x = np.unique([x for x in (n // 2, (n + 1) // 2) if 0 < x < n]).astype(int)
-    return x, step[x - 1] == step[x]
-
-
-def _check_3(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    n = step.size
-    local, centre = _local(step), [n // 2, (n + 1) // 2]
-    x = np.delete(np.arange(n + 1), centre)
-    return x, local[x] < local[centre].min()
-
-
-def _statement(name: str, check: Check, note: str) -> Method:
-    def evaluate(steps: list[np.ndarray], setting: Mapping[str, Any], streams: Streams) -> dict[str, np.ndarray]:
-        rows = []
-        for step in steps:
-            x, holds = check(step)
-            violations = x[~holds]
-            ends = (violations.min(), violations.max()) if violations.size else (np.nan, np.nan)
-            rows.append((x.size, violations.size, *ends))
-        names = ("n_checked", "n_violations", "first_violation", "last_violation")
-        return dict(zip(names, np.transpose(rows), strict=True))
-
-    return Method(name, evaluate, note=note)
+def _count_violations(
+    name: str, checks: list[Checks], setting: Mapping[str, Any], streams: Streams
+) -> dict[str, np.ndarray]:
+    rows = []
+    for x, holds in (one[name] for one in checks):
+        violations = x[~holds]
+        ends = (violations.min(), violations.max()) if violations.size else (np.nan, np.nan)
+        rows.append((x.size, violations.size, *ends))
+    names = ("n_checked", "n_violations", "first_violation", "last_violation")
+    return dict(zip(names, np.transpose(rows), strict=True))
 
 
 def _validate_statements(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
@@ -179,17 +153,8 @@ def _validate_statements(cell: Mapping[str, Any], setting: Mapping[str, Any]) ->
 _STATEMENTS = Panel(
     name="statements",
     meaning="data sets that violate the statements of P1, section 2",
-    simulate=_simulate_steps,
-    methods=(
-        _statement("I", _check_1, "H(x, x+1) < H(x+1, x+2) for x >= x0, and the mirrored inequality for x <= x0."),
-        _statement("I-below", _check_1_below, "H(x, x+1) > H(x+1, x+2) for x <= x0, as printed in P1."),
-        _statement("II", _check_2, "LS(x) = H(x, x+1) for x >= x0, LS(x) = H(x, x-1) for x <= x0, as printed in P1."),
-        _statement("II-inside", _check_2_inside, "Statement II for 0 < x < n."),
-        _statement(
-            "II-centre", _check_2_centre, "H(x0, x0-1) = H(x0, x0+1), as printed in the proof of statement II in P1."
-        ),
-        _statement("III", _check_3, "LS(x) > LS(x0) for x other than x0, as printed in P1."),
-    ),
+    simulate=lambda cell, streams: [_check(step) for step in compute_steps(cell)],
+    methods=tuple(Method(name, partial(_count_violations, name), note=note) for name, note in _NOTES.items()),
     measures=(
         Measure("n_checked", "number of data sets covered by the statement", dims=("n",), dtype="int64"),
         Measure("n_violations", "number of data sets that violate the statement", dims=("n",), dtype="int64"),

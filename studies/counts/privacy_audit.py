@@ -4,11 +4,6 @@ Panels `binomial` (two categories) and `multinomial` (three) contain, for a grid
 privacy loss over all neighbours and outputs, δ at the stated ε, and the neighbours and output that attain the loss.
 Panel `relations` contains the losses of sums and counts under replacement, and under addition and removal of a record;
 the noise added to a sum is calibrated to its sensitivity under the audited relation.
-
-References
-----------
-P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft).
 """
 
 from collections.abc import Mapping, Sequence

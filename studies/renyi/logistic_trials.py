@@ -5,7 +5,7 @@ chains, so that the search for the mode and the burn-in are run once per group. 
 autocorrelation times apart and are treated as independent. The group of a trial depends on its index only.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -130,21 +130,23 @@ def evaluate_draws(
     method: GlmMethod, groups: list[Group], setting: Mapping[str, Any], streams: Streams
 ) -> dict[str, Any]:
     """Return the measures of one mechanism; the setting contains ``beta`` and what the mechanism uses."""
-    found: dict[str, list[Any]] = {"test_error": [], "test_nll": [], "rhat": [], "ess": [], "error": []}
-    data = groups[0].data
+    rows: list[tuple[Any, ...]] = []
     for group in groups:
         mechanism = make_mechanism(method.name, len(group.data.train_y), setting)
         rng = next(streams.single(group.trials.start).generators())
         sampled = draw_weights(rng, group.data, mechanism, len(group.trials))
-        error, nll = _score(sampled.weights, group.data)
-        for trial in group.trials:
-            if trial in streams.trials:
-                k = trial - group.trials.start
-                values = (error[k], nll[k], sampled.rhat, sampled.ess, sampled.problem)
-                for measure, value in zip(found, values, strict=True):
-                    found[measure].append(value)
+        scores = zip(group.trials, *_score(sampled.weights, group.data), strict=True)
+        same = sampled.rhat, sampled.ess, sampled.problem
+        rows += [(error, nll, *same) for trial, error, nll in scores if trial in streams.trials]
+    data = groups[0].data
     n_train, n_columns = data.train_x.shape
+    found = by_measure(("test_error", "test_nll", "rhat", "ess", "error"), rows)
     return {**found, "n_train": n_train, "n_columns": n_columns, "data_digest": int(data.digest[:15], 16)}
+
+
+def by_measure(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
+    """Return the values of each measure, given one row of values per trial."""
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def make_mechanism(name: str, n: int, setting: Mapping[str, Any]) -> GlmMechanism:

@@ -30,7 +30,7 @@ from mechanisms.glm.sampling import laplace_approximation
 from mechanisms.renyi.conversions import concentrated_epsilon, gaussian_epsilon, gaussian_mu
 from pipeline import Streams
 from studies.data import Classification
-from studies.renyi.logistic_trials import Group, draw_weights
+from studies.renyi.logistic_trials import Group, by_measure, draw_weights
 
 Array = NDArray[np.float64]
 
@@ -116,7 +116,7 @@ def forecasts(n: int, d: int, setting: Mapping[str, Any]) -> dict[str, float]:
 
 def evaluate_published(name: str, groups: list[Group], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     """Return the measures of one method on real records for the trials of `streams`."""
-    found: dict[str, list[Any]] = {"test_error": [], "test_nll": [], "energy": [], "n_used": [], "error": []}
+    rows: list[tuple[Any, ...]] = []
     data = groups[0].data
     reference = _reference(data, setting["beta"])
     signs = np.where(data.test_y > 0, 1.0, -1.0)
@@ -129,15 +129,9 @@ def evaluate_published(name: str, groups: list[Group], setting: Mapping[str, Any
             right = expit((draws @ data.test_x.T) * signs).mean(axis=0)  # predictive probability of the true label
             nll = -log_expit((draws @ data.test_x.T) * signs)
             wrong = np.where(data.test_y > 0, right <= 0.5, right < 0.5)  # weights of 0 predict class 0
-            values = (
-                float(wrong.mean()),
-                float(np.mean(-np.log(right)) if len(draws) > 1 else nll.mean()),
-                relative_energy(draws, reference),
-                len(draws),
-                problem,
-            )
-            for measure, value in zip(found, values, strict=True):
-                found[measure].append(value)
+            loss = float(np.mean(-np.log(right)) if len(draws) > 1 else nll.mean())
+            rows.append((float(wrong.mean()), loss, relative_energy(draws, reference), len(draws), problem))
+    found = by_measure(("test_error", "test_nll", "energy", "n_used", "error"), rows)
     return {**found, **forecasts(len(data.train_y), data.train_x.shape[1], setting)}
 
 
@@ -196,7 +190,7 @@ def evaluate_simulated(
 
     Intervals are quantiles of the published draws of a chain.
     """
-    found: dict[str, list[float]] = {"energy": [], "n_used": [], "covered": [], "width": []}
+    rows = []
     n, setting = len(records[0].labels), {**setting, "beta": records[0].beta}
     for one, rng in zip(records, streams.generators(), strict=True):
         if name in GLM_CHAINS:
@@ -205,10 +199,10 @@ def evaluate_simulated(
         else:
             draws = grid_draws(rng, one.design, one.labels, *exact_target(name, n, setting))
         (low, high), exact = (np.quantile(each, _ENDS, axis=0) for each in (draws, one.reference))
-        found["energy"].append(relative_energy(draws, one.reference))
-        found["n_used"].append(len(draws))
-        found["covered"].append(float(((low <= one.weights) & (one.weights <= high)).mean()))
-        found["width"].append(float(((high - low) / (exact[1] - exact[0])).mean()))
+        covered = float(((low <= one.weights) & (one.weights <= high)).mean())
+        width = float(((high - low) / (exact[1] - exact[0])).mean())
+        rows.append((relative_energy(draws, one.reference), len(draws), covered, width))
+    found = by_measure(("energy", "n_used", "covered", "width"), rows)
     return {**found, **forecasts(n, 2, setting), "planned": _is_planned(n, setting)}
 
 
@@ -243,15 +237,14 @@ def evaluate_steps(cell: Mapping[str, Any], setting: Mapping[str, Any], streams:
     curvature = n * _BETA + (n / 4.0 if cell["model"] == "logistic" else 0.0)
     largest = 4.0 / (n * _BETA + n * _BETA + n / 4.0)
     chain = langevin_chain(n, _BETA, _N_STEPS, cell["step"] * largest)
-    found: dict[str, list[Array]] = {"offset": [], "inflation": [], "effective": []}
+    rows = []
     for rng in streams.generators():
         iterates = chain.sample(rng, design, _LABELS, _N_CHAINS)[:, _N_DISCARDED:]
-        found["offset"].append((iterates.mean(axis=(0, 1)) - mean) / std)
-        found["inflation"].append(iterates.std(axis=(0, 1)) / std)
-        found["effective"].append(iterates.var(axis=(0, 1)) / iterates.mean(axis=1).var(axis=0))
+        offset, inflation = (iterates.mean(axis=(0, 1)) - mean) / std, iterates.std(axis=(0, 1)) / std
+        rows.append((offset, inflation, iterates.var(axis=(0, 1)) / iterates.mean(axis=1).var(axis=0)))
     mu = math.sqrt(chain.step * (_N_STEPS - _N_DISCARDED))
     return {
-        **{name: np.array(values) for name, values in found.items()},
+        **by_measure(("offset", "inflation", "effective"), rows),
         "predicted_draws": float(forecast_draws(curvature, mu, chain.step)),
         "predicted_inflation": (1.0 - chain.step * curvature / 4.0) ** -0.5,
     }

@@ -7,10 +7,9 @@ compared with the true weights. The panel `step-size` measures the bias and the 
 
 References
 ----------
-P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017. Gopi, Lee &
-Liu, "Private convex optimization via exponential mechanism", COLT 2022. Bok, Su & Altschuler, "Shifted interpolation
-for differential privacy", ICML 2024. Yıldırım & Ermiş, "Exact MCMC with differentially private moves", Statistics and
-Computing 29, 2019. Wang, Fienberg & Smola, "Privacy for free", ICML 2015.
+Gopi, Lee & Liu, "Private convex optimization via exponential mechanism", COLT 2022. Bok, Su & Altschuler, "Shifted
+interpolation for differential privacy", ICML 2024. Yıldırım & Ermiş, "Exact MCMC with differentially private moves",
+Statistics and Computing 29, 2019. Wang, Fienberg & Smola, "Privacy for free", ICML 2015.
 """
 
 from collections.abc import Callable, Mapping

@@ -13,7 +13,6 @@ rest.
 
 References
 ----------
-P3: Geumlek, Song & Chaudhuri, "Rényi Differential Privacy Mechanisms for Posterior Sampling", NeurIPS 2017.
 Ponnoprat, "Dirichlet mechanism for differentially private KL divergence minimization", TMLR 2022. Gohari, Wu, Hale &
 Topcu, "The Dirichlet mechanism for differential privacy on the unit simplex", ACC 2020.
 """
@@ -32,7 +31,7 @@ from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, S
 from pipeline.declare.factors import format_value
 from studies.claims import Stored, Summaries, correct, largest, p3, span, together, vector
 from studies.renyi.formula_errata import ERRATA
-from studies.renyi.ranges import require_coefficient, require_order
+from studies.renyi.ranges import require_in_range
 from studies.renyi.renyi_figures import CURVES, DIRICHLET_BOUNDS
 
 _COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -113,9 +112,9 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
             f"prior must have 2 entries, got {len(cell['prior'])}; the supremum of P3 requires 2 categories"
         )
     renyi_sampler("diffused", cell["prior"], cell["n"], cell["coefficient"])
-    require_coefficient(cell["coefficient"])
+    require_in_range("coefficient", cell["coefficient"])
     for order in cell["order"]:
-        require_order(order)
+        require_in_range("order", order)
     return True
 
 

@@ -137,7 +137,7 @@ def _ops(ds: xr.Dataset) -> xr.DataArray:
 
 def _dirichlet(ds: xr.Dataset) -> xr.DataArray:
     """Return the largest ratios of divergence to ε of the samplers that are calibrated to ε."""
-    ds = ds.sel(mechanism=~ds["mechanism"].isin([name for name, one in RENYI_SAMPLERS.items() if not one.is_tunable]))
+    ds = ds.sel(mechanism=~ds["mechanism"].isin(_FIXED))
     return (ds["enumerated_epsilon"].fillna(ds["quadrature_epsilon"]) / ds["epsilon"]).max(("n", "epsilon"))
 
 

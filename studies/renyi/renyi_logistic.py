@@ -8,10 +8,6 @@ are not sufficient. `abalone-splits` splits Abalone at random in each trial. `cs
 
 Split R-hat and effective sample size are stored for each draw. A draw from chains that did not converge is a failed
 trial.
-
-References
-----------
-P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017.
 """
 
 import math

@@ -5,17 +5,12 @@ successes in 100 records. Panel `loglik` contains the log loss of a private draw
 simulated data, and its exact expectation. The diffused and concentrated posteriors of `mechanisms.renyi.sampling` use
 the largest coefficient that satisfies (λ, ε)-RDP. The Gaussian mechanism is evaluated with the published variance and
 with the smallest variance that satisfies (λ, ε)-RDP.
-
-References
-----------
-P3: Geumlek, Song & Chaudhuri, "Rényi Differential Privacy Mechanisms for Posterior Sampling", NeurIPS 2017, section
-5.1.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +24,7 @@ from mechanisms.sums import weighted_sum
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
 from studies.panels import given
 from studies.renyi.page_tables import compare_utility
-from studies.renyi.ranges import require_epsilon, require_order
+from studies.renyi.ranges import require_in_range
 from studies.renyi.renyi_figures import DIVERGENCES, LOSSES
 from studies.renyi.renyi_utility_claims import CLAIMS
 
@@ -42,7 +37,7 @@ _NOTES = {
     "gaussian": "One draw of the posterior of noisy counts, published variance; its divergence is half of epsilon.",
     "gaussian-tight": "One draw of the posterior of noisy counts, smallest variance; its divergence is epsilon.",
 }
-_USES = ("order", "epsilon")
+_REFERENCE = "true-posterior"
 
 
 def _powers_of_e(first: int, last: int) -> tuple[float, ...]:
@@ -56,7 +51,7 @@ def _is_tunable(name: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _mechanism(
+def _calibrate(
     name: str, prior: tuple[float, ...], n: int, order: float, epsilon: float
 ) -> RenyiSampling | GaussianCounts:
     build = gaussian_mechanism if name in GAUSSIAN_MECHANISMS else calibrate_renyi
@@ -64,7 +59,14 @@ def _mechanism(
 
 
 def _build(name: str, problem: Mapping[str, Any], setting: Mapping[str, Any]) -> RenyiSampling | GaussianCounts:
-    return _mechanism(name, problem["prior"], problem["n"], setting["order"], setting["epsilon"])
+    prior, n = problem["prior"], problem["n"]
+    if name == _REFERENCE:
+        return renyi_sampler("direct", prior, n, 1.0)
+    return _calibrate(name, prior, n, setting["order"], setting["epsilon"])
+
+
+def _method(name: str, evaluate: Callable[..., dict[str, Any]]) -> Method:
+    return Method(name, partial(evaluate, name), uses=("order", "epsilon"), note=_NOTES[name])
 
 
 def _require_problem(prior: tuple[float, ...], n: int) -> None:
@@ -83,7 +85,7 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
         raise ValueError(f"n_heldout must be >= 1, got {cell['n_heldout']}")
     if "order" not in setting:
         return True
-    order, epsilon = require_order(setting["order"]), require_epsilon(setting["epsilon"])
+    order, epsilon = (require_in_range(name, setting[name]) for name in ("order", "epsilon"))
     if _is_tunable(setting["mechanism"]):
         return True
     return renyi_sampler(setting["mechanism"], cell["prior"], cell["n"], 1.0).renyi_epsilon(order) <= epsilon
@@ -103,27 +105,24 @@ _N = Factor("n", (100,), "number of records", "int")
 # Panel kl
 
 
-def _divergence(name: str) -> Method:
-    def evaluate(problem: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        mechanism = _build(name, problem, setting)
-        n, successes = problem["n"], problem["successes"]
-        found = {"spent_epsilon": mechanism.renyi_epsilon(setting["order"])}
-        if isinstance(mechanism, GaussianCounts):
-            _, probabilities = mechanism.successes_distribution(successes)
-            ends = {"mass_at_zero": probabilities[0], "mass_at_n": probabilities[-1]}
-            return {**found, **ends, "kl": mechanism.posterior_kl(successes), "coefficient": np.nan}
-        counts = np.array([successes, n - successes])
-        kl = dirichlet_renyi(problem["prior"] + counts, mechanism.posterior(counts), 1.0)
-        return {**found, "kl": kl, "coefficient": mechanism.coefficient, "mass_at_zero": np.nan, "mass_at_n": np.nan}
-
-    return Method(name, evaluate, uses=_USES, note=_NOTES[name])
+def _divergence(name: str, problem: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    mechanism = _build(name, problem, setting)
+    n, successes = problem["n"], problem["successes"]
+    found = {"spent_epsilon": mechanism.renyi_epsilon(setting["order"])}
+    if isinstance(mechanism, GaussianCounts):
+        _, probabilities = mechanism.successes_distribution(successes)
+        ends = {"mass_at_zero": probabilities[0], "mass_at_n": probabilities[-1]}
+        return {**found, **ends, "kl": mechanism.posterior_kl(successes), "coefficient": np.nan}
+    counts = np.array([successes, n - successes])
+    kl = dirichlet_renyi(problem["prior"] + counts, mechanism.posterior(counts), 1.0)
+    return {**found, "kl": kl, "coefficient": mechanism.coefficient, "mass_at_zero": np.nan, "mass_at_n": np.nan}
 
 
 _KL = Panel(
     name="kl",
     meaning="divergence of the true posterior from the distribution of a private draw (P3, Figures 2a and 2b)",
     simulate=given,
-    methods=tuple(_divergence(name) for name in _NOTES),
+    methods=tuple(_method(name, _divergence) for name in _NOTES),
     measures=(
         Measure("kl", "KL divergence of the true posterior from the distribution of a private draw", "nat"),
         Measure("coefficient", "coefficient r or m, if the mechanism has one", ragged=True),
@@ -183,50 +182,38 @@ def _open(uniforms: Array) -> Array:
     return np.maximum(uniforms, 2.0**-54)
 
 
-def _sampled(name: str) -> Method:
-    def evaluate(trials: _Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        problem, mechanism = trials.problem, _build(name, trials.problem, setting)
-        (alpha, beta), n = problem["prior"], problem["n"]
-        s, probabilities = _all_data(problem)
-        if isinstance(mechanism, GaussianCounts):
-            uniforms = _open(streams.uniforms(3))
-            counts = np.stack([trials.successes, n - trials.successes], axis=1)
-            released = mechanism.from_uniforms(uniforms[:, :2], counts)
-            distributions = [mechanism.successes_distribution(int(each)) for each in s]
-            expected = np.array(
-                [
-                    weighted_sum(masses, _expected_log_loss(problem, alpha + c, beta + n - c))
-                    for c, masses in distributions
-                ]
-            )
-            loss = _log_loss(trials, alpha + released[:, 0], beta + released[:, 1], uniforms[:, 2])
-        else:
-            first, second = mechanism.posterior(np.stack([trials.successes, n - trials.successes], axis=1)).T
-            loss = _log_loss(trials, first, second, _open(streams.uniforms(1))[:, 0])
-            expected = _expected_log_loss(problem, *mechanism.posterior(np.stack([s, n - s], axis=1)).T)
-        return {"heldout_nll": loss, "expected_nll": weighted_sum(probabilities, expected)}
-
-    return Method(name, evaluate, uses=_USES, note=_NOTES[name])
-
-
-def _true_posterior() -> Method:
-    def evaluate(trials: _Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        (alpha, beta), n = trials.problem["prior"], trials.problem["n"]
-        s, probabilities = _all_data(trials.problem)
-        first, second = alpha + trials.successes, beta + n - trials.successes
-        return {
-            "heldout_nll": _log_loss(trials, first, second, _open(streams.uniforms(1))[:, 0]),
-            "expected_nll": weighted_sum(probabilities, _expected_log_loss(trials.problem, alpha + s, beta + n - s)),
-        }
-
-    return Method("true-posterior", evaluate, note="Not private: one draw of the true posterior.", is_private=False)
+def _predict(name: str, trials: _Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    problem, mechanism = trials.problem, _build(name, trials.problem, setting)
+    (alpha, beta), n = problem["prior"], problem["n"]
+    s, probabilities = _all_data(problem)
+    counts = np.stack([trials.successes, n - trials.successes], axis=1)
+    if isinstance(mechanism, GaussianCounts):
+        uniforms = _open(streams.uniforms(3))
+        released = mechanism.from_uniforms(uniforms[:, :2], counts)
+        loss = _log_loss(trials, alpha + released[:, 0], beta + released[:, 1], uniforms[:, 2])
+        distributions = (mechanism.successes_distribution(int(each)) for each in s)
+        means = (weighted_sum(p, _expected_log_loss(problem, alpha + c, beta + n - c)) for c, p in distributions)
+        expected = np.array(list(means))
+    else:
+        first, second = mechanism.posterior(counts).T
+        loss = _log_loss(trials, first, second, _open(streams.uniforms(1))[:, 0])
+        expected = _expected_log_loss(problem, *mechanism.posterior(np.stack([s, n - s], axis=1)).T)
+    return {"heldout_nll": loss, "expected_nll": weighted_sum(probabilities, expected)}
 
 
 _LOGLIK = Panel(
     name="loglik",
     meaning="log loss of a private draw on held-out records (P3, Figures 2c and 2d)",
     simulate=_simulate,
-    methods=(*(_sampled(name) for name in _NOTES if _is_tunable(name)), _true_posterior()),
+    methods=(
+        *(_method(name, _predict) for name in _NOTES if _is_tunable(name)),
+        Method(
+            _REFERENCE,
+            partial(_predict, _REFERENCE),
+            note="Not private: one draw of the true posterior.",
+            is_private=False,
+        ),
+    ),
     measures=(
         Measure("heldout_nll", "negative log likelihood of the held-out records at a private draw", "nat"),
         Measure("expected_nll", "exact expectation of heldout_nll over data and draws", "nat", per_trial=False),

@@ -10,6 +10,7 @@ draws, whose standard error is too small if rare draws dominate the mean.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import platform
@@ -88,7 +89,9 @@ def measure(case: Case, build: str) -> Figures:
     expected = mechanism.expected_hellinger()
     times.append(time.perf_counter())
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    acceptance = mechanism.acceptance if isinstance(mechanism, PowerMixture) else 1.0
+    acceptance = 1.0
+    if isinstance(mechanism, PowerMixture):
+        acceptance = math.exp(mechanism._moments[0] - np.logaddexp.reduce(mechanism._log_weights))
     drawn = float(hellinger(prior + counts, prior + released).mean())
     return Figures(EPSILON / (2 * sensitivity), *np.diff(times).tolist(), memory, acceptance, expected, drawn)
 

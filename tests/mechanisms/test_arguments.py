@@ -17,7 +17,7 @@ from mechanisms.counts.audit import audit_counts, count_distributions, require_a
 from mechanisms.counts.bound_calibration import bound_scale, require_bound
 from mechanisms.counts.calibration import calibrate
 from mechanisms.counts.discrete_gaussian import LatticeGaussianNoise
-from mechanisms.counts.hamming import calibrate_hamming, hamming_loss, require_hamming, require_hamming_tables
+from mechanisms.counts.hamming import calibrate_hamming, hamming_loss, require_hamming
 from mechanisms.counts.noise import geometric_counts, laplace_counts, noisy_counts
 from mechanisms.counts.optimal import optimal_distribution, require_solvable
 from mechanisms.counts.registry import MECHANISMS
@@ -59,7 +59,6 @@ TAKE_AN_INTEGER = {
     "bound_scale": lambda n: bound_scale([1, 1], n, 1.0).n,
     "require_bound": lambda n: require_bound(n, 2),
     "calibrate": lambda n: calibrate(Rule.SMOOTH, [1, 1], n, 1.0).rate,
-    "require_hamming_tables": lambda n: require_hamming_tables(n, 3),
     "require_hamming": lambda n: require_hamming(n, 3),
     "calibrate_hamming": lambda n: calibrate_hamming(n, 3, 1.0),
     "calibrate_hamming, k": lambda n: calibrate_hamming(5, n, 1.0),

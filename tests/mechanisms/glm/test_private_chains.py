@@ -23,7 +23,14 @@ from mechanisms.glm.langevin import (
 from mechanisms.glm.mechanisms import glm_mechanism
 from mechanisms.glm.penalty import PenaltyChain, likelihood_range, log_likelihoods, published_penalty
 from mechanisms.glm.private_logistic import _clipped, _halved, _largest_norm, _Records, _rounding, noise_bits
-from mechanisms.renyi.conversions import gaussian_delta, gaussian_epsilon, gaussian_mu
+from mechanisms.renyi.conversions import gaussian_epsilon, gaussian_mu
+
+
+def gaussian_delta(mu, epsilon):
+    """Return δ(ε) of μ-GDP by the closed form."""
+    first, second = stats.norm.logcdf([mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu])
+    return math.exp(first) - math.exp(epsilon + second)
+
 
 X, Y = np.array([[0.9], [-0.4], [0.2], [1.0], [-0.7], [0.5]]), np.array([1, 0, 1, 1, 0, 0])
 
