@@ -94,9 +94,8 @@ class Launch:
     factory: Any
     kind: str  # "local", "ssh", "batch" (any class of dask-jobqueue), "kubernetes" or "other"
     kwargs: dict[str, Any] = field(repr=False)
-    plugin_env: dict[str, str] = field(
-        default_factory=dict, repr=False
-    )  # set in workers by a plugin, for classes without an argument
+    # set in workers by a plugin, for classes without an argument
+    plugin_env: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 def make_launch(profile: Profile) -> Launch:
