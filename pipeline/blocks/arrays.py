@@ -1,4 +1,4 @@
-"""Arrays of blocks: read-only data, so that no method changes the data of the next one, and checked casts of results."""
+"""Arrays of blocks: read-only data, so that no method changes those of the next one, and checked casts of results."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
