@@ -82,17 +82,22 @@ class IndependentNoise:
     def clipped(self, counts: Integers, near: bool) -> tuple[Integers, Floats]:
         """Return the clipped noisy counts with log probabilities; the omitted noise has probability ≤ 1e-12."""
         n, k = int(counts.sum()), counts.size
+        reach, bound = k * n, (n + 1) ** k  # largest ℓ₁ distance from the true counts, and number of vectors within it
         if near:
             # Pr[|Z| > t] ≤ 2·exp(−t/b), so Σ|Z|/b is stochastically at most k·ln 2 plus a sum of k standard exponential
             # variables. Rounding adds at most ½ per count.
             reach = math.ceil((k * math.log(2.0) + gamma.isf(_OMITTED, k)) * self.noise.scale + 0.5 * k)
-            self._require_enumerable(min((2 * reach + k) ** k // math.factorial(k), (n + 1) ** k), n, k)
-            return self._enumerate(counts, n, reach)
-        self._require_enumerable((n + 1) ** k, n, k)
-        log_weights = np.zeros(1)
+            bound = min(bound, (2 * reach + k) ** k // math.factorial(k))
+        advice = f"use fewer records, a noise scale below {self.noise.scale:g}, or simulation"
+        require_at_most(MAX_CLASSES, "noisy vectors to enumerate", bound, n, k, advice)
+        vectors, distances, log_weights = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1)
         for count in counts.tolist():
-            log_weights = np.add.outer(log_weights, self._log_clipped_pmf(count, np.arange(n + 1), n)).ravel()
-        return np.ascontiguousarray(np.indices((n + 1,) * k).reshape(k, -1).T), log_weights
+            values = np.arange(max(count - reach, 0), min(count + reach, n) + 1)
+            away, log_pmf = np.abs(values - count), self._log_clipped_pmf(count, values, n)
+            row, place = np.nonzero(distances[:, None] + away <= reach)
+            vectors = np.column_stack([vectors[row], values[place]])
+            distances, log_weights = distances[row] + away[place], log_weights[row] + log_pmf[place]
+        return vectors, log_weights
 
     def log_likelihood(self, residuals: Integers) -> Floats:
         return self.noise.log_prob(residuals)
@@ -108,21 +113,6 @@ class IndependentNoise:
             rounded.log_at_least(away, self.noise.scale),
             rounded.log_equal(away, self.noise.scale),
         )
-
-    def _enumerate(self, counts: Integers, n: int, reach: int) -> tuple[Integers, Floats]:
-        """Return the clipped noisy counts within ℓ₁ distance `reach` of the true counts, with log probabilities."""
-        vectors, distances, log_weights = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1)
-        for count in counts.tolist():
-            values = np.arange(max(count - reach, 0), min(count + reach, n) + 1)
-            away, log_pmf = np.abs(values - count), self._log_clipped_pmf(count, values, n)
-            row, place = np.nonzero(distances[:, None] + away <= reach)
-            vectors = np.column_stack([vectors[row], values[place]])
-            distances, log_weights = distances[row] + away[place], log_weights[row] + log_pmf[place]
-        return vectors, log_weights
-
-    def _require_enumerable(self, n_vectors: int, n: int, k: int) -> None:
-        advice = f"use fewer records, a noise scale below {self.noise.scale:g}, or simulation"
-        require_at_most(MAX_CLASSES, "noisy vectors to enumerate", n_vectors, n, k, advice)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -126,7 +126,10 @@ def noise_mechanism(
     def state(epsilon: float, delta: float | None = None) -> Guarantee | None:
         return Guarantee(epsilon, status=Status.CONJECTURED) if guarantee is None else guarantee(epsilon)
 
-    return Mechanism(name, note, release=release, guarantee=state, require=_require)
+    def require(n: int, k: int) -> None:
+        require_at_most(REACH, "records for tabulated noise", n, n, k)
+
+    return Mechanism(name, note, release=release, guarantee=state, require=require)
 
 
 @lru_cache(maxsize=8)
@@ -141,7 +144,3 @@ def _tabulate(log_pmf: Callable[[Integers, float], ArrayLike], epsilon: float) -
     logs -= logs.max()
     logs -= np.log(np.exp(logs).sum())
     return _Table(logs, np.logaddexp.accumulate(logs), np.logaddexp.accumulate(logs[::-1])[::-1])
-
-
-def _require(n: int, k: int) -> None:
-    require_at_most(REACH, "records for tabulated noise", n, n, k)

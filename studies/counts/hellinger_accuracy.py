@@ -27,7 +27,7 @@ from studies.counts.hellinger_figures import FIGURES
 from studies.counts.hellinger_rivals_claims import RIVAL_CLAIMS
 from studies.counts.page_tables import compare_accuracy
 from studies.counts.problems import DELTA, EPSILON, balanced, flat_prior
-from studies.panels import method_of
+from studies.panels import Values, method_of
 
 _COUNTS = (1528.0, 1307.0, 1342.0)  # males, females and infants of Abalone; see studies/data/LICENCES.md
 _PRIORS = (1, 5, 10, 15, 20, 40, 60, 80, *range(100, 401, 50))
@@ -40,7 +40,7 @@ _MEASURES = (
 )
 
 
-def _problem(cell: Mapping[str, Any]) -> tuple[Any, Any]:
+def _problem(cell: Values) -> tuple[Any, Any]:
     """Return the parameters of the prior and the true counts for a design cell."""
     prior, n = cell["prior"], cell.get("n")
     if n is not None:
@@ -51,7 +51,7 @@ def _problem(cell: Mapping[str, Any]) -> tuple[Any, Any]:
     return (prior if isinstance(prior, tuple) else np.full(len(counts), prior)), counts
 
 
-def _validate(mechanisms: Mapping[str, Mechanism], cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(mechanisms: Mapping[str, Mechanism], cell: Values, setting: Values) -> bool:
     """Validate prior, counts and setting; return True if the mechanism supports this number of records."""
     prior, counts = _problem(cell)
     if len(prior) != len(counts):
@@ -79,9 +79,7 @@ def exact_mean(distribution: CountRelease) -> float:
         return np.nan
 
 
-def _release(
-    mechanism: Mechanism, data: tuple[Any, Any], setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
+def _release(mechanism: Mechanism, data: tuple[Any, Any], setting: Values, streams: Streams) -> dict[str, Any]:
     distribution = mechanism.build(*data, setting["epsilon"], setting["delta"])
     released = distribution.from_uniforms(streams.uniforms(distribution.n_uniforms))
     multiplier = gamma = loss = np.nan
@@ -124,7 +122,7 @@ def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
     """
     added = {mechanism.name: mechanism for mechanism in mechanisms}
 
-    def validate_setting(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    def validate_setting(cell: Values, setting: Values) -> bool:
         return _validate(added, cell, setting) if setting["mechanism"] in added else panel.validate(cell, setting)
 
     methods = [method_of(one, _release, audit=partial(audit_added, one, _problem)) for one in mechanisms]
@@ -182,16 +180,14 @@ class _RandomData(NamedTuple):
     k_norm: NDArray[np.float64]
 
 
-def _draw_data(cell: Mapping[str, Any], streams: Streams) -> _RandomData:
+def _draw_data(cell: Values, streams: Streams) -> _RandomData:
     concentration = np.full(len(cell["prior"]), cell["concentration"])
     counts = [rng.multinomial(cell["n"], rng.dirichlet(concentration)) for rng in streams.generators()]
     k_norm = [exact_mean(MECHANISMS["k-norm"].build(cell["prior"], c, cell["epsilon"])) for c in counts]
     return _RandomData(cell["prior"], np.array(counts), np.array(k_norm))
 
 
-def _release_each(
-    mechanism: Mechanism, data: _RandomData, setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
+def _release_each(mechanism: Mechanism, data: _RandomData, setting: Values, streams: Streams) -> dict[str, Any]:
     distributions = [mechanism.build(data.prior, c, setting["epsilon"], setting["delta"]) for c in data.counts]
     uniforms = streams.uniforms(distributions[0].n_uniforms)
     released = np.concatenate([one.from_uniforms(row[None]) for one, row in zip(distributions, uniforms, strict=True)])
@@ -203,7 +199,7 @@ def _release_each(
     }
 
 
-def _validate_random(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_random(cell: Values, setting: Values) -> bool:
     if not cell["concentration"] > 0:
         raise ValueError(f"concentration must be > 0, got {cell['concentration']}")
     return _validate(MECHANISMS, {**cell, "k": len(cell["prior"])}, setting)

@@ -1,16 +1,15 @@
 """Errors in printed formulas of P3, demonstrated by computations that take milliseconds."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from scipy import integrate, special, stats
 
 from pipeline import Erratum
+from studies.panels import Values
 
 
-def gamma(summaries: Mapping[str, Any]) -> str:
+def gamma(summaries: Values) -> str:
     """Compute the log normaliser of a Beta distribution."""
     integral, _ = integrate.quad(lambda theta: theta**5 * (1 - theta) ** 11, 0, 1)
     printed = special.gamma(6) + special.gamma(12) - special.gamma(18)
@@ -20,7 +19,7 @@ def gamma(summaries: Mapping[str, Any]) -> str:
     )
 
 
-def trigamma(summaries: Mapping[str, Any]) -> str:
+def trigamma(summaries: Values) -> str:
     """Compute the variance of ln θ under a Beta distribution."""
     distribution = stats.beta(6, 12)
     first, second = (distribution.expect(lambda theta, power=power: np.log(theta) ** power) for power in (1, 2))

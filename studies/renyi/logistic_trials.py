@@ -5,7 +5,7 @@ chains, so that the search for the mode and the burn-in are run once per group. 
 autocorrelation times apart and are treated as independent. The group of a trial depends on its index only.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ from mechanisms.glm.mechanisms import GlmMechanism, GlmMethod, glm_mechanism
 from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from pipeline import Streams
 from studies.data import Classification, Table, load, split
+from studies.panels import Values
 
 Array = NDArray[np.float64]
 
@@ -121,14 +122,12 @@ def group_trials(table: Table, streams: Streams, size: int = N_GROUPED) -> list[
     return [Group(data, range(start, start + size)) for start in range(first, streams.trials.stop, size)]
 
 
-def simulate_fixed(name: str, size: int = N_GROUPED) -> Callable[[Mapping[str, Any], Streams], list[Group]]:
+def simulate_fixed(name: str, size: int = N_GROUPED) -> Callable[[Values, Streams], list[Group]]:
     """Return a function that groups trials on the fixed split of one of the data sets of P3."""
     return lambda cell, streams: group_trials(load(name), streams, size)
 
 
-def evaluate_draws(
-    method: GlmMethod, groups: list[Group], setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
+def evaluate_draws(method: GlmMethod, groups: list[Group], setting: Values, streams: Streams) -> dict[str, Any]:
     """Return the measures of one mechanism; the setting contains ``beta`` and what the mechanism uses."""
     rows: list[tuple[Any, ...]] = []
     for group in groups:
@@ -149,7 +148,7 @@ def by_measure(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str,
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def make_mechanism(name: str, n: int, setting: Mapping[str, Any]) -> GlmMechanism:
+def make_mechanism(name: str, n: int, setting: Values) -> GlmMechanism:
     """Return a mechanism; unused parameters are set to 1."""
     return glm_mechanism(name, n, setting["beta"], setting.get("order", 1.0), setting.get("epsilon", 1.0))
 

@@ -11,7 +11,7 @@ contraction implies, or before half of the steps, are left out, and at most 200 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -30,6 +30,7 @@ from mechanisms.glm.sampling import laplace_approximation
 from mechanisms.renyi.conversions import concentrated_epsilon, gaussian_epsilon, gaussian_mu
 from pipeline import Streams
 from studies.data import Classification
+from studies.panels import Values
 from studies.renyi.logistic_trials import Group, by_measure, draw_weights
 
 Array = NDArray[np.float64]
@@ -49,7 +50,7 @@ _ENDS = ((1.0 - 0.95) / 2.0, (1.0 + 0.95) / 2.0)  # of central 95 % intervals
 _NODES = np.linspace(-6.0, 6.0, 41)  # of a grid in two dimensions, in standard deviations
 
 
-def exact_target(name: str, n: int, setting: Mapping[str, Any]) -> tuple[GlmMechanism, int]:
+def exact_target(name: str, n: int, setting: Values) -> tuple[GlmMechanism, int]:
     """Return the target of exact draws, and the number of published draws, for a budget (ε, δ).
 
     ``glm-diffused`` and ``glm-concentrated`` satisfy ρ-zCDP, with the largest ρ that implies (ε, δ)-DP at the best
@@ -72,7 +73,7 @@ def _largest_rho(epsilon: float, delta: float) -> float:
     return math.exp(log_rho) * (1.0 - 1e-9)
 
 
-def _publish(rng: np.random.Generator, name: str, group: Group, setting: Mapping[str, Any]) -> tuple[Array, str]:
+def _publish(rng: np.random.Generator, name: str, group: Group, setting: Values) -> tuple[Array, str]:
     """Return published draws used by all trials of a group, shape (trials, k, d), and the error message if any."""
     data = group.data
     n, d = data.train_x.shape
@@ -107,14 +108,14 @@ def relative_energy(draws: Array, reference: Array) -> float:
     return float((2.0 * cdist(draws, reference).mean() - cdist(draws, draws).mean() - spread) / spread)
 
 
-def forecasts(n: int, d: int, setting: Mapping[str, Any]) -> dict[str, float]:
+def forecasts(n: int, d: int, setting: Values) -> dict[str, float]:
     """Return public forecasts for a chain of small steps, which hold for any records."""
     kappa, mu = n * setting["beta"], gaussian_mu(setting.get("epsilon", 1.0), setting["delta"])
     least, most, total = forecast_draws([kappa, kappa + n / (4.0 * d), n / 4.0], mu)
     return {"least_draws": least, "mean_draws": most, "total_draws": total}
 
 
-def evaluate_published(name: str, groups: list[Group], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def evaluate_published(name: str, groups: list[Group], setting: Values, streams: Streams) -> dict[str, Any]:
     """Return the measures of one method on real records for the trials of `streams`."""
     rows: list[tuple[Any, ...]] = []
     data = groups[0].data
@@ -149,7 +150,7 @@ class Simulated:
     beta: float  # prior precision per record
 
 
-def simulate_records(cell: Mapping[str, Any], streams: Streams) -> list[Simulated]:
+def simulate_records(cell: Values, streams: Streams) -> list[Simulated]:
     """Draw weights from the prior, and records with directions that are uniform on the unit circle."""
     found = []
     for rng in streams.generators():
@@ -183,9 +184,7 @@ def grid_posterior(design: Array, labels: Array, target: GlmMechanism) -> tuple[
     return centre, cells, density / density.sum()
 
 
-def evaluate_simulated(
-    name: str, records: Sequence[Simulated], setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
+def evaluate_simulated(name: str, records: Sequence[Simulated], setting: Values, streams: Streams) -> dict[str, Any]:
     """Return the measures of one method on simulated records.
 
     Intervals are quantiles of the published draws of a chain.
@@ -206,7 +205,7 @@ def evaluate_simulated(
     return {**found, **forecasts(n, 2, setting), "planned": _is_planned(n, setting)}
 
 
-def _is_planned(n: int, setting: Mapping[str, Any]) -> bool:
+def _is_planned(n: int, setting: Values) -> bool:
     """Return True if the planner allows intervals from a chain that publishes all iterates."""
     try:
         plan_intervals(published_langevin(n, setting["beta"], setting.get("epsilon", 1.0), setting["delta"]), 2)
@@ -222,7 +221,7 @@ _LABELS = np.array([1.0, 0.0, 1.0, 1.0])
 _BETA, _N_CHAINS, _N_STEPS, _N_DISCARDED = 0.5, 300, 2_000, 500
 
 
-def evaluate_steps(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def evaluate_steps(cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     """Return the bias of the stationary distribution, and effective draws, of a chain on four records.
 
     In the model ``quadratic``, all explanatory variables are 0.

@@ -12,7 +12,7 @@ interpolation for differential privacy", ICML 2024. Yıldırım & Ermiş, "Exact
 Statistics and Computing 29, 2019. Wang, Fienberg & Smola, "Privacy for free", ICML 2015.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Study
 from studies.figures import Axis, Chart
-from studies.panels import given
+from studies.panels import Values, given
 from studies.renyi.logistic_trials import LABELS, simulate_fixed
 from studies.renyi.mcmc_trials import (
     MECHANISMS,
@@ -54,14 +54,14 @@ def _methods(evaluate: Callable[..., dict[str, Any]]) -> tuple[Method, ...]:
     )
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     validate_epsilon(setting.get("epsilon", 1.0))
     validate_delta(setting["delta"])
     exact_target("true-posterior", cell.get("n", 1), {**cell, **setting})
     return True
 
 
-def _validate_step(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_step(cell: Values, setting: Values) -> bool:
     if cell["model"] not in ("quadratic", "logistic"):
         raise ValueError(f"model must be quadratic or logistic, got {cell['model']!r}; choose one of them")
     if not 0 < cell["step"] <= 1:
