@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats
+from mechanisms.audit import OutputDistributions, cached_log_pmf, require_comparable
 from mechanisms.divergences import log_ratios
 from mechanisms.jit import kernel
-from mechanisms.output_distributions import OutputDistributions, cached_log_pmf, require_comparable
 from mechanisms.privacy import Guarantee, Neighbouring, Status
 
 _LEAST = 1e-300  # replaces smaller positive probabilities, whose products with small numbers would underflow

@@ -22,12 +22,12 @@ from numpy.typing import ArrayLike
 
 from mechanisms import conjugate
 from mechanisms.arguments import Floats, Integers
-from mechanisms.audit import audit_distributions
+from mechanisms.audit import OutputDistributions, audit_distributions, sum_exp
 from mechanisms.calibrate import largest_below
+from mechanisms.conjugate import neighbouring_pairs
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import exponential_mechanism
-from mechanisms.counts.mechanism import Mechanism
-from mechanisms.counts.release import CountRelease
+from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.sensitivity import (
     Rule,
     global_sensitivity,
@@ -37,8 +37,6 @@ from mechanisms.counts.sensitivity import (
     varying_sensitivity,
 )
 from mechanisms.metadata import Style
-from mechanisms.neighbours import neighbouring_pairs
-from mechanisms.output_distributions import OutputDistributions, sum_exp
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon, validate_size
 
