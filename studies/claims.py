@@ -1,7 +1,7 @@
 """Helpers for checks of claims: findings with three outcomes, and formatted evidence."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,30 @@ def together(parts: Iterable[Finding], form: str = "{}.", separator: str = "; ")
     found = list(parts)
     verdicts = {one.verdict for one in found}
     holds = False if "does not hold" in verdicts else True if verdicts == {"holds"} else None
-    return verdict(holds, form.format(separator.join(one.evidence for one in found)), all(f.is_settled for f in found))
+    evidence = separator.join(one.evidence for one in found) or "nothing is stored"
+    return verdict(holds, form.format(evidence), all(one.is_settled for one in found))
+
+
+def joined(
+    form: str = "{}.", separator: str = "; "
+) -> Callable[[Callable[..., Iterable[Finding]]], Callable[..., Finding]]:
+    """Return a decorator of a function that yields the findings of parts, which are joined as by `together`."""
+
+    def decorate(parts: Callable[..., Iterable[Finding]]) -> Callable[..., Finding]:
+        return wraps(parts)(lambda *given, **options: together(parts(*given, **options), form, separator))
+
+    return decorate
+
+
+def select(summaries: Stored, panel: str, **at: Any) -> xr.Dataset:
+    """Return a panel at values that the claim needs: a tuple per dimension, or one value of a dimension or constant.
+
+    A dimension with one value is dropped.
+    """
+    needed = {name: values if isinstance(values, tuple) else (values,) for name, values in at.items()}
+    stored: xr.Dataset = summaries.need(panel, **needed)
+    chosen = {name: list(values) if isinstance(values, tuple) else values for name, values in at.items()}
+    return stored.sel({name: values for name, values in chosen.items() if name in stored.dims})
 
 
 def at_most(limit: float, values: xr.DataArray, errors: Any, slack: Any = None) -> tuple[bool, bool]:
@@ -69,6 +92,16 @@ def gap(
     return mean.sel({by: one}) - mean.sel({by: other}), limit
 
 
+def mean_ratio(
+    ds: xr.Dataset, measure: str, one: str, other: str, by: str = "mechanism"
+) -> tuple[xr.DataArray, xr.DataArray]:
+    """Return the ratio of two means, and a bound of its Monte Carlo standard error, which ignores correlations."""
+    mean = ds[f"{measure}_mean"]
+    relative = ds[f"{measure}_mcse"] / mean
+    found = mean.sel({by: one}) / mean.sel({by: other})
+    return found, found * np.hypot(relative.sel({by: one}), relative.sel({by: other}))
+
+
 def ratio(values: xr.DataArray, one: str, other: str) -> xr.DataArray:
     """Return the ratios of the values of two mechanisms."""
     return values.sel(mechanism=one) / values.sel(mechanism=other)
@@ -82,7 +115,7 @@ def uniform(summary: xr.Dataset, level: float) -> Finding:
     tested = {"pit_p": "quantiles", "rank_p": "ranks", "joint_p": "joint coverage"}
     stored = {what: summary[name] for name, what in tested.items() if name in summary}
     level /= sum(int(values.count()) for values in stored.values())
-    listed = [f"{extreme(values, smallest, '.2g')} for {what}" for what, values in stored.items()]
+    listed = [f"{lowest(values, '.2g')} for {what}" for what, values in stored.items()]
     return verdict(
         all(values.min() > level for values in stored.values()),
         f"smallest p-value {' and '.join(listed)}; values above {level:.2g} are accepted",
@@ -120,10 +153,14 @@ def place(one: xr.DataArray, dims: Iterable[Any]) -> str:
     return ", ".join(f"{dim} = {format_value(one[dim].item())}" for dim in dims)
 
 
-def extreme(values: xr.DataArray, pick: Callable[[xr.DataArray], xr.DataArray], form: str) -> str:
-    """Format the `largest` or `smallest` value with its coordinates."""
-    one = pick(values)
-    return f"{format(float(one), form)} ({place(one, values.dims)})"
+def highest(values: xr.DataArray, form: str) -> str:
+    """Format the largest value with its coordinates."""
+    return f"{format(float(values.max()), form)} ({place(largest(values), values.dims)})"
+
+
+def lowest(values: xr.DataArray, form: str) -> str:
+    """Format the smallest value with its coordinates."""
+    return f"{format(float(values.min()), form)} ({place(smallest(values), values.dims)})"
 
 
 def vector(summary: xr.Dataset, name: str) -> np.ndarray:

@@ -39,28 +39,16 @@ class Failure:
         return shlex.join(["dpstudies", "trial", store, "--panel", self.panel, *cells, "--trial", str(self.first)])
 
 
-@dataclass(frozen=True)
-class Cause:
-    """Failures in one panel whose errors are equal except for numbers."""
-
-    failures: tuple[Failure, ...]  # one per cell and setting, in stored order
-
-    @property
-    def count(self) -> int:
-        """Total number of failed trials."""
-        return sum(failure.count for failure in self.failures)
-
-
-def find_causes(store: ResultStore) -> list[Cause]:
-    """Group the failures of a store by panel, kind and cause, in descending order of frequency."""
+def find_causes(store: ResultStore) -> list[list[Failure]]:
+    """Group the failures of a store by panel, kind and error, except for its numbers; the most frequent come first."""
     grouped: dict[tuple[str, str, str], list[Failure]] = {}
-    for failure in find_failures(store):
-        words = re.sub(r"\d[\d.,e+-]*", "#", last_line(failure.error))
+    for failure in _failures(store):
+        words = re.sub(r"\d[\d.,e+-]*", "#", _last_line(failure.error))
         grouped.setdefault((failure.panel, failure.kind, words), []).append(failure)
-    return sorted((Cause(tuple(failures)) for failures in grouped.values()), key=lambda cause: -cause.count)
+    return sorted(grouped.values(), key=lambda failures: -sum(failure.count for failure in failures))
 
 
-def find_failures(store: ResultStore) -> Iterator[Failure]:
+def _failures(store: ResultStore) -> Iterator[Failure]:
     """Yield the failures of a store, panel by panel and cell by cell."""
     panels = store.spec["panels"]
     for name in panels:
@@ -80,14 +68,13 @@ def find_failures(store: ResultStore) -> Iterator[Failure]:
                 kinds, errors = part["status"].values, part["error"].values
                 for k in np.flatnonzero(np.isin(kinds, FAILURES)).tolist():
                     error = str(errors[k])
-                    cause = int(kinds[k]), last_line(error)
+                    cause = int(kinds[k]), _last_line(error)
                     counts[cause] += 1
                     first.setdefault(cause, (start + k, without_rerun(error)))
             for cause, (trial, error) in first.items():
-                word = Status(cause[0]).name.lower().replace("_", " ")
-                yield Failure(name, where, cell, word, counts[cause], trial, error)
+                yield Failure(name, where, cell, Status(cause[0]).words, counts[cause], trial, error)
 
 
-def last_line(error: str) -> str:
+def _last_line(error: str) -> str:
     r"""Return the last line of a stored error, which states the cause, or an empty string if there is none."""
     return (without_rerun(error).splitlines() or [""])[-1]

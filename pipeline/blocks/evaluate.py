@@ -39,6 +39,11 @@ class Status(IntEnum):
     NOT_APPLICABLE = 5
     NOT_ASKED_FOR = 6  # beyond the trials that a run until a precision asked for; never stored
 
+    @property
+    def words(self) -> str:
+        """Name in words, such as "timed out"."""
+        return self.name.lower().replace("_", " ")
+
 
 ENDED = (Status.TIMED_OUT, Status.KILLED)
 FAILURES = (Status.FAILED, *ENDED)

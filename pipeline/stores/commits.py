@@ -58,7 +58,9 @@ class Commit:
         """Write the outcome of one setting on one block, at every value of the method factors that it does not use."""
         is_ok = bool((outcome.status == Status.OK).any())
         at = list(positions(panel, block.cell, setting))
-        error = _with_rerun(panel, block, outcome.error).astype(np.dtypes.StringDType())
+        texts = zip(outcome.error, block.trials, strict=True)
+        lines = [f"{text}\n{rerun_line(panel, block, trial)}" if text else "" for text, trial in texts]
+        error = np.array(lines, np.dtypes.StringDType())
         values: dict[str, bytes] = {}
         digests: dict[str, bytes] = {}
 
@@ -173,11 +175,3 @@ def rerun_line(panel: Panel, block: Block, trial: int) -> str:
 def without_rerun(error: str) -> str:
     """Return a stored error without the line of `rerun_line`."""
     return "\n".join(line for line in error.splitlines() if not line.startswith(_AGAIN))
-
-
-def _with_rerun(panel: Panel, block: Block, error: np.ndarray) -> np.ndarray:
-    lines = [
-        f"{text}\n{rerun_line(panel, block, trial)}" if text else ""
-        for text, trial in zip(error, block.trials, strict=True)
-    ]
-    return np.array(lines, object)

@@ -48,8 +48,7 @@ class ResultStore:
     """Store of results, read by any process and written by the workers of one session, to which `files` then belong."""
 
     def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
-        self.root, self.files, self._is_checked = root, files, damaged
-        self.url = files.url
+        self.root, self.files, self.url, self._is_checked = root, files, files.url, damaged
         self.reader: Files | ShardReader = files  # of encoded chunks by key, or of the shards of a compact store
         content = root.content
         if self.is_compact:

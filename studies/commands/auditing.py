@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from studies.commands.shared import make_table, parse_numbers, print_table, say
+from studies.commands.shared import parse_numbers, print_table, say
 
 
 def audit(
@@ -61,11 +61,7 @@ def audit(
     audited, left_out = audit_named(mechanism, question)
     exact = [one for one in audited if isinstance(one, Audited)]
     if exact:
-        heads, rows = tabulate_audits(exact, question)
-        table = make_table(*heads)
-        for row in rows:
-            table.add_row(*row)
-        print_table(table)
+        print_table(*tabulate_audits(exact, question))
     broken = [one for one in audited if not (one.verdict.holds if isinstance(one, Audited) else one.holds)]
     for line in (
         *(f"omitted: {reason}" for reason in left_out),

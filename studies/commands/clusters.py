@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from studies.commands.shared import ERRORS, complete_profile, make_table, print_table, say
+from studies.commands.shared import ERRORS, complete_profile, print_table, say
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -23,14 +23,14 @@ def list_profiles() -> None:
     from pipeline.clusters.profiles import load_profile, profile_files
     from pipeline.redact import redact_text
 
-    table = make_table("profile", "cluster", "workers", "file")
+    rows = []
     for name, file in profile_files().items():
         profile = load_profile(f"{file}:{name}")
         size = [f"{key} {value}" for key, value in profile.adapt.items()]
         size += [str(profile.scale)] if profile.scale is not None else []
         cluster = redact_text(profile.address or f"{profile.module}.{profile.class_name}")
-        table.add_row(name, cluster, ", ".join(size), file)
-    print_table(table)
+        rows.append((name, cluster, ", ".join(size), file))
+    print_table(("profile", "cluster", "workers", "file"), rows)
     say("show the launch of a profile, and check its workers, with: dpstudies cluster check PROFILE")
 
 

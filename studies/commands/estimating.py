@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from pipeline.errors import BadInputError
-from studies.commands.shared import make_table, parse_numbers, print_table, require_file, say, takes
+from studies.commands.shared import parse_numbers, print_table, require_file, say, takes
 from studies.commands.spending import confirm, open_account, write_plot
 
 if TYPE_CHECKING:
@@ -68,30 +68,19 @@ def mean(
 
 
 @takes(*_COMMON)
-def proportion(
-    file: File,
-    where: Where,
-    epsilon: Epsilon,
-    **given: Any,
-) -> None:
+def proportion(file: File, where: Where, epsilon: Epsilon, **given: Any) -> None:
     """Release the probability of a condition in the population from which the rows were drawn."""
-    from studies.data.private_csv import parse_condition
+    from studies.data.private_csv import read_condition
     from studies.estimates import estimate_proportion
 
-    condition = parse_condition(where, file)
-    holds, what = condition.holds(file), f"proportion of {where} from {file}"
-    _answer(what, lambda s: estimate_proportion(holds, where, s), epsilon, **given)
+    holds = read_condition(file, where)
+    _answer(f"proportion of {where} from {file}", lambda s: estimate_proportion(holds, where, s), epsilon, **given)
 
 
 @takes(*_COMMON)
-def count(
-    file: File,
-    epsilon: Epsilon,
-    where: Where = "",
-    **given: Any,
-) -> None:
+def count(file: File, epsilon: Epsilon, where: Where = "", **given: Any) -> None:
     """Release the number of rows that satisfy a condition; the number of all rows is public."""
-    from studies.data.private_csv import parse_condition, read_names
+    from studies.data.private_csv import read_condition, read_names
     from studies.estimates import estimate_count
 
     if not where:
@@ -100,9 +89,8 @@ def count(
             "no release; pass a condition, such as --where 'age>=65', on a column of the file: "
             f"{', '.join(read_names(file))}"
         )
-    condition = parse_condition(where, file)
-    holds, what = condition.holds(file), f"count of {where} from {file}"
-    _answer(what, lambda s: estimate_count(holds, where, s), epsilon, **given)
+    holds = read_condition(file, where)
+    _answer(f"count of {where} from {file}", lambda s: estimate_count(holds, where, s), epsilon, **given)
 
 
 @takes(*_COMMON)
@@ -177,10 +165,7 @@ def _answer(
     if rehearsal is None and not yes:
         confirm(f"Release the {what}, with a privacy loss of {spending.total:g}?")
     found = estimate(spending)
-    table = make_table(found.title, "estimate", "95 % from", "to")
-    for row in found.formatted():
-        table.add_row(*row)
-    print_table(table)
+    print_table((found.title, "estimate", "95 % from", "to"), found.formatted())
     for line in (*found.lines(), *account.lines()):
         say(line)
     if plot is not None:

@@ -12,7 +12,6 @@ from pipeline.errors import BadInputError
 from studies.commands.shared import (
     ERRORS,
     Level,
-    make_table,
     print_table,
     require_file,
     require_level,
@@ -102,10 +101,8 @@ def infer(
         raise BadInputError(f"{file}: {error}") from error
     moments = {"mean": posterior.mean(), "sd": posterior.std()}
     frame = table.labels.assign(value=table.values, **moments, low=low, high=high)
-    shown = make_table(*frame.columns)
-    for row in frame.head(_SHOWN).itertuples(index=False):
-        shown.add_row(*(one if isinstance(one, str) else "" if np.isnan(one) else f"{one:.4g}" for one in row))
-    print_table(shown)
+    shown = frame.head(_SHOWN).map(lambda one: one if isinstance(one, str) else "" if np.isnan(one) else f"{one:.4g}")
+    print_table(frame.columns, shown.to_numpy().tolist())
     if len(frame) > _SHOWN:
         say(f"and {len(frame) - _SHOWN:,} more cells{'; pass --output for all' if output is None else ''}")
     say(f"{100 * level:g} % intervals, {len(frame):,} cells, {noise} noise, prior {posterior.prior}")

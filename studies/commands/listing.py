@@ -15,7 +15,7 @@ from pipeline.declare.source import find_study
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from studies import MODULES, STUDIES
-from studies.commands.shared import complete_study, make_table, print_table, say
+from studies.commands.shared import complete_study, print_table, say
 
 if TYPE_CHECKING:
     from mechanisms.metadata import Entry
@@ -49,11 +49,9 @@ def list_studies(
 
 
 def _list_studies() -> None:
-    table = make_table("study", "description")
-    for name in STUDIES:
-        file = module_file(MODULES[name].partition(":")[0])
-        table.add_row(name, (file and pydoc.synopsis(file)) or "")  # reads the docstring without importing the study
-    print_table(table)
+    files = {name: module_file(MODULES[name].partition(":")[0]) for name in STUDIES}
+    rows = ((name, (file and pydoc.synopsis(file)) or "") for name, file in files.items())  # imports no study
+    print_table(("study", "description"), rows)
 
 
 def _describe(study: Study, target: str) -> None:
@@ -112,10 +110,10 @@ def _list_mechanisms() -> None:
         "probability of a coefficient": PROBABILITY_METHODS,
         "quantile of a coefficient": QUANTILE_METHODS,
     }
-    table = make_table("mechanism", "kind", "origin", "note")
-    for kind, registry in registries.items():
-        for name, entry in registry.items():
-            table.add_row(name, kind, entry.origin_text, entry.note)
-    for name in REGISTERED.added():
-        table.add_row(name, "registered", "", REGISTERED[name])
-    print_table(table)
+    rows = [
+        (name, kind, entry.origin_text, entry.note)
+        for kind, registry in registries.items()
+        for name, entry in registry.items()
+    ]
+    rows += [(name, "registered", "", REGISTERED[name]) for name in REGISTERED.added()]
+    print_table(("mechanism", "kind", "origin", "note"), rows)

@@ -23,7 +23,6 @@ from studies.commands.shared import (
     StorePath,
     StudyOption,
     fail,
-    make_table,
     named_study,
     parse_cell,
     print_columns,
@@ -33,11 +32,13 @@ from studies.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from pipeline.execution.rerun import Rerun
+    from pipeline.execution.checks import Rerun
     from pipeline.stores.store import ResultStore
     from pipeline.submission import Submission
 
 Counts = Mapping[str, Mapping[Status, int]]
+
+
 _PLACES = 3  # number of cells that are shown per cause
 
 
@@ -58,10 +59,8 @@ def status(
         load_profile(cluster)
     opened, counts = _watch(store, every, cluster) if watch else _count(store)
     kinds = [kind for kind in Status if kind in (Status.OK, Status.PENDING) or any(c[kind] for c in counts.values())]
-    table = make_table("panel", *(kind.name.lower().replace("_", " ") for kind in kinds))
-    for name, by_kind in counts.items():
-        table.add_row(name, *(f"{by_kind[kind]:,}" for kind in kinds))
-    print_table(table)
+    rows = ([name, *(f"{by_kind[kind]:,}" for kind in kinds)] for name, by_kind in counts.items())
+    print_table(("panel", *(kind.words for kind in kinds)), rows)
     follow, state = _describe_submission(store, opened, cluster)
     code = _conclude(store, opened, counts, follow)
     if code == 3 and state:
@@ -144,7 +143,7 @@ def trial(
     accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Recompute one trial from its key, and compare it with the stored values."""
-    from pipeline.execution.rerun import rerun_trial
+    from pipeline.execution.checks import rerun_trial
     from pipeline.resolve import study_of
     from pipeline.stores.commits import without_rerun
     from pipeline.stores.store import ResultStore
@@ -154,7 +153,12 @@ def trial(
     reruns = rerun_trial(opened, configured, panel, parse_cell(cell), number)
     measures = list(reruns[0].computed.values)
     rows = [
-        [rerun.setting.label, _status(rerun), _verdict(rerun), *(_show(rerun, name) for name in measures)]
+        [
+            rerun.setting.label,
+            Status(rerun.computed.status[0]).words,
+            _verdict(rerun),
+            *(_show(rerun, name) for name in measures),
+        ]
         for rerun in reruns
     ]
     print_columns(["method", "status", "verdict", *measures], rows, 1)
@@ -176,18 +180,18 @@ def errors(
 
     opened = open_complete(store)
     causes, file = find_causes(opened), str(opened.attributes.get("study_reference", ""))
-    for cause in causes:
-        first = cause.failures[0]
+    for failures in causes:
+        first = failures[0]
         reason = first.error if full else cause_line(without_rerun(first.error), file)
         reason = reason or "no error is stored; check for damage with verify"
-        shown = cause.failures if full else cause.failures[:_PLACES]
-        say(f"{first.panel}: {cause.count:,} {first.kind}: {reason}")
+        shown = failures if full else failures[:_PLACES]
+        say(f"{first.panel}: {sum(failure.count for failure in failures):,} {first.kind}: {reason}")
         for failure in shown:
             say(f"  {failure.where or 'all'}: {failure.count:,} trials, first {failure.first}")
-        if len(shown) < len(cause.failures):
-            say(f"  and {len(cause.failures) - len(shown):,} more cells; list them with --full")
+        if len(shown) < len(failures):
+            say(f"  and {len(failures) - len(shown):,} more cells; list them with --full")
         say(f"  again: {first.rerun(store)}")
-    n_failed = sum(cause.count for cause in causes)
+    n_failed = sum(failure.count for failures in causes for failure in failures)
     retry = f"; retry them with: dpstudies resume {shlex.quote(store)} --retry failed" if n_failed else ""
     say(f"{n_failed:,} failed trials, {len(causes):,} cause{'' if len(causes) == 1 else 's'}{retry}")
     raise typer.Exit(1 if n_failed else 0)
@@ -322,10 +326,6 @@ def _conclude(store: str, opened: ResultStore, counts: Counts, follow: str = "")
         return 1
     say(f"complete; next: dpstudies report {path}")
     return 0
-
-
-def _status(rerun: Rerun) -> str:
-    return Status(rerun.computed.status[0]).name.lower().replace("_", " ")
 
 
 def _verdict(rerun: Rerun) -> str:

@@ -10,7 +10,6 @@ from pipeline.errors import BadInputError
 from studies.commands.releasing import parse_ranges
 from studies.commands.shared import (
     Level,
-    make_table,
     parse_values,
     print_table,
     require_file,
@@ -123,10 +122,9 @@ def regress(
             posterior = regression_from_release(rng, released, box, chosen)
     except ValueError as error:
         raise BadInputError(f"{error}; the release is valid: pass its line in a file to --release") from error
-    shown = make_table("coefficient", "mean", "sd", "low", "high")
-    for name, values in posterior.to_dict(level)["coefficients"].items():
-        shown.add_row(name, *(f"{value:.4g}" for value in values.values()))
-    print_table(shown)
+    coefficients = posterior.to_dict(level)["coefficients"]
+    rows = ((name, *(f"{value:.4g}" for value in values.values())) for name, values in coefficients.items())
+    print_table(("coefficient", "mean", "sd", "low", "high"), rows)
     say(f"{100 * level:g} % intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
     for one in caught:
         say(f"warning: {one.message}")

@@ -6,16 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline.errors import BadInputError
-from studies.commands.shared import (
-    make_table,
-    parse_numbers,
-    print_table,
-    require_file,
-    say,
-    split_names,
-    takes,
-    writing,
-)
+from studies.commands.shared import parse_numbers, print_table, require_file, say, split_names, takes, writing
 from studies.commands.spending import confirm, open_account
 
 
@@ -129,10 +120,7 @@ def partition(
             entry()
 
     released = release_table(table, request, given["rehearsal"], given["cluster"], approve)
-    shown = make_table(*released.values.columns)
-    for row in released.formatted():
-        shown.add_row(*row)
-    print_table(shown)
+    print_table(released.values.columns, released.formatted())
     for line in (*released.lines, noise, *account.lines()):
         say(line)
     if output is not None:

@@ -17,15 +17,14 @@ from studies.commands.shared import (
     Scheduler,
     StorePath,
     StudyName,
-    complete_profile,
     complete_study,
     fail,
     format_size,
-    make_table,
     named_study,
     parse_time,
     parse_values,
     print_table,
+    profile_option,
     say,
     split_names,
     takes,
@@ -60,27 +59,20 @@ def plan(study: StudyName, **given: Any) -> None:
         _plan_until(configured, until)
         return
     plans = make_plan(configured)
-    table = make_table("panel", "cells", "methods", "trials", "blocks", "storage", "core time", "expected mcse")
+    rows = []
     for one in plans:
+        counts = (f"{n:,}" for n in (one.n_cells, one.n_settings, one.n_trials, one.n_blocks))
         errors = ", ".join(f"{name} <= {error:.2g}" for name, error in one.mcse.items())
-        table.add_row(
-            one.panel,
-            f"{one.n_cells:,}",
-            f"{one.n_settings:,}",
-            f"{one.n_trials:,}",
-            f"{one.n_blocks:,}",
-            format_size(one.n_bytes),
-            f"{one.seconds:,.1f} s",
-            errors or ("none (deterministic)" if configured.panel(one.panel).trials is None else "unknown"),
-        )
-    print_table(table)
+        errors = errors or ("none (deterministic)" if configured.panel(one.panel).trials is None else "unknown")
+        rows.append((one.panel, *counts, format_size(one.n_bytes), f"{one.seconds:,.1f} s", errors))
+    print_table(("panel", "cells", "methods", "trials", "blocks", "storage", "core time", "expected mcse"), rows)
     cores = available_cores()
-    seconds = sum(one.seconds for one in plans)
-    evaluations = PendingWork(configured, None).n_evaluations
-    size = format_size(sum(one.n_bytes for one in plans))
+    n_blocks, n_bytes, seconds = (
+        sum(getattr(one, name) for one in plans) for name in ("n_blocks", "n_bytes", "seconds")
+    )
     say(
-        f"{evaluations:,} evaluations (applicable methods x cells x trials) in "
-        f"{sum(one.n_blocks for one in plans):,} blocks, about {size} of storage; at least about "
+        f"{PendingWork(configured, None).n_evaluations:,} evaluations (applicable methods x cells x trials) in "
+        f"{n_blocks:,} blocks, about {format_size(n_bytes)} of storage; at least about "
         f"{START_SECONDS + seconds / cores:,.0f} s on {cores} cores."
     )
     for one in plans:
@@ -94,27 +86,18 @@ def _plan_until(configured: pipeline.Study, until: str) -> None:
     from pipeline.estimate import forecast
 
     forecasts = forecast(configured, until)
-    heads = ("panel", "cells", "piloted", "evaluations", "most trials", "widest", "core time", "with equal trials")
-    table = make_table(*heads)
+    rows = []
     for one in forecasts:
-        n_settings = len(configured.panel(one.panel).settings())
-        table.add_row(
-            one.panel,
-            f"{one.n_cells:,}",
-            f"{one.n_piloted:,}",
-            f"{one.evaluations:,.0f}",
-            f"{one.most:,}",
-            one.widest,
-            f"{one.seconds:,.1f} s",
-            f"{one.n_cells * n_settings * one.most:,}",
-        )
-    print_table(table)
+        counts = (f"{n:,.0f}" for n in (one.n_cells, one.n_piloted, one.evaluations, one.most))
+        equal = one.n_cells * len(configured.panel(one.panel).settings()) * one.most
+        rows.append((one.panel, *counts, one.widest, f"{one.seconds:,.1f} s", f"{equal:,}"))
+    heads = ("panel", "cells", "piloted", "evaluations", "most trials", "widest", "core time", "with equal trials")
+    print_table(heads, rows)
     for panel in configured.panels:
         if panel.trials is None:
             say(f"panel {panel.name} is exact: it has no trials")
     cores = available_cores()
-    seconds = sum(one.seconds for one in forecasts)
-    evaluations = sum(one.evaluations for one in forecasts)
+    seconds, evaluations = (sum(getattr(one, name) for one in forecasts) for name in ("seconds", "evaluations"))
     say(
         f"about {evaluations:,.0f} evaluations until {until}; at least about {seconds / cores:,.0f} s on {cores} "
         "cores. With equal trials, every cell and method has as many as the widest one needs."
@@ -180,15 +163,7 @@ def merge(
 def submit(
     study: StudyName,
     store: Annotated[str, typer.Option("--store", metavar="PATH", help="Path of the result store.")],
-    cluster: Annotated[
-        str,
-        typer.Option(
-            "--cluster",
-            metavar="[FILE:]PROFILE",
-            help="A profile with the address of a scheduler.",
-            autocompletion=complete_profile,
-        ),
-    ],
+    cluster: Annotated[str, profile_option("A profile with the address of a scheduler.")],
     **given: Any,
 ) -> None:
     """Submit a study to a scheduler, and return; the work continues without this command."""

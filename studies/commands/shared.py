@@ -3,7 +3,7 @@
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, signature
 from os import PathLike
@@ -45,24 +45,18 @@ StudyName = Annotated[
 StorePath = Annotated[str, typer.Argument(metavar="STORE", help="Path of a result store.")]
 Level = Annotated[float, typer.Option("--level", help="Probability of the intervals.")]
 Panels = Annotated[list[str] | None, typer.Option("--panel", help="Only this panel; may be repeated.")]
+
+
+def profile_option(text: str) -> Any:
+    """Return the option ``--cluster`` with a help text."""
+    return typer.Option("--cluster", metavar="[FILE:]PROFILE", help=text, autocompletion=complete_profile)
+
+
+_SCHEDULER = "Profile with the address of the scheduler of the submission; no other address is connected to."
 Cluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="[FILE:]PROFILE",
-        help="Cluster that computes, see 'cluster list'; threads of this process by default.",
-        autocompletion=complete_profile,
-    ),
+    str | None, profile_option("Cluster that computes, see 'cluster list'; threads of this process by default.")
 ]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="[FILE:]PROFILE",
-        help="Profile with the address of the scheduler of the submission; no other address is connected to.",
-        autocompletion=complete_profile,
-    ),
-]
+Scheduler = Annotated[str | None, profile_option(_SCHEDULER)]
 StudyOption = Annotated[
     str | None,
     typer.Option(
@@ -79,61 +73,41 @@ AcceptEdited = Annotated[
         help="Accept an edited study file, and recompute the failed trials of its earlier versions.",
     ),
 ]
-OPTIONS: dict[str, Any] = {
-    "trials": Annotated[int | None, typer.Option("--trials", help="Total number of trials per cell.")],
-    "seed": Annotated[int | None, typer.Option("--seed", help="Seed of all random streams.")],
-    "panel": Panels,
-    "values": Annotated[
+_OPTIONS: dict[str, tuple[Any, str, str | None, str]] = {
+    "trials": (int | None, "--trials", None, "Total number of trials per cell."),
+    "seed": (int | None, "--seed", None, "Seed of all random streams."),
+    "values": (
         list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=V1,V2", help="Values of a factor, constant or method list; may be repeated."
-        ),
-    ],
-    "until": Annotated[
+        "--set",
+        "NAME=V1,V2",
+        "Values of a factor, constant or method list; may be repeated.",
+    ),
+    "until": (
         str | None,
-        typer.Option(
-            "--until",
-            metavar="TARGET",
-            help="Stop at a precision, 'mcse(NAME) <= BOUND', or when all claims are decided, 'claims'.",
-        ),
-    ],
-    "at_most": Annotated[
-        int | None, typer.Option("--at-most", metavar="N", help="Maximum trials per cell, with --until.")
-    ],
-    "within": Annotated[
-        str | None,
-        typer.Option("--within", metavar="TIME", help="Maximum time, with --until, such as 90s, 30min or 2h."),
-    ],
-    "share": Annotated[
-        str | None,
-        typer.Option("--share", metavar="K/M", help="Compute only the Kth of M shares of the blocks; see merge."),
-    ],
+        "--until",
+        "TARGET",
+        "Stop at a precision, 'mcse(NAME) <= BOUND', or when all claims are decided, 'claims'.",
+    ),
+    "at_most": (int | None, "--at-most", "N", "Maximum trials per cell, with --until."),
+    "within": (str | None, "--within", "TIME", "Maximum time, with --until, such as 90s, 30min or 2h."),
+    "share": (str | None, "--share", "K/M", "Compute only the Kth of M shares of the blocks; see merge."),
+    "time_limit": (float | None, "--time-limit", "SECONDS", "Time limit per block or trial."),
+    "allow_failures": (bool, "--allow-failures", None, "Compute every trial, even if a method fails on all trials."),
+    "plot": (Path | None, "--plot", None, "File for a figure of the posterior, .svg or .png."),
+    "ledger": (str | None, "--ledger", "FILE", "File with all releases from these records; refuses to exceed it."),
+    "budget": (str | None, "--budget", "E[:D]", "Largest total epsilon of a new ledger, in nats, and total delta."),
+    "yes": (bool, "--yes", None, "Release without asking."),
+    "rehearsal": (int | None, "--seed", None, "Rehearse with this seed: not private, and nothing is spent."),
+}
+OPTIONS: dict[str, Any] = {
+    **{
+        name: Annotated[kind, typer.Option(*flag, metavar=form, help=text)]
+        for name, (kind, *flag, form, text) in _OPTIONS.items()
+    },
+    "panel": Panels,
     "cluster": Cluster,
-    "time_limit": Annotated[
-        float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit per block or trial.")
-    ],
-    "allow_failures": Annotated[
-        bool, typer.Option("--allow-failures", help="Compute every trial, even if a method fails on all trials.")
-    ],
     "study": StudyOption,
     "accept_edited_study": AcceptEdited,
-    "plot": Annotated[Path | None, typer.Option("--plot", help="File for a figure of the posterior, .svg or .png.")],
-    "ledger": Annotated[
-        str | None,
-        typer.Option(
-            "--ledger", metavar="FILE", help="File with all releases from these records; refuses to exceed it."
-        ),
-    ],
-    "budget": Annotated[
-        str | None,
-        typer.Option(
-            "--budget", metavar="E[:D]", help="Largest total epsilon of a new ledger, in nats, and total delta."
-        ),
-    ],
-    "yes": Annotated[bool, typer.Option("--yes", help="Release without asking.")],
-    "rehearsal": Annotated[
-        int | None, typer.Option("--seed", help="Rehearse with this seed: not private, and nothing is spent.")
-    ],
 }
 """Options that several commands have, by the name of the argument."""
 
@@ -239,28 +213,19 @@ def format_size(n_bytes: float) -> str:
     return f"{n_bytes:.3g} TB"
 
 
-class _SafeTable(Table):
-    def add_row(self, *cells: Any, **options: Any) -> None:
-        """Add a row of cells after escaping them with `printable`."""
-        super().add_row(*(printable(cell) for cell in cells), **options)
-
-
-def make_table(*heads: str, title: str | None = None) -> Table:
-    """Return an empty table with the given column headings."""
-    shown = None if title is None else printable(title)
-    table = _SafeTable(title=shown, title_justify="left", box=None, pad_edge=False, header_style="bold")
+def print_table(heads: Iterable[str], rows: Iterable[Iterable[str]], title: str = "") -> None:
+    """Print a table as wide as its content: lines may wrap, but numbers are not cut off."""
+    shown = printable(title) if title else None
+    table = Table(title=shown, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for head in heads:
         table.add_column(printable(head), no_wrap=True)
-    return table
-
-
-def print_table(table: Table) -> None:
-    """Print a table as wide as its content: lines may wrap, but numbers are not cut off."""
+    for row in rows:
+        table.add_row(*map(printable, row))
     width = Console(width=10_000).measure(table).maximum
     SafeConsole(width=width).print(table)
 
 
-def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: int, title: str | None = None) -> None:
+def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: int, title: str = "") -> None:
     """Print a table that fits the terminal: columns that do not fit follow below, each part with the first `n_names`.
 
     The table is not divided if the output is not a terminal.
@@ -276,10 +241,8 @@ def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: 
         parts[-1].append(k)
         left -= widths[k]
     for number, columns in enumerate(parts or [list(range(n_names))]):
-        table = make_table(*(heads[k] for k in columns), title=None if number else title)
-        for row in rows:
-            table.add_row(*(row[k] for k in columns))
-        print_table(table)
+        part = ([row[k] for k in columns] for row in rows)
+        print_table([heads[k] for k in columns], part, "" if number else title)
 
 
 def require_file(name: str, path: Path | None, *suffixes: str) -> None:

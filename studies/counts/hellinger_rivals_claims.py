@@ -15,13 +15,15 @@ optimal K-norm and elliptic Gaussian noise", COLT 2024, and Lebeda, "Better Gaus
 SOSA 2025, on Gaussian noise tailored to the neighbouring relation.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import xarray as xr
 
 from mechanisms import MECHANISMS
 from pipeline import Finding, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, above, decide, entries, p0, ratio, smallest, span, together
+from studies.claims import Stored, above, decide, entries, joined, p0, ratio, smallest, span
 
 _BALANCED = ("k3", "k4", "k10", "abalone")
 SKEWED = ("skewed", "skewed-k4")
@@ -58,22 +60,22 @@ def _ask(summaries: Stored, panels: tuple[str, ...], *mechanisms: str) -> dict[s
     return summaries.each(panels, mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,))
 
 
-def _compare(summaries: Stored, panels: tuple[str, ...]) -> Finding:
+@joined()
+def _compare(summaries: Stored, panels: tuple[str, ...]) -> Iterator[Finding]:
     """Judge the statement that k-norm has the smallest mean distance of all private mechanisms in each cell."""
-    parts = []
     for panel, summary in _ask(summaries, panels, *_COMPARED).items():
         mean, mcse = mean_distance(summary)
         rival, own = private_rivals(mean), mean.sel(mechanism="k-norm", drop=True)
         tolerance = 3 * np.hypot(private_rivals(mcse), mcse.sel(mechanism="k-norm", drop=True))
         compared, ahead, behind = rival.notnull() & own.notnull(), rival - own > tolerance, own - rival > tolerance
         nearest = smallest((rival / own).where(compared))
-        place = f" at {_place(nearest)}" if _place(nearest) else ""
-        evidence = (
+        yield decide(
+            (ahead | ~compared).all(),
+            behind.any(),
             f"{panel}: ahead in {int(ahead.sum())} of {int(compared.sum())} comparisons, nearest rival "
-            f"{nearest['mechanism'].item()} with {nearest:.3f} times its distance{place}"
+            f"{nearest['mechanism'].item()} with {nearest:.3f} times its distance"
+            + (f" at {_place(nearest)}" if _place(nearest) else ""),
         )
-        parts.append(decide((ahead | ~compared).all(), behind.any(), evidence))
-    return together(parts)
 
 
 @p0(leads=True, place=f"Motivation 1; {_LITERATURE}", kind="addition")
@@ -113,23 +115,22 @@ def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
 
 
 @p0(place="Motivation 1, away from balanced data", kind="addition")
-def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Finding:
+@joined()
+def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Iterator[Finding]:
     """If one category has more than nine tenths of the records, every private mechanism tailored to the Hellinger
     distance has more than twice the mean distance of k-norm.
     """
-    parts = []
     for panel, summary in _ask(summaries, SKEWED, "smooth", "varying-bound", "k-norm").items():
         shares = summary["shares"].values.tolist()
         mean = mean_distance(summary)[0].sel(shares=[each for each in shares if max(entries(each)) > 0.9])
         best = mean.sel(mechanism=[name for name in _TAILORED if name in mean["mechanism"]]).min("mechanism")
         own = mean.sel(mechanism="k-norm", drop=True)
         least = smallest(best / own)
-        evidence = (
+        yield verdict(
+            (best / own > 2).all(),
             f"{panel}: smallest mean of the tailored mechanisms {span(best, '.3f')}, that of k-norm "
-            f"{span(own, '.3f')}, ratio at least {least:.2f} ({_place(least)})"
+            f"{span(own, '.3f')}, ratio at least {least:.2f} ({_place(least)})",
         )
-        parts.append(verdict((best / own > 2).all(), evidence))
-    return together(parts)
 
 
 def _spread(expected: xr.DataArray, name: str) -> float:
@@ -140,35 +141,33 @@ def _spread(expected: xr.DataArray, name: str) -> float:
 
 
 @p0(place="Preliminary Experimental Results, the baseline", kind="addition")
-def order_of_categories(summaries: Stored) -> Finding:
+@joined("Largest relative difference between orders: {}.")
+def order_of_categories(summaries: Stored) -> Iterator[Finding]:
     """The mean distance of k-norm does not depend on the order of the categories; that of noise clipped in order
     changes by more than 1 %.
     """
-    parts = []
     for panel, summary in _ask(summaries, SKEWED, "k-norm", *_IN_ORDER).items():
         own, *others = (_spread(summary["expected_hellinger"], name) for name in ("k-norm", *_IN_ORDER))
         listed = ", ".join(f"{name} {other:.1%}" for name, other in zip(_IN_ORDER, others, strict=True))
-        parts.append(verdict(own < 1e-9 and min(others) > 0.01, f"{panel}: k-norm {own:.0e}, {listed}"))
-    return together(parts, "Largest relative difference between orders: {}.")
+        yield verdict(own < 1e-9 and min(others) > 0.01, f"{panel}: k-norm {own:.0e}, {listed}")
 
 
 @p0(place="Mechanism; McKenna & Sheldon 2020 for the first part", kind="addition")
-def permute_and_flip(summaries: Stored) -> Finding:
+@joined("Ratios of exact means; {}.")
+def permute_and_flip(summaries: Stored) -> Iterator[Finding]:
     """Permute-and-flip is at least as accurate as the exponential mechanism on the global sensitivity, for which both
     have a proof; calibrated by exact audits, it is less accurate than smooth-exact at balanced data.
     """
-    parts = []
     names = ("permute-and-flip", "permute-and-flip-exact", "global", "smooth-exact")
     for panel, summary in _ask(summaries, ("k2", "k3"), *names).items():
         proved, exact = (
             ratio(summary["expected_hellinger"], *pair).dropna("n") for pair in zip(names[:2], names[2:], strict=True)
         )
-        evidence = (
+        yield verdict(
+            (proved <= 1 + 1e-9).all() and (exact > 1).all(),
             f"{panel}: permute-and-flip to global {span(proved, '.3f')}; {panel}: permute-and-flip-exact to "
-            f"smooth-exact {span(exact, '.3f')}"
+            f"smooth-exact {span(exact, '.3f')}",
         )
-        parts.append(verdict((proved <= 1 + 1e-9).all() and (exact > 1).all(), evidence))
-    return together(parts, "Ratios of exact means; {}.")
 
 
 RIVAL_CLAIMS = claims_in(globals())

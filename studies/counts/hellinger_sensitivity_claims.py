@@ -1,10 +1,12 @@
 """Claims of the study `hellinger-sensitivity` (P0 and P1)."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import xarray as xr
 
 from pipeline import Erratum, Finding, claim, claims_in, verdict
-from studies.claims import Stored, p0, p1, together
+from studies.claims import Stored, joined, p0, p1
 
 NAMES = ("local", "varying", "smooth", "global")
 """Names of the sensitivities: all are upper bounds on `local`, and `global` is an upper bound on all."""
@@ -27,33 +29,30 @@ def _complete_sizes(summaries: Stored) -> dict[int, xr.Dataset]:
 
 
 @p0(place="Motivation 2")
-def largest_at_the_edge(summaries: Stored) -> Finding:
+@joined("Local sensitivity. {}.")
+def largest_at_the_edge(summaries: Stored) -> Iterator[Finding]:
     """The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low away from
     them.
     """
-    parts = []
     for n, line in _complete_sizes(summaries).items():
         local = line["local_sensitivity"].values
         largest, centre = local.max(), local[n // 2]
         where = ", ".join(map(str, np.flatnonzero(local == largest)))
         evidence = f"n = {n}: maximum {largest:.4f} at x = {where}, {centre:.4f} at the centre"
-        parts.append(verdict(local[0] == local[n] == largest and centre < largest / 2, evidence))
-    return together(parts, "Local sensitivity. {}.")
+        yield verdict(local[0] == local[n] == largest and centre < largest / 2, evidence)
 
 
 @p0(place="Motivation 2")
-def smooth_below_global(summaries: Stored) -> Finding:
+@joined(
+    "Smooth against global sensitivity at the centre; fraction of data sets at which smooth is less than half of "
+    "global. {}."
+)
+def smooth_below_global(summaries: Stored) -> Iterator[Finding]:
     """The smooth sensitivity is smaller than the global sensitivity."""
-    parts = []
     for n, line in _complete_sizes(summaries).items():
         smooth, largest = (line[f"{name}_sensitivity"].values for name in ("smooth", "global"))
         own, limit, below = smooth[n // 2], largest[n // 2], np.mean(smooth < largest / 2)
-        parts.append(verdict(own < limit, f"n = {n}: {own:.4f} against {limit:.4f}; {below:.0%} of data sets"))
-    return together(
-        parts,
-        "Smooth against global sensitivity at the centre; fraction of data sets at which smooth is less than half of "
-        "global. {}.",
-    )
+        yield verdict(own < limit, f"n = {n}: {own:.4f} against {limit:.4f}; {below:.0%} of data sets")
 
 
 @claim(kind="self-check")
@@ -83,16 +82,13 @@ def _counterexamples(found: xr.Dataset) -> str:
     at = found.isel(n=np.flatnonzero(found["n_violations"]))
     if not at.sizes["n"]:
         return f"No counterexample {among}"
-    shown = at if at.sizes["n"] <= 5 else at.isel(n=[0, 1, 2, 3, -1])
-    places = []
-    for n, *numbers in zip(
-        shown["n"].values, shown["n_violations"], shown["first_violation"], shown["last_violation"], strict=True
-    ):
-        count, first, last = map(int, numbers)
-        where = {1: f"{first}", 2: f"{first} and {last}"}.get(count, f"{first} to {last}")
-        places.append(f"n = {n} (x = {where})")
-    if at.sizes["n"] > len(places):
-        places.insert(-1, "...")
+    numbers = (at[name].values.astype(int) for name in ("n", "n_violations", "first_violation", "last_violation"))
+    places = [
+        f"n = {n} (x = {first}{'' if count == 1 else f' and {last}' if count == 2 else f' to {last}'})"
+        for n, count, first, last in zip(*numbers, strict=True)
+    ]
+    if len(places) > 5:
+        places[4:-1] = ["..."]
     total = int(found["n_violations"].sum())
     return f"{total:,} counterexamples {among}, at {at.sizes['n']:,} sizes: {', '.join(places)}"
 

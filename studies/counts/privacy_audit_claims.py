@@ -1,6 +1,6 @@
 """Claims of the study `privacy-audit` (P0 and P1)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from mechanisms.audit import exceeds
 from mechanisms.privacy import RELATIONS
 from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, largest, p0, p1, span, together
+from studies.claims import Stored, Summaries, correct, joined, largest, p0, p1, select, span
 from studies.counts.page_tables import stated_audits
 
 BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
@@ -130,9 +130,7 @@ def conjectured_guarantees_hold(summaries: Stored) -> Finding:
 )
 def smooth_at_the_published_setting(summaries: Stored) -> Finding:
     """The exponential mechanism with smooth sensitivity is (1, 1e-8)-DP for the prior Beta(1, 1) and n = 100."""
-    at: dict[str, Any] = {"prior": ("1:1",), "n": (100,), "epsilon": (1.0,)}
-    binomial = summaries.need("binomial", **at, delta=(1e-8,), mechanism=("smooth",))
-    one = binomial.sel(prior="1:1", n=100, epsilon=1.0, mechanism="smooth")
+    one = select(summaries, "binomial", prior="1:1", n=100, epsilon=1.0, delta=1e-8, mechanism="smooth")
     loss, delta = float(one["exact_epsilon"]), float(one["exact_delta"])
     pure = f": it is {loss:.4f}-DP with delta = 0, well within its budget" if loss <= 1 else ""
     evidence = f"The exact loss is {loss:.4f}, with delta {delta:.2g} at epsilon = 1{pure}."
@@ -178,15 +176,14 @@ def local_proof(summaries: Stored) -> Finding:
 
 
 @claim(kind="self-check")
-def calibrated_spend_all(summaries: Stored) -> Finding:
+@joined("Ratio of loss to epsilon: {}.")
+def calibrated_spend_all(summaries: Stored) -> Iterator[Finding]:
     """The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it."""
-    parts = []
     for name, stored in _audits(stated_audits(summaries), lambda one: one.calibrate is not None).items():
         shares, n_audits = _shares(stored, name)
         low, high = min(float(share.min()) for share in shares), max(float(share.max()) for share in shares)
         holds = low >= _FULL_SHARE and not any(_broken(summary, name).any() for summary in stored)
-        parts.append(verdict(holds, f"{name} {low:.6f} to {high:.6f} in {n_audits} audits"))
-    return together(parts or [verdict(None, "no audits")], "Ratio of loss to epsilon: {}.")
+        yield verdict(holds, f"{name} {low:.6f} to {high:.6f} in {n_audits} audits")
 
 
 @claim(kind="self-check")

@@ -10,7 +10,6 @@ import os
 import re
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,36 +23,13 @@ NOT_PUBLIC = "this message depends on the records: do not publish it"
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">=": operator.ge,
-    "!=": operator.ne,
     "<": operator.lt,
     ">": operator.gt,
-    "=": operator.eq,
 }
 
 
-@dataclass(frozen=True)
-class Condition:
-    """Condition on one column, such as ``age>=65``."""
-
-    text: str
-    column: str
-    sign: str
-    value: str
-
-    def holds(self, path: str) -> np.ndarray:
-        """Return a mask of the rows of a file that satisfy the condition, shape (n,)."""
-        number, compare = _number(self.value), _OPERATORS[self.sign]
-        if self.sign not in ("=", "!="):
-            return compare(read_numbers(path, self.column), number)
-        words = read_words(path, self.column)
-        equal = (words == self.value).to_numpy()
-        if number is not None:
-            equal = equal | (pd.to_numeric(words, errors="coerce") == number).to_numpy()
-        return equal if self.sign == "=" else ~equal
-
-
-def parse_condition(text: str, path: str) -> Condition:
-    """Return a condition on a column of a file from a text such as ``age>=65``; raise BadInputError for other texts."""
+def read_condition(path: str, text: str) -> np.ndarray:
+    """Return a mask of the rows of a file that satisfy a condition on a column, such as ``age>=65``, shape (n,)."""
     found = re.fullmatch(r"([^<>!=]+)(<=|>=|!=|==?|<|>)([^<>=]+)", text)
     if found is None:
         raise BadInputError(
@@ -61,9 +37,16 @@ def parse_condition(text: str, path: str) -> Condition:
             f"of {path}: {', '.join(read_names(path))}"
         )
     column, sign, value = (part.strip() for part in found.groups())
-    if sign not in ("=", "==", "!=") and _number(value) is None:
-        raise BadInputError(f"where must compare with a number for {sign}, got {text!r}; e.g. 'age>=65'")
-    return Condition(text, column, sign[:1] if sign == "==" else sign, value)
+    number = _number(value)
+    if sign in _OPERATORS:
+        if number is None:
+            raise BadInputError(f"where must compare with a number for {sign}, got {text!r}; e.g. 'age>=65'")
+        return _OPERATORS[sign](read_numbers(path, column), number)
+    words = read_words(path, column)
+    equal = (words == value).to_numpy()
+    if number is not None:
+        equal = equal | (pd.to_numeric(words, errors="coerce") == number).to_numpy()
+    return ~equal if sign == "!=" else equal
 
 
 def read_numbers(path: str, column: str) -> np.ndarray:

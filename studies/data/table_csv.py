@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,8 +24,6 @@ _SCALES = {
     "geometric": lambda variance: 0.5 / math.asinh(1.0 / math.sqrt(2.0 * variance)),
 }
 """Scale of the noise as a function of its variance: 2·scale² for Laplace and 1/(2·sinh²(1/(2·scale))) for geometric."""
-
-_SEPARATOR = "\x1f"  # of the labels in the key of a cell
 
 
 class NoisyTable(NamedTuple):
@@ -140,53 +139,41 @@ def _refuse(name: str, is_bad: np.ndarray, given: np.ndarray, allowed: str, reme
 def _link(text: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
     """Return the parents of the nodes, and their labels; rows come first, and cells of levels without rows follow."""
     filled = text.to_numpy() != ""
-    depth = filled.sum(axis=1)
-    keys = [pd.Series("", index=text.index)]
-    for name in text.columns:
-        keys.append(text[name] if len(keys) == 1 else keys[-1] + _SEPARATOR + text[name])
+    keys = [row[:n] for row, n in zip(text.itertuples(index=False, name=None), filled.sum(axis=1), strict=True)]
     is_open = (np.diff(filled.astype(int), axis=1) > 0).any(axis=1)
-    shown = keys[-1].str.replace(_SEPARATOR, ",").to_numpy()
+    shown = np.array([",".join(row) for row in text.itertuples(index=False, name=None)])
     _refuse("levels", is_open, shown, "blank after a blank level", "a blank level is the total over it")
-    n = len(text)
-    # code of each row's cell, and node and name of each cell, of the level above
-    above, nodes, coarser = np.zeros(n, np.int64), np.full(1, -1), pd.Index([""])
-    parents, labels = np.full(n, -1), [text]
-    for level in range(text.shape[1] + 1):
-        within = np.flatnonzero(depth >= level)
-        code, cells = pd.factorize(keys[level].iloc[within])
-        first = np.full(len(cells), -1)
-        first[code[::-1]] = within[::-1]
-        rows, own = within[depth[within] == level], code[depth[within] == level]
-        counts = np.bincount(own, minlength=len(cells))
-        name = "the total" if level == 0 else text.columns[level - 1]
-        twice = np.flatnonzero(counts > 1)
-        if twice.size:
-            raise BadInputError(f"cells must be unique, got {_cell(cells[twice[0]])} twice in {name}; remove a row")
-        missing = np.flatnonzero(counts == 0)
-        if missing.size and rows.size:
+    parents, added, above = np.full(len(keys), -1), [], {(): -1}
+    for level, name in enumerate(("the total", *text.columns)):
+        rows = [(key, row) for row, key in enumerate(keys) if len(key) == level]
+        counts = Counter(key for key, _ in rows)
+        cells = dict.fromkeys(key[:level] for key in keys if len(key) >= level)
+        if twice := [cell for cell in cells if counts[cell] > 1]:
+            raise BadInputError(f"cells must be unique, got {_cell(twice[0])} twice in {name}; remove a row")
+        missing = [cell for cell in cells if not counts[cell]]
+        if missing and rows:
             raise BadInputError(
-                f"{name} must have a row for every cell, got none for {_cell(cells[missing[0]])}; add a row with a "
+                f"{name} must have a row for every cell, got none for {_cell(missing[0])}; add a row with a "
                 "blank value if it was not measured"
             )
-        found = np.empty(len(cells), np.int64)
-        found[own] = rows
-        if missing.size:
-            found = parents.size + np.arange(len(cells))
-            parents = np.append(parents, np.full(len(cells), -1))
-            labels.append(text.iloc[first].assign(**dict.fromkeys(text.columns[level:], "")))
+        nodes = dict(rows) or dict(zip(missing, range(parents.size, parents.size + len(missing)), strict=True))
+        if missing:
+            parents = np.append(parents, np.full(len(missing), -1))
+            added += [(*cell, *[""] * (text.shape[1] - level)) for cell in missing]
         if level:
-            has_children = np.zeros(nodes.size, bool)
-            has_children[above[first]] = True
-            if not has_children.all():
+            within = {cell[:-1] for cell in cells}
+            if childless := [cell for cell in above if cell not in within]:
                 raise BadInputError(
-                    f"every cell must have cells of {name} below it, got none for {_cell(coarser[~has_children][0])}; "
-                    "add one, or name fewer levels"
+                    f"every cell must have cells of {name} below it, got none for {_cell(childless[0])}; add one, or "
+                    "name fewer levels"
                 )
-            parents[found] = nodes[above[first]]
-        above[within], nodes, coarser = code, found, cells
-    return parents, pd.concat(labels, ignore_index=True)
+            for cell, node in nodes.items():
+                parents[node] = above[cell[:-1]]
+        above = {cell: nodes[cell] for cell in cells}
+    labels = pd.DataFrame(added, columns=text.columns).astype(text.dtypes)
+    return parents, pd.concat([text, labels], ignore_index=True)
 
 
-def _cell(key: str) -> str:
+def _cell(key: Sequence[str]) -> str:
     """Return a cell in messages."""
-    return key.replace(_SEPARATOR, ", ") or "the total"
+    return ", ".join(key) or "the total"

@@ -4,7 +4,7 @@ A figure is a `Chart`, or several that are `stacked`. Calling a chart with summa
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from typing import Any
 
@@ -13,18 +13,21 @@ import pandas as pd
 import xarray as xr
 
 from pipeline.declare.factors import format_value
-from studies.figures.plot import Axis, Plot, constants_of, label_of, rows_of
-from studies.figures.shared import looks_of, with_labels
-from studies.styles import INK, Look, Styles, assign_series, label_method
+from studies.figures.plot import Axis, Layout, Plot, constants_of, label_of, rows_of
+from studies.styles import INK, Look, Styles, assign_series, label_method, looks_of, with_labels
 
 Summaries = Mapping[str, xr.Dataset]
 Parts = Mapping[str, xr.Dataset]
 """Title of axes -> summary."""
 
 
-@dataclass(frozen=True)
-class Chart:
+@dataclass(frozen=True, eq=False)
+class Chart(Layout):
     """Description of the axes of a figure; there is no plot if `source` returns no parts.
+
+    The attributes of `Layout` are those of the plot. By default, there are as many columns as values of the last facet,
+    and a discrete axis has 22 pixels per value. The most important series of `first` come first: those without a style
+    displace the last ones.
 
     Attributes
     ----------
@@ -45,15 +48,12 @@ class Chart:
         Column of `MARKS` -> number or variable that does not depend on the series.
     prepare : callable
         Function that maps the summary of a panel to one with the variables of the chart.
+    series : str
+        Format of the values of a factor in the names of the series.
     panels_in_row : bool
         Place the panels in a row, instead of one below the other.
-    columns, height : int
-        See `Plot`; by default the number of values of the last facet, and 22 pixels per value of a discrete axis.
     n_markers : int
         Approximate number of markers on each line; all values are marked by default.
-    first : tuple of str
-        Series that are shown at first if there are more than `MAX_LINES`, the most important ones first: those without
-        a style displace the last ones. By default those that `Plot.shown` chooses.
     limits : callable, optional
         Function of the rows that returns the limits of the vertical axis; by default those of `y`.
     with_constants : bool
@@ -65,24 +65,13 @@ class Chart:
     show: Mapping[str, str]
     lines: str | None = None
     styles: Styles | None = None
-    x: Axis = field(default_factory=Axis)
-    y: Axis = field(default_factory=Axis)
-    marks: tuple[str, ...] = ("line", "points")
     facet: Mapping[str, str] = field(default_factory=dict)
     pick: Mapping[str, str] = field(default_factory=dict)
     across: Mapping[str, float | str] = field(default_factory=dict)
     prepare: Callable[[xr.Dataset], xr.Dataset] = lambda ds: ds
     series: str = "{}"
     panels_in_row: bool = False
-    columns: int = 0
-    height: int = 0
     n_markers: int = 0
-    first: tuple[str, ...] = ()
-    named: bool = True
-    at_ends: bool = True
-    share_x: bool = True
-    share_y: bool = True
-    sideways: bool = False
     limits: Callable[[pd.DataFrame], tuple[float | None, float | None]] | None = None
     with_constants: bool = False
 
@@ -92,9 +81,7 @@ class Chart:
         if not parts:
             return []
         axes = list(self._axes(parts))
-        rows = pd.concat(
-            [one for title, picked, ds in axes for one in self._rows(title, picked, ds)], ignore_index=True
-        )
+        rows = pd.concat([one for part in axes for one in self._rows(*part)], ignore_index=True)
         if self.n_markers:
             groups = rows.groupby([name for name in ("axes", "series") if name in rows], sort=False)
             every = (groups["x"].transform("size") // self.n_markers).clip(lower=1)
@@ -104,26 +91,15 @@ class Chart:
         y = replace(self.y, title=self.y.title or label_of(some[next(iter(self.show.values()))]))
         y = y if self.limits is None else replace(y, limits=self.limits(rows))
         drawn = {name: look for name, look in looks.items() if name in set(rows["series"].dropna())}
-        chosen = [label for name in self.first for label in drawn if labels.get(label) == name]
-        if self.styles and chosen:  # mechanisms of a user and broken ones are always shown
-            new = [name for name in drawn if labels[name] not in self.styles or drawn[name].origin == "broken"]
-            chosen = [*new, *(name for name in chosen if name not in new)][: max(len(chosen), len(new))]
-        plot = Plot(
-            rows,
-            x,
-            y,
-            drawn,
-            self.marks,
-            self.columns or self._n_columns(parts),
-            self.height or (22 * rows["x"].nunique() if self.sideways else 170),
-            self.named and (len(drawn) > 1 or "" not in drawn),
-            self.at_ends,
-            self.share_x,
-            self.share_y,
-            self.sideways,
-            constants_of(some) if self.with_constants else "",
-            tuple(chosen) if self.named else (),
-        )
+        layout = {one.name: getattr(self, one.name) for one in fields(Layout)} | {
+            "x": x,
+            "y": y,
+            "columns": self.columns or self._n_columns(parts),
+            "height": self.height or (22 * rows["x"].nunique() if self.sideways else 170),
+            "named": self.named and (len(drawn) > 1 or "" not in drawn),
+            "first": self._first(drawn, labels),
+        }
+        plot = Plot(rows=rows, looks=drawn, note=constants_of(some) if self.with_constants else "", **layout)
         if {"from", "to"} & set(rows):  # a missing end of a region is the end of the axis
             low, high = plot.limits
             is_region = rows[[name for name in ("from", "to") if name in rows]].notna().any(axis=1)
@@ -132,6 +108,14 @@ class Chart:
                 rows[column] = filled.where(filled.notna() | ~is_region, end)
             plot = replace(plot, rows=rows, y=replace(y, limits=(low, high)))
         return [plot]
+
+    def _first(self, drawn: Mapping[str, Look], labels: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the labels of the series that are shown at first."""
+        chosen = [label for name in self.first for label in drawn if labels.get(label) == name]
+        if self.styles and chosen:  # mechanisms of a user and broken ones are always shown
+            new = [name for name in drawn if labels[name] not in self.styles or drawn[name].origin == "broken"]
+            chosen = [*new, *(name for name in chosen if name not in new)][: max(len(chosen), len(new))]
+        return tuple(chosen) if self.named else ()
 
     def _parts(self, summaries: Summaries) -> dict[str, xr.Dataset]:
         if callable(self.source):

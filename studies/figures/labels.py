@@ -1,6 +1,6 @@
 """Legends, and labels at the ends of lines."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -29,18 +29,13 @@ class Label:
 def at_line_ends(plot: Plot) -> list[Label]:
     """Return labels for the lines that end at the right edge of the figure.
 
-    The list is empty if there are fewer than two or more than `MAX_DIRECT` series, if one of them has no line at the
-    right edge, if the lines end at the same point, or if other values can be picked.
+    The list is empty if the lines are not named, if there are fewer than two or more than `MAX_DIRECT` series, if one
+    of them has no line at the right edge, if the lines end at the same point, or if other values can be picked.
     """
-    series = plot.shown
-    if (
-        not (2 <= len(series) <= MAX_DIRECT and plot.at_ends and plot.share_y)
-        or plot.sideways
-        or plot.x.discrete
-        or plot.picks
-    ):
+    series, column = plot.shown, plot.main
+    is_direct = plot.named and 2 <= len(series) <= MAX_DIRECT and plot.at_ends and plot.share_y
+    if not is_direct or plot.sideways or plot.x.discrete or plot.picks:
         return []
-    column = "y" if "y" in plot.rows else "exact"
     low, high = plot.limits
     titles = plot.titles
     last = titles[plot.columns - 1 :: plot.columns] + (titles[-1:] if len(titles) % plot.columns else [])
@@ -96,6 +91,26 @@ def _spread(places: np.ndarray, height: float) -> np.ndarray:
     return spread
 
 
+def encode_series(series: Mapping[str, Look], *channels: str) -> dict[str, Any]:
+    """Return encodings of the looks of series in Vega-Lite."""
+    looks: Mapping[str, Callable[[Look], Any]] = {
+        "color": lambda look: look.color,
+        "stroke": lambda look: look.color,
+        "fill": lambda look: look.fill,
+        "shape": lambda look: look.marker,
+        "strokeDash": lambda look: list(look.dash) or [1, 0],
+    }
+    return {
+        channel: {
+            "field": "series",
+            "type": "nominal",
+            "scale": {"domain": list(series), "range": list(map(looks[channel], series.values()))},
+            "legend": None,
+        }
+        for channel in channels
+    }
+
+
 def legend(
     series: Mapping[str, Look], note: str, width: int, fades: tuple[dict[str, Any], dict[str, Any]]
 ) -> tuple[dict[str, Any], list[Any]]:
@@ -107,56 +122,42 @@ def legend(
     entries, n_rows = _place_entries(series, note, width)
     raw = {"type": "quantitative", "scale": None, "axis": None}
     at = {"x": {"field": "x", **raw}, "y": {"field": "y", **raw}}
-    names = list(series)
-
-    def encode(channel: str, values: list[Any]) -> dict[str, Any]:
-        return {channel: {"field": "series", "scale": {"domain": names, "range": values}, "legend": None}}
-
-    lines = series.values()
-    of_series = [{"filter": "isValid(datum.series)"}]
-    view: dict[str, Any] = {
-        "data": {"name": "legend"},
-        "width": width,
-        "height": max(n_rows, 1) * _ROW - 6,
-        "layer": [
-            {
-                "transform": [*of_series, {"calculate": f"datum.x + {_SAMPLE - 6}", "as": "end"}],
-                "mark": {"type": "rule", "strokeWidth": 1.5},
-                "encoding": {
-                    **at,
-                    "x2": {"field": "end"},
-                    **encode("color", [look.color for look in lines]),
-                    **encode("strokeDash", [list(look.dash) or [1, 0] for look in lines]),
-                    "opacity": fade,
-                },
+    text = {"type": "text", "align": "left", "baseline": "middle"}
+    of_series = {"filter": "isValid(datum.series)"}
+    samples = [
+        {
+            "transform": [of_series, {"calculate": f"datum.x + {_SAMPLE - 6}", "as": "end"}],
+            "mark": {"type": "rule", "strokeWidth": 1.5},
+            "encoding": {
+                **at,
+                "x2": {"field": "end"},
+                **encode_series(series, "color", "strokeDash"),
+                "opacity": fade,
             },
-            {
-                "transform": [*of_series, {"calculate": f"datum.x + {(_SAMPLE - 6) / 2}", "as": "middle"}],
-                "mark": {"type": "point", "size": 34, "strokeWidth": 1.2},
-                "encoding": {
-                    **at,
-                    "x": {"field": "middle", **raw},
-                    **encode("stroke", [look.color for look in lines]),
-                    **encode("fill", [look.fill for look in lines]),
-                    **encode("shape", [look.marker for look in lines]),
-                    "opacity": fade,
-                },
+        },
+        {
+            "transform": [of_series, {"calculate": f"datum.x + {(_SAMPLE - 6) / 2}", "as": "middle"}],
+            "mark": {"type": "point", "size": 34, "strokeWidth": 1.2},
+            "encoding": {
+                **at,
+                "x": {"field": "middle", **raw},
+                **encode_series(series, "stroke", "fill", "shape"),
+                "opacity": fade,
             },
-            {
-                "transform": of_series,
-                "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": _SAMPLE, "cursor": "pointer"},
-                "encoding": {**at, "text": {"field": "series"}, "opacity": fade_text},
-            },
-            {
-                "transform": [{"filter": "isValid(datum.heading)"}],
-                "mark": {"type": "text", "align": "left", "baseline": "middle", "fontWeight": 600},
-                "encoding": {**at, "text": {"field": "heading"}},
-            },
-        ],
+        },
+        {
+            "transform": [of_series],
+            "mark": {**text, "dx": _SAMPLE, "cursor": "pointer"},
+            "encoding": {**at, "text": {"field": "series"}, "opacity": fade_text},
+        },
+    ]
+    headings = {
+        "transform": [{"filter": "isValid(datum.heading)"}],
+        "mark": {**text, "fontWeight": 600},
+        "encoding": {**at, "text": {"field": "heading"}},
     }
-    if not series:
-        view["layer"] = view["layer"][-1:]
-    return view, entries
+    layers = [*(samples if series else ()), headings]
+    return {"data": {"name": "legend"}, "width": width, "height": max(n_rows, 1) * _ROW - 6, "layer": layers}, entries
 
 
 def _place_entries(series: Mapping[str, Look], note: str, width: int) -> tuple[list[dict[str, Any]], int]:

@@ -96,25 +96,18 @@ class Axis:
     covers: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Plot:
-    """Axes with the same scales, one for each value of the column ``axes``.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Layout:
+    """Axes, marks and arrangement of a plot.
 
     Attributes
     ----------
-    rows : pandas.DataFrame
-        Columns ``x`` and ``series``, the columns of the marks (`MARKS`), and optionally ``axes``, the title of the
-        axes, ``pick``, the picked values (see `picks`), and ``mcse`` and ``trials``, which are displayed with a value.
     x, y : Axis
         Axes.
-    looks : mapping of str to Look
-        Series -> look, in the order of the legend.
     marks : tuple of str
         Names of `MARKS`, from the lowest layer to the highest.
-    columns : int
-        Number of axes per row.
-    height : int
-        Height of the axes in pixels.
+    columns, height : int
+        Number of axes per row, and height of the axes in pixels.
     named : bool
         Label the lines, at their ends or in a legend; False if the titles of the axes name them.
     at_ends : bool
@@ -123,26 +116,41 @@ class Plot:
         Use one scale for all axes.
     sideways : bool
         Exchange the axes: the values are horizontal.
-    note : str
-        Constants, printed above the plot.
     first : tuple of str
-        Series that are shown at first if there are more than `MAX_LINES`; by default some of each origin, see `shown`.
+        Series that are shown at first if there are more than `MAX_LINES`; by default some of each origin.
     """
 
-    rows: pd.DataFrame = field(repr=False)
-    x: Axis
-    y: Axis
-    looks: Mapping[str, Look]
+    x: Axis = field(default_factory=Axis)
+    y: Axis = field(default_factory=Axis)
     marks: tuple[str, ...] = ("line", "points")
-    columns: int = 1
-    height: int = 170
+    columns: int = 0
+    height: int = 0
     named: bool = True
     at_ends: bool = True
     share_x: bool = True
     share_y: bool = True
     sideways: bool = False
-    note: str = ""
     first: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plot(Layout):
+    """Axes with the same scales, one for each value of the column ``axes``; see `Layout`.
+
+    Attributes
+    ----------
+    rows : pandas.DataFrame
+        Columns ``x`` and ``series``, the columns of the marks (`MARKS`), and optionally ``axes``, the title of the
+        axes, ``pick``, the picked values (see `picks`), and ``mcse`` and ``trials``, which are displayed with a value.
+    looks : mapping of str to Look
+        Series -> look, in the order of the legend.
+    note : str
+        Constants, printed above the plot.
+    """
+
+    rows: pd.DataFrame = field(repr=False)
+    looks: Mapping[str, Look]
+    note: str = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a series has no look, so that no series is omitted unnoticed."""
@@ -171,6 +179,11 @@ class Plot:
     def picks(self) -> list[str]:
         """Values of the picked dimensions, of which one is shown at a time; empty if there are none."""
         return list(dict.fromkeys(self.rows["pick"])) if "pick" in self.rows else []
+
+    @property
+    def main(self) -> str:
+        """Column of the lines: ``y``, or ``exact`` without it."""
+        return "y" if "y" in self.rows else "exact"
 
     @property
     def small(self) -> "Plot":
@@ -221,26 +234,11 @@ def _first_lines(looks: Mapping[str, Look]) -> tuple[str, ...]:
     return tuple(name for name in looks if name in kept)
 
 
-def rows_of(
-    ds: xr.Dataset, x: str, by: str | None = None, axes: str = "", **columns: str | xr.DataArray
-) -> pd.DataFrame:
-    """Return rows of a plot from a summary.
+def rows_of(ds: xr.Dataset, x: str, by: str | None = None, axes: str = "", **columns: str) -> pd.DataFrame:
+    """Return the columns ``x``, ``series``, ``trials`` and `columns` of a summary, without rows that have no values.
 
-    Parameters
-    ----------
-    ds : xarray.Dataset
-        Summary of one panel.
-    x, by : str
-        Dimension on the horizontal axis and dimension of the series; None for a single series.
-    axes : str, optional
-        Title of the axes.
-    **columns : str or DataArray
-        Column of `MARKS` -> variable, or its name; ``y="loss_mean"`` also returns ``mcse`` if it is stored.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns ``x``, ``series``, ``trials`` and `columns`, without rows that have no values.
+    The dimension `x` is horizontal, and `by` that of the series. Columns are names of variables;
+    ``y="loss_mean"`` also returns ``mcse`` if it is stored.
 
     Examples
     --------
@@ -248,18 +246,17 @@ def rows_of(
     >>> rows_of(ds, "n", "m", y="loss_mean").to_dict("list")
     {'x': [10, 10], 'series': ['a', 'b'], 'y': [1.0, 2.0]}
     """
-    arrays = {name: ds[value] if isinstance(value, str) else value for name, value in columns.items()}
-    given = columns.get("y")
-    if isinstance(given, str) and given.endswith("_mean") and (error := f"{given.removesuffix('_mean')}_mcse") in ds:
+    arrays = {name: ds[value] for name, value in columns.items()}
+    mean = columns.get("y", "")
+    if mean.endswith("_mean") and (error := f"{mean.removesuffix('_mean')}_mcse") in ds:
         arrays["mcse"] = ds[error]
     if "n_ok" in ds and set(ds["n_ok"].dims) <= {dim for array in arrays.values() for dim in array.dims}:
         arrays["trials"] = ds["n_ok"]
-    aligned = xr.align(*arrays.values(), join="outer", copy=False)
-    first = {dim: array for array in reversed(aligned) for dim in array.dims}
-    order = [dim for array in aligned for dim in (*array.coords, *array.dims) if dim in first]
-    sizes = {dim: first[dim].sizes[dim] for dim in order}
-    cells = {name: array.variable for name, array in zip(arrays, aligned, strict=True)}
-    cells |= {name: first[dim][dim].variable for name, dim in (("x", x), ("series", by)) if dim in sizes}
+    dims = {dim for array in arrays.values() for dim in array.dims}
+    order = [dim for array in arrays.values() for dim in (*array.coords, *array.dims) if dim in dims]
+    sizes = {dim: ds.sizes[dim] for dim in order}
+    cells = {name: array.variable for name, array in arrays.items()}
+    cells |= {name: ds[dim].variable for name, dim in (("x", x), ("series", by)) if dim in sizes}
     frame = pd.DataFrame({name: cell.set_dims(sizes).values.ravel() for name, cell in cells.items()})
     frame = frame[np.logical_or.reduce([frame[name].notna() for name in columns])]
     if by is None:

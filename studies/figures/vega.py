@@ -5,14 +5,14 @@ it. The tests compile the specification of every figure instead.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pipeline.declare.factors import format_value
-from studies.figures.labels import Label, at_line_ends, legend
+from studies.figures.labels import at_line_ends, encode_series, legend
 from studies.figures.plot import MARKS, Axis, Plot
 from studies.styles import INK
 
@@ -59,7 +59,7 @@ def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = 
     """
     columns = [_specify_plot(plot, f"rows{number}", hover, width) for number, plot in enumerate(plots)]
     datasets = dict(datasets or {f"rows{number}": records(plot) for number, plot in enumerate(plots)})
-    series = {name: plot.series[name] for plot in plots if plot.named and not _direct(plot) for name in plot.shown}
+    series = {name: plot.series[name] for plot in plots if plot.named and not at_line_ends(plot) for name in plot.shown}
     if len(series) < 2:
         series = {}
     notes = list(dict.fromkeys(note for plot in plots for note in _notes(plot, hover)))
@@ -83,7 +83,7 @@ def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = 
 def specify_small(plot: Plot) -> Spec:
     """Return the specification of a small image: the first axes of a plot, about 340 pixels wide with its names."""
     small = plot.small
-    n_characters = max((len(label.series) for label in _direct(small)), default=0)
+    n_characters = max((len(label.series) for label in at_line_ends(small)), default=0)
     return specify([small], width=round(285 - 6.5 * n_characters))
 
 
@@ -118,27 +118,13 @@ def records(plot: Plot) -> list[dict[str, Any]]:
         columns["x"] = [_text(value) for value in plot.rows["x"].tolist()]
     cells = zip(*columns.values(), strict=True)
     rows = [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in cells]
-    return rows + _labels(plot)
-
-
-def _labels(plot: Plot) -> list[dict[str, Any]]:
-    if not (labels := _direct(plot)):
-        return []
-    other = other_scale([plot])
-    switched = at_line_ends(other[0]) if other else labels
-    return [
-        {
-            **({"axes": one.axes} if one.axes else {}),
-            "series": one.series,
-            "end": _round(one.end),
-            **{scale: _round(label.y) for scale, label in ((_scale(plot), one), (_scale(plot, True), another))},
-        }
-        for one, another in zip(labels, switched, strict=True)
-    ]
-
-
-def _direct(plot: Plot) -> list[Label]:
-    return at_line_ends(plot) if plot.named else []
+    other = other_scale([plot]) or [plot]
+    for one, switched in zip(at_line_ends(plot), at_line_ends(other[0]), strict=True):
+        scales = {_scale(plot): _round(one.y), _scale(plot, True): _round(switched.y)}
+        rows.append({"axes": one.axes, "series": one.series, "end": _round(one.end), **scales})
+        if not one.axes:
+            del rows[-1]["axes"]
+    return rows
 
 
 def _scale(plot: Plot, other: bool = False) -> str:
@@ -168,12 +154,16 @@ def _specify_plot(plot: Plot, name: str, hover: bool, whole: int) -> Spec:
     n_columns = min(plot.columns, len(plot.titles)) or 1
     width = round((whole - (_NARROW_GAP if plot.share_y else _GAP) * (n_columns - 1)) / n_columns)
     layers = [_layer(plot, mark) for mark in plot.marks]
-    layers += _label_layers(plot, width) if _direct(plot) else []
+    layers += _label_layers(plot, width) if at_line_ends(plot) else []
     layers += [_hover_layer(plot)] if hover else []
     axes = {"width": width, "height": plot.height, "layer": layers}
     title = plot.x.title if plot.sideways else plot.y.title
-    picked = [{"filter": "!isValid(datum.pick) || datum.pick === picked"}] if plot.picks else []
-    shown = {"data": {"name": name}, "transform": picked + _texts(plot), **({} if plot.sideways else {"title": title})}
+    value = f"datum.{plot.main}"
+    error = " + (isValid(datum.mcse) ? ' ± ' + format(datum.mcse, '.2~g') : '')" if "mcse" in plot.rows else ""
+    transform = [{"calculate": f"isValid({value}) ? format({value}, '.4~g'){error} : ''", "as": "value"}]
+    if plot.picks:
+        transform = [{"filter": "!isValid(datum.pick) || datum.pick === picked"}, *transform]
+    shown = {"data": {"name": name}, "transform": transform, **({} if plot.sideways else {"title": title})}
     if not plot.titles:
         return {**shown, **axes}
     shared = {"x": plot.share_x, "y": plot.share_y}
@@ -191,17 +181,6 @@ def _specify_plot(plot: Plot, name: str, hover: bool, whole: int) -> Spec:
     }
 
 
-def _texts(plot: Plot) -> list[Spec]:
-    """Return the calculation of the displayed value, with its standard error."""
-    value = f"datum.{_main(plot)}"
-    error = " + (isValid(datum.mcse) ? ' ± ' + format(datum.mcse, '.2~g') : '')" if "mcse" in plot.rows else ""
-    return [{"calculate": f"isValid({value}) ? format({value}, '.4~g'){error} : ''", "as": "value"}]
-
-
-def _main(plot: Plot) -> str:
-    return "y" if "y" in plot.rows else "exact"
-
-
 def _x(plot: Plot) -> Spec:
     if plot.x.discrete:
         values = list(dict.fromkeys(map(_text, plot.rows["x"].dropna())))
@@ -209,18 +188,14 @@ def _x(plot: Plot) -> Spec:
         shown = {} if plot.sideways or step == 1 else {"values": values[::step]}
         axis = {"title": None if plot.sideways else plot.x.title, "labelAngle": 0, "labelLimit": 220, **shown}
         return {"field": "x", "type": "ordinal", "sort": values, "scale": {"padding": 0.3}, "axis": axis}
-    values = plot.rows["x"].dropna().to_numpy(float)
-    ticks = plot.x.ticks or (tuple(np.unique(values)) if np.unique(values).size <= 7 else ())
-    low, high = (given if given is not None else end for given, end in zip(plot.x.limits, _ends(values), strict=True))
+    numbers = np.unique(plot.rows["x"].dropna().to_numpy(float))
+    ticks = plot.x.ticks or (tuple(numbers) if numbers.size <= 7 else ())
+    ends = (float(numbers[0]), float(numbers[-1])) if numbers.size else (0.1, 1.0)
+    low, high = (end if given is None else given for given, end in zip(plot.x.limits, ends, strict=True))
     margin = 0.02 * (high - low)
     domain = (low / 1.06, high * 1.06) if plot.x.log else (low - margin, high + margin)
     domain = domain if plot.x.limits == (None, None) else (low, high)
     return _quantitative("x", plot.x, domain, ticks, plot.x.title, plot.share_x)
-
-
-def _ends(values: np.ndarray) -> tuple[float, float]:
-    """Return the smallest and the largest value; arbitrary positive ends if there is none."""
-    return (float(values.min()), float(values.max())) if values.size else (0.1, 1.0)
 
 
 def _text(value: Any) -> str:
@@ -228,9 +203,8 @@ def _text(value: Any) -> str:
 
 
 def _y(plot: Plot, column: str) -> Spec:
-    domain = plot.limits
     title = plot.y.title if plot.sideways else None
-    return _quantitative(column, plot.y, domain, plot.y.ticks, title, plot.share_y)
+    return _quantitative(column, plot.y, plot.limits, plot.y.ticks, title, plot.share_y)
 
 
 def _quantitative(
@@ -265,27 +239,6 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return ticks
 
 
-def _by_series(plot: Plot, *channels: str) -> Spec:
-    """Return encodings of the looks of the series."""
-    series = plot.series
-    looks: Mapping[str, list[Any]] = {
-        "color": [look.color for look in series.values()],
-        "stroke": [look.color for look in series.values()],
-        "fill": [look.fill for look in series.values()],
-        "shape": [look.marker for look in series.values()],
-        "strokeDash": [list(look.dash) or [1, 0] for look in series.values()],
-    }
-    return {
-        channel: {
-            "field": "series",
-            "type": "nominal",
-            "scale": {"domain": list(series), "range": looks[channel]},
-            "legend": None,
-        }
-        for channel in channels
-    }
-
-
 def _layer(plot: Plot, name: str) -> Spec:
     """Return the layer of a mark."""
     mark = MARKS[name]
@@ -301,7 +254,7 @@ def _layer(plot: Plot, name: str) -> Spec:
     transform: list[Spec] = []
     encoding: Spec = {"x": _x(plot), "y": _y(plot, first)}
     if drawn["type"] == "line" and mark.looks:  # breaks at missing values of the line, not of other marks
-        tests = [_SHOWN, "isValid(datum.series)", f"isValid(datum.{_main(plot)}) || isValid(datum.{first})"]
+        tests = [_SHOWN, "isValid(datum.series)", f"isValid(datum.{plot.main}) || isValid(datum.{first})"]
     if name == "points" and "marked" in plot.rows:
         tests.append("datum.marked")
     if name == "errors":
@@ -316,16 +269,17 @@ def _layer(plot: Plot, name: str) -> Spec:
         del encoding["x"]
     if name == "edge":
         encoding = {"x": {**_x(plot), "field": "edge"}}
-    encoding |= _by_series(plot, *mark.looks)
+    encoding |= encode_series(plot.series, *mark.looks)
     if plot.y.log and name not in ("edge", "line", "exact"):
         tests.append(f"datum.{first} > 0")
-    if plot.sideways:
-        encoding = {_SWAPPED.get(channel, channel): value for channel, value in encoding.items()}
-    filters = [{"filter": " && ".join(f"({test})" for test in tests)}]
-    return {"transform": filters + transform, "mark": drawn, "encoding": encoding}
+    filters = {"filter": " && ".join(f"({test})" for test in tests)}
+    return {"transform": [filters, *transform], "mark": drawn, "encoding": _oriented(plot, encoding)}
 
 
-_SWAPPED = {"x": "y", "y": "x", "y2": "x2"}
+def _oriented(plot: Plot, encoding: Spec) -> Spec:
+    """Return an encoding with exchanged axes if the plot is sideways."""
+    swapped = {"x": "y", "y": "x", "y2": "x2"} if plot.sideways else {}
+    return {swapped.get(channel, channel): value for channel, value in encoding.items()}
 
 
 def _label_layers(plot: Plot, width: int) -> list[Spec]:
@@ -333,49 +287,34 @@ def _label_layers(plot: Plot, width: int) -> list[Spec]:
     column = _scale(plot)
     filters = [{"filter": f"isValid(datum.{column})"}]
     place = _y(plot, column)
+    rule = {
+        "x": {"value": width + 2},
+        "x2": {"value": width + 13},
+        "y": {**place, "field": "end"},
+        "y2": {"field": column},
+        **encode_series(plot.series, "color"),
+        "opacity": _fade(0.0),
+    }
+    text = {"x": {"value": width + 13}, "y": place, "text": {"field": "series"}, "opacity": _fade(_READABLE)}
+    mark = {"type": "text", "align": "left", "baseline": "middle", "dx": 3, "cursor": "pointer"}
     return [
-        {
-            "transform": filters,
-            "mark": {"type": "rule", "strokeWidth": 1},
-            "encoding": {
-                "x": {"value": width + 2},
-                "x2": {"value": width + 13},
-                "y": {**place, "field": "end"},
-                "y2": {"field": column},
-                **_by_series(plot, "color"),
-                "opacity": _fade(0.0),
-            },
-        },
-        {
-            "transform": filters,
-            "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 3, "cursor": "pointer"},
-            "encoding": {
-                "x": {"value": width + 13},
-                "y": place,
-                "text": {"field": "series"},
-                "opacity": _fade(_READABLE),
-            },
-        },
+        {"transform": filters, "mark": {"type": "rule", "strokeWidth": 1}, "encoding": rule},
+        {"transform": filters, "mark": mark, "encoding": text},
     ]
 
 
 def _hover_layer(plot: Plot) -> Spec:
     """Return invisible points that display series, position, value and number of trials."""
-    main = _main(plot)
+    main = plot.main
     fields = {"series": "", "x": plot.x.title, "value": plot.y.title, "trials": "trials"}
-    if plot.sideways:
-        del fields["x"]
     tooltip = [
         {"field": name, "title": title or "line", **({"format": ",d"} if name == "trials" else {})}
         for name, title in fields.items()
-        if name == "value" or name in plot.rows
+        if name == "value" or (name in plot.rows and not (plot.sideways and name == "x"))
     ]
-    encoding: Spec = {"x": _x(plot), "y": _y(plot, main), "tooltip": tooltip}
-    if plot.sideways:
-        encoding = {_SWAPPED.get(channel, channel): value for channel, value in encoding.items()}
     positive = f" && datum.{main} > 0" if plot.y.log else ""
     return {
         "transform": [{"filter": f"({_SHOWN}) && isValid(datum.series) && isValid(datum.{main}){positive}"}],
         "mark": {"type": "point", "filled": True, "size": 160, "opacity": 0, "clip": True, "cursor": "pointer"},
-        "encoding": encoding,
+        "encoding": _oriented(plot, {"x": _x(plot), "y": _y(plot, main), "tooltip": tooltip}),
     }

@@ -1,12 +1,13 @@
 """Claims of the study `exact-inference`."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import xarray as xr
 
 from pipeline import Claim, Finding, claim, verdict
-from studies.claims import Stored, entries, extreme, largest, named, p4, smallest, span, together, uniform
+from studies.claims import Stored, below, decide, entries, highest, joined, lowest, mean_ratio, named, p4, span, uniform
 
 _LEVEL = 1e-3
 _LARGEST_SCALED = 1.95
@@ -36,35 +37,35 @@ def _calibrated(panel: str, methods: tuple[str, ...]) -> Claim:
         kind="addition",
         min_trials=1_000,
     )
-    def check(summaries: Stored) -> Finding:
+    @joined(separator=". ")
+    def check(summaries: Stored) -> Iterator[Finding]:
         summary = summaries.need(panel, n=(100,), epsilon=(1.0,), algorithm=methods)
-        tested = ((name, uniform(summary.sel(algorithm=name), _LEVEL / len(methods))) for name in methods)
-        return together((replace(one, evidence=f"{name}: {one.evidence}") for name, one in tested), separator=". ")
+        for name in methods:
+            found = uniform(summary.sel(algorithm=name), _LEVEL / len(methods))
+            yield replace(found, evidence=f"{name}: {found.evidence}")
 
     return check
 
 
 @claim(kind="self-check")
-def chains_are_long_enough(summaries: Stored) -> Finding:
+@joined(
+    "Fraction of trials with split R-hat >= 1.01, and with an effective sample size below 100, both included in all "
+    f"statistics. {{}}. Fractions up to {_LARGEST_SHARE:.0%} and no errors are accepted."
+)
+def chains_are_long_enough(summaries: Stored) -> Iterator[Finding]:
     """The chains of the exact samplers mix and are long enough, in all but a few trials."""
     summaries.need("normal", n=(100,), epsilon=(1.0,), algorithm=("data-augmentation",))
-    parts = []
     for panel, methods in _EXACT_METHODS.items():
         stored = summaries[panel]["algorithm"].values if panel in summaries else ()
         for method in (name for name in methods if name in stored and name != "exact"):
             one = summaries[panel].sel(algorithm=method)
             stuck, short = float(one["rhat_stuck"].max()), float(one["ess_short"].max())
             failed = int(one["n_failed"].sum())
-            text = (
+            yield verdict(
+                max(stuck, short) <= _LARGEST_SHARE and failed == 0,
                 f"{panel}, {method}: {stuck:.1%} and {short:.1%} of the trials of a cell at most, {failed} errors, "
-                f"{one['thinning_mean'].max():.1f} times the iterations of the first chains"
+                f"{one['thinning_mean'].max():.1f} times the iterations of the first chains",
             )
-            parts.append(verdict(max(stuck, short) <= _LARGEST_SHARE and failed == 0, text))
-    return together(
-        parts,
-        "Fraction of trials with split R-hat >= 1.01, and with an effective sample size below 100, both included in "
-        f"all statistics. {{}}. Fractions up to {_LARGEST_SHARE:.0%} and no errors are accepted.",
-    )
 
 
 @p4(place="Algorithm 1", kind="addition", min_trials=1_000)
@@ -74,8 +75,8 @@ def normal_approximation_fails(summaries: Stored) -> Finding:
     pit, distance = one["pit_p"], one["distance_mean"]
     return verdict(
         pit.min() < _LEVEL / int(pit.count()),
-        f"gibbs: smallest p-value {extreme(pit, smallest, '.2g')}; largest mean distance to the exact "
-        f"posterior {extreme(distance, largest, '.3f')}.",
+        f"gibbs: smallest p-value {lowest(pit, '.2g')}; largest mean distance to the exact "
+        f"posterior {highest(distance, '.3f')}.",
     )
 
 
@@ -86,18 +87,14 @@ def _scaled_distance(summary: xr.Dataset, method: str) -> xr.DataArray:
 
 
 @claim(kind="addition")
-def exact_at_the_edge(summaries: Stored) -> Finding:
+@joined(f"Mean distance times the root of the effective sample size, {{}}; at most {_LARGEST_SCALED} is allowed.")
+def exact_at_the_edge(summaries: Stored) -> Iterator[Finding]:
     """For the release y = 0, draws of the exact methods differ from the exact posterior by sampling error only."""
     names = ("gibbs-exact", "data-augmentation")
     edge = summaries.need("edge", n=(100, 1_000), algorithm=names)
-    found = ((name, _scaled_distance(edge, name)) for name in names)
-    return together(
-        (
-            verdict(one.max() <= _LARGEST_SCALED, f"{name}: {span(one)} at n up to {int(one['n'].max()):,}")
-            for name, one in found
-        ),
-        f"Mean distance times the root of the effective sample size, {{}}; at most {_LARGEST_SCALED} is allowed.",
-    )
+    for name in names:
+        one = _scaled_distance(edge, name)
+        yield verdict(one.max() <= _LARGEST_SCALED, f"{name}: {span(one)} at n up to {int(one['n'].max()):,}")
 
 
 @p4(place="Algorithm 1", kind="addition")
@@ -157,8 +154,8 @@ def _suffices(summaries: Stored, method: str, peer: str, noise_counts: bool) -> 
         return verdict(None, "The stored cells are all on one side of the rule.")
     return verdict(
         large.max() <= _NEGLIGIBLE < small.max(),
-        f"Mean distance to the exact posterior, beyond that of {peer}: at most {extreme(large, largest, '.3f')} in the "
-        f"{int(large.count())} cells where the rule applies, and up to {extreme(small, largest, '.3f')} in the others; "
+        f"Mean distance to the exact posterior, beyond that of {peer}: at most {highest(large, '.3f')} in the "
+        f"{int(large.count())} cells where the rule applies, and up to {highest(small, '.3f')} in the others; "
         f"up to {_NEGLIGIBLE} is negligible.",
     )
 
@@ -189,17 +186,15 @@ def _k_norm_is_narrower(panel: str) -> Claim:
     )
     def check(summaries: Stored) -> Finding:
         ds = summaries.need(panel, n=(100,), noise=("laplace", "k-norm"), algorithm=("exact",)).sel(algorithm="exact")
-        relative = ds["mean_width_mcse"] / ds["mean_width_mean"]
-        ratio = ds["mean_width_mean"].sel(noise="k-norm") / ds["mean_width_mean"].sel(noise="laplace")
-        error = ratio * np.hypot(relative.sel(noise="k-norm"), relative.sel(noise="laplace"))
-        found = (
-            f"Ratio of mean widths of 95 % intervals, k-norm to laplace: {extreme(ratio, smallest, '.3f')} to "
-            f"{extreme(ratio, largest, '.3f')}."
+        ratio, error = mean_ratio(ds, "mean_width", "k-norm", "laplace", "noise")
+        found = decide(
+            *below(1.0, ratio, 3 * error),
+            f"Ratio of mean widths of 95 % intervals, k-norm to laplace: {lowest(ratio, '.3f')} to "
+            f"{highest(ratio, '.3f')}.",
         )
-        narrower, wider = bool((ratio < 1 - 3 * error).all()), bool((ratio > 1 + 3 * error).any())
-        if not (narrower or wider):
-            return Finding("undecided", f"{found} Three standard errors are up to {3 * float(error.max()):.3f}.")
-        return verdict(narrower, found)
+        if found.verdict != "undecided":
+            return found
+        return replace(found, evidence=f"{found.evidence} Three standard errors are up to {3 * error.max():.3f}.")
 
     return check
 

@@ -4,7 +4,7 @@ Differences between methods are judged with a margin of 0.01 nat per test record
 errors of the margin they are undecided. Standard errors are those of draws on a fixed split.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import xarray as xr
@@ -12,7 +12,7 @@ import xarray as xr
 from mechanisms.glm.langevin import LEAST_DRAWS
 from pipeline import Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, at_most, below, decide, gap, largest, listed, place, smallest, together
+from studies.claims import Stored, at_most, below, both, decide, gap, joined, largest, listed, place, smallest
 from studies.renyi.logistic_trials import LABELS
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -25,21 +25,22 @@ _CLOSE = 0.1
 _LEAST_COVERAGE = 0.9
 
 
-def _stored(summaries: Stored, *mechanisms: str, epsilons: Sequence[float] = EPSILONS) -> Summaries:
+def _stored(summaries: Stored, *mechanisms: str, epsilons: Sequence[float] = EPSILONS) -> dict[str, xr.Dataset]:
     return summaries.each(_DATA_SETS, epsilon=tuple(epsilons), mechanism=mechanisms)
 
 
-def _not_worse(summaries: Summaries, one: str, others: Sequence[str], largest_epsilon: float = np.inf) -> Finding:
+@joined("Largest difference of the mean log loss, in nats per test record: {}.")
+def _not_worse(
+    stored: dict[str, xr.Dataset], one: str, others: Sequence[str], most: float = np.inf
+) -> Iterator[Finding]:
     """Judge the statement that the log loss of `one` exceeds that of no other method by more than the margin."""
-    parts = []
-    for panel, ds in summaries.items():
-        ds = ds.sel(epsilon=ds["epsilon"] <= largest_epsilon)
+    for panel, ds in stored.items():
+        ds = ds.sel(epsilon=ds["epsilon"] <= most)
         pairs = [gap(ds, "test_nll", one, other, _DECIDING) for other in others]
         gaps, limits = (xr.concat(each, xr.Variable("other", list(others))) for each in zip(*pairs, strict=True))
         worst = largest(gaps)
         evidence = f"{panel} {worst:+.4f} (against {worst['other'].item()}, {place(worst, ('epsilon',))})"
-        parts.append(decide(*at_most(_MARGIN, gaps, limits), evidence))
-    return together(parts, "Largest difference of the mean log loss, in nats per test record: {}.")
+        yield decide(*at_most(_MARGIN, gaps, limits), evidence)
 
 
 @claim(kind="addition", min_trials=10)
@@ -51,11 +52,14 @@ def one_draw_at_small_budgets(summaries: Stored) -> Finding:
 
 
 @claim(kind="addition", min_trials=10, leads=True)
-def many_draws_at_large_budgets(summaries: Stored) -> Finding:
+@joined(
+    "Energy distance over that of one draw from the posterior, langevin and glm-gdp at epsilon = 10, and the mechanism "
+    "with the smallest at each epsilon: {}."
+)
+def many_draws_at_large_budgets(summaries: Stored) -> Iterator[Finding]:
     """At epsilon = 10, the iterates of a Langevin chain represent the posterior better than one exact draw of equal
     privacy: their energy distance is smaller.
     """
-    parts = []
     for panel, ds in _stored(summaries, "langevin", _EXACT, epsilons=EPSILONS[-1:]).items():
         less, limit = (each.sel(epsilon=10.0) for each in gap(ds, "energy", "langevin", _EXACT, _DECIDING))
         best = ds["energy_mean"].sel(mechanism=[_EXACT, _ONE, *_MANY])
@@ -63,13 +67,7 @@ def many_draws_at_large_budgets(summaries: Stored) -> Finding:
             f"{smallest(one)['mechanism'].item()} at {one['epsilon']:g}" for one in best.transpose("epsilon", ...)
         )
         shown = listed(ds["energy_mean"].sel(epsilon=10.0, mechanism=["langevin", _EXACT]).values, ".3f")
-        evidence = f"{panel} {shown} (smallest: {', '.join(winners)})"
-        parts.append(decide(*below(0.0, less, limit), evidence))
-    return together(
-        parts,
-        "Energy distance over that of one draw from the posterior, langevin and glm-gdp at epsilon = 10, and the "
-        "mechanism with the smallest at each epsilon: {}.",
-    )
+        yield decide(*below(0.0, less, limit), f"{panel} {shown} (smallest: {', '.join(winners)})")
 
 
 @claim(kind="addition", min_trials=10)
@@ -90,22 +88,19 @@ def gaussian_calibration(summaries: Stored) -> Finding:
 
 
 @claim(kind="addition", min_trials=0)
-def no_intervals(summaries: Stored) -> Finding:
+@joined(
+    "Forecast of effective draws from records at epsilon = 1, summed over directions: {} per direction with the prior. "
+    "The forecast uses public quantities only."
+)
+def no_intervals(summaries: Stored) -> Iterator[Finding]:
     """At epsilon <= 1, no chain that publishes all iterates has 20 effective draws in each direction, so that
     intervals are not possible.
     """
-    parts = []
     for panel, ds in _stored(summaries, "langevin", epsilons=EPSILONS[:3]).items():
-        one = ds.sel(mechanism="langevin")
+        one = ds.sel(mechanism="langevin", epsilon=ds["epsilon"] <= 1.0)
         last = one.sel(epsilon=1.0)
         evidence = f"{panel} {last['total_draws']:.0f}, a mean of at most {last['mean_draws']:.2f}"
-        few = one["mean_draws"].sel(epsilon=ds["epsilon"] <= 1.0) < LEAST_DRAWS
-        parts.append(verdict(few.all(), evidence))
-    return together(
-        parts,
-        "Forecast of effective draws from records at epsilon = 1, summed over directions: {} per direction with the "
-        "prior. The forecast uses public quantities only.",
-    )
+        yield verdict((one["mean_draws"] < LEAST_DRAWS).all(), evidence)
 
 
 @claim(kind="addition", min_trials=20)
@@ -134,14 +129,10 @@ def effective_draws(summaries: Stored) -> Finding:
     """
     ds = summaries.need("step-size", model=("quadratic", "logistic"), step=(0.05, 0.5, 0.8))
     ratio, error = (ds[f"effective_{what}"] / ds["predicted_draws"] for what in ("mean", "mcse"))
-    low, high = ratio - _DECIDING * error, ratio + _DECIDING * error
     off, bound = abs(ratio.sel(model="quadratic") - 1.0), ratio.sel(model="logistic")
-    quadratic = {"model": "quadratic"}
+    is_equal = at_most(_CLOSE, off, _DECIDING * error.sel(model="quadratic"), 0.0)
     return decide(
-        (off <= _CLOSE).all() and (bound <= 1.0).all(),
-        (low.sel(quadratic) > 1.0 + _CLOSE).any()
-        or (high.sel(quadratic) < 1.0 - _CLOSE).any()
-        or (low.sel(model="logistic") > 1.0).any(),
+        *both(is_equal, at_most(1.0, bound, _DECIDING * error.sel(model="logistic"), 0.0)),
         f"Largest deviation from the forecast on quadratics {off.max():.1%}, largest ratio to the bound on "
         f"logistic potentials {bound.max():.3f}.",
     )
@@ -156,14 +147,11 @@ def bias_grows_with_the_step(summaries: Stored) -> Finding:
     inflation = ds["inflation_mean"]
     ratio = inflation / ds["predicted_inflation"]
     logistic = inflation.sel(model="logistic")
-    holds = (
-        bool((abs(ratio.sel(model="quadratic") - 1.0) < 0.02).all())
-        and bool((ratio.sel(model="logistic") < 1.0).all())
-        and bool((logistic.diff("step") > 0).all())
-    )
+    is_equal = (abs(ratio.sel(model="quadratic") - 1.0) < 0.02).all()
+    grows = (logistic.diff("step") > 0).all() and (ratio.sel(model="logistic") < 1.0).all()
     steps = ", ".join(format_value(step) for step in ds["step"].values.tolist())
     return verdict(
-        holds,
+        is_equal and grows,
         f"Factors at {steps} of the largest step: quadratic "
         f"{listed(inflation.sel(model='quadratic').mean('coordinate').values, '.3f')}, logistic "
         f"{listed(logistic.mean('coordinate').values, '.3f')}. The mean moves by at most "

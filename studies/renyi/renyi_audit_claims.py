@@ -1,5 +1,7 @@
 """Claims of the study `renyi-audit` (P3)."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import xarray as xr
 
@@ -8,7 +10,7 @@ from mechanisms.glm.worst_case import LARGEST_SHARE_1D
 from mechanisms.renyi.conversions import pure_renyi
 from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, correct, extreme, largest, listed, p3, place, together
+from studies.claims import Stored, correct, highest, joined, largest, listed, p3, place
 
 _ROUNDING = 1e-6  # relative tolerance; quadrature is accurate to 1e-7
 _TIGHT = 0.99
@@ -31,7 +33,7 @@ def theorems_hold(summaries: Stored) -> Finding:
     shares = logistic_shares(ds)
     broken = int((shares > 1 + _ROUNDING).sum())
     stored = ds["mechanism"].values.tolist()
-    parts = (f"{name} {extreme(shares.sel(mechanism=name), largest, '.4f')}" for name in stored)
+    parts = (f"{name} {highest(shares.sel(mechanism=name), '.4f')}" for name in stored)
     return verdict(
         not broken,
         f"{broken} of {int(shares.count())} audits exceed the bound. Largest ratio of divergence to bound, at the "
@@ -89,12 +91,11 @@ def links_satisfy_the_theorems(summaries: Stored) -> Finding:
             f"({place(largest(finite), finite.dims)}); Kullback-Leibler "
             f"{', '.join(f'{kl.sel(n=n):.4g} (n = {n})' for n in ds['n'].values.tolist())} times the bound"
         )
-    logistic = float(excess.sel(link="logistic").max())
     return correct(
         not any(broken),
         not all(broken),
         f"n·beta = {format_value(ds['precision'].item())}, norms up to 1, one dimension. {'. '.join(evidence)}. "
-        f"Logistic: at most {logistic:.4f} times the bound.",
+        f"Logistic: at most {excess.sel(link='logistic').max():.4f} times the bound.",
     )
 
 
@@ -109,14 +110,13 @@ def orders_that_diverge(summaries: Stored) -> Finding:
     boxed = ds["divergence_on_box"].sortby("reach")
     finite = np.isfinite(ds["renyi_epsilon"])
     settled = abs(boxed.isel(reach=-1) / boxed.isel(reach=-2) - 1) <= _SETTLED
-    holds = bool((settled == finite).all())
     widest = float(boxed["reach"].max())
     shown = [
         f"{link} at order {order:g}: {listed(boxed.sel(link=link, order=order), '.5g')}"
         for link, order in (("logistic", 5.0), ("probit", 2.0), ("probit", 5.0), ("cloglog", 1.5))
     ]
     return verdict(
-        holds,
+        (settled == finite).all(),
         f"Divergences at n = 1 for weights in growing intervals, up to [-{widest:g}, {widest:g}]: {'; '.join(shown)}. "
         f"They converge in {int((settled & finite).sum())} of {int(finite.sum())} cases below the stated order and "
         f"diverge in {int((~settled & ~finite).sum())} of {int((~finite).sum())} cases at or above it.",
@@ -185,26 +185,23 @@ def better_than_ops(summaries: Stored) -> Finding:
 
 
 @claim(kind="self-check")
-def suprema_are_exact(summaries: Stored) -> Finding:
+@joined("Relative difference between the stated and the largest divergence over all neighbours: {}.")
+def suprema_are_exact(summaries: Stored) -> Iterator[Finding]:
     """The stated divergence of the samplers for exponential families is the exact maximum over all neighbours."""
     ds = summaries.need("dirichlet", mechanism=tuple(RENYI_SAMPLERS))
-    parts = []
     for name in (name for name in RENYI_SAMPLERS if name in ds["mechanism"].values):
         one = ds.sel(mechanism=name)
         stated = one["stated_epsilon"]
-        same_infinities = bool((np.isinf(one["enumerated_epsilon"]) == np.isinf(stated)).all())
+        same_infinities = (np.isinf(one["enumerated_epsilon"]) == np.isinf(stated)).all()
         enumerated, quadrature = (
             abs(one[f"{what}_epsilon"] / stated - 1).where(np.isfinite(stated)) for what in ("enumerated", "quadrature")
         )
         worst = max(float(enumerated.max()), float(quadrature.max()))
-        parts.append(
-            verdict(
-                same_infinities and worst <= _ROUNDING,
-                f"{name} {enumerated.max():.1e} by enumeration in {int(enumerated.count())} cases, "
-                f"{quadrature.max():.1e} by quadrature in {int(quadrature.count())}",
-            )
+        yield verdict(
+            same_infinities and worst <= _ROUNDING,
+            f"{name} {enumerated.max():.1e} by enumeration in {int(enumerated.count())} cases, "
+            f"{quadrature.max():.1e} by quadrature in {int(quadrature.count())}",
         )
-    return together(parts, "Relative difference between the stated and the largest divergence over all neighbours: {}.")
 
 
 @p3(

@@ -5,7 +5,7 @@ means. Standard errors are those of draws on a fixed split; the panel `abalone-s
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -13,7 +13,7 @@ import xarray as xr
 
 from mechanisms.glm.mechanisms import glm_mechanism
 from pipeline import Finding, claim, claims_in, verdict
-from studies.claims import Stored, Summaries, decide, gap, p3, together
+from studies.claims import Stored, Summaries, decide, gap, joined, p3, together
 from studies.renyi.logistic_trials import LABELS, LARGEST_RHAT, LEAST_ESS
 
 _DATA_SETS = tuple(LABELS)
@@ -55,32 +55,27 @@ def _where(marked: xr.DataArray) -> str:
     return "; ".join(parts)
 
 
-def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Sequence[str] = ()) -> Finding:
+@joined(
+    "Numbers of settings (order, epsilon) with means at least four standard errors apart, among those at which the two "
+    "distributions differ: {}."
+)
+def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Sequence[str] = ()) -> Iterator[Finding]:
     """Judge the statement that, in each pair, the first mechanism has the smaller mean where distributions differ.
 
     The panels are those of all data sets, and those in `also`, of which the claim needs the mechanisms only.
     """
     names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
     stored = {**_ask(summaries, *names), **summaries.each(also, mechanism=names)}
-    lines = []
     for one, other in pairs:
         parts = []
         for panel, ds in stored.items():
             differ = ~_same_distribution(ds, one, other)
             ahead, behind = (mask & differ for mask in _compare(ds, measure, one, other))
-            n_behind, is_open = int(behind.sum()), ~ahead & ~behind & differ
             part = f"{panel} {int(ahead.sum())} of {int(differ.sum())}"
-            if n_behind:
-                part += f" (larger in {n_behind}: {_where(behind)})"
-            if is_open.any():
-                part += f" (undecided in {int(is_open.sum())}: {_where(is_open)})"
-            parts.append(decide((ahead == differ).all(), n_behind > 0, part))
-        lines.append(together(parts, f"{one} smaller than {other} in {{}}", ", "))
-    return together(
-        lines,
-        "Numbers of settings (order, epsilon) with means at least four standard errors apart, among those at which "
-        "the two distributions differ: {}.",
-    )
+            for word, marked in (("larger", behind), ("undecided", ~ahead & ~behind & differ)):
+                part += f" ({word} in {int(marked.sum())}: {_where(marked)})" if marked.any() else ""
+            parts.append(decide((ahead == differ).all(), behind.any(), part))
+        yield together(parts, f"{one} smaller than {other} in {{}}", ", ")
 
 
 @claim(
@@ -90,15 +85,14 @@ def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Seque
     place="P3 uses 1,000 steps without a diagnostic",
     min_trials=0,
 )
-def converged(summaries: Stored) -> Finding:
+@joined()
+def converged(summaries: Stored) -> Iterator[Finding]:
     summaries.each((*_DATA_SETS, "abalone-splits", "abalone-strong"))
-    parts = []
     for panel, ds in summaries.items():
         rhat, ess = float(ds["rhat_largest"].max()), float(ds["ess_smallest"].min())
         n_failed = int(ds["n_failed"].sum())  # chains that did not converge are failed trials
         evidence = f"{panel}: split R-hat <= {rhat:.4f}, ESS >= {ess:.0f}, {n_failed} failed trials"
-        parts.append(verdict(n_failed == 0 and rhat < LARGEST_RHAT and ess >= LEAST_ESS, evidence))
-    return together(parts)
+        yield verdict(n_failed == 0 and rhat < LARGEST_RHAT and ess >= LEAST_ESS, evidence)
 
 
 @p3(place="section 5.2, Figure 3", min_trials=_REPEATS)

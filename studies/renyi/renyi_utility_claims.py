@@ -5,7 +5,7 @@ losses with the expected ones.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -15,12 +15,11 @@ import xarray as xr
 from mechanisms.renyi.divergence import dirichlet_renyi
 from pipeline import Claim, Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.claims import Kind
-from studies.claims import Stored, correct, listed, named, p3, ratio, span, together, vector
+from studies.claims import Stored, correct, joined, listed, named, p3, ratio, span, vector
 
 _PROPOSED = ("diffused", "concentrated")
 _GAUSSIAN = ("gaussian", "gaussian-tight")
 _ROUNDING = 1e-9
-Ask = Callable[..., xr.Dataset]
 _RIVALS: dict[str, tuple[str, Kind]] = {
     "gaussian": ("", "conclusion"),
     "gaussian-tight": (", compared with the tight variance", "addition"),
@@ -39,10 +38,6 @@ def _power(epsilon: float) -> str:
 def _by_order(values: xr.DataArray, form: str) -> str:
     """Format values with their orders, such as "0.5 at order 2, 0.6 at order 15"."""
     return ", ".join(f"{format(float(one), form)} at order {one['order']:g}" for one in values)
-
-
-def _of(summary: xr.Dataset, measure: str, mechanism: str) -> xr.DataArray:
-    return summary[measure].sel(mechanism=mechanism).sortby("epsilon")
 
 
 _PUBLISHED: dict[str, Any] = {"order": (2.0, 15.0), "prior": ("6:12",), "n": (100,)}
@@ -72,14 +67,14 @@ def direct_is_reached(summaries: Stored) -> Finding:
     summary = _kl(summaries, "direct", *_PROPOSED, *_GAUSSIAN).sel(order=2.0)
     threshold = float(summary["spent_epsilon"].sel(mechanism="direct").max())
     reachable = summary["epsilon"] >= threshold
-    holds = all(((_of(summary, "kl", name) == 0) == reachable).all() for name in _PROPOSED)
-    others = {name: float(_of(summary, "kl", name).min()) for name in ("gaussian", "gaussian-tight")}
+    kl = summary["kl"]
+    others = kl.sel(mechanism=list(_GAUSSIAN)).min("epsilon")
     return verdict(
-        holds and min(others.values()) > 0,
+        ((kl.sel(mechanism=list(_PROPOSED)) == 0) == reachable).all() and (others > 0).all(),
         f"Direct sampling has epsilon {threshold:.5f}. For both posteriors the divergence is exactly 0 at the "
         f"{int(reachable.sum())} stored epsilon above it and positive at the {int((~reachable).sum())} below. The "
-        f"smallest divergence of the Gaussian mechanism is {others['gaussian']:.2g}, and "
-        f"{others['gaussian-tight']:.2g} with the tight variance.",
+        f"smallest divergence of the Gaussian mechanism is {others[0]:.2g}, and {others[1]:.2g} with the tight "
+        "variance.",
     )
 
 
@@ -88,17 +83,17 @@ def bounded_away(summaries: Stored) -> Finding:
     """At order 15 the divergences of the diffused and the concentrated posterior are bounded away from 0, while that of
     the Gaussian mechanism approaches 0.
     """
-    summary = _kl(summaries, *_PROPOSED, "gaussian").sel(order=15.0)
+    summary = _kl(summaries, *_PROPOSED, "gaussian").sel(order=15.0).sortby("epsilon")
     prior, counts = vector(summary, "prior"), _counts(summary)
     largest = float(prior.min() / 14)
     limits = {"diffused": prior + largest * counts, "concentrated": prior / largest + counts}
     holds, evidence = True, []
     for name, parameters in limits.items():
         limit = float(dirichlet_renyi(prior + counts, parameters, 1.0))
-        divergences, coefficients = _of(summary, "kl", name), _of(summary, "coefficient", name)
-        holds &= bool((coefficients < largest).all()) and bool((divergences > limit * (1 - _ROUNDING)).all())
-        evidence.append(f"{name} {divergences.min():.4g} (limit {limit:.4g})")
-    gaussian = _of(summary, "kl", "gaussian")
+        one = summary.sel(mechanism=name)
+        holds &= bool((one["coefficient"] < largest).all() and (one["kl"] > limit * (1 - _ROUNDING)).all())
+        evidence.append(f"{name} {one['kl'].min():.4g} (limit {limit:.4g})")
+    gaussian = summary["kl"].sel(mechanism="gaussian")
     holds &= bool((gaussian.diff("epsilon") < 0).all()) and bool(gaussian[-1] < limit)
     return verdict(
         holds,
@@ -111,10 +106,9 @@ def bounded_away(summaries: Stored) -> Finding:
 @p3(place="section 5.1")
 def diffused_degrades_to_the_prior(summaries: Stored) -> Finding:
     """As epsilon tends to 0, the diffused posterior tends to the prior, with a moderate divergence."""
-    summary = _kl(summaries, "diffused")
-    prior = vector(summary, "prior")
+    summary = _kl(summaries, "diffused").sortby("epsilon")
+    prior, divergences = vector(summary, "prior"), summary["kl"].sel(mechanism="diffused")
     limit = float(dirichlet_renyi(prior + _counts(summary), prior, 1.0))
-    divergences = _of(summary, "kl", "diffused")
     share = divergences.isel(epsilon=0) / limit
     falls = (divergences.diff("epsilon") <= 0).all()
     return verdict(
@@ -128,7 +122,7 @@ def diffused_degrades_to_the_prior(summaries: Stored) -> Finding:
 @p3(place="section 5.1")
 def concentrated_degrades_to_a_point(summaries: Stored) -> Finding:
     """As epsilon tends to 0, the concentrated posterior tends to a point mass, with an unbounded divergence."""
-    divergences = _of(_kl(summaries, "concentrated"), "kl", "concentrated")
+    divergences = _kl(summaries, "concentrated")["kl"].sel(mechanism="concentrated").sortby("epsilon")
     two = divergences.isel(epsilon=slice(0, 2))
     first, second = two.transpose("epsilon", "order").values
     slopes = np.log(first / second) / np.log(two["epsilon"].values[0] / two["epsilon"].values[1])
@@ -146,14 +140,13 @@ def gaussian_is_bimodal(summaries: Stored) -> Finding:
     summary = _kl(summaries, *_GAUSSIAN)
     masses = summary[["mass_at_zero", "mass_at_n"]].to_array("end").sel(mechanism=list(_GAUSSIAN)).sortby("epsilon")
     first = masses.isel(epsilon=0)
-    holds = bool((masses.diff("epsilon") <= 0).all() and (masses < 0.5).all() and (first > 0.25).all())
     evidence = "; ".join(
         f"{name}, order {order:g}: {' and '.join(listed(first.sel(mechanism=name, order=order), '.3f').split(', '))}"
         for name in _GAUSSIAN
         for order in first["order"].values
     )
     return verdict(
-        holds,
+        (masses.diff("epsilon") <= 0).all() and (masses < 0.5).all() and (first > 0.25).all(),
         "The probabilities that the noisy count is clipped to 0 and to n increase towards 1/2 as epsilon decreases. At "
         f"epsilon = {_power(float(first['epsilon']))}: {evidence}.",
     )
@@ -200,8 +193,9 @@ def _ahead_of(label: str, rival: str) -> Claim:
     statement = f"The proposed mechanisms outperform the Gaussian mechanism in specific situations: {what}{added}."
 
     @p3(f"{label}-ahead-of-{rival}", statement, place="section 6", kind=kind)
-    def check(summaries: Stored) -> Finding:
-        values, parts = ask(summaries, *_PROPOSED, rival)[measure], []
+    @joined("{}", " ")
+    def check(summaries: Stored) -> Iterator[Finding]:
+        values = ask(summaries, *_PROPOSED, rival)[measure]
         for order in values["order"].values.tolist():
             winners = _winners(values, (*_PROPOSED, rival), order)
             n_ahead = sum(rival not in best for _, best in winners)
@@ -210,13 +204,12 @@ def _ahead_of(label: str, rival: str) -> Claim:
                 epsilons = [_power(epsilon) for epsilon, _ in run]
                 runs.append(f"{' = '.join(best)} at {' to '.join(dict.fromkeys((epsilons[0], epsilons[-1])))}")
             evidence = f"Order {order:g}, better at {n_ahead} of {len(winners)} epsilon; best: {', '.join(runs)}."
-            parts.append(verdict(n_ahead > 0, evidence))
-        return together(parts, "{}", " ")
+            yield verdict(n_ahead > 0, evidence)
 
     return check
 
 
-_MEASURES: dict[str, tuple[Ask, str, str]] = {
+_MEASURES: dict[str, tuple[Callable[..., xr.Dataset], str, str]] = {
     "kl": (_kl, "kl", "divergence of the posterior"),
     "nll": (_loglik, "expected_nll", "expected loss on held-out records"),
 }
@@ -265,8 +258,8 @@ def same_limits(summaries: Stored) -> Finding:
         reachable = excess["epsilon"] >= threshold
         equal = abs(excess.sel(order=2.0, mechanism=name)) < 1e-9
         holds &= bool((equal == reachable).all()) and bool((abs(excess.sel(order=15.0, mechanism=name)) > 1e-3).all())
-    gaussian = _of(summary.assign(excess=excess), "excess", "gaussian")
-    holds &= bool((gaussian.diff("epsilon") < 0).all()) and bool((gaussian > 0).all())
+    gaussian = excess.sel(mechanism="gaussian").sortby("epsilon")
+    holds &= bool((gaussian.diff("epsilon") < 0).all() and (gaussian > 0).all())
     last = excess.sel(epsilon=largest)
     numbers = "; ".join(
         f"order {order:g}: {named(last.sel(order=order), (*_PROPOSED, 'gaussian'), '.2g')}" for order in (2.0, 15.0)
@@ -306,11 +299,10 @@ def limit_of_concentrated(summaries: Stored) -> Finding:
     first, second = vector(summary, "prior")
     mean, mode = first / (first + second), (first - 1) / (first + second - 2)
     at_mean, at_mode = _loss_at(summary, mean), _loss_at(summary, mode)
-    losses = _of(summary, "expected_nll", "concentrated").isel(epsilon=0)
-    near_mean, near_mode = (bool((abs(losses - limit) < 0.01).all()) for limit in (at_mean, at_mode))
+    losses = summary["expected_nll"].sel(mechanism="concentrated").sortby("epsilon").isel(epsilon=0)
     return correct(
-        near_mode,
-        near_mean,
+        (abs(losses - at_mode) < 0.01).all(),
+        (abs(losses - at_mean) < 0.01).all(),
         f"Expected loss at epsilon = {_power(float(losses['epsilon']))}: {_by_order(losses, '.4f')}. It is "
         f"{at_mean:.4f} at the mean of the prior, {mean:.4f}, and {at_mode:.4f} at its mode, {mode:.4f}. As its "
         "weight increases, the prior concentrates at its mean.",

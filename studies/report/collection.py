@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pipeline import Claim, Erratum, Finding
 from pipeline.declare.claims import VERDICTS, Kind, Verdict
@@ -16,8 +17,6 @@ from studies.folders import other_stores
 from studies.report.errata import list_errata
 from studies.report.page import (
     RenderedFigure,
-    drawable,
-    illustrating,
     image_uri,
     mark_of,
     render_figures,
@@ -68,15 +67,6 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Lead:
-    """Claim of the first screen, with a small image of its figure as a data URI, or none."""
-
-    judged: Judged
-    image: str
-    note: str  # the scale at which an undecided claim has its panels and trials; empty for other claims
-
-
-@dataclass(frozen=True)
 class Chapter:
     """Results on one paper: its studies, claims with verdicts, and figures."""
 
@@ -91,10 +81,9 @@ class Chapter:
 
     def decided(self, figure: RenderedFigure | None) -> list[Judged]:
         """Return the decided claims that a figure of this chapter illustrates; those without a figure for None."""
-        return [one for one in self.judged if self._figure_of(one) is figure and one.finding.verdict != "undecided"]
-
-    def _figure_of(self, one: Judged) -> RenderedFigure | None:
-        return next((figure for figure in self.figures if figure is one.figure), None)
+        own = {id(each) for each in self.figures}
+        decided = [one for one in self.judged if one.finding.verdict != "undecided"]
+        return [one for one in decided if (one.figure if id(one.figure) in own else None) is figure]
 
     @property
     def undecided(self) -> list[Judged]:
@@ -139,7 +128,7 @@ def write_collection(
         write_whole(markdown, verdicts_as_markdown(chapters, results).encode())
     for name, reason in missing.items():
         absent(name, reason)
-    return _count(chapters)
+    return Counter(str(one.finding.verdict) for chapter in chapters for one in chapter.judged)
 
 
 def folder_page(folder: str | os.PathLike[str]) -> str:
@@ -168,7 +157,7 @@ def _page(
         f"{n_failed:,} failed, {n_pending:,} pending. Made {now()[:10]}.",
         claims=count_undecided(results),
         has_origins=True,
-        notes=_notes(results, missing) | _others(folder),
+        notes=_notes(folder, results, missing),
         chapters=chapters,
         leads=_lead(chapters, results, converter),
         corrected=_corrected(chapters, results),
@@ -185,40 +174,33 @@ def _page(
     return page, chapters, results, missing
 
 
-def _notes(results: Results, missing: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return a heading and a sentence for each study that is missing, or has pending or failed evaluations."""
-    states = {name: one.state for name, one in results.items() if one.state.n_pending or one.state.n_failed}
-    absent = {name: (f"{name} is missing.", reason) for name, reason in missing.items()}
-    return absent | {name: (f"{name}: {state.headline}", state.detail) for name, state in states.items()}
+def _notes(folder: str | os.PathLike[str], results: Results, missing: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return a heading and a sentence for each study that is missing or not complete, and each store of a user."""
+    notes = {name: (f"{name} is missing.", reason) for name, reason in missing.items()}
+    for name, state in ((name, one.state) for name, one in results.items()):
+        if state.n_pending or state.n_failed:
+            notes[name] = f"{name}: {state.headline}", state.detail
+    for path in other_stores(folder):
+        notes[path.name] = f"{path.name} is not on this page.", f"Its own page: {command('report', path)}"
+    return notes
 
 
-def _others(folder: str | os.PathLike[str]) -> dict[str, tuple[str, str]]:
-    """Return a heading and a sentence for each store of a study of a user in a local folder."""
-    return {
-        path.name: (f"{path.name} is not on this page.", f"Its own page: {command('report', path)}")
-        for path in other_stores(folder)
-    }
+def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> list[dict[str, Any]]:
+    """Return one claim that leads per study, if possible a decided one, or else the first true one.
 
-
-def _count(chapters: list[Chapter]) -> Counter[str]:
-    return Counter(str(one.finding.verdict) for chapter in chapters for one in chapter.judged)
-
-
-def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> list[Lead]:
-    """Return one claim that leads per study, if possible a decided one, or else the first true one."""
+    Each has a small image of its figure as a data URI, or an empty one, and a note with the command that decides it.
+    """
     claims = [one for chapter in chapters for one in chapter.judged if one.claim.erratum is None]
     decided = [one for one in claims if one.finding.verdict != "undecided"]
     leading = {one.study: one for one in reversed([*decided, *claims]) if one.claim.leads}
     shown = [one for one in claims if leading.get(one.study) is one] or [one for one in decided if one.is_true][:1]
     images = [None if one.figure is None else converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
-    notes = [
-        f"For a verdict, the published scale: {command('run', one.study)}"
-        if one.finding.verdict == "undecided" and not results[one.study].is_published
-        else ""
-        for one in shown
-    ]
-    uris = ["" if svg is None else image_uri(svg.result()) for svg in images]
-    return list(map(Lead, shown, uris, notes))
+    leads = []
+    for one, svg in zip(shown, images, strict=True):
+        is_small = one.finding.verdict == "undecided" and not results[one.study].is_published
+        note = f"For a verdict, the published scale: {command('run', one.study)}" if is_small else ""
+        leads.append({"judged": one, "image": "" if svg is None else image_uri(svg.result()), "note": note})
+    return leads
 
 
 def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, str, str, str]]:
@@ -247,10 +229,9 @@ def _chapters(results: Results, converter: Converter) -> list[Chapter]:
         chapters[own].studies.append(name)
         figures, _ = render_figures(one.study, one.summaries, converter, one.claims, prefix=f"{name}-")
         chapters[own].figures.extend(figures)
-        drawn = {figure.id: figure for figure in figures}
-        declared = drawable(one.study, one.summaries)
+        drawn = {claim.name: figure for figure in figures for claim, _ in figure.claims}
         for claim, finding in one.claims:
-            judged = Judged(name, claim, finding, drawn.get(f"{name}-{illustrating(declared, claim)}"))
+            judged = Judged(name, claim, finding, drawn.get(claim.name))
             chapters.get(claim.paper, chapters[own]).judged.append(judged)
     return [chapter for chapter in chapters.values() if chapter.judged or chapter.figures]
 
@@ -324,14 +305,7 @@ def _origins(results: Results) -> Table:
         "",
         ("study", "seed", "created", "spec (SHA-256)", "code"),
         [
-            (
-                name,
-                str(attributes["seed"]),
-                attributes["created"],
-                attributes["spec_sha256"][:16],
-                attributes["study_reference"],
-            )
-            for name, one in results.items()
-            for attributes in [one.store.attributes]
+            (name, str(of["seed"]), of["created"], of["spec_sha256"][:16], of["study_reference"])
+            for name, of in ((name, one.store.attributes) for name, one in results.items())
         ],
     )

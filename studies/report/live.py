@@ -11,7 +11,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
-from pipeline.blocks.evaluate import Status, total_by_kind
+from pipeline.blocks.evaluate import total_by_kind
 from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError
 from pipeline.redact import format_error
@@ -95,12 +94,12 @@ class LivePage:
         last = self.progress
         try:
             stores = self._stores()
-            counts = [{panel: store.count(panel) for panel in store.spec["panels"]} for store in stores]
-            self.progress = _progress(last.page, counts)
+            counts = [store.count(panel) for store in stores for panel in store.spec["panels"]]
+            self.progress = Progress(last.page, *total_by_kind(counts))
             found = counts, [store.sessions for store in stores]
             if found != self._shown:
                 self.content = self._write()
-                self._shown, self.progress = found, _progress(last.page + 1, counts)
+                self._shown, self.progress = found, replace(self.progress, page=last.page + 1)
         except Exception as error:  # the next update tries again
             text = str(error) if isinstance(error, BadInputError | RuntimeError) else format_error(error)
             self.progress = replace(last, problem=" ".join(text.split()))
@@ -117,10 +116,6 @@ class LivePage:
             return folder_page(self._location).encode()
         store = open_complete(self._location)
         return store_page(store, study_of(store, self._study, accept_edited_study=True)[1]).encode()
-
-
-def _progress(page: int, counts: Sequence[Mapping[str, Mapping[Status, int]]]) -> Progress:
-    return Progress(page, *total_by_kind([by_kind for panels in counts for by_kind in panels.values()]))
 
 
 class _Handler(RequestHandler):

@@ -51,8 +51,13 @@ class RenderedFigure:
     caption: str  # text below the figure
     svg: Future[bytes] = field(repr=False)
     data: str = field(repr=False)  # interactive figure as JSON that is safe in a ``script`` element
-    judged: list[Judged]  # decided claims that the figure illustrates
+    claims: list[Judged]  # that the figure illustrates
     plot: Plot = field(repr=False)  # the first of the figure
+
+    @property
+    def judged(self) -> list[Judged]:
+        """Decided claims that the figure illustrates."""
+        return [one for one in self.claims if one[1].verdict != "undecided"]
 
     @property
     def uri(self) -> str:
@@ -130,18 +135,7 @@ def lead_with(
     return first, [one for i, one in enumerate(ranked) if one not in ranked[:i]][:_N_FINDINGS]
 
 
-def pair_claims(figures: Sequence[Figure], judged: Sequence[Judged]) -> tuple[dict[str, list[Judged]], list[Judged]]:
-    """Return the decided claims by the name of the figure that illustrates them, and the decided claims without one."""
-    pairs: dict[str, list[Judged]] = {figure.name: [] for figure in figures}
-    rest: list[Judged] = []
-    for claim, finding in judged:
-        if finding.verdict == "undecided":
-            continue
-        pairs.get(illustrating(figures, claim), rest).append((claim, finding))
-    return pairs, rest
-
-
-def illustrating(figures: Sequence[Figure], claim: Claim) -> str:
+def _illustrating(figures: Sequence[Figure], claim: Claim) -> str:
     """Return the name of the figure that illustrates a claim, or an empty string.
 
     It is the figure that names the claim, otherwise the first one with all panels that the claim needs, otherwise the
@@ -175,12 +169,15 @@ def render_figures(
 ) -> tuple[list[RenderedFigure], list[Judged]]:
     """Draw the figures with results of at least one panel in the store.
 
-    Return them with their decided claims, and the decided claims without a figure. The targets of links, unique on a
-    page, begin with `prefix`. SVG and PNG copies are written to `figures_folder`.
+    Return them with their claims, and the claims without a figure. The targets of links, unique on a page, begin with
+    `prefix`. SVG and PNG copies are written to `figures_folder`.
     """
     drawn = [(figure, figure.draw(_of_figure(figure, summaries))) for figure in drawable(study, summaries)]
     drawn = [(figure, plots) for figure, plots in drawn if plots]
-    pairs, others = pair_claims([figure for figure, _ in drawn], judged)
+    figures = [figure for figure, _ in drawn]
+    claims: dict[str, list[Judged]] = {name: [] for name in (*(figure.name for figure in figures), "")}
+    for one in judged:
+        claims[_illustrating(figures, one[0])].append(one)
     rendered = []
     for figure, plots in drawn:
         spec = specify(plots)
@@ -191,18 +188,9 @@ def render_figures(
             png = converter.submit("png", {**spec, "background": "white"})
             write_whole(Path(figures_folder, f"{figure.name}.png"), png.result())
         data = interactive(plots, spec["datasets"]).replace("<", "\\u003c")  # must not end the script element
-        rendered.append(
-            RenderedFigure(
-                f"{prefix}{figure.name}",
-                figure.title,
-                figure.caption,
-                svg,
-                data,
-                pairs[figure.name],
-                plots[0],
-            )
-        )
-    return rendered, others
+        target, own = f"{prefix}{figure.name}", claims[figure.name]
+        rendered.append(RenderedFigure(target, figure.title, figure.caption, svg, data, own, plots[0]))
+    return rendered, claims[""]
 
 
 def render_page(template: str, converter: Converter, mark: str, **shown: Any) -> str:

@@ -22,7 +22,7 @@ def describe_store(results: StudyResults) -> Rows:
         ("Created", str(attributes.get("created", "unknown"))),
         (
             "Sessions",
-            "; ".join(map(_describe_session, results.records if results.sessions else ())) or "their records were lost",
+            "; ".join(map(_describe_session, results.sessions and results.records)) or "their records were lost",
         ),
         *_describe_sessions(results.sessions),
     ]
@@ -42,12 +42,12 @@ def describe_folder(folder: str | os.PathLike[str], results: Results) -> Rows:
 
 def cite(runs: Iterable[StudyResults]) -> str:
     """Return the citation of the software, as in CITATION.cff, with store, seed, spec and commits of each run."""
-    records = []
+    records: list[str] = []
     versions: list[str] = []
     for one in runs:
         attributes = one.store.attributes
         found = [session.get("versions") for session in one.sessions]
-        versions += [str(one["dpstudies"]) for one in found if isinstance(one, dict) and "dpstudies" in one]
+        versions += [str(each["dpstudies"]) for each in found if isinstance(each, dict) and "dpstudies" in each]
         commits = _distinct(_revision(session).replace(" with", ", with") for session in one.sessions) or "unknown"
         name = one.store.url.rstrip("/").rpartition("/")[2]
         records.append(f"{name} (seed {attributes['seed']}, spec {attributes['spec_sha256'][:12]}, commit {commits})")
@@ -62,10 +62,7 @@ def _describe_sessions(sessions: Sequence[Mapping[str, Any]]) -> Rows:
         return [
             ("Command", _distinct(one["command"] for one in sessions)),
             ("Versions", _distinct(", ".join(f"{k} {v}" for k, v in one["versions"].items()) for one in sessions)),
-            (
-                "Machine",
-                _distinct(f"{one['platform']}, {one['cpu_count']} cores, host {one['host']}" for one in sessions),
-            ),
+            ("Machine", _distinct("{platform}, {cpu_count} cores, host {host}".format_map(one) for one in sessions)),
             ("Linear algebra", _distinct(", ".join(one["blas"]) for one in sessions)),
             ("Source revision", _distinct(map(_revision, sessions))),
         ]

@@ -113,11 +113,8 @@ def count_undecided(results: Results) -> str:
     verdicts = [finding.verdict for one in results.values() for _, finding in one.claims]
     parts = [one.study for one in results.values() if not one.is_published]
     scale = " at quick scale" if all(map(_is_quick, parts)) else " with these panels and trials"
-    return (
-        f"{verdicts.count('undecided')} of {len(verdicts)} claims undecided{scale if parts else ''}."
-        if verdicts
-        else ""
-    )
+    counted = f"{verdicts.count('undecided')} of {len(verdicts)} claims undecided{scale if parts else ''}."
+    return counted if verdicts else ""
 
 
 def _is_quick(study: Study) -> bool:

@@ -11,7 +11,7 @@ from studies.report.precision import tabulate_precision
 from studies.report.provenance import cite, describe_store
 from studies.report.results import count_undecided, list_comparisons, read_results
 from studies.report.summaries import tabulate
-from studies.styles import describe_audit, stored_audits
+from studies.styles import describe_audit, stored_audits, with_labels
 
 
 def write_report(
@@ -54,8 +54,6 @@ def store_page(store: ResultStore, study: Study) -> str:
 def _page(
     store: ResultStore, study: Study, converter: Converter, mark: str, figures_folder: str | os.PathLike[str] | None
 ) -> tuple[str, list[tuple[Claim, Finding]]]:
-    from studies.figures.shared import with_labels  # slow import
-
     results = read_results(store, study)
     tables = tabulate_precision(results)
     notes = {method.name: method.note for panel in study.panels for method in panel.methods}
@@ -85,7 +83,7 @@ def _page(
         lead=lead,
         findings=[(f"claim-{claim.name}", claim, finding) for claim, finding in findings],
         claims=count_undecided({study.name: results}),
-        others=others,
+        others=[one for one in others if one[1].verdict != "undecided"],
         undecided=[one for one in results.claims if one[1].verdict == "undecided"],
         notes=notes,
         comparisons=list_comparisons({study.name: results}) if has_audits else [],

@@ -16,6 +16,8 @@ from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore, open_complete
 from studies.claims import Summaries
 
+_ERRORS_OF_QUANTILES = tuple(f"_{quantile}_mcse" for quantile in ("q05", "q25", "median", "q75", "q95"))
+
 
 def load_summaries(
     store: str | os.PathLike[str] | ResultStore, panels: Sequence[str] = (), study: Study | None = None
@@ -40,14 +42,9 @@ def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
     (['n', 'x_mean', 'x_mcse', 'n_ok'], [['3', '0.500', '0.0100', '7']], 1)
     """
     names = [str(dim) for dim in summary["n_ok"].dims]
-    shown = [
-        str(name)
-        for name, variable in summary.data_vars.items()
-        if not str(name).endswith("_mcse") or (str(name).count("_mcse") and not _of_quantile(str(name)))
-        if set(variable.dims) <= set(names)
-    ]
-    counts = [name for name in shown if name.startswith("n_")]
-    columns = [name for name in shown if name not in counts] + counts
+    shown = [str(name) for name, variable in summary.data_vars.items() if set(variable.dims) <= set(names)]
+    shown = [name for name in shown if not name.endswith(_ERRORS_OF_QUANTILES)]
+    columns = sorted(shown, key=lambda name: name.startswith("n_"))
     places = [dict(zip(names, place, strict=True)) for place in np.ndindex(*(summary.sizes[dim] for dim in names))]
     cells = [[format_value(summary[name].isel({name: place[name]}).item()) for place in places] for name in names]
     for name in columns:
@@ -73,40 +70,33 @@ def _aligned(values: Sequence[float]) -> list[str]:
     return [f"{value:.{decimals}f}" for value in values]
 
 
-def _of_quantile(name: str) -> bool:
-    return any(name.endswith(f"_{quantile}_mcse") for quantile in ("q05", "q25", "median", "q75", "q95"))
-
-
 @dataclass(frozen=True)
 class State:
-    """Completeness of a store: a headline, a sentence, and the number of evaluations per status."""
+    """Completeness of a store: numbers of evaluations, as a headline, and as a sentence."""
 
-    headline: str
-    detail: str
     n_ok: int
     n_failed: int
     n_pending: int
 
+    @property
+    def headline(self) -> str:
+        """Completeness in a few words."""
+        finished = "Complete, with failed trials." if self.n_failed else "Complete."
+        return "Incomplete." if self.n_pending else finished
+
+    @property
+    def detail(self) -> str:
+        """Numbers of evaluations."""
+        ok, failed, pending = self.n_ok, self.n_failed, self.n_pending
+        return f"{ok:,} of {ok + failed + pending:,} evaluations are ok, {failed:,} failed, {pending:,} pending."
+
 
 def state_of(store: ResultStore) -> State:
     """Count the evaluations of a store by status."""
-    return _state(*total_by_kind([store.count(panel) for panel in store.spec["panels"]]))
+    return State(*total_by_kind([store.count(panel) for panel in store.spec["panels"]]))
 
 
 def summarised_state(summaries: Summaries) -> State:
     """Return the state of a store from its summaries."""
-    ok, failed, pending = (
-        sum(int(summary[name].sum()) for summary in summaries.values()) for name in ("n_ok", "n_failed", "n_pending")
-    )
-    return _state(ok, failed, pending)
-
-
-def _state(ok: int, failed: int, pending: int) -> State:
-    finished = "Complete, with failed trials." if failed else "Complete."
-    return State(
-        "Incomplete." if pending else finished,
-        f"{ok:,} of {ok + failed + pending:,} evaluations are ok, {failed:,} failed, {pending:,} pending.",
-        ok,
-        failed,
-        pending,
-    )
+    names = ("n_ok", "n_failed", "n_pending")
+    return State(*(sum(int(summary[name].sum()) for summary in summaries.values()) for name in names))

@@ -23,7 +23,7 @@ from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Str
 from pipeline.declare.claims import two_sided_level
 from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials
 from pipeline.precision.targets import estimate_mean
-from studies.claims import Stored, above, below, both, decide, extreme, smallest, span
+from studies.claims import Stored, above, below, both, decide, lowest, span
 from studies.figures import Chart
 from studies.panels import given
 
@@ -194,7 +194,7 @@ def _coverage(summaries: Stored, rule: str, minimum: int, distributions: tuple[s
 
 def _describe(one: xr.Dataset) -> str:
     return (
-        f"smallest coverage {extreme(one['covered_mean'], smallest, '.3f')}, nominal {_NOMINAL}, with "
+        f"smallest coverage {lowest(one['covered_mean'], '.3f')}, nominal {_NOMINAL}, with "
         f"{span((one['draws_mean'] / one['needed']), '.3f')} of the ideal number of draws"
     )
 
@@ -279,7 +279,7 @@ def _skewed(summaries: Stored, rule: str, distributions: tuple[str, ...]) -> xr.
 def _describe_bias(one: xr.Dataset) -> str:
     bias, error = _bias(one)
     return (
-        f"Smallest coverage {extreme(one['covered_mean'], smallest, '.3f')}, standard error up to "
+        f"Smallest coverage {lowest(one['covered_mean'], '.3f')}, standard error up to "
         f"{one['covered_mcse'].max():.4f}; bias {span(bias, '.3f')} standard errors, with an error up to "
         f"{error.max():.3f}."
     )

@@ -29,9 +29,8 @@ from studies.counts.added_mechanisms import audited_sizes, rank_added
 from studies.counts.hellinger_accuracy import accuracy, with_mechanisms
 from studies.counts.page_tables import compare_accuracy
 from studies.figures.defaults import default_figures
-from studies.figures.shared import looks_of
 from studies.report import load_summaries, write_report
-from studies.styles import MECHANISM_STYLES, describe_audit, label_method, stored_audits
+from studies.styles import MECHANISM_STYLES, describe_audit, label_method, looks_of, stored_audits
 from tests.statistical import assert_frequencies, assert_mean_within
 
 ROOT = Path(__file__).parents[2]

@@ -5,17 +5,21 @@ import pytest
 import xarray as xr
 
 from pipeline import Finding, verdict
+from pipeline.declare.claims import Stored
 from studies.claims import (
     above,
     below,
     correct,
     decide,
     entries,
-    extreme,
-    largest,
+    highest,
+    joined,
     listed,
+    lowest,
+    mean_ratio,
     named,
     place,
+    select,
     smallest,
     span,
     together,
@@ -41,7 +45,18 @@ def test_findings_have_three_outcomes():
 def test_statement_about_parts_fails_with_one_of_them_and_is_undecided_without():
     parts = (verdict(loss < 1, f"loss {loss}") for loss in (0.5, 2.0))
     assert together(parts, "Ratios: {}.") == Finding("does not hold", "Ratios: loss 0.5; loss 2.0.")
-    assert together([]).verdict == "undecided"
+    assert together([], "Ratios: {}.") == Finding("undecided", "Ratios: nothing is stored.")
+
+
+def test_function_that_yields_findings_of_parts_is_a_check():
+    @joined("Ratios: {}.", ", ")
+    def check(losses):
+        """Every loss is below 1."""
+        for loss in losses:
+            yield verdict(loss < 1, f"{loss}")
+
+    assert check([0.25, 0.5]) == Finding("holds", "Ratios: 0.25, 0.5.")
+    assert check.__doc__ == "Every loss is below 1."
 
 
 @pytest.mark.parametrize(
@@ -57,7 +72,20 @@ def test_phrases_of_evidence():
     assert (span(xr.DataArray([2.0, 1.0])), span(xr.DataArray([1.0, 1.001]))) == ("1.00 to 2.00", "1.00")
     assert listed([0.5, -1.0], "+.2f") == "+0.50, -1.00"
     assert named(VALUES[0], (30, 20), ".1f", "n") == "30 1.0, 20 3.0"
-    assert extreme(VALUES[0], largest, ".2f") == "3.00 (n = 20)"
+    assert highest(VALUES[0], ".2f") == "3.00 (n = 20)"
+    assert lowest(VALUES[0], ".2f") == "1.00 (n = 30)"
     assert place(smallest(VALUES), VALUES.dims) == "epsilon = 0.1, n = 30"
     assert vector(xr.Dataset(coords={"prior": "6:12"}), "prior").tolist() == [6.0, 12.0]
     assert entries("0.5:2") == (0.5, 2.0)
+
+
+def test_ratio_of_means_has_the_error_of_a_quotient():
+    ds = xr.Dataset({"x_mean": ("noise", [3.0, 4.0]), "x_mcse": ("noise", [0.3, 0.8])}, {"noise": ["a", "b"]})
+    found, error = mean_ratio(ds, "x", "a", "b", "noise")
+    assert (float(found), float(error)) == pytest.approx((0.75, 0.75 * (0.1**2 + 0.2**2) ** 0.5))
+
+
+def test_selected_values_are_needed_and_single_ones_lose_their_dimension():
+    ds = xr.Dataset({"x": (("n", "m"), [[1.0, 2.0], [3.0, 4.0]])}, {"n": [1, 2], "m": ["a", "b"], "delta": 0.5})
+    found = select(Stored({"panel": ds}), "panel", n=(2,), m="b", delta=0.5)
+    assert (found["x"].dims, found["x"].values.tolist()) == (("n",), [4.0])

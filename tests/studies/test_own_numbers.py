@@ -19,7 +19,7 @@ from studies import estimates
 from studies.commands import spending
 from studies.commands.headings import OWN_NUMBERS
 from studies.data.ledger_file import LedgerFile, Loss
-from studies.data.private_csv import parse_condition, read_numbers, read_words
+from studies.data.private_csv import read_condition, read_numbers, read_words
 from studies.estimates import Spending, encode_bins, encode_categories, estimate_count, estimate_histogram
 from tests.statistical import assert_mean_within
 
@@ -357,7 +357,7 @@ def test_undeclared_categories_and_outer_bins_keep_every_row(file):
 )
 def test_conditions_select_rows(tmp_path, text, expected):
     (tmp_path / "f.csv").write_text("a,b\n1,x\n2, y\n3.5,1\n")
-    assert parse_condition(text, "f.csv").holds(str(tmp_path / "f.csv")).astype(int).tolist() == expected
+    assert read_condition(str(tmp_path / "f.csv"), text).astype(int).tolist() == expected
 
 
 def test_numbers_are_read_without_shifted_or_lost_rows(tmp_path):
