@@ -33,6 +33,7 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from mechanisms.accounting import Ledger as Ledger
 from mechanisms.accounting import accounting_event as accounting_event
 from mechanisms.accounting import privacy_loss_distribution as privacy_loss_distribution
 from mechanisms.audit import Audit as Audit
@@ -68,7 +69,6 @@ from mechanisms.inference.publish import publish_sums as publish_sums
 from mechanisms.inference.publish_bounds import publish_bounds as publish_bounds
 from mechanisms.inference.release_model import ReleaseModel as ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior as ReleasePosterior
-from mechanisms.ledger import Ledger as Ledger
 from mechanisms.noise import Noise as Noise
 from mechanisms.noise import calibrated_noise as calibrated_noise
 from mechanisms.privacy import ConcentratedGuarantee as ConcentratedGuarantee

@@ -34,7 +34,6 @@ from scipy.stats import gamma
 from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.conjugate import require_at_most, tabulate_candidates, validate_counts, validate_prior
 from mechanisms.counts import candidates
-from mechanisms.counts.candidates import MAX_CLASSES, require_uniforms
 from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.projection import log_projected_pmf, mean_projected_distance, project
 from mechanisms.exact_noise import laplace_scale_for
@@ -91,7 +90,7 @@ class IndependentNoise:
             reach = math.ceil((k * math.log(2.0) + gamma.isf(_OMITTED, k)) * self.noise.scale + 0.5 * k)
             bound = min(bound, (2 * reach + k) ** k // math.factorial(k))
         advice = f"use fewer records, a noise scale below {self.noise.scale:g}, or simulation"
-        require_at_most(MAX_CLASSES, "noisy vectors to enumerate", bound, n, k, advice)
+        require_at_most(candidates.MAX_CLASSES, "noisy vectors to enumerate", bound, n, k, advice)
         vectors, distances, log_weights = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1)
         for count in counts.tolist():
             values = np.arange(max(count - reach, 0), min(count + reach, n) + 1)
@@ -150,7 +149,7 @@ class NoisyCounts(CountRelease):
         return self.noise.profile(self.sensitivity)
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        u = require_uniforms(uniforms, self.n_uniforms)
+        u = candidates.require_uniforms(uniforms, self.n_uniforms)
         if self.in_order:
             return clip_in_order(self.counts, self.independent.rounded.from_uniforms(u, self.independent.scale))
         split = self.noise.n_uniforms(self.k)

@@ -128,8 +128,10 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
 
 
 def smoothed_scales(rule: Rule, prior: Floats, datasets: Integers, gamma: float) -> Floats:
-    """Return the smooth or the varying sensitivity at D data sets of equal size n ≥ 1, the rows of `datasets`."""
+    """Return the smooth, varying or global sensitivity at D data sets of equal size n ≥ 1, the rows of `datasets`."""
     n = int(datasets[0].sum())
+    if rule is Rule.GLOBAL:
+        return np.full(len(datasets), global_sensitivity(prior, n))
     table = phi(prior[:, None] + np.arange(n + 1))
     return _scales(table, datasets, gamma, rule is Rule.SMOOTH)
 
