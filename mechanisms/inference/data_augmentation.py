@@ -91,17 +91,13 @@ def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats)
     # For m cells in φ and k in z (one, from 0 to 1, in models with one parameter), return their edges, shapes (m + 1,)
     # and (k + 1,), ascending; the sums of the probabilities of the m·k cells, in which z varies fastest; and the log
     # density of the proposal in the cells, with respect to φ and z.
-    lower, upper = model.parameter_limits()
-    limits = float(lower[-1]), float(upper[-1])
+    lower, upper = (float(limit[-1]) for limit in model.parameter_limits())
     assert model.bounds is not None
-    clamps = model.outside == "clamp"
-    edges, z_edges, probability, mean, covariance = _cells(
-        model.family, tuple(prior.tolist()), limits, model.bounds, clamps
-    )
+    key = model.family, tuple(prior.tolist()), (lower, upper), model.bounds, model.outside == "clamp"
+    edges, z_edges, probability, mean, covariance = _cells(*key)
     total = model.n * covariance + model.noise.density_variance * np.eye(len(noisy_statistics))
-    apart = noisy_statistics - model.n * mean
     with np.errstate(all="ignore"):
-        log_likelihood = _log_normal_density(apart, total)
+        log_likelihood = _log_normal_density(noisy_statistics - model.n * mean, total)
         weight = probability * np.exp(log_likelihood - np.nanmax(log_likelihood))
         weight /= np.nansum(weight)
     mass = (1.0 - _SHARE) * np.nan_to_num(weight) + _SHARE * probability

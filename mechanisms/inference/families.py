@@ -34,8 +34,11 @@ from scipy import special
 
 from mechanisms.arguments import Floats
 from mechanisms.inference.family import (
+    BETA,
     BINOMIAL,
     EXPONENTIAL,
+    GAMMA,
+    GAUSSIAN,
     MULTINOMIAL,
     NORMAL,
     POISSON,
@@ -44,7 +47,6 @@ from mechanisms.inference.family import (
     Moments,
     Regions,
 )
-from mechanisms.inference.marginals import BETA, GAMMA, GAUSSIAN
 from mechanisms.jit import kernel
 from mechanisms.metadata import register
 

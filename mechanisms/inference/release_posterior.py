@@ -100,12 +100,6 @@ class ReleasePosterior(Posterior):
         dict of str to ndarray of float64, shape (p,)
             ``rhat``, rank-normalised split R-hat; ``ess_bulk`` and ``ess_tail``, effective sample sizes. Chains have
             converged if R-hat is at most 1.01 and both sizes are at least 400.
-
-        Examples
-        --------
-        >>> from mechanisms import posterior_from_release
-        >>> posterior_from_release(63.7, "binomial", (1, 1), n=100, epsilon=0.5).diagnostics()
-        {}
         """
         return self.distribution.diagnostics() if isinstance(self.distribution, DrawnPosterior) else {}
 
