@@ -156,7 +156,6 @@ def _log_beta_binomial(n: int, alpha: float, beta: float) -> Floats:
 def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float) -> QuadraturePosterior:
     """Return the posterior by adaptive quadrature over φ, for a standardised model; `unit` is 1 if φ = ln θ."""
     y, is_log, marginal = float(release[0]), model.entry.code != NORMAL, model.entry.marginal
-    assert marginal is not None
 
     def evaluate(panels: Floats) -> tuple[Floats, Floats, Floats]:
         """Return nodes, log integrand at the nodes, and errors of the likelihood, all of shape (panels, nodes)."""
