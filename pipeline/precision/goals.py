@@ -224,7 +224,7 @@ def read_draws(
     for k in item:
         position = next(positions(panel, cell, panel.settings()[k]))
         ok &= store.read_at(panel, position, trials, "status") == Status.OK
-        values.append(store.read_at(panel, position, trials, measure.name, len(measure.dims)))
+        values.append(store.read_at(panel, position, trials, measure.name))
     return [one[ok] for one in values]
 
 

@@ -19,7 +19,7 @@ from studies.commands import collection as commands
 from studies.counts import hellinger_accuracy_claims
 from studies.folders import configure, is_folder, require_folder, store_path
 from studies.inference import formula_errata as inference_errata
-from studies.renyi import formula_errata as renyi_errata
+from studies.renyi import renyi_curves as renyi_errata
 from studies.report import collection as collection_module
 from studies.report import results
 from studies.report.collection import tabulate_audits, verdicts_as_markdown
