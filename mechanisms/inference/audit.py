@@ -31,13 +31,10 @@ from mechanisms.privacy import Neighbouring, validate_relation
 
 
 def audit_sums(
-    family: Family | str,
-    noise_scale: float | Sequence[float],
-    bounds: Bounds | None = None,
-    relation: Neighbouring = Neighbouring.REPLACE_ONE,
-    epsilons: Sequence[float] = (),
+    family: Family | str, noise_scale: float | Sequence[float], bounds: Bounds | None = None,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE, epsilons: Sequence[float] = (),
     outside: Literal["drop", "clamp"] = "drop",
-) -> Audit:
+) -> Audit:  # fmt: skip
     """Audit the release of a family's sums with Laplace noise, for data sets of any size.
 
     Parameters

@@ -7,14 +7,12 @@ exponential, poisson,       quadrature over θ of the prior times the likelihood
 normal
 ==========================  ==========================================================================================
 
-The quadrature is in ln θ, or in the mean of normal records. Its interval covers the prior and all θ between the prior
-and the range in which the distribution of a contribution depends on θ; beyond, the likelihood is constant and the prior
+The statistic is not approximated by a normal distribution, and these posteriors are the reference for the samplers. The
+quadrature is in ln θ, or in the mean of normal records. Its interval covers the prior and all θ between the prior and
+the range in which the distribution of a contribution depends on θ; beyond, the likelihood is constant and the prior
 decreases. A panel is halved until the rules with 5 and 9 nodes agree on its mass and on its first two moments. It is
 negligible only if the log integrand, extrapolated by half of its variation on the panel, is: a mode between the nodes
-of a wide panel makes the integrand vary by more. For rates and means below the interval, the likelihood is constant and
-the mass is known.
-
-The statistic is not approximated by a normal distribution. These posteriors are the reference for the samplers.
+of a wide panel makes the integrand vary by more. The mass of rates and means below the interval is known.
 """
 
 from __future__ import annotations
@@ -156,7 +154,6 @@ def _log_beta_binomial(n: int, alpha: float, beta: float) -> Floats:
 def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float) -> QuadraturePosterior:
     """Return the posterior by adaptive quadrature over φ, for a standardised model; `unit` is 1 if φ = ln θ."""
     y, is_log, marginal = float(release[0]), model.entry.code != NORMAL, model.entry.marginal
-    assert marginal is not None
 
     def evaluate(panels: Floats) -> tuple[Floats, Floats, Floats]:
         """Return nodes, log integrand at the nodes, and errors of the likelihood, all of shape (panels, nodes)."""

@@ -99,7 +99,7 @@ class Family:
     record_range: tuple[float, float] = (0.0, math.inf)
     integer_records: bool = False
     bounded_sensitivity: float | None = None  # Δ under replacement; None if a release needs public bounds
-    marginal: Marginal | None = field(default=None, repr=False)  # of each component of θ given prior or records
+    _marginal: Marginal | None = field(default=None, repr=False)
     _draw_parameters: Callable[[np.random.Generator, Floats, int], Floats] = field(repr=False)
     # (rng, θ, n) -> records, shape (trials, n), or their sums if records are bounded
     draw: Callable[[np.random.Generator, Floats, int], NDArray] = field(repr=False)
@@ -112,6 +112,12 @@ class Family:
     def is_truncated(self) -> bool:
         """True if a release needs public bounds outside which records are dropped."""
         return self.bounded_sensitivity is None
+
+    @property
+    def marginal(self) -> Marginal:
+        """Distribution of each component of θ given prior or records, unless the variance is unknown."""
+        assert self._marginal is not None
+        return self._marginal
 
     def n_components(self, prior: ArrayLike) -> int:
         """Return the number of components of θ and of the statistic, which is k for a multinomial prior."""
@@ -243,7 +249,6 @@ class Family:
 
     def prior_distribution(self, prior: ArrayLike) -> stats.rv_continuous:
         """Return the prior of a scalar θ as a frozen distribution of `scipy.stats`."""
-        assert self.marginal is not None
         return self.marginal.frozen(*self.validate_prior(prior))
 
     def region_moments(self, theta: ArrayLike, bounds: Bounds) -> Moments:

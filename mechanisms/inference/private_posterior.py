@@ -47,24 +47,13 @@ _PURE = [name for name in NOISES if Noise(name, 1.0).is_pure]
 
 
 def posterior_from_release(
-    y: ArrayLike,
-    family: Family | str,
-    prior: ArrayLike | None = None,
-    *,
-    n: int | None = None,
-    epsilon: float | None = None,
-    relation: Neighbouring = Neighbouring.REPLACE_ONE,
-    noise: str | Noise | Exact | Sequence[Noise | Exact] = "laplace",
-    seen: Seen | Sequence[Seen] | None = None,
-    more: Sequence[tuple[Any, ...]] = (),
-    exposure: ArrayLike | None = None,
-    proportion: bool = False,
-    variance: float | None = None,
-    bounds: Bounds | None = None,
-    outside: Literal["drop", "clamp"] = "drop",
-    parameter_range: tuple[Any, Any] | None = None,
-    rng: np.random.Generator | None = None,
-) -> ReleasePosterior:
+    y: ArrayLike, family: Family | str, prior: ArrayLike | None = None, *, n: int | None = None,
+    epsilon: float | None = None, relation: Neighbouring = Neighbouring.REPLACE_ONE,
+    noise: str | Noise | Exact | Sequence[Noise | Exact] = "laplace", seen: Seen | Sequence[Seen] | None = None,
+    more: Sequence[tuple[Any, ...]] = (), exposure: ArrayLike | None = None, proportion: bool = False,
+    variance: float | None = None, bounds: Bounds | None = None, outside: Literal["drop", "clamp"] = "drop",
+    parameter_range: tuple[Any, Any] | None = None, rng: np.random.Generator | None = None,
+) -> ReleasePosterior:  # fmt: skip
     """Return the posterior of θ given a noisy sum of n records, or noisy counts.
 
     Parameters
@@ -182,19 +171,11 @@ def posterior_from_release(
 
 
 def private_posterior(
-    records: ArrayLike,
-    family: Family | str,
-    prior: ArrayLike | None = None,
-    epsilon: float | None = None,
-    *,
-    n: int | None = None,
-    variance: float | None = None,
-    bounds: Bounds | None = None,
-    outside: Literal["drop", "clamp"] = "drop",
-    parameter_range: tuple[Any, Any] | None = None,
-    rehearsal_seed: int | None = None,
-    before_release: Callable[[], object] | None = None,
-) -> ReleasePosterior:
+    records: ArrayLike, family: Family | str, prior: ArrayLike | None = None, epsilon: float | None = None, *,
+    n: int | None = None, variance: float | None = None, bounds: Bounds | None = None,
+    outside: Literal["drop", "clamp"] = "drop", parameter_range: tuple[Any, Any] | None = None,
+    rehearsal_seed: int | None = None, before_release: Callable[[], object] | None = None,
+) -> ReleasePosterior:  # fmt: skip
     """Release the noisy sum of private records, and return the posterior of θ given the release.
 
     Parameters

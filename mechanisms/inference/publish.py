@@ -51,16 +51,11 @@ class PublishedSums:
 
 
 def publish_sums(
-    family: Family | str,
-    data: ArrayLike,
-    epsilon: float,
-    bounds: Bounds | None = None,
-    relation: Neighbouring = Neighbouring.REPLACE_ONE,
-    rehearsal_seed: int | None = None,
-    outside: Literal["drop", "clamp"] = "drop",
-    n: int | None = None,
+    family: Family | str, data: ArrayLike, epsilon: float, bounds: Bounds | None = None,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE, rehearsal_seed: int | None = None,
+    outside: Literal["drop", "clamp"] = "drop", n: int | None = None,
     before_release: Callable[[], object] | None = None,
-) -> PublishedSums:
+) -> PublishedSums:  # fmt: skip
     """Release the sufficient statistics of private records with Laplace noise.
 
     Parameters

@@ -41,7 +41,12 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
         release_model(family, cell).validate_prior(cell["prior"])
         return True
 
-    public = () if bounds is None else (Factor("bounds", (bounds,), "public bounds of a record", "vector"),)
+    constants = [
+        Factor("family", (family,), "model", "str"), Factor("n", (1_000,), "number of records", "int"),
+        Factor("epsilon", (0.1,), "privacy loss", unit="nat"),
+        Factor("prior", (prior,), "hyperparameters of the prior", "vector")]  # fmt: skip
+    if bounds is not None:
+        constants.append(Factor("bounds", (bounds,), "public bounds of a record", "vector"))
     return Panel(
         name=family,
         meaning=f"first iterations of the sampler, {family} model (P4, appendix)",
@@ -55,13 +60,7 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
             Factor("start", (0, 1, 2), "chain, started from a draw of the prior", "int"),
             Factor("iteration", _ITERATIONS, "iteration of the sampler", "int"),
         ),
-        constants=(
-            Factor("family", (family,), "model", "str"),
-            Factor("n", (1_000,), "number of records", "int"),
-            Factor("epsilon", (0.1,), "privacy loss", unit="nat"),
-            Factor("prior", (prior,), "hyperparameters of the prior", "vector"),
-            *public,
-        ),
+        constants=tuple(constants),
         method_dim=None,
         validate=validate,
     )
