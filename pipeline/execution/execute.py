@@ -33,7 +33,7 @@ from pipeline.execution.work import STOPPED, PendingWork, Receipt, Task, Work, p
 _TASK_SECONDS = 1.0
 _TASKS_PER_SECOND = 100  # of all threads; a task takes 3 to 9 ms of processor time of the scheduler and the driver
 _LARGEST_BATCH = 1000  # blocks
-_MOST_LOST_WORKERS = 10  # number of workers that are lost with a suspect block before it remains pending
+_MOST_LOST_WORKERS = 10  # retries of a suspect block whose worker is lost, before it remains pending
 _MOST_RUNS = 60  # largest number of runs of consecutive blocks per task
 _FEWEST_TRIALS = 10  # minimum length of a block whose failure stops the run; a shorter block may fail by chance
 _MOST_FAILED_TASKS = 10  # number of consecutive tasks that exhaust their retries before a run stops
