@@ -262,7 +262,11 @@ def _audit_draws(name: str, mechanism: Mechanism, question: Question) -> Sampled
     rng = np.random.default_rng(1)
     balanced = [n // k + (j < n % k) for j in range(k)]
     starts = [[n, *[0] * (k - 1)], [*[0] * (k - 1), n], balanced]
-    pairs = [(c, _replace(c, c.index(max(c)), (c.index(max(c)) + 1) % k)) for c in starts]
+    largest = [max(range(k), key=counts.__getitem__) for counts in starts]  # one of its records moves to the next one
+    pairs = [
+        (counts, [count - (j == old) + (j == (old + 1) % k) for j, count in enumerate(counts)])
+        for counts, old in zip(starts, largest, strict=True)
+    ]
 
     def sample(counts: ArrayLike, size: int) -> NDArray[np.int64]:
         return mechanism.build(prior, counts, question.epsilon, delta).sample(rng, size)
@@ -271,10 +275,6 @@ def _audit_draws(name: str, mechanism: Mechanism, question: Question) -> Sampled
     bounds = [sampled_bound(sample, *pair, _DRAWS, compared.delta, confidence) for pair in pairs]
     best = max(range(len(pairs)), key=lambda i: bounds[i].epsilon)
     return Sampled(name, compared, bounds[best], f"{pairs[best][0]} against {pairs[best][1]}", len(pairs))
-
-
-def _replace(counts: list[int], old: int, new: int) -> list[int]:
-    return [count - (j == old) + (j == new) for j, count in enumerate(counts)]
 
 
 def _audit_renyi(name: str, question: Question) -> Audited:

@@ -70,13 +70,7 @@ def _check_output(output: Path) -> None:
 
 
 def _parse_where(assignments: Sequence[str] | None) -> dict[str, list[str]]:
-    """Return the values given by ``--where``, by name.
-
-    Examples
-    --------
-    >>> _parse_where(["n=100,300,mechanism=smooth"])
-    {'n': ['100', '300'], 'mechanism': ['smooth']}
-    """
+    """Return the values given by ``--where``, by name."""
     values: dict[str, list[str]] = {}
     for assignment in assignments or []:
         name = ""

@@ -155,11 +155,5 @@ def encode(selected: Sequence[Selection], long: bool, suffix: str) -> bytes:
 
 
 def _inert(cell: Any) -> Any:
-    """Return a cell of a CSV file, with a quote before text that a spreadsheet would execute as a formula.
-
-    Examples
-    --------
-    >>> _inert("=1+1"), _inert("smooth"), _inert(-1.5)
-    ("'=1+1", 'smooth', -1.5)
-    """
+    """Return a cell of a CSV file, with a quote before text that a spreadsheet would execute as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
