@@ -160,11 +160,14 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
         in_nats = in_nats or not exceeds(found.epsilon, compared.epsilon, found.rounding)
         slack = 0.0 if in_nats and abs(verdict.slack) < ROUNDING * compared.epsilon else verdict.slack
         word = "within" if verdict.holds else "BROKEN"
+        loss = f"{found.epsilon:.6g}"
+        if not verdict.holds and in_nats and not isinstance(compared, RenyiGuarantee):
+            loss = format_excess(found.epsilon, compared.epsilon, loss)  # more digits, if they do not differ otherwise
         rows.append(
             [
                 one.name,
                 str(one.stated or f"nothing (compared with {compared})"),
-                _exact_loss(one, in_nats),
+                loss,
                 _number(found.deltas, compared.epsilon, ".3g"),
                 f"{slack:.4g}{' nats' if in_nats else ' in delta'}",
                 word if one.stated else {"within": "within here", "BROKEN": "NOT PRIVATE"}[word],
@@ -173,13 +176,6 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
             ]
         )
     return heads, rows
-
-
-def _exact_loss(one: Audited, in_nats: bool) -> str:
-    """Format the pure loss, with as many digits as distinguish it from the stated loss that it violates."""
-    loss, shown = one.audit.epsilon, f"{one.audit.epsilon:.6g}"
-    violated = not one.verdict.holds and in_nats and not isinstance(one.compared, RenyiGuarantee)
-    return format_excess(loss, one.compared.epsilon, shown) if violated else shown
 
 
 def _number(found: dict[float, float], at: float, form: str) -> str:

@@ -16,17 +16,10 @@ from typing import Any
 
 import xarray as xr
 
+import mechanisms
 from mechanisms.audit import format_excess
-from mechanisms.counts.registry import MECHANISMS
-from mechanisms.glm.chains import GLM_CHAINS
-from mechanisms.glm.mechanisms import GLM_MECHANISMS
-from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.metadata import Entry
 from mechanisms.regression.gram_samplers import GRAM_METHODS
-from mechanisms.regression.partition_probability import PROBABILITY_METHODS
-from mechanisms.regression.partition_quantile import QUANTILE_METHODS
-from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
-from mechanisms.renyi.sampling import RENYI_SAMPLERS
 
 _COLORS = {
     "blue": "#0072B2",
@@ -208,16 +201,16 @@ def with_labels(ds: xr.Dataset, by: str) -> xr.Dataset:
     return ds.assign_coords({by: [label_method(ds, by, name) for name in ds[by].values.tolist()]})
 
 
-MECHANISM_STYLES = _styles(MECHANISMS)
+MECHANISM_STYLES = _styles(mechanisms.MECHANISMS)
 """Styles of mechanisms that release counts."""
 
-METHOD_STYLES = _styles(INFERENCE_METHODS)
+METHOD_STYLES = _styles(mechanisms.INFERENCE_METHODS)
 """Styles of methods of inference from noisy statistics."""
 
-RENYI_STYLES = _styles(RENYI_SAMPLERS, GAUSSIAN_MECHANISMS, reference="true-posterior")
+RENYI_STYLES = _styles(mechanisms.RENYI_SAMPLERS, mechanisms.GAUSSIAN_MECHANISMS, reference="true-posterior")
 """Styles of posterior sampling from exponential families."""
 
-GLM_STYLES = _styles(GLM_MECHANISMS, GLM_CHAINS)
+GLM_STYLES = _styles(mechanisms.GLM_MECHANISMS, mechanisms.GLM_CHAINS)
 """Styles of posterior sampling in regression."""
 
 
@@ -240,5 +233,5 @@ TABLE_STYLES = _listed(
 )
 """Styles of intervals for the counts of noisy tables."""
 
-PARTITION_STYLES = _styles(PROBABILITY_METHODS, QUANTILE_METHODS, reference="full")
+PARTITION_STYLES = _styles(mechanisms.PROBABILITY_METHODS, mechanisms.QUANTILE_METHODS, reference="full")
 """Styles of regression by partitions; variants without noise share the style of those with noise."""

@@ -38,8 +38,10 @@ def summarise(
         raise BadInputError("--csv, --json and --output exclude each other, got several; choose one")
     suffix = ".csv" if csv else ".json" if json else ""
     if output is not None:
+        require_file("--output", output, ".csv", ".json", ".parquet")
         suffix = output.suffix
-        _check_output(output)
+        if suffix == ".parquet" and find_spec("pyarrow") is None:
+            raise BadInputError("Parquet requires pyarrow; install it with: pip install 'dpstudies[tables]'")
     from studies.report.selections import encode, select
 
     selected = select(store, split_names(panel), split_names(measure), _parse_where(where))
@@ -61,12 +63,6 @@ def summarise(
     with writing(output):
         write_whole(output, content)
     say(f"summary: {output}")
-
-
-def _check_output(output: Path) -> None:
-    require_file("--output", output, ".csv", ".json", ".parquet")
-    if output.suffix == ".parquet" and find_spec("pyarrow") is None:
-        raise BadInputError("Parquet requires pyarrow; install it with: pip install 'dpstudies[tables]'")
 
 
 def _parse_where(assignments: Sequence[str] | None) -> dict[str, list[str]]:

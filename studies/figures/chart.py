@@ -91,10 +91,11 @@ class Chart(Layout):
         y = replace(self.y, title=self.y.title or label_of(some[next(iter(self.show.values()))]))
         y = y if self.limits is None else replace(y, limits=self.limits(rows))
         drawn = {name: look for name, look in looks.items() if name in set(rows["series"].dropna())}
+        is_split, some_part = bool(self.facet) and not self.panels_in_row, next(iter(parts.values()))
         layout = {one.name: getattr(self, one.name) for one in fields(Layout)} | {
             "x": x,
             "y": y,
-            "columns": self.columns or self._n_columns(parts),
+            "columns": self.columns or (int(some_part.sizes[list(self.facet)[-1]]) if is_split else len(parts)),
             "height": self.height or (22 * rows["x"].nunique() if self.sideways else 170),
             "named": self.named and (len(drawn) > 1 or "" not in drawn),
             "first": self._first(drawn, labels),
@@ -161,11 +162,6 @@ class Chart(Layout):
         shown = [*self.show.values(), *(value for value in self.across.values() if isinstance(value, str))]
         errors = [f"{name.removesuffix('_mean')}_mcse" for name in shown]
         return ds[[name for name in dict.fromkeys((*shown, *errors, "n_ok")) if name in ds.data_vars]]
-
-    def _n_columns(self, parts: Parts) -> int:
-        if self.facet and not self.panels_in_row:
-            return int(next(iter(parts.values())).sizes[list(self.facet)[-1]])
-        return len(parts)
 
     def _rows(self, title: str, picked: str, ds: xr.Dataset) -> Iterator[pd.DataFrame]:
         by = self.lines if self.lines in ds.dims and self.lines != self.over else None
