@@ -189,7 +189,8 @@ def estimate_mean(
     posterior = posterior.labelled([f"mean of {column}", f"variance of {column}"], unit)
     (low, _), (high, _) = posterior.interval(LEVEL)
     (mean, _) = np.atleast_1d(posterior.mean())
-    edges = np.linspace(*posterior.quantile([_TAIL, 1 - _TAIL])[:, 0], _CELLS + 1)
+    first, last = posterior.quantile([_TAIL, 1 - _TAIL])[:, 0]
+    edges = np.linspace(first, last, _CELLS + 1)
     cdf = posterior.cdf(np.column_stack([edges, np.ones_like(edges)]))[:, 0]
     limits = " to ".join(f"{bound:,g}" for bound in bounds)
     notes = (
@@ -205,7 +206,8 @@ def estimate_proportion(holds: np.ndarray, condition: str, spending: Spending) -
     """Return the estimate of the probability that a row satisfies a condition."""
     posterior = _binomial(holds, spending).labelled([f"Pr[{condition}]"])
     low, high = (float(end) for end in posterior.interval(LEVEL))
-    edges = np.linspace(*posterior.quantile([_TAIL, 1 - _TAIL]), _CELLS + 1)
+    first, last = posterior.quantile([_TAIL, 1 - _TAIL])
+    edges = np.linspace(first, last, _CELLS + 1)
     notes = ("model: rows are independent draws from a population; uniform prior of the probability",)
     title = f"probability of a row with {condition}"
     row = ("probability", float(posterior.mean()), low, high)
