@@ -77,7 +77,8 @@ class Selection:
 
     def hidden(self, long: bool) -> list[str]:
         """Return the measures that `table` omits because they have several values per cell."""
-        return [] if long else [measure for measure in self.measures if measure not in self.table(long)]
+        shown = self.measures if long else self.table(long).columns
+        return [measure for measure in self.measures if measure not in shown]
 
     @property
     def title(self) -> str:
