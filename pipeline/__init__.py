@@ -48,39 +48,11 @@ _ON_ACCESS = {
 
 __version__ = version("dpstudies")
 __all__ = [
-    "BadInputError",
-    "Claim",
-    "Erratum",
-    "Factor",
-    "Figure",
-    "Finding",
-    "Measure",
-    "Method",
-    "Panel",
-    "Scale",
-    "Statistic",
-    "Status",
-    "Stored",
-    "Streams",
-    "Study",
-    "cancel",
-    "claim",
-    "claims_in",
-    "compact",
-    "critical",
-    "error_level",
-    "extend",
-    "merge",
-    "open_results",
-    "resume",
-    "run",
-    "submit",
-    "summarise",
-    "to_arviz",
-    "to_pandas",
-    "two_sided_level",
-    "verdict",
-]
+    "BadInputError", "Claim", "Erratum", "Factor", "Figure", "Finding", "Measure", "Method", "Panel", "Scale",
+    "Statistic", "Status", "Stored", "Streams", "Study", "cancel", "claim", "claims_in", "compact", "critical",
+    "error_level", "extend", "merge", "open_results", "resume", "run", "submit", "summarise", "to_arviz", "to_pandas",
+    "two_sided_level", "verdict",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

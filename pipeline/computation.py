@@ -15,10 +15,9 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError, StoreAccessError
+from pipeline.execution.checks import refuse_other_numbers, refuse_unfit_workers, refuse_workers_without_store
 from pipeline.execution.execute import execute
-from pipeline.execution.probe import refuse_unfit_workers, refuse_workers_without_store
-from pipeline.execution.rerun import refuse_other_numbers
-from pipeline.execution.shipping import shipped
+from pipeline.execution.tasks import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import explain, retried
 from pipeline.options import RunOptions

@@ -112,3 +112,11 @@ def unknown(what: str, given: object, allowed: Iterable[object]) -> str:
     near = get_close_matches(name, names, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return f"unknown {what} {name!r}; {hint}Allowed: {', '.join(names)}"
+
+
+def require_known(what: str, given: Iterable[object], allowed: Iterable[object], where: str = "") -> None:
+    """Raise `BadInputError` for the first name that is not allowed; the message begins with `where`."""
+    names = list(allowed)
+    for name in given:
+        if name not in names:
+            raise BadInputError(f"{where}{unknown(what, name, names)}")

@@ -245,18 +245,9 @@ def _forecast(study: Study, target: PanelTarget, budget: float) -> Forecast:
 
 def _pilot(study: Study, target: PanelTarget, cell: int, n_trials: int) -> tuple[dict[int, int], float]:
     """Compute trials of a cell; return the trials that each setting needs, and the duration in seconds."""
-    panel = target.panel
-    started = time.perf_counter()
-    blocks = [
-        evaluate_block(
-            study,
-            Block(panel.name, cell, range(start, min(start + panel.block_trials, n_trials))),
-            panel.settings(),
-            BUDGET,
-        )
-        for start in range(0, n_trials, panel.block_trials)
-    ]
-    duration = time.perf_counter() - started
+    panel, n_block = target.panel, target.panel.block_trials
+    runs = (range(start, min(start + n_block, n_trials)) for start in range(0, n_trials, n_block))
+    seconds, blocks = zip(*(_evaluate(study, panel, cell, run, panel.settings()) for run in runs), strict=True)
     minimum = int(whole_blocks(panel, MIN_TRIALS))
     needed = dict.fromkeys(range(len(panel.settings())), minimum)
     for item in target.items:
@@ -269,4 +260,4 @@ def _pilot(study: Study, target: PanelTarget, cell: int, n_trials: int) -> tuple
             wanted = whole_blocks(panel, required_trials(precision.n, precision.ratio))
             for k in item:
                 needed[k] = max(needed[k], min(int(wanted), MAX_TRIALS))
-    return needed, duration
+    return needed, sum(seconds)

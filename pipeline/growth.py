@@ -24,7 +24,7 @@ from pipeline.declare.panel import MAX_BLOCKS, MAX_TRIALS, Panel
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import TargetNotReachedError
-from pipeline.execution.shipping import shipped
+from pipeline.execution.tasks import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import retried
 from pipeline.options import RunOptions

@@ -6,7 +6,7 @@ import pandas as pd
 import xarray as xr
 
 from pipeline.blocks.evaluate import FAILURES, Status
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, require_known
 
 _ACCOUNTS = ("status", "error")
 
@@ -37,9 +37,7 @@ def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
          1      0.5 3.0 failed
     """
     measures = [str(name) for name in ds.data_vars if name not in _ACCOUNTS]
-    for name in variables:
-        if name not in ds.data_vars:
-            raise BadInputError(unknown("variable", name, [*measures, *(n for n in _ACCOUNTS if n in ds)]))
+    require_known("variable", variables, [*measures, *(name for name in _ACCOUNTS if name in ds)])
     chosen = [name for name in variables or measures if name != "status"]
     kept = ds[[*chosen, *(name for name in ("status",) if name in ds)]].compute()
     constants = {name: kept[name].item() for name in kept.coords if kept[name].ndim == 0}
@@ -63,18 +61,15 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
     ----------
     ds : xarray.Dataset
         One panel, as returned by `open_results` or ``xr.open_zarr``, or a part of it.
-    draw : str
-        Dimension to rename to ``draw``: ``"iteration"`` for traces, or ``"trial"`` for independent replicates.
-    chain : str, optional
-        Dimension to rename to ``chain``; one chain by default.
+    draw, chain : str, optional
+        Dimensions to rename to ``draw``, such as ``"iteration"`` for traces, and to ``chain``; one chain by default.
 
     Returns
     -------
     xarray.DataTree
-        ``posterior`` contains the measures with both dimensions, chain and draw first; ``constant_data`` contains the
-        other measures, if any. Trials that are not ok in every cell and setting are excluded; the attributes ``n_ok``,
-        ``n_failed`` and ``n_pending`` of ``posterior`` are numbers of trials. Values for settings that do not apply to
-        a cell are NaN, or 0 for integers.
+        ``posterior`` contains the measures with both dimensions, chain and draw first, of the trials that are ok in
+        every cell and setting; its attributes ``n_ok``, ``n_failed`` and ``n_pending`` are numbers of trials. Values
+        for settings that do not apply to a cell are missing. ``constant_data`` contains the other measures, if any.
 
     Raises
     ------
@@ -89,9 +84,7 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
     (('chain', 'draw'), [[1.0, 3.0]], 1)
     """
     renamed = {draw: "draw"} if chain is None else {chain: "chain", draw: "draw"}
-    for dim in renamed:
-        if dim not in ds.dims:
-            raise BadInputError(unknown("dimension", dim, ds.dims))
+    require_known("dimension", renamed, ds.dims)
     if chain == draw:
         raise BadInputError(f"chain and draw must be different dimensions, got {draw} for both")
     ds, counts = _without_failures(ds)

@@ -25,7 +25,7 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
 from pipeline.execution import driver_task
-from pipeline.execution.shipping import unship
+from pipeline.execution.tasks import unship
 from pipeline.faults import explain
 from pipeline.options import RunOptions, options_of
 from pipeline.runs import compute, configured_computation, resumed_computation

@@ -15,10 +15,9 @@ from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, Damage, ExecutionError, IncompleteStoreError, StoreAccessError, command
+from pipeline.execution.checks import Rerun
 from pipeline.execution.in_flight import TasksInFlight
-from pipeline.execution.rerun import Rerun
-from pipeline.execution.shipping import shipped, shipped_task
-from pipeline.execution.tasks import on_worker
+from pipeline.execution.tasks import on_worker, shipped, shipped_task
 from pipeline.execution.work import Task, Work
 from pipeline.resolve import study_of
 from pipeline.stores.commits import Planned
@@ -113,7 +112,7 @@ def verify(
     chosen = None if sample is None else set(rng.choice(n_blocks, min(sample, n_blocks), replace=False).tolist())
     works = enumerate(_asked_work(configured, opened))
     checks = ((work, chosen is None or number in chosen) for number, work in works)
-    batches = _batches(checks, _BATCH)
+    batches = iter(lambda: list(islice(checks, _BATCH)), [])
     profile = load_profile(cluster)
     found: list[Verification] = []
     n_done = 0
@@ -145,15 +144,12 @@ def verify(
                 in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
         if session is not None:
             session.end({"finished": now()})
-    problems = tuple(
-        StoreProblem(panel or "store", name, damage) for (panel, name), damage in (of_template | of_sessions).items()
-    )
-    return Verification(
-        sum(one.n_read for one in found),
-        sum(one.n_computed for one in found),
-        sum(one.n_pending for one in found),
-        problems + tuple(problem for one in found for problem in one.problems),
-    )
+    of_store = (of_template | of_sessions).items()
+    problems = [StoreProblem(panel or "store", name, damage) for (panel, name), damage in of_store]
+    problems += [problem for one in found for problem in one.problems]
+    counts = [(one.n_read, one.n_computed, one.n_pending) for one in found]
+    n_read, n_computed, n_pending = np.sum([(0, 0, 0), *counts], axis=0).tolist()
+    return Verification(n_read, n_computed, n_pending, tuple(problems))
 
 
 def _asked_work(study: Study, store: ResultStore) -> Iterator[Work]:
@@ -165,8 +161,3 @@ def _asked_work(study: Study, store: ResultStore) -> Iterator[Work]:
             settings = np.flatnonzero(start < asked[block.cell])
             if settings.size and not others[block.cell, start // panel.block_trials]:
                 yield Work(block, tuple(settings.tolist()))
-
-
-def _batches(checks: Iterator[tuple[Work, bool]], size: int) -> Iterator[list[tuple[Work, bool]]]:
-    while batch := list(islice(checks, size)):
-        yield batch

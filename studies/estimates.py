@@ -19,7 +19,7 @@ import numpy as np
 from mechanisms import Guarantee, private_posterior, publish_bounds
 from mechanisms.exact_noise import require_opendp
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.inference.release_posterior import ReleasePosterior
+from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
 from pipeline.errors import BadInputError, ExecutionError
 
 LEVEL = 0.95
@@ -189,9 +189,7 @@ def estimate_mean(
     posterior = posterior.labelled([f"mean of {column}", f"variance of {column}"], unit)
     (low, _), (high, _) = posterior.interval(LEVEL)
     (mean, _) = np.atleast_1d(posterior.mean())
-    first, last = posterior.quantile([_TAIL, 1 - _TAIL])[:, 0]
-    edges = np.linspace(first, last, _CELLS + 1)
-    cdf = posterior.cdf(np.column_stack([edges, np.ones_like(edges)]))[:, 0]
+    edges, density = (values[0] for values in tabulate_density(posterior))
     limits = " to ".join(f"{bound:,g}" for bound in bounds)
     notes = (
         f"range: values outside {limits} count as the nearest end; the mean is that of these values",
@@ -199,19 +197,18 @@ def estimate_mean(
     )
     title = f"mean of {column}" + (f" ({unit})" if unit else "")
     row = ("mean", float(mean), float(low), float(high))
-    return Estimate(title, (row,), posterior, notes, edges, np.diff(cdf) / np.diff(edges), spending)
+    return Estimate(title, (row,), posterior, notes, edges, density, spending)
 
 
 def estimate_proportion(holds: np.ndarray, condition: str, spending: Spending) -> Estimate:
     """Return the estimate of the probability that a row satisfies a condition."""
     posterior = _binomial(holds, spending).labelled([f"Pr[{condition}]"])
     low, high = (float(end) for end in posterior.interval(LEVEL))
-    first, last = posterior.quantile([_TAIL, 1 - _TAIL])
-    edges = np.linspace(first, last, _CELLS + 1)
+    edges, density = (values[0] for values in tabulate_density(posterior))
     notes = ("model: rows are independent draws from a population; uniform prior of the probability",)
     title = f"probability of a row with {condition}"
     row = ("probability", float(posterior.mean()), low, high)
-    return Estimate(title, (row,), posterior, notes, edges, np.diff(posterior.cdf(edges)) / np.diff(edges), spending)
+    return Estimate(title, (row,), posterior, notes, edges, density, spending)
 
 
 def estimate_count(holds: np.ndarray, condition: str, spending: Spending) -> Estimate:

@@ -180,12 +180,12 @@ def crossed_posterior(
     cells = math.prod(sizes)
     total = None if n is None else validate_integer("n", n, 0, "pass the public total")
     index, factors = _margins(sizes, measurements)
-    weights = leaf_weights(prior, cells)
+    weights = leaf_weights(prior, np.arange(cells), cells)
     if weights.is_dirichlet.any() and total is None:
         raise ValueError("dirichlet_multinomial must have a public total, got n=None; pass n or other priors")
     covered = np.zeros(cells, bool)
     for column in index:
-        covered |= factors.kind[column] > 0
+        covered |= factors.kind[column] >= 0
     if total is None and (weights.is_improper & ~covered).any():
         cell = int(np.flatnonzero(weights.is_improper & ~covered)[0])
         raise ValueError(f"every cell must be measured or have a proper prior, got neither for cell {cell}; pass one")
@@ -198,8 +198,8 @@ def crossed_posterior(
             f"for {cells} cells with counts up to {most:,}; use a smaller table"
         )
     x = np.arange(most + 1)
-    log_factor = np.stack([factors.log(np.full(x.size, v), x) for v in range(factors.kind.size)])
-    log_weight = np.stack([weights.log(np.full(x.size, i), x) for i in range(cells)])
+    log_factor = factors.log(np.arange(factors.kind.size)[:, None], x)
+    log_weight = weights.log(np.tile(x, (cells, 1)))
     log_weight[x > weights.upper[:, None]] = -np.inf
     upper = np.minimum(weights.upper, most)
     free = np.flatnonzero(~covered) if total is None else np.empty(0, np.int64)  # independent: drawn from the prior
@@ -282,7 +282,7 @@ def _largest_count(factors: Factors, weights: Weights, total: int | None) -> int
     """
     if total is not None:
         return total
-    measured = factors.kind > 0
+    measured = factors.kind >= 0
     high = np.maximum(factors.low[measured], 0.0) + _REACH * factors.scale[measured]
     bounded, is_poisson = weights.upper < FAR, weights.r == 0.0
     is_gamma = ~(bounded | is_poisson | weights.is_improper)
@@ -297,7 +297,7 @@ def _largest_count(factors: Factors, weights: Weights, total: int | None) -> int
 
 def _start(rng: np.random.Generator, index: Integers, factors: Factors, upper: Integers, total: int | None) -> Integers:
     """Return a dispersed start of one chain: the cells share the public total, or the mean of the measured totals."""
-    sums = [np.sum(factors.low[u][factors.kind[u] > 0]) for u in map(np.unique, index)]
+    sums = [np.sum(factors.low[u][factors.kind[u] >= 0]) for u in map(np.unique, index)]
     whole = total if total is not None else max(round(float(np.mean(sums))), 1)
     x = np.minimum(rng.multinomial(whole, rng.dirichlet(np.ones(upper.size))), upper)
     for cell in rng.permutation(upper.size):  # cells with room take what others cannot

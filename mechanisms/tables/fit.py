@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
+from mechanisms.arguments import Floats
 from mechanisms.tables.formats import NoiseLike, Seen, node_name
-from mechanisms.tables.messages import Messages, add_windows
+from mechanisms.tables.messages import add_windows
 from mechanisms.tables.posterior import TablePosterior
 from mechanisms.tables.priors import GroupGrids, Prior, PriorGrid, leaf_weights, negative_binomial
-from mechanisms.tables.tilts import Tilts, solve
+from mechanisms.tables.solve import Solution, solve
 from mechanisms.tables.tree import Table, read_table
 
 _EVALUATIONS = 60  # usual number of evaluations of the marginal likelihood
@@ -89,11 +90,10 @@ def table_posterior(
     grid = prior.grids[0] if isinstance(prior, GroupGrids) else prior
     first = grid.priors[0] if isinstance(grid, PriorGrid) else grid
     table = read_table(values, noise, parents, first, n, seen, names)
-    size = table.forest.leaves.size
     tables, weights, log_kept = [table], np.ones(1), 0.0
     if isinstance(prior, PriorGrid):
         kept = np.flatnonzero(np.array(prior.weights) >= _SMALLEST * max(prior.weights))
-        tables = [replace(table, options=(leaf_weights(prior.priors[j], size),)) for j in kept]
+        tables = [_with_prior(table, prior.priors[j]) for j in kept]
         weights = np.array(prior.weights)[kept]
         # equal prior probabilities: the marginal likelihoods of omitted priors are proportional to their weights
         log_kept = float(np.log(weights.sum() / sum(prior.weights) * len(prior.priors)))
@@ -102,38 +102,46 @@ def table_posterior(
         tables = [_grouped(table, prior)]
     terms, error, evidence = [], 0.0, []
     for weight, one in zip(weights, tables, strict=True):
-        messages = solve(one)
-        terms.append((float(weight), np.arange(table.total.size), messages.marginal))
-        error += float(weight) * messages.error
-        evidence.append(_log_evidence(one, messages))
-    components = [(1.0, lambda: messages)] if len(tables) == 1 else [
+        found = solve(one)
+        terms.append((float(weight), np.arange(table.total.size), found.marginal))
+        error += float(weight) * found.error
+        evidence.append(_log_evidence(one, found))
+    components: list[tuple[float, Callable[[], Solution]]] = [(1.0, lambda: found)] if len(tables) == 1 else [
         (float(weight), partial(solve, one)) for weight, one in zip(weights, tables, strict=True)
     ]  # fmt: skip
-    marginal = messages.marginal if len(tables) == 1 else add_windows(table.total.size, terms)
+    marginal = found.marginal if len(tables) == 1 else add_windows(table.total.size, terms)
     log_evidence = float(special.logsumexp(evidence)) - log_kept
     name = f"{prior}" if isinstance(prior, Prior | PriorGrid | GroupGrids) else "one per leaf"
     return TablePosterior(table, name, log_evidence, error, marginal, components)
 
 
+def _with_prior(table: Table, prior: Prior | Sequence[Prior]) -> Table:
+    """Return the table with another prior."""
+    return replace(table, options=(leaf_weights(prior, table.forest.leaves, table.forest.above.size),))
+
+
 def _grouped(table: Table, prior: GroupGrids) -> Table:
     """Return the table with one part per group, whose options are the points of its grid."""
-    nodes, group = table.groups()
-    if tuple(nodes.tolist()) != prior.nodes:
+    parts = table.groups()
+    if tuple(node for node, _ in parts) != prior.nodes:
         raise ValueError(f"prior must be fitted to the same table, got groups {prior.nodes}; use fit_prior")
-    of_leaf = np.searchsorted(nodes, group[table.forest.leaves])
+    group = np.empty(table.forest.above.size, np.int64)
+    for k, (_, nodes) in enumerate(parts):
+        group[nodes] = k
+    leaves = table.forest.leaves
     options = tuple(
-        leaf_weights([prior.grids[k].priors[j] for k in of_leaf], of_leaf.size)
+        leaf_weights([prior.grids[k].priors[j] for k in group[leaves]], leaves, group.size)
         for j in range(len(prior.grids[0].priors))
     )
-    return replace(table, forest=table.forest.divided(nodes), options=options)
+    return replace(table, options=options, parts=parts)
 
 
-def _log_evidence(table: Table, messages: Messages) -> float:
+def _log_evidence(table: Table, solution: Solution) -> float:
     """Return ln p(y), with the normaliser of Dirichlet-multinomial priors given the totals of their roots."""
-    found, weights, forest = messages.log_weight + table.log_constant, table.weights, table.forest
+    found, weights, forest = solution.log_weight + table.log_constant, table.weights, table.forest
     if weights.is_dirichlet.any():
-        alpha = forest.sums(np.where(weights.is_dirichlet, weights.r, 0.0))
-        roots = np.flatnonzero((forest.parents < 0) & (alpha > 0))
+        alpha = forest.add_up(np.where(weights.is_dirichlet, weights.r, 0.0))
+        roots = np.flatnonzero((forest.above < 0) & (alpha > 0))
         a, n = alpha[roots], table.total[roots]
         found += float((special.gammaln(n + 1.0) + special.gammaln(a) - special.gammaln(n + a)).sum())
     return found
@@ -185,24 +193,25 @@ def fit_prior(
     table = read_table(values, noise, parents, negative_binomial(1.0, 1.0), n, seen, names)
     if not per_group:
         return _fit(table, progress)
-    nodes, group = table.groups()
-    parts = [table.part(np.flatnonzero(group == node)) for node in nodes]
-    for node, part in zip(nodes, parts, strict=True):
+    grids = {}
+    for node, nodes in table.groups():
+        part = table.part(nodes)
         if np.isnan(part.factors.centre()).all():
             raise ValueError(f"every group must have a measurement, got none for {node_name(names, node)}; fit one "
                              "prior for all leaves")  # fmt: skip
-    return GroupGrids(tuple(nodes.tolist()), tuple(_fit(part, progress) for part in parts))
+        grids[node] = _fit(part, progress)
+    return GroupGrids(tuple(grids), tuple(grids.values()))
 
 
 def _fit(table: Table, progress: Callable[[int, int], object] | None) -> PriorGrid:
     """Return a grid around the maximum of the marginal likelihood, found by a coordinate search."""
     forest, centre = table.forest, table.factors.centre()
-    roots = np.flatnonzero((forest.parents < 0) & ~np.isnan(centre))
+    roots = np.flatnonzero((forest.above < 0) & ~np.isnan(centre))
     known = centre[forest.leaves][~np.isnan(centre[forest.leaves])]
     total = float(np.maximum(centre[roots], 0.0).sum()) if roots.size else float(np.maximum(known, 0.0).sum())
     count = forest.leaves.size if roots.size else max(known.size, 1)
     found: dict[tuple[float, float], float] = {}
-    last: list[Tilts] = []  # of the last evaluation
+    last: list[Floats] = []  # tilts of the last evaluation
 
     def evidence(log_shape: float, log_mean: float) -> float:
         key = (round(log_shape, 9), round(log_mean, 9))
@@ -210,8 +219,8 @@ def _fit(table: Table, progress: Callable[[int, int], object] | None) -> PriorGr
             prior = negative_binomial(float(np.exp(log_shape)), float(np.exp(log_mean)))
             if progress is not None:
                 progress(len(found), max(_EVALUATIONS, len(found) + 25))
-            messages = solve(replace(table, options=(leaf_weights(prior, forest.leaves.size),)), *last)
-            last[:], found[key] = [messages.tilts], messages.log_weight
+            solution = solve(_with_prior(table, prior), *last)
+            last[:], found[key] = [solution.tilt], solution.log_weight
         return found[key]
 
     at, step = np.array([0.0, np.log(max(total / max(count, 1), 0.05))]), np.array([1.2, 0.6])

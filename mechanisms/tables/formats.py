@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import special
@@ -27,8 +27,8 @@ from mechanisms.arguments import Floats, Integers, describe, validate_integer, v
 from mechanisms.noise import Exact, Noise
 
 FAR = 1 << 60  # bound of a count without a bound
-_NONE, _POINT, _INTERVAL = 0, 1, 2
-_CODES = {"laplace": 0, "geometric": 1, "gaussian": 2, "discrete-gaussian": 3}
+_CODES: dict[Any, int] = {"laplace": 0, "geometric": 1, "gaussian": 2, "discrete-gaussian": 3}
+_DISCRETE = 3
 _TIES = ("even", "up", "away")
 
 
@@ -98,64 +98,44 @@ def node_name(names: Sequence[str] | None, i: int) -> str:
     return f"node {i}" if names is None else names[i]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Factors:
-    """Likelihoods of the nodes of a table as functions of the count; all arrays have one entry per node.
+class Factors(NamedTuple):
+    """Likelihoods of nodes as functions of the count; all arrays have one entry per node.
 
-    `kind` is 0 without a likelihood, 1 for a known noisy value `low`, 2 for an interval from `low` to `high`. `code`
-    is the noise distribution. Counts outside `least` to `most` are impossible.
+    `kind` is −1 without a likelihood, 2c for a known noisy value `low` and 2c + 1 for an interval from `low` to `high`,
+    c being the noise distribution. Counts outside `least` to `most` are impossible.
     """
 
     kind: Integers
-    code: Integers
     scale: Floats
+    log_sum: Floats  # log normaliser of discrete Gaussian noise
     low: Floats
     high: Floats
     least: Integers
     most: Integers
-    limited: np.ndarray  # True for values without noise, which limit the count
-    _label: Integers = field(init=False)  # of kind and noise; −1 without a likelihood
-    _log_sum: Floats = field(init=False)  # log normaliser of discrete Gaussian noise
-
-    def __post_init__(self) -> None:
-        log_sum, is_discrete = np.zeros(self.scale.size), self.code == 3
-        scales, index = np.unique(self.scale[is_discrete], return_inverse=True)
-        log_sum[is_discrete] = np.array([Noise("discrete-gaussian", float(s)).log_normaliser(1) for s in scales])[index]
-        object.__setattr__(self, "_label", np.where(self.kind == _NONE, -1, 2 * self.code + self.kind - 1))
-        object.__setattr__(self, "_log_sum", log_sum)
+    is_limited: np.ndarray  # True for values without noise, which limit the count
 
     def log(self, node: Integers, counts: Floats | Integers) -> Floats:
         """Return the log likelihood of one count per entry of `node`, without the limits of the counts."""
-        label = self._label[node]
-        if label.size and (label == label.flat[0]).all():
-            return self._log(int(label.flat[0]), node, counts)
-        label, node, counts = np.broadcast_arrays(label, node, counts)
-        found = np.zeros(label.shape)
-        for one in np.unique(label):
-            which = label == one
-            found[which] = self._log(int(one), node[which], counts[which])
+        kinds = np.flatnonzero(np.bincount(np.ravel(self.kind[node]) + 1)) - 1
+        kind, node, counts = np.broadcast_arrays(self.kind[node], node, counts)
+        found = np.zeros(kind.shape)
+        for one in kinds[kinds >= 0]:
+            which = kind == one if kinds.size > 1 else ...
+            at, x = node[which], counts[which]
+            low, scale = self.low[at] - x, self.scale[at]
+            found[which] = (_log_interval(one // 2, low, self.high[at] - x, scale) if one % 2 else
+                            _log_point(one // 2, low, scale, self.log_sum[at]))  # fmt: skip
         return found
-
-    def _log(self, label: int, node: Integers, counts: Floats | Integers) -> Floats:
-        """Return the log likelihood for nodes with equal kinds of values and of noise."""
-        if label < 0:
-            return np.zeros(np.broadcast_shapes(node.shape, counts.shape))
-        low, scale = self.low[node], self.scale[node]
-        if label % 2 == 0:
-            return _log_point(label // 2, low - counts, scale, self._log_sum[node])
-        return _log_interval(label // 2, low - counts, self.high[node] - counts, scale)
 
     def slope(self, node: Integers, counts: Floats) -> Floats:
         """Return the derivative of the log likelihood at real counts, by central differences."""
         step = np.maximum(0.5, 1e-3 * self.scale[node])
-        after, before = self.log(node, counts + step), self.log(node, counts - step)
-        return np.subtract(after, before) / (2.0 * step)
+        return (self.log(node, counts + step) - self.log(node, counts - step)) / (2.0 * step)
 
     def centre(self) -> Floats:
         """Return a count of high likelihood per node; NaN without a likelihood."""
-        low, high = np.where(np.isfinite(self.low), self.low, self.high - self.scale), self.high
-        middle = np.where(self.kind == _POINT, low, 0.5 * (low + high))
-        middle = np.where(self.kind == _NONE, np.nan, middle)
+        low = np.where(np.isfinite(self.low), self.low, self.high - self.scale)
+        middle = np.where(self.kind < 0, np.nan, 0.5 * (low + np.where(self.kind % 2, self.high, low)))
         return np.where(self.most < FAR, 0.5 * (np.maximum(self.least, 0) + self.most), middle)
 
 
@@ -164,9 +144,8 @@ def likelihoods(
 ) -> Factors:
     """Return the likelihoods of published values, one per node, after checking them; `names` are those in messages."""
     m = values.size
-    kind, code, least = np.zeros((3, m), np.int64)
-    most, limited = np.full(m, FAR), np.zeros(m, bool)
-    scale, low, high = np.ones(m), np.full(m, -np.inf), np.full(m, np.inf)
+    kind, least, most, limited = np.full(m, -1), np.zeros(m, np.int64), np.full(m, FAR), np.zeros(m, bool)
+    scale, low, high, log_sum = np.ones(m), np.full(m, -np.inf), np.full(m, np.inf), np.zeros(m)
     groups: dict[tuple[NoiseLike | str, Seen], int] = {}
     pairs = ((one.name if isinstance(one, Noise) else one, form) for one, form in zip(noise, seen, strict=True))
     group = np.array([groups.setdefault(pair, len(groups)) for pair in pairs])
@@ -212,10 +191,11 @@ def likelihoods(
             least[nodes], limited[nodes] = np.maximum(first, 0.0), True
             most[nodes] = np.minimum(last, float(FAR))
         else:
-            kind[nodes], low[nodes], high[nodes] = np.where(is_interval, _INTERVAL, _POINT), first, last
-            code[nodes] = _CODES[name] if isinstance(name, str) and nodes.size else 0
+            kind[nodes], low[nodes], high[nodes] = 2 * _CODES.get(name, 0) + is_interval, first, last
             scale[nodes] = [getattr(noise[int(i)], "scale", 1.0) for i in nodes]
-    return Factors(kind, code, scale, low, high, least, most, limited)
+    for one in np.unique(scale[kind // 2 == _DISCRETE]):
+        log_sum[scale == one] = Noise("discrete-gaussian", float(one)).log_normaliser(1)
+    return Factors(kind, scale, log_sum, low, high, least, most, limited)
 
 
 def _log_point(code: int, z: Floats, scale: Floats, log_sum: Floats) -> Floats:

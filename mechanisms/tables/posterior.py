@@ -14,7 +14,9 @@ from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture, mixture_qu
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
 from mechanisms.tables import kernels
-from mechanisms.tables.messages import Messages, Windows
+from mechanisms.tables.forest import select
+from mechanisms.tables.messages import Windows
+from mechanisms.tables.solve import Solution
 from mechanisms.tables.tree import Table
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class TablePosterior(Posterior):
     log_marginal_likelihood: float
     error: float
     _marginal: Windows
-    _components: Sequence[tuple[float, Callable[[], Messages]]]  # weight and messages of each prior
+    _components: Sequence[tuple[float, Callable[[], Solution]]]  # weight and solution of each prior
 
     @property
     def parents(self) -> Integers:
@@ -107,7 +109,7 @@ class TablePosterior(Posterior):
         of = self._marginal
         found = np.empty((p.size, of.start.size))
         for row, one in zip(found, p.ravel(), strict=True):
-            kernels.quantiles(of.values, of.start, of.offset, of.size, float(one), row)
+            kernels.quantiles(of, float(one), row)
         return found.reshape(*p.shape, of.start.size)
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -220,16 +222,17 @@ class Theta(Posterior):
     def __post_init__(self) -> None:
         problem = self.table.problem
         weights, forest = problem.weights, problem.forest
-        is_public = weights.is_dirichlet.all()
-        is_negative_binomial = ((weights.rate < 0.0) & (weights.r > 0.0)).all()
-        if not (is_public or (is_negative_binomial and np.ptp(weights.rate) <= -1e-9 * weights.rate[0])):
+        leaves = select(weights, forest.leaves)
+        is_public = leaves.is_dirichlet.all()
+        is_negative_binomial = ((leaves.rate < 0.0) & (leaves.r > 0.0)).all()
+        if not (is_public or (is_negative_binomial and np.ptp(leaves.rate) <= -1e-9 * leaves.rate[0])):
             raise ValueError(
                 "theta needs dirichlet_multinomial priors, or negative_binomial priors with one ratio of mean and "
                 "shape, got others; pass them, or use shares for the table itself"
             )
         if len(self.table._components) > 1 or len(problem.options) > 1:
             raise ValueError("theta needs one prior, got a fitted grid; pass a negative_binomial prior")
-        alpha, root = forest.sums(weights.r), forest.root_of()
+        alpha, root = forest.add_up(np.where(forest.left < 0, weights.r, 0.0)), forest.root_of()[: forest.m]
         joint = {} if is_public else _joint_with_root(self.table, root)
         mixtures: list[BinomialMixture | None] = []
         for i in self.nodes:
@@ -277,12 +280,11 @@ class Theta(Posterior):
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return independent joint draws of the shares, shape (size, c): first of the counts, then of θ."""
-        forest = self.table.problem.forest
-        counts = self.table.sample(rng, size)[:, forest.leaves]
-        found = np.zeros((size, forest.parents.size))
-        found[:, forest.leaves] = rng.standard_gamma(self.table.problem.weights.r + counts)
-        for level in range(len(forest.levels) - 1, 0, -1):
-            forest.add_up(found.T, level)
+        forest, leaves = self.table.problem.forest, self.table.problem.forest.leaves
+        counts = self.table.sample(rng, size)[:, leaves]
+        found = np.zeros((forest.above.size, size))
+        found[leaves] = rng.standard_gamma(self.table.problem.weights.r[leaves] + counts).T
+        found = forest.add_up(found).T
         return found[:, self.nodes] / found[:, self._root[self.nodes]]
 
 
@@ -308,10 +310,10 @@ class Shares(Posterior):
         values: list[list[Floats]] = [[] for _ in self.children]
         weights: list[list[Floats]] = [[] for _ in self.children]
         for share, solve in self.table._components:
-            messages = solve()
-            t = messages.marginal.counts(self.node)[:, None]
-            for j, (start, split) in enumerate(_splits(messages, self.node, self.children)):
-                joint = split * messages.marginal.of(self.node)[:, None]
+            found = solve()
+            t = found.marginal.counts(self.node)[:, None]
+            for j, (_, start, split) in enumerate(found.splits(self.node)):
+                joint = split * found.marginal.of(self.node)[:, None]
                 kept = (joint > 0.0) & (t > 0)
                 values[j].append(((start + np.arange(joint.shape[1])) / np.maximum(t, 1))[kept])
                 weights[j].append(share * joint[kept])
@@ -358,29 +360,6 @@ class Shares(Posterior):
         return found[:size]
 
 
-def _splits(messages: Messages, node: int, children: Integers) -> list[tuple[int, Floats]]:
-    """Return the first count of each child, and Pr[child = s | node = t] of shape (t, s).
-
-    Given the count t of the node, the probability of s is proportional to f_child(s)·f_others(t − s).
-    """
-    messages.load_children(node)
-    f = [(int(messages.start[i]), messages.up.of(i)) for i in children]
-    before, after = [(0, np.ones(1))], [(0, np.ones(1))]
-    for left, right in zip(f[:-1], f[:0:-1], strict=True):
-        before.append((before[-1][0] + left[0], np.convolve(before[-1][1], left[1])))
-        after.append((after[-1][0] + right[0], np.convolve(after[-1][1], right[1])))
-    t = messages.marginal.counts(node)
-    found = []
-    for (start, one), (a, first), (b, second) in zip(f, before, after[::-1], strict=True):
-        others = np.convolve(first, second)
-        index = t[:, None] - start - np.arange(one.size) - (a + b)
-        known = (index >= 0) & (index < others.size)
-        split = np.where(known, one * others[np.where(known, index, 0)], 0.0)
-        total = split.sum(axis=1, keepdims=True)
-        found.append((start, split / np.where(total > 0.0, total, 1.0)))
-    return found
-
-
 def _joint_with_root(table: TablePosterior, root: Integers) -> dict[int, Floats]:
     """Return Pr[root = t, node = s] of shape (t, s) for each node, by the splits on the path to the node."""
     size = table._marginal.size
@@ -391,14 +370,11 @@ def _joint_with_root(table: TablePosterior, root: Integers) -> dict[int, Floats]
             "or evaluate gamma draws with the shapes plus the counts"
         )
     ((_, solve),) = table._components
-    messages, parents = solve(), table.parents
-    found = {int(i): np.diag(table.pmf(int(i))[1]) for i in np.flatnonzero(parents < 0)}
-    forest = table.problem.forest
+    solution, forest = solve(), table.problem.forest
+    found = {int(i): np.diag(table.pmf(int(i))[1]) for i in forest.levels[0]}
     for nodes in forest.levels:
-        for node in nodes[forest.inner[nodes]]:
-            children = np.flatnonzero(parents == node)
-            for child, (_, split) in zip(children, _splits(messages, node, children), strict=True):
-                found[int(child)] = found[int(node)] @ split
+        for node in forest.inner(nodes[nodes < forest.m]):
+            found |= {child: found[int(node)] @ split for child, _, split in solution.splits(int(node))}
     return found
 
 

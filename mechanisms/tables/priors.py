@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -166,11 +166,10 @@ def dirichlet_multinomial(alpha: ArrayLike) -> Prior:
     return Prior("dirichlet_multinomial", tuple(values.ravel().tolist()))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Weights:
-    """Log weights of the leaves, ln Γ(x + r) − ln x! + x·rate + constant, without ln Γ(x + r) for a Poisson prior.
+class Weights(NamedTuple):
+    """Log weights of leaves, ln Γ(x + r) − ln x! + x·rate + constant, without ln Γ(x + r) for a Poisson prior.
 
-    All arrays have one entry per leaf; r is 0 for a Poisson prior and 1 for a uniform prior.
+    All arrays have one entry per node; r is 0 for a Poisson prior and 1 for a uniform prior and for inner nodes.
     """
 
     r: Floats
@@ -180,13 +179,18 @@ class Weights:
     is_dirichlet: np.ndarray
     is_improper: np.ndarray
 
-    def log(self, leaf: Integers, x: Floats | Integers, convex: bool = True) -> Floats:
-        """Return log weights; without `convex`, r < 1 is replaced by 1, which makes them log-concave."""
-        r = self.r[leaf] if convex else np.where(self.r[leaf] > 0, np.maximum(self.r[leaf], 1.0), 0.0)
-        plain = np.all(r == 1.0)
-        gamma = 0.0 if plain else np.where(r > 0, special.gammaln(x + np.where(r > 0, r, 1.0)), 0.0)
-        gamma = gamma if plain else gamma - special.gammaln(x + 1.0)
-        return gamma + x * self.rate[leaf] + self.constant[leaf]
+    def log(self, x: Floats | Integers, is_exact: Any = True) -> Floats:
+        """Return log weights at x, of shape (nodes, …); if not `is_exact`, r < 1 is 1, which makes them log-concave."""
+        r, rate, constant = (column.reshape(-1, *[1] * (np.ndim(x) - 1)) for column in self[:3])
+        r = np.where(is_exact | (r == 0.0), r, np.maximum(r, 1.0))
+        if np.all(r == 1.0):
+            return x * rate + constant
+        gamma = np.where(r > 0.0, special.gammaln(x + np.where(r > 0.0, r, 1.0)), 0.0)
+        return gamma - special.gammaln(x + 1.0) + x * rate + constant
+
+    def log_ratio(self, x: Floats) -> Floats:
+        """Return ln w(x + 1) − ln w(x), at one x per node, of the log-concave weights."""
+        return self.rate + np.where(self.r == 0.0, -np.log1p(x), np.log1p((np.maximum(self.r, 1.0) - 1.0) / (x + 1.0)))
 
     def mean(self) -> Floats:
         """Return about the mean of each prior; r if it is improper."""
@@ -195,10 +199,10 @@ class Weights:
         return np.where(falls, self.r / np.where(falls, np.expm1(-np.minimum(self.rate, 0.0)), 1.0), mean)
 
 
-def leaf_weights(prior: Prior | Sequence[Prior], n: int) -> Weights:
-    """Return the weights of n leaves after checking that there is one prior, or one per leaf."""
+def leaf_weights(prior: Prior | Sequence[Prior], leaves: Integers, size: int) -> Weights:
+    """Return the weights of leaves, for `size` nodes, after checking that there is one prior, or one per leaf."""
     many: Sequence[Any] = prior if isinstance(prior, list | tuple) else [prior]
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for one in many:
         if not isinstance(one, Prior):
             raise ValueError(f"prior must be a prior or one per leaf, got {describe(one)}; use e.g. uniform()")
@@ -213,6 +217,12 @@ def leaf_weights(prior: Prior | Sequence[Prior], n: int) -> Weights:
                         (1.0, 0.0, -np.log(a[0] + 1.0), a[0], False, False))  # fmt: skip
         else:
             rows += [(alpha, 0.0, -special.gammaln(alpha), FAR, True, True) for alpha in a]
-    if len(rows) not in (1, n) or len(rows) != len(many) > 1:
-        raise ValueError(f"prior, or alpha, must be one or one per leaf, got {len(rows)} for {n} leaves; pass {n}")
-    return Weights(*(np.broadcast_to(np.array(column), n) for column in zip(*rows, strict=True)))
+    if len(rows) not in (1, leaves.size) or len(rows) != len(many) > 1:
+        raise ValueError(
+            f"prior, or alpha, must be one or one per leaf, got {len(rows)} for {leaves.size} leaves; pass "
+            f"{leaves.size}"
+        )
+    columns = [np.full(size, one) for one in (1.0, 0.0, 0.0, FAR, False, False)]
+    for column, values in zip(columns, zip(*rows, strict=True), strict=True):
+        column[leaves] = values
+    return Weights(*columns)

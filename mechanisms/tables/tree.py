@@ -8,7 +8,7 @@ likelihoods and `priors` the weights. Every error is raised before anything is c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats, Integers, describe, real_array, validate_integer
 from mechanisms.noise import Exact, Noise
-from mechanisms.tables.forest import Forest, grow_forest
+from mechanisms.tables.forest import Forest, grow_forest, select
 from mechanisms.tables.formats import FAR, Factors, NoiseLike, Rounded, Seen, Suppressed, likelihoods, node_name
 from mechanisms.tables.priors import Prior, Weights, leaf_weights
 
 Names = Sequence[str] | None
 
+_PART = 1 << 15  # number of leaves below which all messages of a part are in memory at once
 _CHANCE = float(np.log(1e-3))  # log probability of a consistent table below which it is refused
 
 
@@ -36,6 +37,7 @@ class Table:
     factors: Factors
     total: Integers  # public total of each node; −1 if it is not public
     options: tuple[Weights, ...]
+    parts: tuple[tuple[int, Integers], ...]  # root and nodes of parts whose messages are computed one after the other
     log_constant: float = 0.0  # to add to ln p(y), for K-norm noise replaced by geometric noise
 
     @property
@@ -43,26 +45,26 @@ class Table:
         """Weights of the leaves, of the middle option."""
         return self.options[len(self.options) // 2]
 
-    def groups(self) -> tuple[Integers, Integers]:
-        """Return the children of the roots, with roots that are leaves, and the one above each node; −1 for roots."""
-        group = np.where((self.forest.parents < 0) & self.forest.inner, -1, np.arange(self.total.size))
-        for nodes in self.forest.levels[2:]:
-            group[nodes] = group[self.forest.parents[nodes]]
-        return np.unique(group[group >= 0]), group
+    def groups(self) -> tuple[tuple[int, Integers], ...]:
+        """Return the children of roots, and the roots that are leaves, each with all nodes below it."""
+        parents, left = self.forest.parents, self.forest.left[: self.forest.m]
+        nodes = np.flatnonzero(np.where(parents < 0, left < 0, parents[parents] < 0))
+        return tuple(zip(nodes.tolist(), self.forest.below(nodes), strict=True))
 
     def part(self, nodes: Integers) -> Table:
         """Return the table of a node and all nodes below it, in ascending order, without the others."""
-        place = np.full(self.total.size + 1, -1)  # the last entry is for roots
-        place[nodes] = np.arange(nodes.size)
-        forest = grow_forest(place[self.forest.parents[nodes]])
-        assert isinstance(forest, Forest)
-        factors = Factors(**{one.name: getattr(self.factors, one.name)[nodes] for one in fields(Factors) if one.init})
-        leaf = np.isin(self.forest.leaves, nodes)
-        options = tuple(
-            Weights(**{one.name: getattr(weights, one.name)[leaf] for one in fields(Weights)})
-            for weights in self.options
-        )
-        return Table(forest, factors, self.total[nodes], options)
+        total, options = self.total[nodes[nodes < self.forest.m]], tuple(select(one, nodes) for one in self.options)
+        return _divided(self.forest.part(nodes), select(self.factors, nodes), total, options)
+
+
+def _divided(
+    forest: Forest, factors: Factors, total: Integers, options: tuple[Weights, ...], log_constant: float = 0.0
+) -> Table:
+    """Return the table with parts of at most `_PART` leaves, if it is larger."""
+    count = forest.add_up(forest.left < 0)
+    roots = np.flatnonzero((count <= _PART) & (forest.from_above(count, 0.0) > _PART))
+    parts = tuple(zip(roots.tolist(), forest.below(roots), strict=True))
+    return Table(forest, factors, total, options, parts, log_constant)
 
 
 def read_table(
@@ -90,16 +92,19 @@ def read_table(
             raise ValueError(f"n must equal the exact total {total[roots[0]]}, got {size}; remove one of them")
         total[roots[0]] = size
     plain, log_constant = _as_geometric(y, kinds, forest, total, names)
-    factors = likelihoods(y, plain, formats, names)
+    pairs = forest.above.size - y.size  # nodes without values
+    factors = likelihoods(
+        np.append(y, np.full(pairs, np.nan)), plain + [None] * pairs, formats + ["value"] * pairs, names
+    )
     if size is not None:
         factors.least[roots] = np.maximum(factors.least[roots], size)
         factors.most[roots] = np.minimum(factors.most[roots], size)
-        factors.limited[roots] = True
-    weights = leaf_weights(prior, forest.leaves.size)
+        factors.is_limited[roots] = True
+    weights = leaf_weights(prior, forest.leaves, forest.above.size)
     _refuse_consistent(y, plain, formats, forest)
     _refuse_unbounded(forest, factors, weights, total, names)
     _refuse_impossible(forest, factors, weights, names)
-    return Table(forest, factors, total, (weights,), log_constant)
+    return _divided(forest, factors, total, (weights,), log_constant)
 
 
 def _per_node(name: str, given: Any, m: int, kind: Any, allowed: str, names: Sequence[str] | None) -> list:
@@ -171,7 +176,7 @@ def _refuse_consistent(y: Floats, kinds: list, formats: list, forest: Forest) ->
     plain = np.array([one == "value" for one in formats]) & ~np.isnan(y)
     child = np.flatnonzero(forest.parents >= 0)
     above = forest.parents[child]
-    family = forest.inner & plain & np.array([isinstance(one, Noise) for one in kinds])
+    family = (forest.left[: y.size] >= 0) & plain & np.array([isinstance(one, Noise) for one in kinds])
     np.logical_and.at(family, above, plain[child])
     sums = np.zeros(y.size)
     np.add.at(sums, above, np.where(plain[child], y[child], 0.0))
@@ -192,23 +197,20 @@ def _refuse_unbounded(
     forest: Forest, factors: Factors, weights: Weights, total: Integers, names: Sequence[str] | None
 ) -> None:
     """Raise ValueError for a leaf with an improper prior that no measurement bounds, or Dirichlet without a total."""
-    bounded = (factors.kind > 0) | (factors.most < FAR)
-    public = total >= 0
+    bounded = (factors.kind >= 0) | (factors.most < FAR)
     for nodes in forest.levels[1:]:
-        bounded[nodes] |= bounded[forest.parents[nodes]]
+        bounded[nodes] |= bounded[forest.above[nodes]]
     root = forest.root_of()
-    dirichlet = forest.leaves[weights.is_dirichlet]
-    missing = dirichlet[~public[root[dirichlet]]]
+    is_dirichlet = weights.is_dirichlet
+    missing = np.flatnonzero(is_dirichlet & (total[root] < 0))
     if missing.size:
         raise ValueError(
             f"dirichlet_multinomial must have a public total, got none for {node_name(names, int(missing[0]))}; pass n "
             "or EXACT for the root, or negative_binomial priors with one mean/shape for an unknown total"
         )
-    mixed = np.unique(root[dirichlet])
-    other = forest.leaves[~weights.is_dirichlet]
-    if np.isin(root[other], mixed).any():
+    if np.isin(root[~is_dirichlet & (forest.left < 0)], root[is_dirichlet]).any():
         raise ValueError("prior must be dirichlet_multinomial for all leaves of a root or for none; choose one of them")
-    free = forest.leaves[weights.is_improper & ~bounded[forest.leaves]]
+    free = np.flatnonzero(weights.is_improper & ~bounded)
     if free.size:
         raise ValueError(
             f"every leaf must have a measurement at or above it, or a proper prior, got neither for "
@@ -218,11 +220,9 @@ def _refuse_unbounded(
 
 def _refuse_impossible(forest: Forest, factors: Factors, weights: Weights, names: Sequence[str] | None) -> None:
     """Raise ValueError if invariants and bounds contradict each other; tighten the limits of `factors`."""
-    m = forest.parents.size
-    low, high = np.zeros(m), np.zeros(m)
-    high[forest.leaves] = np.where(weights.upper < FAR, weights.upper, np.inf)
-    for level in range(len(forest.levels) - 1, -1, -1):
-        nodes = forest.levels[level]
+    low, high = np.zeros(forest.above.size), np.where(forest.left < 0, weights.upper, 0.0)
+    high[high >= FAR] = np.inf
+    for nodes in forest.levels[::-1]:
         most = np.where(factors.most[nodes] < FAR, factors.most[nodes], np.inf)
         bad = (low[nodes] > most) | (high[nodes] < factors.least[nodes])
         if bad.any():
@@ -235,12 +235,10 @@ def _refuse_impossible(forest: Forest, factors: Factors, weights: Weights, names
             )
         low[nodes] = np.maximum(low[nodes], factors.least[nodes])
         high[nodes] = np.minimum(high[nodes], most)
-        if level:
-            forest.add_up(low, level)
-            forest.add_up(high, level)
+        child = nodes[forest.above[nodes] >= 0]
+        np.add.at(low, forest.above[child], low[child])
+        np.add.at(high, forest.above[child], high[child])
     factors.least[:] = low
-    for level in range(len(forest.levels)):
-        nodes = forest.levels[level]
-        if level:
-            high[nodes] = np.minimum(high[nodes], high[forest.parents[nodes]])
-        factors.most[nodes] = np.where(np.isfinite(high[nodes]), np.minimum(high[nodes], FAR), FAR)
+    for nodes in forest.levels[1:]:
+        high[nodes] = np.minimum(high[nodes], high[forest.above[nodes]])
+    factors.most[:] = np.minimum(high, FAR)

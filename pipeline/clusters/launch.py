@@ -247,13 +247,8 @@ def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: M
     return launch
 
 
-def job_script(launch: Launch) -> str:
-    """Return the script of a job that runs workers, without submitting it or starting a scheduler."""
-    return _example_job(launch).job_script()
-
-
 def _example_job(launch: Launch) -> Any:
-    """Return a job object of a batch system, as used for its script, without submitting it."""
+    """Return a job object of a batch system, as used for its script, without submitting it or starting a scheduler."""
     of_the_cluster = inspect.signature(launch.factory).parameters.keys() - {"config_name", "interface", "protocol"}
     of_the_job = {name: value for name, value in launch.kwargs.items() if name not in of_the_cluster}
     if launch.kwargs.get("security"):
@@ -305,7 +300,7 @@ def launch_document(profile: Profile) -> str:
     launch = make_launch(replace(profile, env=redact(profile.env)))
     try:
         if launch.kind == "batch":
-            return redact_text(job_script(launch))
+            return redact_text(_example_job(launch).job_script())
         if launch.kind == "kubernetes":
             return yaml.safe_dump(redact(_cluster_resource(launch, profile)), sort_keys=False)
     except Exception as error:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from pipeline.clusters import rules
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, require_known, unknown
 from pipeline.redact import redact_text, short_repr
 
 _LOCAL_FILE = "cluster.yaml"
@@ -82,8 +82,7 @@ def load_profile(choice: str | None) -> Profile:
     name = name or default or (next(iter(profiles)) if len(profiles) == 1 else "")
     if not name:
         raise BadInputError(f"{path} has several profiles: {', '.join(profiles)}; choose one with {path}:NAME")
-    if name not in profiles:
-        raise BadInputError(f"{path}: {unknown('profile', name, profiles)}")
+    require_known("profile", [name], profiles, f"{path}: ")
     return _profile(name, profiles[name], f"{path}: profile {name}")
 
 

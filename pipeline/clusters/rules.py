@@ -49,10 +49,6 @@ def _is_size(value: Any) -> bool:
         return False
 
 
-def _is_memory_limit(value: Any) -> bool:
-    return value in (None, "auto") or (_is_number(value) and 0 <= value <= 1) or _is_size(value)
-
-
 def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(_is_text(item) for item in value)
 
@@ -68,7 +64,10 @@ POSITIVE = Rule("an integer >= 1", _is_integer(1))
 SECONDS = Rule("a number of seconds > 0", lambda value: _is_number(value) and value > 0)
 DURATION = Rule("a number of seconds > 0, or text such as 500ms or 55m", _is_duration)
 SIZE = Rule("a size of at least 1 MB, such as 16GB", _is_size)
-MEMORY_LIMIT = Rule("a size per worker such as 2GB, a fraction <= 1 of the machine's memory, or auto", _is_memory_limit)
+MEMORY_LIMIT = Rule(
+    "a size per worker such as 2GB, a fraction <= 1 of the machine's memory, or auto",
+    lambda value: value in (None, "auto") or (_is_number(value) and 0 <= value <= 1) or _is_size(value),
+)
 
 
 def check_values(where: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:

@@ -287,9 +287,8 @@ def error_level(level: float) -> float:
 
     Examples
     --------
-    >>> with at_look(2):
-    ...     round(error_level(0.01), 5)
-    0.00152
+    >>> error_level(0.01)
+    0.01
     """
     return level * _SHARE.get()
 
@@ -300,8 +299,8 @@ def critical(deviations: float) -> float:
     Examples
     --------
     >>> with at_look(2):
-    ...     round(critical(3.0), 2)
-    3.53
+    ...     round(critical(3.0), 2), round(error_level(0.01), 5)
+    (3.53, 0.00152)
     """
     share = _SHARE.get()
     return deviations if share == 1.0 else -NormalDist().inv_cdf(NormalDist().cdf(-deviations) * share)

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from functools import lru_cache
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -65,20 +65,13 @@ def append_to_path(folder: str) -> None:
 
 def module_file(name: str) -> str | None:
     """Return the file that an import of a module would execute, without importing it, or None without such a file."""
-    first, *others = name.split(".")
-    spec = _find_top(first)
-    for depth, _ in enumerate(others, 2):
-        if spec is None or spec.submodule_search_locations is None:
-            return None
-        try:
-            spec = PathFinder.find_spec(".".join([first, *others][:depth]), list(spec.submodule_search_locations))
-        except (ImportError, KeyError, ValueError):  # nested namespace packages raise KeyError
-            return None
-    return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None
-
-
-def _find_top(name: str) -> ModuleSpec | None:
+    names = name.split(".")
     try:
-        return importlib.util.find_spec(name) or PathFinder.find_spec(name, [os.getcwd()])
-    except (ImportError, ValueError, AttributeError):  # ValueError: a module without a spec, such as __main__
+        spec = importlib.util.find_spec(names[0]) or PathFinder.find_spec(names[0], [os.getcwd()])
+        for depth in range(2, len(names) + 1):
+            if spec is None or spec.submodule_search_locations is None:
+                return None
+            spec = PathFinder.find_spec(".".join(names[:depth]), list(spec.submodule_search_locations))
+    except (ImportError, KeyError, ValueError, AttributeError):  # such as __main__, or a nested namespace package
         return None
+    return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None

@@ -25,7 +25,7 @@ from pipeline.declare.factors import (
     require_types,
 )
 from pipeline.declare.streams import Streams
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, require_known
 
 Cell = Mapping[str, Value]
 MAX_TRIALS = 10**9
@@ -191,9 +191,7 @@ class Panel:
             ("method factor", [name for m in self.methods for name in m.uses], self.method_factors),
             ("output", [name for m in self.measures for name in m.dims], self.outputs),
         ):
-            for name in given:
-                if name not in [axis.name for axis in known]:
-                    raise BadInputError(f"panel {self.name}: {unknown(what, name, [axis.name for axis in known])}")
+            require_known(what, given, [axis.name for axis in known], f"panel {self.name}: ")
         for name in ("trials", "block_trials"):
             if getattr(self, name) is not None or name == "block_trials":
                 object.__setattr__(self, name, require_integer(name, getattr(self, name), 1, MAX_TRIALS))
@@ -222,6 +220,11 @@ class Panel:
     def n_blocks(self) -> int:
         """Number of blocks per cell."""
         return -(-self.n_trials // self.block_trials)
+
+    @cached_property
+    def variables(self) -> dict[str, tuple[bool, int]]:
+        """Stored variable -> True if it has a value per trial, and its number of output dimensions."""
+        return {"status": (True, 0), "error": (True, 0)} | {m.name: (m.per_trial, len(m.dims)) for m in self.measures}
 
     def keyed(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """Return factor values by the names that identify the factors in the keys of random streams."""
@@ -264,9 +267,7 @@ class Panel:
     def _with_values(self, name: str, values: tuple[Any, ...]) -> "Panel":
         if name == self.method_dim:
             by_name = {method.name: method for method in self.methods}
-            for value in values:
-                if value not in by_name:
-                    raise BadInputError(unknown(self.method_dim, value, by_name))
+            require_known(self.method_dim, values, by_name)
             Factor(name, values, "", "str")  # raises an error for an empty list or duplicate names
             return replace(self, methods=tuple(by_name[value] for value in values))
         changed: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.declare.claims import Claim, Erratum
 from pipeline.declare.factors import MAX_VALUES, require_integer, require_text, require_types
 from pipeline.declare.panel import MAX_TRIALS, Panel
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, require_known, unknown
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,7 @@ Values = Mapping[str, Iterable[Any] | Mapping[str, Iterable[Any]]]
 
 @dataclass(frozen=True)
 class Scale:
-    """Arguments of `Study.configure` that select a part of a study.
-
-    Attributes
-    ----------
-    trials : int, mapping or None
-        Trials per cell, for panels with trials, as one number or by panel; None for the declared numbers.
-    panels : tuple of str
-        Panels to keep; see `Study.configure` for an empty tuple.
-    values : mapping of str to tuple or mapping
-        Values of factors, outputs, constants or the list of methods, in every panel or by panel.
-    """
+    """Arguments of `Study.configure` that select a part of a study, such as ``Scale(trials=100, panels=("k2",))``."""
 
     trials: int | Mapping[str, int] | None = None
     panels: tuple[str, ...] = ()
@@ -177,12 +167,10 @@ class Study:
             names = sorted({known for panel in kept for known in panel.settable()})
             if name not in names:
                 self._reject_panel_on_demand(name, [panel.name for panel in kept])
-                raise BadInputError(unknown("factor", name, names))
+            require_known("factor", [name], names)
             having = [panel.name for panel in kept if name in panel.settable()]
             by_name = new if isinstance(new, Mapping) else dict.fromkeys(having, _several(new))
-            for panel_name in by_name:
-                if panel_name not in having:
-                    raise BadInputError(unknown(f"panel with {name}", panel_name, having))
+            require_known(f"panel with {name}", by_name, having)
             kept = tuple(
                 panel.with_values(name, _several(by_name[panel.name])) if panel.name in by_name else panel
                 for panel in kept
@@ -212,9 +200,7 @@ class Study:
         trials = None if trials is None else require_integer("trials", trials, 1, MAX_TRIALS)
         chosen = [self.panel(name).name for name in panels] or [panel.name for panel in self.panels]
         known = {name for panel in self.panels if panel.name in chosen for name in panel.settable()}
-        for name in values:
-            if name not in known:
-                raise BadInputError(unknown("factor", name, sorted(known)))
+        require_known("factor", values, sorted(known))
         more = {name: _several(new) for name, new in values.items()}
         kept = []
         for panel in self.panels:
@@ -277,9 +263,8 @@ class Study:
         for name, stored in spec["panels"].items():
             panel = replace(self.panel(name), on_demand=False)  # the run that created the store requested the panel
             for role in ("factors", "method_factors", "outputs", "constants"):
+                require_known(f"factor of panel {name}", stored[role], panel.settable())
                 for axis, values in stored[role].items():
-                    if axis not in panel.settable():
-                        raise BadInputError(unknown(f"factor of panel {name}", axis, panel.settable()))
                     values = [tuple(value) if isinstance(value, list) else value for value in values]
                     panel = panel.with_values(axis, values)
             if panel.method_dim is not None:

@@ -24,7 +24,6 @@ from pipeline.blocks.evaluate import BUDGET, ENDED_COST, Block
 from pipeline.clusters.cluster import most_threads
 from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.declare.factors import format_values
-from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError
 from pipeline.execution.in_flight import TaskResult, TasksInFlight, translating_losses
@@ -134,19 +133,15 @@ class Budget:
                 )
         is_long = len(receipt.work.block.trials) >= _FEWEST_TRIALS
         if is_long and not self._lifted and panel.name not in {name for name, _ in self._succeeded}:
-            self._note_failed_block(panel, receipt)
+            failed = self._failed.setdefault(receipt.work.block, set())  # settings under which all its trials failed
+            failed.update(receipt.work.settings)
+            causes = [tally.cause for tally in receipt.tallies if tally.n_failed]
+            if causes and len(failed) == len(panel.settings()):
+                raise ExecutionError(
+                    f"every trial of the first block of panel {panel.name} failed ({causes[0]}): the run stops; "
+                    "correct the study, or compute every trial with --allow-failures"
+                )
         return tuple(again)
-
-    def _note_failed_block(self, panel: Panel, receipt: Receipt) -> None:
-        """Record a failed block; raise `ExecutionError` when all its trials have failed under each setting."""
-        failed = self._failed.setdefault(receipt.work.block, set())
-        failed.update(receipt.work.settings)
-        causes = [tally.cause for tally in receipt.tallies if tally.n_failed]
-        if causes and len(failed) == len(panel.settings()):
-            raise ExecutionError(
-                f"every trial of the first block of panel {panel.name} failed ({causes[0]}): the run stops; correct "
-                "the study, or compute every trial with --allow-failures"
-            )
 
 
 @dataclass(frozen=True)

@@ -55,11 +55,6 @@ class End:
 Compute = Callable[[Step, bool], list[Outcome] | End]
 
 
-def evaluate_apart(task: Task, study: Study, work: Work, budget: int | None) -> list[Outcome]:
-    """Compute the settings of a work item in child processes of this worker."""
-    return isolate(_children_of(task, study), study.panel(work.block.panel), work, budget)
-
-
 def isolate(compute: Compute, panel: Panel, work: Work, budget: int | None) -> list[Outcome]:
     """Return the outcomes of the settings of a work item, with a status of its own for each trial."""
     block, settings = work.block, work.settings
@@ -73,11 +68,8 @@ def isolate(compute: Compute, panel: Panel, work: Work, budget: int | None) -> l
 
     def alone(step: Step) -> list[Outcome] | End:
         """Compute the step of a single trial, which terminates two processes if it is killed."""
-        if step not in ends:
-            found = attempt(step)
-            if not isinstance(found, End):
-                return found
-        return ends[step] if ends[step].status == Status.TIMED_OUT else compute(step, True)
+        found = ends.get(step) or attempt(step)
+        return compute(step, True) if isinstance(found, End) and found.status != Status.TIMED_OUT else found
 
     whole = attempt(Step(block, settings, budget if len(block.trials) > 1 else None))
     if not isinstance(whole, End):
@@ -272,7 +264,8 @@ def close_children(run: str) -> None:
         children.close()
 
 
-def _children_of(task: Task, study: Study) -> Children:
+def children_of(task: Task, study: Study) -> Children:
+    """Return the child processes of a run in this worker process."""
     with _lock:
         if task.run not in _children:
             worker = get_worker()

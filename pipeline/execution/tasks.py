@@ -1,25 +1,91 @@
-"""Functions that workers run; the dashboard displays their names."""
+"""Functions that workers run, whose names the dashboard displays, and the plugin that sends a study to each worker.
+
+Tasks refer to the study by the identifier of their run.
+"""
 
 import functools
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from distributed import Client, Worker, WorkerPlugin
 
 from pipeline.blocks.evaluate import ENDED, FAILURES, Outcome, Status, cause_line, keep_ok
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
-from pipeline.errors import UnreadableStoreError
+from pipeline.errors import ExecutionError, UnreadableStoreError
 from pipeline.execution.in_flight import Refusal, TransientError
-from pipeline.execution.isolate import evaluate_apart
-from pipeline.execution.shipping import shipped_task
-from pipeline.execution.work import STOPPED, Receipt, Run, Tally, Work, count_positions, evaluate_work, unpack
+from pipeline.execution.isolate import children_of, close_children, isolate
+from pipeline.execution.work import STOPPED, Receipt, Run, Tally, Task, Work, count_positions, evaluate_work, unpack
 from pipeline.faults import explain, is_transient
 from pipeline.stores.commits import Planned
 from pipeline.stores.store import ResultStore
+
+_tasks: dict[str, Task] = {}
+_holders: Counter[str] = Counter()  # number of workers per run in this process
+_lock = threading.Lock()
+
+
+class ShippedTask(WorkerPlugin):
+    """Worker plugin that registers the task of a run on all current and future workers."""
+
+    def __init__(self, task: Task) -> None:
+        self.name = plugin_name(task.run)
+        self._task = task
+
+    def setup(self, worker: Worker) -> None:
+        """Register the task in the process of a worker, without importing the study."""
+        with _lock:
+            _tasks[self._task.run] = self._task
+            _holders[self._task.run] += 1
+            STOPPED.discard(self._task.run)  # the run was stopped if an adaptive cluster removed all workers
+
+    def teardown(self, worker: Worker) -> None:
+        """Remove the task; a running batch ends after its current block."""
+        run = self._task.run
+        with _lock:
+            _holders[run] -= 1
+            if _holders[run] <= 0:
+                del _holders[run]
+                _tasks.pop(run, None)
+                STOPPED.add(run)
+                close_children(run)
+
+
+def plugin_name(run: str) -> str:
+    """Return the name of the worker plugin of a run."""
+    return f"dpstudies-{run}"
+
+
+def shipped_task(run: str, session: str = "") -> Task:
+    """Return the task that is registered in this worker process for a run, with the identifier of a session."""
+    try:
+        return replace(_tasks[run], session=session)
+    except KeyError:
+        raise ExecutionError(f"the run {run} has ended or was cancelled; resume its store") from None
+
+
+@contextmanager
+def shipped(client: Client, task: Task) -> Iterator[None]:
+    """Register a task on all current and future workers of a cluster, and remove it at the end."""
+    client.register_plugin(ShippedTask(task))
+    try:
+        yield
+    finally:
+        unship(client, task.run)
+
+
+def unship(client: Client, run: str) -> None:
+    """Remove a run from the workers, if the scheduler responds."""
+    if client.status == "running":
+        with suppress(Exception):
+            client.unregister_worker_plugin(plugin_name(run))
 
 
 def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,12 +119,13 @@ def compute(
     batch, is_apart = unpack(study, runs), is_suspect or task.time_limit is not None
     receipts = []
     stored = [_read_stale(study, store, work) for work in batch]  # the commit removes the statuses
-    with store.commit([_planned(study, work) for work in batch]) as commit:
+    with store.commit([_planned(study.panel(work.block.panel), work) for work in batch]) as commit:
         for work, before in zip(batch, stored, strict=True):
             if run in STOPPED:
                 break
             started, panel = time.perf_counter(), study.panel(work.block.panel)
-            found = evaluate_apart(task, study, work, budget) if is_apart else evaluate_work(study, work, budget)
+            apart = isolate(children_of(task, study), panel, work, budget) if is_apart else None
+            found = evaluate_work(study, work, budget) if apart is None else apart
             outcomes = {
                 k: outcome if k not in before else keep_ok(panel, before[k], outcome)
                 for k, outcome in zip(work.settings, found, strict=True)
@@ -78,9 +145,8 @@ def _read_stale(study: Study, store: ResultStore, work: Work) -> dict[int, Outco
     return found
 
 
-def _planned(study: Study, work: Work) -> Planned:
+def _planned(panel: Panel, work: Work) -> Planned:
     """Return a work item in the form that a commit requires."""
-    panel = study.panel(work.block.panel)
     settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
     return Planned(panel, work.block, settings, stale)
 

@@ -43,7 +43,8 @@ class PrecisionGoal:
     def __init__(self, target: Target, study: Study) -> None:
         self._target = target
         resolve_target(target, study)  # raises before anything is written
-        self._reached: dict[tuple[str, int, tuple[int, ...]], tuple[int, Precision]] = {}
+        # panel, cell and settings -> number of trials asked for, and precision, at the last assessment
+        self.reached: dict[tuple[str, int, tuple[int, ...]], tuple[int, Precision]] = {}
 
     def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
         """Return the state of each panel with trials."""
@@ -58,9 +59,9 @@ class PrecisionGoal:
                 if not panel.applicable[cell, list(item)].all():
                     continue
                 n, at = int(asked[cell, list(item)].min()), (panel.name, cell, item)
-                if at not in self._reached or self._reached[at][0] != n:
-                    self._reached[at] = n, target.assess(read_draws(store, panel, target.measure, cell, item, n))
-                precision = self._reached[at][1]
+                if at not in self.reached or self.reached[at][0] != n:
+                    self.reached[at] = n, target.assess(read_draws(store, panel, target.measure, cell, item, n))
+                precision = self.reached[at][1]
                 stop, wanted = _next_step(precision, n)
                 for k in item:
                     found.wanted[cell, k] = max(found.wanted[cell, k], wanted)
@@ -69,32 +70,27 @@ class PrecisionGoal:
                     found.ratios[cell, k] = max(found.ratios[cell, k], precision.ratio)
         return found
 
-    @property
-    def reached(self) -> Mapping[tuple[str, int, tuple[int, ...]], tuple[int, Precision]]:
-        """Panel, cell and settings -> number of trials asked for, and precision, at the last assessment."""
-        return self._reached
-
     def record(self) -> dict[str, Any]:
         """Return no fields: the target is recorded as given."""
         return {}
 
     def unmet(self, study: Study, assessed: Mapping[str, Assessment]) -> str:
         """Return a cell and setting without a finite error, and the widest one with the trials that it needs."""
-        failed = [(at, n, one) for at, (n, one) in self._reached.items() if _next_step(one, n)[0] == Stop.FAILED]
+        failed = [(at, n, one) for at, (n, one) in self.reached.items() if _next_step(one, n)[0] == Stop.FAILED]
         wide = self._describe_wide(study)
         if not failed:
             return wide
         (name, cell, item), n, one = failed[0]
         verb = "is" if len(failed) == 1 else "are"
         text = (
-            f"{len(failed):,} of {len(self._reached):,} errors {verb} not finite: "
+            f"{len(failed):,} of {len(self.reached):,} errors {verb} not finite: "
             f"{study.panel(name).describe(cell, item)} has {one.n:,} ok trials after {n:,}"
         )
         return f"{text}; {wide}" if wide else text
 
     def _describe_wide(self, study: Study) -> str:
         wide = [
-            (one.ratio, at, n, one) for at, (n, one) in self._reached.items() if _next_step(one, n)[0] == Stop.NOT_YET
+            (one.ratio, at, n, one) for at, (n, one) in self.reached.items() if _next_step(one, n)[0] == Stop.NOT_YET
         ]
         if not wide:
             return ""
@@ -103,17 +99,17 @@ class PrecisionGoal:
         place = panel.describe(cell, item)
         if not np.isfinite(one.ratio):
             return (
-                f"{len(wide):,} of {len(self._reached):,} errors are unknown: the estimate of {place} is "
+                f"{len(wide):,} of {len(self.reached):,} errors are unknown: the estimate of {place} is "
                 f"{one.estimate:g} after {n:,} trials, which do not determine its error"
             )
         needed = f"needs about {whole_blocks(panel, max(n + 1, required_trials(n, one.ratio))):,} trials"
         if one.error <= one.bound:
             return (
-                f"{len(wide):,} of {len(self._reached):,} errors are uncertain, since the trials are few for their "
+                f"{len(wide):,} of {len(self.reached):,} errors are uncertain, since the trials are few for their "
                 f"skewness or contain few events: {place} has {n:,} and {needed}"
             )
         return (
-            f"{len(wide):,} of {len(self._reached):,} errors exceed the bound; the largest is {one.error:.2g} after "
+            f"{len(wide):,} of {len(self.reached):,} errors exceed the bound; the largest is {one.error:.2g} after "
             f"{n:,} trials instead of {one.bound:.2g} ({place}), which {needed}"
         )
 
@@ -228,7 +224,7 @@ def read_draws(
     for k in item:
         position = next(positions(panel, cell, panel.settings()[k]))
         ok &= store.read_at(panel, position, trials, "status") == Status.OK
-        values.append(store.read_at(panel, position, trials, measure.name, len(measure.dims)))
+        values.append(store.read_at(panel, position, trials, measure.name))
     return [one[ok] for one in values]
 
 

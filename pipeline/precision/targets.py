@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from pipeline.aggregate import QUANTILES, mcse_quantile, quantile
 from pipeline.declare.factors import Measure, Statistic
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, require_known, unknown
 from pipeline.precision.stopping import SKEWED_TRIALS
 
 CLAIMS = "claims"
@@ -134,9 +135,12 @@ def _in_panel(target: Target, panel: Panel) -> PanelTarget:
         if measure.per_trial:
             estimators[measure.name] = measure, estimate_mean
             for label, probability in QUANTILES.items():
-                estimators[f"{measure.name}_{label}"] = measure, _quantiles(probability)
+                estimators[f"{measure.name}_{label}"] = measure, partial(_estimate_quantile, probability)
     for statistic in panel.statistics:
-        estimators[f"{statistic.measure}_{statistic.name}"] = measures[statistic.measure], _jackknife(statistic)
+        estimators[f"{statistic.measure}_{statistic.name}"] = (
+            measures[statistic.measure],
+            partial(_jackknife, statistic),
+        )
     if target.name not in estimators:
         if target.name in measures:
             raise BadInputError(
@@ -165,9 +169,7 @@ def _pairs(target: Target, panel: Panel) -> tuple[tuple[int, ...], ...]:
     settings = panel.settings()
     for k, setting in enumerate(settings):
         of_method[setting.method.name].append(k)
-    for name in target.methods:
-        if name not in of_method:
-            raise BadInputError(f"panel {panel.name}: {unknown('method', name, of_method)}")
+    require_known("method", target.methods, of_method, f"panel {panel.name}: ")
     first, second = (of_method[name] for name in target.methods)
     return tuple(
         (k, m)
@@ -191,36 +193,22 @@ def estimate_mean(draws: np.ndarray) -> Estimate:
         return mean, np.sqrt(squares / (n - 1) / n), SKEWED_TRIALS * skewness**2
 
 
-def _quantiles(probability: float) -> Callable[[np.ndarray], Estimate]:
-    """Return the estimator of a quantile.
+def _estimate_quantile(probability: float, draws: np.ndarray) -> Estimate:
+    """Return quantiles of columns, and their standard errors.
 
     Order statistics of discrete draws are often equal one standard deviation around the quantile, although the quantile
     is not certain. Their distance at four standard deviations then gives the error.
     """
-
-    def error_of(column: np.ndarray) -> float:
-        return mcse_quantile(column, probability) or mcse_quantile(column, probability, n_sds=4)
-
-    def estimate(draws: np.ndarray) -> Estimate:
-        columns = [np.sort(column[~np.isnan(column)]) for column in np.asarray(draws, float).T]
-        return (
-            np.array([quantile(column, probability) if column.size else np.nan for column in columns]),
-            np.array([error_of(column) for column in columns]),
-            np.zeros(len(columns)),
-        )
-
-    return estimate
+    columns = [np.sort(column[~np.isnan(column)]) for column in np.asarray(draws, float).T]
+    errors = [mcse_quantile(one, probability) or mcse_quantile(one, probability, n_sds=4) for one in columns]
+    estimates = [quantile(one, probability) if one.size else np.nan for one in columns]
+    return np.array(estimates), np.array(errors), np.zeros(len(columns))
 
 
-def _jackknife(statistic: Statistic) -> Callable[[np.ndarray], Estimate]:
-    """Return the estimator of a declared statistic, with the standard error of a jackknife over groups of trials."""
-
-    def estimate(draws: np.ndarray) -> Estimate:
-        parts = zip(*(_jackknife_column(statistic, column) for column in draws.T), strict=True)
-        estimates, errors, least = (np.concatenate(one) for one in parts)
-        return estimates, errors, least
-
-    return estimate
+def _jackknife(statistic: Statistic, draws: np.ndarray) -> Estimate:
+    """Return a declared statistic of columns, with the standard error of a jackknife over groups of trials."""
+    estimates, errors, least = zip(*(_jackknife_column(statistic, column) for column in draws.T), strict=True)
+    return np.concatenate(estimates), np.concatenate(errors), np.concatenate(least)
 
 
 def _jackknife_column(statistic: Statistic, draws: np.ndarray) -> Estimate:

@@ -100,17 +100,13 @@ class Asked:
     @classmethod
     def of_settings(cls, panel: Panel, trials: np.ndarray, stopped: np.ndarray) -> "Asked":
         """Return the numbers of a panel from arrays of shape (cell, setting)."""
-        shape = _shape(panel)
-        spread = []
-        for values in (trials, stopped):
-            grid = np.zeros(shape, int)
+        shape, n_factors = _shape(panel), len(panel.factors)
+        grids = np.zeros((2, *shape), int)
+        for grid, values in zip(grids, (trials, stopped), strict=True):
             for k, setting in enumerate(panel.settings()):
-                at = (slice(None),) * len(panel.factors) + setting_index(panel, setting)
-                cells = values[:, k].reshape(shape[: len(panel.factors)])
-                part = grid[at]
-                grid[at] = cells.reshape(cells.shape + (1,) * (part.ndim - cells.ndim))
-            spread.append(grid)
-        return cls(*spread)
+                at = (slice(None),) * n_factors + setting_index(panel, setting)
+                grid[at] = values[:, k].reshape(shape[:n_factors] + (1,) * (grid[at].ndim - n_factors))
+        return cls(*grids)
 
     def by_setting(self, panel: Panel) -> np.ndarray:
         """Return `trials` with shape (cell, setting), for a panel of this or a larger grid."""

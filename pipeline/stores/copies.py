@@ -57,16 +57,14 @@ def compact(
     BadInputError
         If the store is incomplete or compact, a session writes to it before the comparison has ended, or the
         destination exists, is part of the store, or cannot be written.
-    UnreadableStoreError
-        If the store is damaged.
-    StoreAccessError
-        If the copy differs from the store, or the store cannot be read.
+    UnreadableStoreError, StoreAccessError
+        If the store is damaged or cannot be read, or the copy differs from it.
 
     Notes
     -----
-    A local copy is written to a hidden folder next to the destination, which is renamed after the comparison. In an
-    object store, the root is written after the comparison; objects without a root are not a store. After an error, the
-    written files are removed; those of a killed process are removed by the next local copy to the same destination.
+    A local copy is written to a hidden folder next to the destination, which is renamed after the comparison; in an
+    object store, the root is written last. After an error, the written files are removed; those of a killed process are
+    removed by the next local copy to the same destination.
 
     Examples
     --------

@@ -45,18 +45,18 @@ class LocalFiles:
 
         A negative start counts from the end.
         """
-        return retried(self._read, key, start, stop)
-
-    def _read(self, key: str, start: int, stop: int | None) -> bytes | None:
         try:
-            # without O_NONBLOCK, opening a pipe would block
-            descriptor = os.open(self._path(key, True), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            return retried(self._read, key, start, stop)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             if error.errno in _NOT_A_FILE:
                 return b""
             raise
+
+    def _read(self, key: str, start: int, stop: int | None) -> bytes:
+        # without O_NONBLOCK, opening a pipe would block
+        descriptor = os.open(self._path(key, True), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:  # few system calls, since each takes a fifth of the time of a scan
             content = b"" if start or stop is not None else os.pread(descriptor, _PIECE, 0)
             if content and len(content) < _PIECE:
@@ -69,10 +69,6 @@ class LocalFiles:
             while at < end and (part := os.pread(descriptor, end - at, at)):
                 content, at = content + part, at + len(part)
             return content
-        except OSError as error:
-            if error.errno in _NOT_A_FILE:
-                return b""
-            raise
         finally:
             os.close(descriptor)
 
@@ -112,17 +108,9 @@ class LocalFiles:
         path = self._path(key)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            _write_new(path, content, durable=True)
         except FileExistsError:
             return False
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(descriptor)
-        except BaseException:  # an empty record, as on a full disk, would count as that of an active session
-            os.unlink(path)
-            raise
         return True
 
     def put(self, key: str, content: bytes, durable: bool = True) -> None:
@@ -201,16 +189,9 @@ class LocalFiles:
     def _write_temporary(self, content: bytes) -> str:
         path = self._temporary_name()
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            _write_new(path, content)
         except FileNotFoundError:
             self._require_session()
-            raise
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(path)
             raise
         return path
 
@@ -326,6 +307,21 @@ class _LocalBatch:
         self._last = []
 
 
+def _write_new(path: str, content: bytes, durable: bool = False) -> None:
+    """Write a new file, or none after an error: an empty record would count as that of an active session."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+
+
 def _destroy(path: str) -> None:
     """Remove a file or folder if it exists, without following links."""
     with suppress(FileNotFoundError):
@@ -335,11 +331,5 @@ def _destroy(path: str) -> None:
             os.unlink(path)
 
 
-def _find_syncfs() -> Any:
-    """Return the system call that flushes a file system, or None if it is unavailable."""
-    if not sys.platform.startswith("linux"):
-        return None
-    return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-
-
-_SYNCFS = _find_syncfs()
+# system call that flushes a file system, or None if it is unavailable
+_SYNCFS = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform.startswith("linux") else None

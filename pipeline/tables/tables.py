@@ -17,7 +17,7 @@ from distributed import Client as Client  # also for studies, which do not impor
 from distributed.comm import CommClosedError
 
 from pipeline.blocks.one_thread import one_thread
-from pipeline.errors import BadInputError, ExecutionError, unknown
+from pipeline.errors import BadInputError, ExecutionError, require_known
 from pipeline.tables.formats import PART_BYTES, Part, find_parts, find_source, read_part
 
 Result = TypeVar("Result")
@@ -47,9 +47,8 @@ def open_table(
     if features is None:
         features = [name for name in offered if name != target]
     columns = (*features, target)
+    require_known("column", columns, offered, f"{path}: ")
     for name in columns:
-        if name not in offered:
-            raise BadInputError(f"{path}: {unknown('column', name, offered)}")
         if name in source.others and name not in levels:
             raise BadInputError(
                 f"{path}: column {name} must be numeric; encode it, or omit it with --features; regress also takes "

@@ -32,7 +32,7 @@ from studies.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from pipeline.execution.rerun import Rerun
+    from pipeline.execution.checks import Rerun
     from pipeline.stores.store import ResultStore
     from pipeline.submission import Submission
 
@@ -143,7 +143,7 @@ def trial(
     accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Recompute one trial from its key, and compare it with the stored values."""
-    from pipeline.execution.rerun import rerun_trial
+    from pipeline.execution.checks import rerun_trial
     from pipeline.resolve import study_of
     from pipeline.stores.commits import without_rerun
     from pipeline.stores.store import ResultStore

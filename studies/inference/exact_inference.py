@@ -81,24 +81,11 @@ def _panel(
     noise = (Factor("noise", noises, "distribution of the noise", "str"),) if noises else ()
     scalars = ((_JOINT,) if is_vector else ()) + ((_MEAN_WIDTH,) if family == "multinomial" else ())
     return inference_panel(
-        name,
-        meaning,
-        family,
-        simulate_releases(family, at_zero=name == "edge"),
-        methods,
-        _MEASURES,
-        n=n,
-        epsilon=epsilon,
-        priors=priors,
-        bounds=bounds,
-        factors=noise if bounds is None else (*noise, _OUTSIDE),
-        scalars=(_THINNING, *scalars),
-        largest=1_000 if name == "edge" else LARGEST_AUGMENTED,
-        trials=trials,
-        block_trials=min(trials, 100),
-        statistics=(*_STATISTICS, *(_JOINT_STATISTICS if is_vector else ())),
-        version=version,
-    )
+        name, meaning, family, simulate_releases(family, at_zero=name == "edge"), methods, _MEASURES, n=n,
+        epsilon=epsilon, priors=priors, bounds=bounds, factors=noise if bounds is None else (*noise, _OUTSIDE),
+        scalars=(_THINNING, *scalars), largest=1_000 if name == "edge" else LARGEST_AUGMENTED, trials=trials,
+        block_trials=min(trials, 100), version=version,
+        statistics=(*_STATISTICS, *(_JOINT_STATISTICS if is_vector else ())))  # fmt: skip
 
 
 _COUNT_METHODS = (EXACT, GIBBS_EXACT, AUGMENTATION, GIBBS)
@@ -121,10 +108,10 @@ PANELS = (
         (100, 1_000, 10_000, 100_000, 1_000_000), (1.0,), trials=100),
     _panel(
         "multinomial-3", "Dirichlet-multinomial model with three categories and three kinds of noise", "multinomial",
-        _COUNT_METHODS, ((0.5,) * 3,), (100,), (1.0, 3.0), noises=("laplace", "geometric", "k-norm"), version=5),
+        _COUNT_METHODS, ((0.5,) * 3,), (100,), (1.0, 3.0), noises=("laplace", "geometric", "k-norm"), version=6),
     _panel(
         "multinomial-10", "Dirichlet-multinomial model with ten categories and two kinds of noise", "multinomial",
-        _COUNT_METHODS, ((0.5,) * 10,), (100,), (1.0,), noises=("laplace", "k-norm"), version=5),
+        _COUNT_METHODS, ((0.5,) * 10,), (100,), (1.0,), noises=("laplace", "k-norm"), version=6),
     *(
         _panel(
             family, f"{model}, records dropped or clamped", family, (_AUGMENTATION, *others), (prior,), (10, 100),

@@ -37,9 +37,9 @@ from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import find_study
 from pipeline.declare.study import Study
 from pipeline.estimate import make_plan
+from pipeline.execution.checks import refuse_workers_without_store
 from pipeline.execution.execute import execute
-from pipeline.execution.probe import refuse_workers_without_store
-from pipeline.execution.shipping import shipped
+from pipeline.execution.tasks import shipped
 from pipeline.execution.work import PendingWork, Task
 from pipeline.stores.commits import Planned
 from pipeline.stores.sessions import Session

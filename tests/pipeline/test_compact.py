@@ -13,7 +13,7 @@ import zarr
 import pipeline
 from pipeline import BadInputError
 from pipeline.errors import BusyStoreError, StoreAccessError, UnreadableStoreError
-from pipeline.execution.rerun import rerun_trial
+from pipeline.execution.checks import rerun_trial
 from pipeline.stores import shards
 from pipeline.stores.copies import compact
 from pipeline.stores.local_files import LocalFiles

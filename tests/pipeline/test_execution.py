@@ -20,7 +20,7 @@ from pipeline.blocks.evaluate import Status
 from pipeline.clusters.profiles import Profile
 from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError, ExecutionError, SessionSupersededError
-from pipeline.execution import execute, in_flight, probe
+from pipeline.execution import checks, execute, in_flight
 from pipeline.execution.in_flight import RETRIES, Monitor, find_cause
 from pipeline.progress import ProgressDisplay
 from pipeline.stores.local_files import LocalFiles
@@ -289,7 +289,7 @@ def test_stored_numbers_are_recomputed_on_workers(tmp_path):
 
 def test_study_that_workers_cannot_load_is_refused_before_writes(tmp_path, monkeypatch):
     """A study that workers cannot load, for lack of a module, is refused before anything is written."""
-    monkeypatch.setattr(probe, "load_study", broken_load_study)
+    monkeypatch.setattr(checks, "load_study", broken_load_study)
     with pytest.raises(
         BadInputError, match=r"^worker inproc://.* cannot load the study: .*'helper'; install the packages"
     ):
@@ -297,21 +297,21 @@ def test_study_that_workers_cannot_load_is_refused_before_writes(tmp_path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-@probe.on_worker
+@checks.on_worker
 def broken_load_study(run, spec, modules):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StudySource, "load", lambda source: __import__("helper"))
         return LOAD.__wrapped__(run, spec, modules)
 
 
-LOAD = probe.load_study
+LOAD = checks.load_study
 
 
-@probe.on_worker
+@checks.on_worker
 def load_study_elsewhere(run, spec, modules):
     with pytest.MonkeyPatch.context() as patch:
-        find = probe.importlib.util.find_spec
-        patch.setattr(probe.importlib.util, "find_spec", lambda name: None if name == "lazy_helper" else find(name))
+        find = checks.importlib.util.find_spec
+        patch.setattr(checks.importlib.util, "find_spec", lambda name: None if name == "lazy_helper" else find(name))
         return LOAD.__wrapped__(run, spec, modules)
 
 
@@ -328,7 +328,7 @@ def test_missing_lazily_imported_module_is_found_before_writes(tmp_path, monkeyp
     )
     monkeypatch.setattr(sys, "path", [*sys.path])
     with monkeypatch.context() as patch:
-        patch.setattr(probe, "load_study", load_study_elsewhere)
+        patch.setattr(checks, "load_study", load_study_elsewhere)
         with pytest.raises(BadInputError, match=r"^worker .* lacks lazy_helper, which the study imports"):
             run(str(path), tmp_path / "s.zarr")
     assert not (tmp_path / "s.zarr").exists()
@@ -336,13 +336,13 @@ def test_missing_lazily_imported_module_is_found_before_writes(tmp_path, monkeyp
 
 
 def test_code_of_another_version_is_refused_before_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe, "load_study", other_version)
+    monkeypatch.setattr(checks, "load_study", other_version)
     with pytest.raises(BadInputError, match="has a different version; install the same version everywhere"):
         run(STUDY, tmp_path / "s.zarr")
     assert list(tmp_path.iterdir()) == []
 
 
-@probe.on_worker
+@checks.on_worker
 def other_version(run, spec, modules):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StudySource, "load", lambda source: replace(STUDY, version=2))

@@ -9,7 +9,7 @@ from distributed import Client
 from pipeline.clusters.launch import describe_launch, launch_document
 from pipeline.clusters.profiles import Profile
 from pipeline.errors import ExecutionError
-from pipeline.execution import probe
+from pipeline.execution import checks
 from pipeline.execution.in_flight import TasksInFlight
 from pipeline.faults import explain
 from pipeline.redact import format_error, is_secret_name, redact, redact_text, short_repr
@@ -132,9 +132,9 @@ def test_a_study_that_cannot_be_loaded_is_reported_without_secrets(monkeypatch):
     def fail(run):
         raise RuntimeError("cannot log in with token=hush")
 
-    monkeypatch.setattr(probe, "get_worker", lambda: SimpleNamespace(address="tcp://h:1"))
-    monkeypatch.setattr(probe, "shipped_task", fail)
-    assert "RuntimeError: cannot log in with token=***; install" in probe.load_study("run", {}, ())
+    monkeypatch.setattr(checks, "get_worker", lambda: SimpleNamespace(address="tcp://h:1"))
+    monkeypatch.setattr(checks, "shipped_task", fail)
+    assert "RuntimeError: cannot log in with token=***; install" in checks.load_study("run", {}, ())
 
 
 SSH = {"hosts": ["h", "h"], "connect_options": {"username": "me", "password": "hush", "client_keys": ["/hush.pem"]}}

@@ -19,7 +19,7 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError, ExecutionError
-from pipeline.execution.rerun import rerun_trial
+from pipeline.execution.checks import rerun_trial
 from pipeline.execution.work import PendingWork
 from pipeline.resolve import study_of
 from pipeline.stores.commits import Commit

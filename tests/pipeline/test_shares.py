@@ -9,7 +9,7 @@ import pytest
 import pipeline
 from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, UnreadableStoreError
-from pipeline.execution.rerun import rerun_trial
+from pipeline.execution.checks import rerun_trial
 from pipeline.stores.asked import Share
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify

@@ -18,7 +18,7 @@ from pipeline.declare.source import StudySource
 from pipeline.errors import ExecutionError
 from pipeline.execution.execute import task_key
 from pipeline.execution.in_flight import TasksInFlight
-from pipeline.execution.shipping import ShippedTask, shipped, shipped_task
+from pipeline.execution.tasks import ShippedTask, shipped, shipped_task
 from pipeline.execution.work import STOPPED, PendingWork, Task, Work, pack, unpack
 from studies import STUDIES
 from tests.pipeline.helpers import create_store, panel_of

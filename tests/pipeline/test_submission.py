@@ -222,13 +222,13 @@ def test_cancel_without_a_store_is_refused(tmp_path):
 @pytest.mark.parametrize("state", ["running", "finished", "cancelled"])
 def test_a_repeated_driver_takes_over_only_an_open_session(one_thread_cluster, quick_heartbeat, monkeypatch, state):
     """A scheduler that lost the connection to a worker runs its driver again, while the first one may still write."""
-    orders, start = [], submissions.start_driver
+    orders, start = [], submissions.driver_task.start_driver
 
     def keep(client, identifier, drive, order):
         orders.append(order)
         return start(client, identifier, drive, order)
 
-    monkeypatch.setattr(submissions, "start_driver", keep)
+    monkeypatch.setattr(submissions.driver_task, "start_driver", keep)
     submission = submit()
     if state == "finished":
         release()
@@ -236,9 +236,11 @@ def test_a_repeated_driver_takes_over_only_an_open_session(one_thread_cluster, q
         pipeline.cancel("s.zarr")
         Path("hold").unlink()
     # the second driver is a thread of this process, since a block holds the only thread of the worker
-    monkeypatch.setattr(submissions, "connect_worker", lambda: Client(one_thread_cluster, set_as_default=False))
-    monkeypatch.setattr(submissions, "announce", lambda *arguments: None)
-    monkeypatch.setattr(submissions, "cancellation", lambda identifier: lambda: False)
+    monkeypatch.setattr(
+        submissions.driver_task, "connect_worker", lambda: Client(one_thread_cluster, set_as_default=False)
+    )
+    monkeypatch.setattr(submissions.driver_task, "announce", lambda *arguments: None)
+    monkeypatch.setattr(submissions.driver_task, "cancellation", lambda identifier: lambda: False)
     with ThreadPoolExecutor(1) as pool:
         again = pool.submit(submissions.drive, orders[0])
         if state == "running":

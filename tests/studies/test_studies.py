@@ -12,7 +12,7 @@ import xarray as xr
 import pipeline
 from pipeline import Claim, Stored
 from pipeline.declare.source import StudySource
-from pipeline.execution.rerun import rerun_trial
+from pipeline.execution.checks import rerun_trial
 from pipeline.resolve import study_of
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES

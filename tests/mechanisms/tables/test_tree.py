@@ -13,14 +13,13 @@ from mechanisms.tables import (
     Suppressed,
     dirichlet_multinomial,
     fit_prior,
-    forest,
     messages,
     negative_binomial,
     poisson,
     table_posterior,
+    tree,
     uniform,
 )
-from mechanisms.tables.kernels import chernoff_ends
 from tests.statistical import assert_frequencies
 
 NAN = math.nan
@@ -191,23 +190,6 @@ def test_fourier_transforms_equal_sums_of_products(monkeypatch):
     np.testing.assert_allclose(fast.cdf(at), slow.cdf(at), atol=1e-11)
 
 
-@pytest.mark.parametrize("depth", [5.0, 20.0])
-def test_ends_by_chernoff_bound_the_tails_of_a_sum(depth):
-    rng = np.random.default_rng(7)
-    parts = [
-        rng.exponential(size=size) * np.exp(-np.abs(np.arange(size) - at) / 9) for size, at in ((300, 60), (200, 90))
-    ]
-    parts = [part / part.sum() for part in parts]
-    first, last = np.zeros((2, 1), np.int64)
-    place = np.array([0, 300])
-    chernoff_ends(np.concatenate(parts), np.array([4, 3]), place, np.array([300, 200]), np.zeros(1, np.int64),
-                  np.ones(1, np.int64), depth, first, last)  # fmt: skip
-    total, counts = np.convolve(*parts), np.arange(499) + 7
-    for tail, tight in ((counts < first, counts < first + 60), (counts > last, counts > last - 60)):
-        assert total[tail].sum() <= np.exp(-depth)
-        assert total[tight].sum() > np.exp(-depth)
-
-
 def test_result_has_an_error_bound_if_levels_contradict_each_other():
     """In an earlier version, a bound that was no number made the search for better tilts end."""
     rng = np.random.default_rng(1)
@@ -297,10 +279,10 @@ def test_many_parents_that_equal_the_sums_of_their_children_are_refused():
 
 
 def test_too_little_memory_is_an_error_in_one_line(monkeypatch):
-    def fail(self):
+    def fail(*_):
         raise MemoryError
 
-    monkeypatch.setattr(messages.Messages, "_up", fail)
+    monkeypatch.setattr(messages.Messages, "_combine", fail)
     with pytest.raises(ValueError, match="must fit in memory"):
         table_posterior([3.0, 1.0, NAN], GAUSSIAN, [2, 2, -1], poisson(2))
 
@@ -373,9 +355,9 @@ def test_divided_tables_equal_undivided_ones(monkeypatch):
     _, y, parents = grouped(np.random.default_rng(3), (3, 4, 5), 3.0)
     arguments = y, GAUSSIAN, parents, negative_binomial(0.6, 12.0)
     whole = table_posterior(*arguments)
-    monkeypatch.setattr(forest, "_PART", 7)
+    monkeypatch.setattr(tree, "_PART", 7)
     divided = table_posterior(*arguments)
-    assert len(divided.problem.forest.part_roots) > 5
+    assert len(divided.problem.parts) > 5
     for name in ("mean", "std", "interval"):
         np.testing.assert_allclose(getattr(divided, name)(), getattr(whole, name)(), rtol=1e-12)
     assert divided.log_marginal_likelihood == pytest.approx(whole.log_marginal_likelihood, rel=1e-14)

@@ -5,7 +5,7 @@ from distributed import LocalCluster, get_worker
 
 import pipeline
 from pipeline.errors import BadInputError, ExecutionError
-from pipeline.execution import probe
+from pipeline.execution import checks
 from tests.pipeline.helpers import TOY_FILE
 
 
@@ -36,7 +36,9 @@ def fail_on(address, call, error):
 @pytest.mark.parametrize("k", [2, 0, 1])
 def test_worker_without_a_module_is_named(cluster, profile, tmp_path, monkeypatch, k):
     address = sorted(cluster.scheduler_info["workers"])[k]
-    monkeypatch.setattr(probe, "shipped_task", fail_on(address, probe.shipped_task, ModuleNotFoundError("No module x")))
+    monkeypatch.setattr(
+        checks, "shipped_task", fail_on(address, checks.shipped_task, ModuleNotFoundError("No module x"))
+    )
     with pytest.raises(BadInputError, match=rf"^worker {address} cannot load the study: .*No module x; install"):
         pipeline.run(str(TOY_FILE), tmp_path / "s.zarr", panels=["single"], cluster=profile)
     assert not (tmp_path / "s.zarr").exists()
@@ -46,8 +48,8 @@ def test_worker_without_a_module_is_named(cluster, profile, tmp_path, monkeypatc
 @pytest.mark.parametrize("k", [2, 0, 1])
 def test_worker_without_the_store_is_named(cluster, profile, tmp_path, monkeypatch, k):
     address = sorted(cluster.scheduler_info["workers"])[k]
-    opened = probe.Task.opened
-    monkeypatch.setattr(probe.Task, "opened", fail_on(address, opened, BadInputError("no result store at s.zarr")))
+    opened = checks.Task.opened
+    monkeypatch.setattr(checks.Task, "opened", fail_on(address, opened, BadInputError("no result store at s.zarr")))
     with pytest.raises(ExecutionError, match=rf"^worker {address} cannot open the store .*: no result store"):
         pipeline.run(str(TOY_FILE), tmp_path / "s.zarr", panels=["single"], cluster=profile)
     monkeypatch.undo()
@@ -55,9 +57,9 @@ def test_worker_without_the_store_is_named(cluster, profile, tmp_path, monkeypat
 
 
 def test_checks_of_workers_that_left_run_on_others(cluster, profile, tmp_path, monkeypatch):
-    info = probe.Client.scheduler_info
+    info = checks.Client.scheduler_info
     gone = {"tcp://127.0.0.1:9": {}}
     monkeypatch.setattr(
-        probe.Client, "scheduler_info", lambda *args, **options: {"workers": info(*args, **options)["workers"] | gone}
+        checks.Client, "scheduler_info", lambda *args, **options: {"workers": info(*args, **options)["workers"] | gone}
     )
     assert pipeline.run(str(TOY_FILE), tmp_path / "s.zarr", panels=["single"], cluster=profile).complete

@@ -1,0 +1,278 @@
+"""Messages of all parts of a table, improved until the bound of their error is small."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mechanisms.arguments import Floats, Integers
+from mechanisms.tables.forest import select
+from mechanisms.tables.messages import Message, Messages, Plan, VanishedError, Windows, add_windows
+from mechanisms.tables.priors import Weights
+from mechanisms.tables.tilts import Leaves, caps, level_tilts, solve_tilts
+from mechanisms.tables.tree import Table
+
+MEMORY = 8e9
+"""Largest forecast of memory in bytes; a table that needs more is refused."""
+
+_OMITTED = 5e-13, 1e-16  # bound of the omitted mass, and more per node, beyond which tilts and windows are improved
+_OMITTED_LARGE = 1e-21  # times the squared number of nodes: an attempt at 10⁶ leaves takes a minute
+_ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
+_POOR = 2e-9  # bound of the omitted mass beyond which all tilts are computed in another way
+_LARGEST = 1e-6  # bound of the error beyond which there is no result
+_ATTEMPTS = 6
+_DIRECT_PRODUCTS = 3e10  # largest number of products of an attempt without Fourier transforms
+
+
+class Solution:
+    """Messages and marginals of a table; those of its parts are computed again when they are needed.
+
+    Each option has weights of the leaves, and a plan. With several options, those of different parts are independent
+    and equally probable: the messages of the root of a part are mixed.
+    """
+
+    tilt: Floats  # start of the search for tilts, for similar tables
+
+    def __init__(self, table: Table, options: list[tuple[Weights, Plan]], is_direct: bool) -> None:
+        self.table, self.options, self.is_direct = table, options, is_direct
+        self.mean, self.variance = np.zeros((2, table.forest.above.size))  # of messages from below
+        roots = np.array([root for root, _ in table.parts], np.int64)
+        inside = np.concatenate([np.zeros(0, np.int64), *(nodes for _, nodes in table.parts)])
+        self.nodes = np.setdiff1d(np.arange(self.mean.size), np.setdiff1d(inside, roots))  # above all parts
+        self.mixed: list[tuple[Floats, list[Message]]] = []  # shares and messages of the roots
+        self.loaded: tuple[int, int, Messages] | None = None
+        for k, (root, nodes) in enumerate(table.parts):
+            found = []
+            for j in range(len(options)):
+                part = self.load(k, j)
+                found.append((part.message(int(np.searchsorted(nodes, root))), part.mean, part.variance))
+            log_sum = np.array([one.log_sum for one, _, _ in found])
+            share = np.exp(log_sum - log_sum.max())
+            self.mixed.append((share / share.sum(), [one for one, _, _ in found]))
+            for weight, (_, mean, variance) in zip(self.mixed[-1][0], found, strict=True):
+                self.mean[nodes] += weight * mean
+                self.variance[nodes] += weight * variance
+        given = {int(i): _mix(*one) for i, one in zip(np.searchsorted(self.nodes, roots), self.mixed, strict=True)}
+        self.top = self._messages(self.nodes, 0, given)
+        is_above = ~np.isin(self.nodes, roots)
+        self.mean[self.nodes[is_above]] = self.top.mean[is_above]
+        self.variance[self.nodes[is_above]] = self.top.variance[is_above]
+        self.log_weight = float(self.top.log_sum[self.top.forest.levels[0]].sum())
+        self._descend(roots)
+
+    def _messages(self, nodes: Integers, option: int, given: dict[int, Message]) -> Messages:
+        table, (weights, plan) = self.table, self.options[option]
+        return Messages(table.forest.part(nodes), select(table.factors, nodes), select(weights, nodes),
+                        select(plan, nodes), self.is_direct, given)  # fmt: skip
+
+    def load(self, part: int, option: int) -> Messages:
+        """Return the messages of a part."""
+        if self.loaded is None or self.loaded[:2] != (part, option):
+            self.loaded = (part, option, self._messages(self.table.parts[part][1], option, {}))
+        return self.loaded[2]
+
+    def _descend(self, roots: Integers) -> None:
+        """Compute marginals and the bounds of the error."""
+        top, m = self.top, self.table.total.size
+        top.descend()
+        self.omitted, self.rounding, self.marginal = top.omitted, top.rounding, top.marginal
+        if not roots.size:
+            return
+        pick = np.flatnonzero(~np.isin(self.nodes[: top.forest.m], roots))
+        start, offset, size, values = top.marginal
+        terms = [(1.0, self.nodes[pick], Windows(start[pick], offset[pick], size[pick], values))]
+        for k, (root, nodes) in enumerate(self.table.parts):
+            at, (share, options) = int(np.searchsorted(self.nodes, root)), self.mixed[k]
+            out = top.out[top.offset[at] : top.offset[at] + top.size[at]]
+            above = [out[one.start - top.start[at] :][: one.values.size] for one in options]
+            weights = share * [one.values @ out for one, out in zip(options, above, strict=True)]
+            for j, weight in enumerate(weights / weights.sum()):
+                part = self.load(k, j)
+                part.descend(above[j], float(top.highest[at]))
+                terms.append((weight, nodes[: part.forest.m], part.marginal))
+                self.omitted += weight * part.omitted
+                self.rounding += weight * part.rounding
+        self.marginal = add_windows(m, terms)
+
+    @property
+    def error(self) -> float:
+        """Bound of the total variation distance between any marginal and the exact one."""
+        return self.omitted + self.rounding
+
+    def draw(self, rng: np.random.Generator, size: int) -> Integers:
+        """Return joint draws of the counts of all nodes of the table, from the roots down, shape (size, m)."""
+        found, roots = np.empty((self.mean.size, size), np.int64), self.table.forest.levels[0]
+        for i in roots:
+            cumulative = np.cumsum(self.marginal.of(i))
+            drawn = np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right")
+            found[i] = self.marginal.start[i] + np.minimum(drawn, cumulative.size - 1)
+        found[self.nodes] = _drawn(self.top, rng, found[self.nodes])
+        for k, (root, nodes) in enumerate(self.table.parts):
+            share, options = self.mixed[k]
+            p = np.zeros((len(options), size))
+            for j, one in enumerate(options):
+                at = found[root] - one.start
+                is_known = (at >= 0) & (at < one.values.size)
+                p[j, is_known] = share[j] * one.values[at[is_known]]
+            chosen = (np.cumsum(p, axis=0) < rng.random(size) * p.sum(axis=0)).sum(axis=0)
+            for j in np.unique(chosen):
+                columns = np.ix_(nodes, np.flatnonzero(chosen == j))
+                found[columns] = _drawn(self.load(k, int(j)), rng, found[columns])
+        return np.ascontiguousarray(found[: self.table.total.size].T)
+
+    def splits(self, node: int) -> list[tuple[int, int, Floats]]:
+        """Return the children of a node of the table, their first counts s, and Pr[child = s | node = t], shape (t, s).
+
+        Given the count of the node, the counts of the two children of each binary node follow.
+        """
+        found, stack = [], [(node, np.eye(self.marginal.size[node]))]
+        while stack:
+            i, joint = stack.pop()
+            messages, nodes = self._above(i)
+            at = int(np.searchsorted(nodes, i))
+            left, right = messages.forest.left[at], messages.forest.right[at]
+            for child, sibling in ((left, right), (right, left))[: 1 + (right >= 0)]:
+                both = joint @ messages.split(at, child, sibling)
+                if nodes[child] >= self.table.total.size:
+                    stack.append((int(nodes[child]), both))
+                else:
+                    found.append((int(nodes[child]), int(messages.start[child]), both))
+        return sorted(found, key=lambda one: one[0])
+
+    def _above(self, node: int) -> tuple[Messages, Integers]:
+        """Return the messages of a node and its children, and all nodes that have such messages."""
+        for k, (_, nodes) in enumerate(self.table.parts):
+            if node in nodes:
+                if len(self.options) > 1:
+                    raise ValueError("shares below the groups of a fitted prior have no closed form; use evaluate")
+                return self.load(k, 0), nodes
+        return self.top, self.nodes
+
+
+def _drawn(messages: Messages, rng: np.random.Generator, found: Integers) -> Integers:
+    messages.draw(rng, found)
+    return found
+
+
+def _mix(share: Floats, options: list[Message]) -> Message:
+    """Return the mixture of messages."""
+    start = min(one.start for one in options)
+    values = np.zeros(max(one.start + one.values.size for one in options) - start)
+    for weight, one in zip(share, options, strict=True):
+        values[one.start - start :][: one.values.size] += weight * one.values
+    top = max(one.log_sum for one in options)
+    log_sum = top + np.log(np.mean(np.exp([one.log_sum - top for one in options])))
+    return Message(start, values, log_sum, *(float(share @ [one[k] for one in options]) for k in range(3, 7)))
+
+
+def solve(table: Table, start: Floats | None = None) -> Solution:
+    """Return the solution of a table; tilts, windows and convolutions are improved until the error bound is small."""
+    forest, factors = table.forest, table.factors
+    cap = np.max([caps(forest, factors, weights) for weights in table.options], axis=0)
+    tilt = solve_tilts(forest, factors, table.weights, cap, start)
+    best = _improve(table, cap, tilt, False)
+    if best is None or best.omitted > _POOR:
+        other = _improve(table, cap, tilt, True)
+        best = min((one for one in (best, other) if one is not None), key=lambda one: one.error, default=None)
+    if best is None or best.error > _LARGEST:
+        raise ValueError(
+            "the measurements must be possible together, got a table whose levels contradict each other beyond "
+            "double precision; check the values and scales of the noise"
+        )
+    best.tilt = tilt
+    return best
+
+
+def _improve(table: Table, cap: Floats, tilt: Floats, is_far: bool) -> Solution | None:
+    """Return the best solution of several attempts; with `is_far`, all tilts follow from the means of the last one."""
+    forest, m = table.forest, table.total.size
+    small = max(_OMITTED[0] + _OMITTED[1] * m, _OMITTED_LARGE * m**2)
+    best: Solution | None = None
+    is_last, centred = False, tilt
+    for attempt in range(_ATTEMPTS):
+        is_last = is_last or attempt == _ATTEMPTS - 1
+        is_wide = is_last and (best is None or best.omitted > _LARGEST)  # the tilts are far off
+        options = [(weights, _plan(table, weights, cap, tilt, is_wide)) for weights in table.options]
+        width = np.where(forest.left < 0, np.max([plan.last - plan.first + 1 for _, plan in options], axis=0), 0)
+        _refuse_large(table, width)
+        if is_last and 0.5 * (forest.add_up(width)[forest.levels[0]] ** 2).sum() > _DIRECT_PRODUCTS:
+            break
+        found = _attempt(table, options, is_last)
+        if found is not None and (best is None or found.error < best.error or (is_far and found.error == best.error)):
+            best = found
+        if best is None:
+            is_last = True
+            continue
+        if attempt == _ATTEMPTS - 2 and best.error <= _ROUNDING:
+            break
+        if is_last or best.omitted <= max(small, _ROUNDING * (best.rounding > 0.0)):
+            if is_last or best.rounding <= _ROUNDING:
+                break
+            is_last = True
+        elif found is best:  # centre the convolutions on the posterior of this attempt
+            centred, tilt = tilt, _recentre(table, tilt, best, is_far)
+        else:
+            tilt = 0.5 * (tilt + centred)
+    return best
+
+
+def _plan(table: Table, weights: Weights, cap: Floats, tilt: Floats, is_wide: bool) -> Plan:
+    """Return tilts and windows."""
+    target, outer = Leaves(table.forest, table.factors, weights, cap), table.forest.from_above(tilt, 0.0)
+    begin, end = target.windows(outer[target.nodes])
+    if is_wide:
+        reach = 8.0 * (end - begin) + 64.0
+        begin, end = np.maximum(begin - reach, target.low), np.minimum(end + reach, target.high)
+    first, last = np.zeros((2, tilt.size), np.int64)
+    first[target.nodes], last[target.nodes] = begin, end
+    return Plan(outer, tilt, np.minimum(cap, 2.0**52), first, last)
+
+
+def _attempt(table: Table, options: list[tuple[Weights, Plan]], is_direct: bool) -> Solution | None:
+    """Return the solution; None if no table has a weight above the smallest number."""
+    try:
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
+            found = Solution(table, options, is_direct)
+    except VanishedError:
+        return None
+    except MemoryError:
+        raise ValueError(
+            "the table must fit in memory, got messages that do not; split it, or choose a prior with less range"
+        ) from None
+    found.omitted, found.rounding = (np.inf if np.isnan(one) else one for one in (found.omitted, found.rounding))
+    return found
+
+
+def _recentre(table: Table, tilt: Floats, found: Solution, is_far: bool) -> Floats:
+    """Return tilts with which the totals of the children have about the posterior means, by a bounded Newton step.
+
+    With `is_far`, those of nodes without limits solve the stationary equations at the posterior means instead.
+    """
+    forest, factors, m = table.forest, table.factors, table.total.size
+    mean = np.append(found.marginal.moments()[0], np.zeros(tilt.size - m))
+    mean = forest.add_up(np.where(forest.left < 0, mean, 0.0))
+    total, spread = np.zeros((2, tilt.size))
+    child = np.flatnonzero(forest.above >= 0)
+    np.add.at(total, forest.above[child], found.mean[child])
+    np.add.at(spread, forest.above[child], found.variance[child])
+    is_known = spread > 1e-9
+    spread = np.where(is_known, spread, 1.0)
+    step = np.where(is_known, np.clip((mean - total) / spread, -5.0 / np.sqrt(spread), 5.0 / np.sqrt(spread)), 0.0)
+    new = level_tilts(forest, factors, tilt + step)
+    for nodes in forest.levels if is_far else ():
+        one = forest.inner(nodes[~factors.is_limited[nodes]])
+        new[one] = forest.from_above(new, 0.0)[one] + factors.slope(one, mean[one])
+    return new
+
+
+def _refuse_large(table: Table, width: Integers) -> None:
+    """Raise ValueError if the marginals and the messages of the largest part would need too much memory."""
+    inside = [float(width[nodes].sum()) for _, nodes in table.parts]
+    whole = float(width.sum())
+    largest = max([whole - sum(inside), *inside])
+    need = 8.0 * (2.5 * largest * min(4.0, 1.0 + 0.5 * len(table.forest.levels)) + (3.0 * whole if inside else 0.0))
+    need += 80.0 * largest  # temporary arrays of a level
+    if need > MEMORY:
+        raise ValueError(
+            f"the table must fit in {MEMORY / 1e9:g} GB of memory, got a forecast of {need / 1e9:.3g} GB; "
+            "split it, or choose a prior with a smaller range"
+        )
