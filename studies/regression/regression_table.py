@@ -212,10 +212,8 @@ def _reduce_block(box: PublicBox, levels: tuple[int, ...], first: int, rows: np.
     if any(levels):
         columns = []
         for values, n_levels in zip(rows.T, levels, strict=True):
-            for code in range(1, n_levels + 1):
-                columns.append(np.where(np.isnan(values), np.nan, values == code))
-            if not n_levels:
-                columns.append(values)
+            codes = range(1, n_levels + 1)
+            columns += [np.where(np.isnan(values), np.nan, values == code) for code in codes] or [values]
         rows = np.column_stack(columns)
     sums, n_missing = gram_sums(box, rows)
     return sums.tolist(), n_missing

@@ -75,8 +75,8 @@ class State:
     @property
     def headline(self) -> str:
         """Completeness in a few words."""
-        finished = "Complete, with failed trials." if self.n_failed else "Complete."
-        return "Incomplete." if self.n_pending else finished
+        finished = "All evaluations done, some failed." if self.n_failed else "All evaluations done."
+        return "Evaluations pending." if self.n_pending else finished
 
     @property
     def detail(self) -> str:
