@@ -36,10 +36,7 @@ _TIES = ("even", "up", "away")
 class Suppressed:
     """Format of a value that is published only if it is at least a threshold; NaN states that it was suppressed.
 
-    Parameters
-    ----------
-    threshold : float
-        T, finite and > 0: noisy values below T, or with `EXACT` counts below T, are suppressed.
+    Noisy values, or with `EXACT` counts, below the threshold are suppressed. It is finite and > 0.
 
     Raises
     ------
@@ -60,14 +57,9 @@ class Suppressed:
 
 @dataclass(frozen=True)
 class Rounded:
-    """Format of a value that is rounded to the nearest multiple of a base.
+    """Format of a value that is rounded to the nearest multiple of a base of at least 2.
 
-    Parameters
-    ----------
-    base : int
-        Base, at least 2.
-    ties : {"even", "up", "away"}, default "even"
-        Values in the middle of two multiples are rounded to the even multiple, up, or away from zero.
+    Values in the middle of two multiples are rounded to the "even" multiple, "up", or "away" from zero.
 
     Raises
     ------
@@ -146,11 +138,12 @@ def likelihoods(
     m = values.size
     kind, least, most, limited = np.full(m, -1), np.zeros(m, np.int64), np.full(m, FAR), np.zeros(m, bool)
     scale, low, high, log_sum = np.ones(m), np.full(m, -np.inf), np.full(m, np.inf), np.zeros(m)
-    groups: dict[tuple[NoiseLike | str, Seen], int] = {}
-    pairs = ((one.name if isinstance(one, Noise) else one, form) for one, form in zip(noise, seen, strict=True))
-    group = np.array([groups.setdefault(pair, len(groups)) for pair in pairs])
-    for (name, form), k in groups.items():
-        nodes = np.flatnonzero((group == k) & (isinstance(form, Suppressed) | ~np.isnan(values)))
+    groups: dict[tuple[Any, Seen], list[int]] = {}
+    for i, (one, form) in enumerate(zip(noise, seen, strict=True)):
+        groups.setdefault((one.name if isinstance(one, Noise) else one, form), []).append(i)
+    for (name, form), members in groups.items():
+        nodes = np.array(members)
+        nodes = nodes[isinstance(form, Suppressed) | ~np.isnan(values[nodes])]
         y, is_exact = values[nodes], isinstance(name, Exact)
         is_integer = is_exact or (isinstance(name, str) and Noise(name, 1.0).is_integer)
 
