@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.blocks.casts import cast_values, describe_range
-from pipeline.blocks.freeze import freeze_arrays, leaves
+from pipeline.blocks.arrays import cast_values, describe_range, freeze_arrays, leaves
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.factors import Measure, Value
 from pipeline.declare.importing import PREFIX

@@ -204,7 +204,7 @@ def _start(profile: Profile) -> Any:
         raise BadInputError(f"the cluster of profile {profile.name} cannot be started: {reason}")
     cluster = None
     try:
-        cluster = launch.factory(*launch.args, **launch.kwargs)
+        cluster = launch.factory(*profile.args, **launch.kwargs)
         if profile.adapt:
             cluster.adapt(**profile.adapt)
         elif profile.scale is not None:

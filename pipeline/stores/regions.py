@@ -32,6 +32,11 @@ def positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, 
         yield (*(int(index) for index in of_cell), *position)
 
 
+def count_positions(panel: Panel, setting: Setting) -> int:
+    """Return the number of array positions of a cell at which a setting is stored."""
+    return sum(1 for _ in positions(panel, 0, setting))
+
+
 def region_of(panel: Panel, position: tuple[int, ...], trials: range, name: str) -> tuple[slice, ...]:
     """Return the region of a variable at a position, with all outputs, that covers `trials` if it has a trial axis."""
     per_trial, n_dims = panel.variables[name]
