@@ -33,22 +33,24 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from mechanisms.accounting import Ledger as Ledger
 from mechanisms.accounting import accounting_event as accounting_event
 from mechanisms.accounting import privacy_loss_distribution as privacy_loss_distribution
 from mechanisms.audit import Audit as Audit
+from mechanisms.audit import OutputDistributions as OutputDistributions
 from mechanisms.audit import Verdict as Verdict
 from mechanisms.audit import audit_distributions as audit_distributions
 from mechanisms.conjugate import balanced_counts as balanced_counts
 from mechanisms.conjugate import enumerate_candidates as enumerate_candidates
 from mechanisms.conjugate import posterior as posterior
 from mechanisms.counts.audit import audit_counts as audit_counts
+from mechanisms.counts.mechanism import CountRelease as CountRelease
 from mechanisms.counts.mechanism import Mechanism as Mechanism
 from mechanisms.counts.noise import geometric_counts as geometric_counts
 from mechanisms.counts.noise import laplace_counts as laplace_counts
 from mechanisms.counts.noise_mechanism import noise_mechanism as noise_mechanism
 from mechanisms.counts.publish import publish_counts as publish_counts
 from mechanisms.counts.registry import MECHANISMS as MECHANISMS
-from mechanisms.counts.release import CountRelease as CountRelease
 from mechanisms.glm.audit import audit_replacements as audit_replacements
 from mechanisms.glm.chains import GLM_CHAINS as GLM_CHAINS
 from mechanisms.glm.chains import private_chain as private_chain
@@ -67,10 +69,8 @@ from mechanisms.inference.publish import publish_sums as publish_sums
 from mechanisms.inference.publish_bounds import publish_bounds as publish_bounds
 from mechanisms.inference.release_model import ReleaseModel as ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior as ReleasePosterior
-from mechanisms.ledger import Ledger as Ledger
 from mechanisms.noise import Noise as Noise
 from mechanisms.noise import calibrated_noise as calibrated_noise
-from mechanisms.output_distributions import OutputDistributions as OutputDistributions
 from mechanisms.privacy import ConcentratedGuarantee as ConcentratedGuarantee
 from mechanisms.privacy import GaussianGuarantee as GaussianGuarantee
 from mechanisms.privacy import Guarantee as Guarantee
@@ -91,9 +91,9 @@ from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS as GAUSSIAN_MEC
 from mechanisms.renyi.gaussian_counts import gaussian_mechanism as gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS as RENYI_SAMPLERS
 from mechanisms.renyi.sampling import calibrate_renyi as calibrate_renyi
+from mechanisms.sampled_audit import count_sampler as count_sampler
 from mechanisms.sampled_audit import sampled_bound as sampled_bound
-from mechanisms.samplers import count_sampler as count_sampler
-from mechanisms.samplers import statistics_sampler as statistics_sampler
+from mechanisms.sampled_audit import statistics_sampler as statistics_sampler
 
 __version__ = version("dpstudies")
 if not TYPE_CHECKING:  # names outside of dir(): help(mechanisms) is a page, not the documentation of all names

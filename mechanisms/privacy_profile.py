@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats
+from mechanisms.audit import OutputDistributions, cached_log_pmf, require_comparable
 from mechanisms.divergences import log_ratios
 from mechanisms.jit import kernel
-from mechanisms.output_distributions import OutputDistributions, cached_log_pmf, require_comparable
 from mechanisms.privacy import Guarantee, Neighbouring, Status
 
 _LEAST = 1e-300  # replaces smaller positive probabilities, whose products with small numbers would underflow
@@ -166,7 +166,9 @@ def audited_profile(distributions: OutputDistributions) -> PrivacyProfile:
     deltas, distribution = np.zeros(1), cached_log_pmf(distributions)
     for first, second in distributions.pairs.tolist():
         log_p, log_q = distribution(first), distribution(second)
-        size = 1 + math.ceil(min(_largest_finite(log_p, log_q), LARGEST_LOSS) / STEP)
+        losses = np.abs(log_ratios(log_p, log_q))
+        largest = float(losses[np.isfinite(losses)].max(initial=0.0))
+        size = 1 + math.ceil(min(largest, LARGEST_LOSS) / STEP)
         if size > deltas.size:
             deltas = np.concatenate([deltas, np.full(size - deltas.size, deltas[-1])])
         _raise_profile(log_p, log_q, STEP, deltas)
@@ -200,12 +202,6 @@ def losses_profile(
     deltas = np.zeros(1 + math.ceil(min(max(float(values.max()), 0.0), LARGEST_LOSS) / STEP))
     _raise_profile(log_p, log_p - values, STEP, deltas)
     return PrivacyProfile(np.minimum(deltas + omitted, 1.0), relation)
-
-
-def _largest_finite(log_p: Floats, log_q: Floats) -> float:
-    """Return the largest finite |ln p/q| over the outputs, or 0 if there is none."""
-    losses = np.abs(log_ratios(log_p, log_q))
-    return float(losses[np.isfinite(losses)].max(initial=0.0))
 
 
 @kernel

@@ -15,7 +15,7 @@ from scipy.special import betaincinv
 
 from pipeline.blocks.evaluate import KINDS, Status
 from pipeline.declare.factors import Statistic
-from pipeline.stores.regions import chunk_steps
+from pipeline.stores.regions import slabs
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 _STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))
@@ -88,12 +88,7 @@ def _reduce_ordered(draws: np.ndarray) -> np.ndarray:
 
 def _slabs(sizes: Mapping[Hashable, int], n_bytes: int, room: int) -> Iterator[_Region]:
     """Divide a grid with `n_bytes` per point into regions of one point or of at most `room` bytes."""
-    steps = chunk_steps(list(sizes.values()), max(1, room // max(1, n_bytes)))
-    parts = [
-        [slice(start, start + step) for start in range(0, size, step)]
-        for size, step in zip(sizes.values(), steps, strict=True)
-    ]
-    for region in product(*parts):
+    for region in slabs([range(size) for size in sizes.values()], max(1, room // max(1, n_bytes))):
         yield dict(zip(sizes, region, strict=True))
 
 

@@ -21,7 +21,7 @@ from pipeline.precision.stopping import MIN_TRIALS, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolve_target
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.locations import ROOT
-from pipeline.stores.regions import positions
+from pipeline.stores.regions import count_positions
 from pipeline.stores.root import seal_root
 from pipeline.stores.template import make_template
 
@@ -149,7 +149,7 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, chunks: Chunks) -> _Pilot
     return _Pilot(
         max(0.0, first - seconds[0]) + n_blocks * each / share,
         sum(
-            _chunk_bytes(panel, chunks, cell, setting, outcome)
+            _chunk_bytes(panel, chunks, setting, outcome)
             for setting, outcome in zip(settings, computed[0], strict=True)
         )
         / share,
@@ -159,7 +159,7 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, chunks: Chunks) -> _Pilot
     )
 
 
-def _chunk_bytes(panel: Panel, chunks: Chunks, cell: int, setting: Setting, outcome: Outcome) -> float:
+def _chunk_bytes(panel: Panel, chunks: Chunks, setting: Setting, outcome: Outcome) -> float:
     """Return the expected size of all chunks of a cell and setting, from the outcome of some of its trials."""
     per_trial = {measure.name: outcome.values[measure.name] for measure in panel.measures if measure.per_trial}
     size = panel.n_blocks * sum(
@@ -168,7 +168,7 @@ def _chunk_bytes(panel: Panel, chunks: Chunks, cell: int, setting: Setting, outc
     if (outcome.status == Status.OK).any():
         others = (measure.name for measure in panel.measures if not measure.per_trial)
         size += sum(chunks.encoded_size(panel.name, name, outcome.values[name]) for name in others)
-    return size * sum(1 for _ in positions(panel, cell, setting))
+    return size * count_positions(panel, setting)
 
 
 def _size_of_block(panel: Panel, chunks: Chunks, name: str, values: np.ndarray) -> float:

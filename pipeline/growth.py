@@ -154,7 +154,7 @@ class Growth:
                     works = PendingWork(self._study, store, asked=self._all_asked(), first=widest)
                     with shipped(client, task):
                         self._compute(client, task, works, progress, session)
-            if unmet := self._goal.unmet(self._study, assessed):
+            if unmet := self._goal.unmet(self._study):
                 session.update({"unmet": unmet})
                 raise TargetNotReachedError(self._describe_unmet(unmet, store.url))
             return ResultStore.open(store.url)

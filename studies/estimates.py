@@ -19,7 +19,7 @@ import numpy as np
 from mechanisms import Guarantee, private_posterior, publish_bounds
 from mechanisms.exact_noise import require_opendp
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.inference.release_posterior import ReleasePosterior
+from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
 from pipeline.errors import BadInputError, ExecutionError
 
 LEVEL = 0.95
@@ -39,10 +39,6 @@ Hook = Callable[[], object]
 """Function that is called directly before noise is drawn."""
 
 
-def _no_ledger(guarantee: Guarantee, what: str) -> Hook | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Spending:
     """Privacy losses of a release in nats, and the ledger in which they are entered; a seed rehearses."""
@@ -50,7 +46,7 @@ class Spending:
     epsilon: float
     seed: int | None = None
     what: str = ""  # name of the release in the ledger
-    entry: Callable[[Guarantee, str], Hook | None] = _no_ledger  # returns the function that enters a release
+    entry: Callable[[Guarantee, str], Hook | None] = lambda guarantee, what: None  # returns what enters a release
     search: float | None = None  # loss of the search for the range; None if the range is given
 
     def __post_init__(self) -> None:
@@ -154,11 +150,9 @@ class Estimate:
         """Return the figure as a Vega-Lite specification: a density with its interval, or an interval per category."""
         title = {"text": self.title, "subtitle": self.lines()[0]}
         if not self.edges.size:
-            values: list[dict[str, Any]] = [
-                {"name": name, "mean": mean, "low": low, "high": high, "order": j}
-                for j, (name, mean, low, high) in enumerate(self.rows)
-            ]
-            y: dict[str, Any] = {"field": "name", "type": "nominal", "sort": {"field": "order"}, "title": None}
+            names = ("name", "mean", "low", "high")
+            values: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in self.rows]
+            y: dict[str, Any] = {"field": "name", "type": "nominal", "sort": None, "title": None}
             x: dict[str, Any] = {"field": "mean", "type": "quantitative", "title": "share of the population"}
             interval = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
             layers: list[dict[str, Any]] = [
@@ -195,9 +189,7 @@ def estimate_mean(
     posterior = posterior.labelled([f"mean of {column}", f"variance of {column}"], unit)
     (low, _), (high, _) = posterior.interval(LEVEL)
     (mean, _) = np.atleast_1d(posterior.mean())
-    first, last = (float(ends[0]) for ends in posterior.quantile([_TAIL, 1 - _TAIL]))
-    edges = np.linspace(first, last, _CELLS + 1)
-    cdf = posterior.cdf(np.column_stack([edges, np.ones_like(edges)]))[:, 0]
+    edges, density = (values[0] for values in tabulate_density(posterior))
     limits = " to ".join(f"{bound:,g}" for bound in bounds)
     notes = (
         f"range: values outside {limits} count as the nearest end; the mean is that of these values",
@@ -205,19 +197,18 @@ def estimate_mean(
     )
     title = f"mean of {column}" + (f" ({unit})" if unit else "")
     row = ("mean", float(mean), float(low), float(high))
-    return Estimate(title, (row,), posterior, notes, edges, np.diff(cdf) / np.diff(edges), spending)
+    return Estimate(title, (row,), posterior, notes, edges, density, spending)
 
 
 def estimate_proportion(holds: np.ndarray, condition: str, spending: Spending) -> Estimate:
     """Return the estimate of the probability that a row satisfies a condition."""
     posterior = _binomial(holds, spending).labelled([f"Pr[{condition}]"])
     low, high = (float(end) for end in posterior.interval(LEVEL))
-    first, last = posterior.quantile([_TAIL, 1 - _TAIL])
-    edges = np.linspace(first, last, _CELLS + 1)
+    edges, density = (values[0] for values in tabulate_density(posterior))
     notes = ("model: rows are independent draws from a population; uniform prior of the probability",)
     title = f"probability of a row with {condition}"
     row = ("probability", float(posterior.mean()), low, high)
-    return Estimate(title, (row,), posterior, notes, edges, np.diff(posterior.cdf(edges)) / np.diff(edges), spending)
+    return Estimate(title, (row,), posterior, notes, edges, density, spending)
 
 
 def estimate_count(holds: np.ndarray, condition: str, spending: Spending) -> Estimate:

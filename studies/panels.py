@@ -7,8 +7,11 @@ from typing import Any
 from mechanisms.metadata import Entry
 from pipeline import Method, Streams
 
+Values = Mapping[str, Any]
+"""Values of factors and constants by name: a cell, or a setting of a method."""
 
-def given(cell: Mapping[str, Any], streams: Streams) -> Mapping[str, Any]:
+
+def given(cell: Values, streams: Streams) -> Values:
     """Return the cell as the data of methods that compute exact numbers, so that nothing is simulated."""
     return cell
 

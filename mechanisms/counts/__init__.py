@@ -3,7 +3,7 @@
 `sensitivity` provides the sensitivities of the Hellinger distance. The mechanisms are in `exponential` (`power_mixture`
 if there are too many possible outputs to enumerate), `permute_and_flip`, `hamming`, `noise`, `k_norm`,
 `discrete_gaussian` and `optimal`. `projection` maps noisy vectors to counts, and `minimax_post_processing` maps the
-`lattice_classes` of K-norm noise to counts by a linear program.
+classes of K-norm vectors to counts by a linear program.
 `calibration` and `bound_calibration` find the largest exponents at which a mechanism is ε-DP. `registry` lists all
 mechanisms, `audit` computes their exact privacy loss, and `publish` releases real counts.
 

@@ -14,13 +14,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats
-from mechanisms.audit import Audit, audit_distributions
-from mechanisms.conjugate import count_candidates, enumerate_candidates, require_at_most, validate_prior
+from mechanisms.audit import MAX_AUDITED, Audit, OutputDistributions, audit_distributions
+from mechanisms.conjugate import (
+    adding_pairs,
+    count_candidates,
+    enumerate_candidates,
+    neighbouring_pairs,
+    require_at_most,
+    validate_prior,
+)
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.registry import MECHANISMS, is_built_in
 from mechanisms.metadata import find_entry
-from mechanisms.neighbours import adding_pairs, neighbouring_pairs
-from mechanisms.output_distributions import MAX_AUDITED, OutputDistributions
 from mechanisms.privacy import Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_delta, validate_resolved_epsilon, validate_size
 

@@ -22,12 +22,12 @@ from numpy.typing import ArrayLike
 
 from mechanisms import conjugate
 from mechanisms.arguments import Floats, Integers
-from mechanisms.audit import audit_distributions
+from mechanisms.audit import OutputDistributions, audit_distributions, sum_exp
 from mechanisms.calibrate import largest_below
+from mechanisms.conjugate import neighbouring_pairs
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import exponential_mechanism
-from mechanisms.counts.mechanism import Mechanism
-from mechanisms.counts.release import CountRelease
+from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.sensitivity import (
     Rule,
     global_sensitivity,
@@ -37,8 +37,6 @@ from mechanisms.counts.sensitivity import (
     varying_sensitivity,
 )
 from mechanisms.metadata import Style
-from mechanisms.neighbours import neighbouring_pairs
-from mechanisms.output_distributions import OutputDistributions, sum_exp
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon, validate_size
 
@@ -114,12 +112,6 @@ def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> 
     rows = enumerate_rows(n, alpha.size)
     candidates = conjugate.enumerate_candidates(n, alpha.size)
     datasets, pairs = neighbouring_pairs(alpha, candidates)
-
-    def scales(gamma: float, which: Integers) -> Floats:
-        if rule is Rule.GLOBAL:
-            return np.full(len(which), global_sensitivity(alpha, n))
-        return smoothed_scales(rule, alpha, which, gamma)
-
     distances: dict[int, Floats] = {}  # from a data set of an active pair to all outputs
 
     def largest_rate(active: Integers, target: float, scale: Floats, tolerance: float = 1e-10) -> float:
@@ -128,32 +120,32 @@ def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> 
         for index in np.unique(chosen).tolist():
             if index not in distances:
                 distances[index] = candidate_distances(alpha, datasets[index], rows)
-        changes = [distances[there] / scale[there] - distances[here] / scale[here] for here, there in chosen.tolist()]
+        changes = (distances[there] / scale[there] - distances[here] / scale[here] for here, there in chosen.tolist())
         gaps = np.array([(float(change.max()), -float(change.min())) for change in changes])
         top = 2.0 * target / float(gaps.sum(axis=1).max())
         return largest_below(_PrivateRates(distances, chosen, gaps, scale, target), top, tolerance)
-
-    def log_pmf(index: int, rate: float) -> Floats:
-        log_weights = candidate_distances(alpha, datasets[index], rows)
-        log_weights *= -rate / every_scale[index]
-        log_weights -= math.log(sum_exp(log_weights))
-        return log_weights
 
     active = _initial_pairs(datasets, pairs, alpha)
 
     def balanced_exponent(gamma: float) -> float:
         """Return the largest inverse temperature at balanced data that the active pairs allow."""
         scale, held = np.ones(len(datasets)), np.unique(pairs[active])
-        scale[held] = scales(gamma, datasets[held])
+        scale[held] = smoothed_scales(rule, alpha, datasets[held], gamma)
         balanced = conjugate.balanced_counts(n, alpha.size)[None]
-        return largest_rate(active, epsilon, scale, 1e-4) / float(scales(gamma, balanced)[0])
+        return largest_rate(active, epsilon, scale, 1e-4) / float(smoothed_scales(rule, alpha, balanced, gamma)[0])
 
     gamma = 0.0 if rule is Rule.GLOBAL else max(_gammas(rule, alpha, n), key=balanced_exponent)
-    every_scale = scales(gamma, datasets)
-    rate, loss = search_rate(
-        datasets, candidates, pairs, log_pmf, partial(largest_rate, scale=every_scale), active, epsilon
-    )
+    scale = smoothed_scales(rule, alpha, datasets, gamma)
+    log_pmf = partial(_log_pmf, alpha, rows, datasets, scale)
+    rate, loss = search_rate(datasets, candidates, pairs, log_pmf, partial(largest_rate, scale=scale), active, epsilon)
     return Calibration(rule, prior, n, epsilon, gamma, rate, loss)
+
+
+def _log_pmf(prior: Floats, rows: Integers, datasets: Integers, scale: Floats, index: int, rate: float) -> Floats:
+    log_weights = candidate_distances(prior, datasets[index], rows)
+    log_weights *= -rate / scale[index]
+    log_weights -= math.log(sum_exp(log_weights))
+    return log_weights
 
 
 def search_rate(

@@ -23,6 +23,7 @@ from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
 MAX_STREAMED = 2_000_000_000  # largest number of streamed candidates, which take about ten seconds per pass
+MAX_CLASSES = 4_000_000  # largest number of enumerated noisy vectors: about a second, and 32 MB per category
 MAX_TABLE = 25_000_000  # largest number of table entries per data set: 200 MB
 FEWER = "use fewer records, merge categories, or choose a mechanism that only adds noise"
 

@@ -44,7 +44,7 @@ from scipy.stats import chi2
 from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.calibrate import bisect
 from mechanisms.counts.candidates import MAX_TABLE
-from mechanisms.counts.lattice_classes import clipped_vectors
+from mechanisms.counts.k_norm import clipped_vectors
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import NoisyCounts
 from mechanisms.exact_noise import integer_gaussian, sum_zero

@@ -23,10 +23,9 @@ import numpy as np
 from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import MAX_ENUMERATED, count_candidates
 from mechanisms.counts import candidates
-from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.power_mixture import power_mixture_mechanism
 from mechanisms.counts.product_distributions import require_product_distributions
-from mechanisms.counts.release import CountRelease
 from mechanisms.counts.sensitivity import global_sensitivity, local_sensitivity, smooth_sensitivity, varying_sensitivity
 from mechanisms.jit import kernel
 from mechanisms.metadata import Style

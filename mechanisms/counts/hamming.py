@@ -40,8 +40,7 @@ from mechanisms.calibrate import bisect, first_private
 from mechanisms.conjugate import count_candidates, require_at_most, tabulate_candidates, validate_problem
 from mechanisms.counts import candidates
 from mechanisms.counts.calibration import Calibration
-from mechanisms.counts.mechanism import Mechanism
-from mechanisms.counts.release import CountRelease
+from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.sensitivity import Rule
 from mechanisms.jit import kernel
 from mechanisms.metadata import Style

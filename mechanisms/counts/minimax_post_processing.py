@@ -1,6 +1,6 @@
 """Post-processing of the K-norm release with the smallest worst-case mean Hellinger distance, by linear programming.
 
-The class s of a lattice vector is a sufficient statistic (`mechanisms.counts.lattice_classes`). A post-processing is
+The class s of a lattice vector is a sufficient statistic (`mechanisms.counts.k_norm`). A post-processing is
 therefore a table of probabilities T(o|s) of counts o given s. Its mean distance at the data set c is
 
     E_c = Σ_s Pr[s|c] Σ_o T(o|s)·H(posterior(c), posterior(o)).
@@ -35,15 +35,18 @@ from scipy.optimize import linprog
 from scipy.special import gammaln
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates, enumerate_candidates, rank_candidates, require_at_most
+from mechanisms.conjugate import (
+    canonical_pairs,
+    count_candidates,
+    enumerate_candidates,
+    rank_candidates,
+    require_at_most,
+)
 from mechanisms.counts.candidates import require_uniforms
-from mechanisms.counts.k_norm import KNormNoise
-from mechanisms.counts.lattice_classes import LatticeClasses, count_classes, lattice_classes
-from mechanisms.counts.mechanism import Mechanism
-from mechanisms.counts.release import CountRelease
+from mechanisms.counts.k_norm import KNormNoise, LatticeClasses, count_classes, lattice_classes
+from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.hellinger import hellinger
 from mechanisms.metadata import Style
-from mechanisms.neighbours import canonical_pairs
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_size
 from mechanisms.sums import weighted_sum

@@ -1,9 +1,12 @@
 """Releases of counts: noise, composed with a map to counts of n records.
 
-Noise Z of k − 1 components is added to the first k − 1 counts, which are rounded and clipped in order
-(`mechanisms.counts.clipping`; the distribution depends on the order of the categories), or noise of k components is
-added to all counts, which are rounded, clipped to [0, n] and projected (`mechanisms.counts.projection`). Clipped noise
-is independent; `mechanisms.counts.k_norm` and `mechanisms.counts.discrete_gaussian` define other noise of k components.
+Noise Z of k − 1 components is added to the first k − 1 counts, which are rounded and clipped in order,
+
+    c̃ᵢ = clip( round(cᵢ + Zᵢ), 0, n − Σ_{j<i} c̃ⱼ )  for i < k,   c̃ₖ = n − Σ_{j<k} c̃ⱼ,
+
+so that the distribution depends on the order of the categories; or noise of k components is added to all counts, which
+are rounded, clipped to [0, n] and projected (`mechanisms.counts.projection`). Clipped noise is independent;
+`mechanisms.counts.k_norm` and `mechanisms.counts.discrete_gaussian` define other noise of k components.
 
 Independent noise has the density ∝ exp(−|z|/b) on the reals (Laplace) or the pmf ∝ exp(−|z|/b) on the integers
 (two-sided geometric); see `mechanisms.noise`. Replacing a record changes two of k counts by one each, so b is at least
@@ -29,14 +32,12 @@ from numpy.typing import ArrayLike
 from scipy.stats import gamma
 
 from mechanisms.arguments import Floats, Integers, validate_positive
-from mechanisms.conjugate import require_at_most, validate_counts, validate_prior
-from mechanisms.counts.candidates import require_uniforms
-from mechanisms.counts.clipping import category_pmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
-from mechanisms.counts.lattice_classes import MAX_CLASSES
-from mechanisms.counts.mechanism import Mechanism
+from mechanisms.conjugate import require_at_most, tabulate_candidates, validate_counts, validate_prior
+from mechanisms.counts import candidates
+from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.projection import log_projected_pmf, mean_projected_distance, project
-from mechanisms.counts.release import CountRelease
 from mechanisms.exact_noise import laplace_scale_for
+from mechanisms.jit import kernel
 from mechanisms.metadata import Style
 from mechanisms.noise import NOISES, Noise
 from mechanisms.privacy import Guarantee, pure_guarantee
@@ -82,17 +83,22 @@ class IndependentNoise:
     def clipped(self, counts: Integers, near: bool) -> tuple[Integers, Floats]:
         """Return the clipped noisy counts with log probabilities; the omitted noise has probability ≤ 1e-12."""
         n, k = int(counts.sum()), counts.size
+        reach, bound = k * n, (n + 1) ** k  # largest ℓ₁ distance from the true counts, and number of vectors within it
         if near:
             # Pr[|Z| > t] ≤ 2·exp(−t/b), so Σ|Z|/b is stochastically at most k·ln 2 plus a sum of k standard exponential
             # variables. Rounding adds at most ½ per count.
             reach = math.ceil((k * math.log(2.0) + gamma.isf(_OMITTED, k)) * self.noise.scale + 0.5 * k)
-            self._require_enumerable(min((2 * reach + k) ** k // math.factorial(k), (n + 1) ** k), n, k)
-            return self._enumerate(counts, n, reach)
-        self._require_enumerable((n + 1) ** k, n, k)
-        log_weights = np.zeros(1)
+            bound = min(bound, (2 * reach + k) ** k // math.factorial(k))
+        advice = f"use fewer records, a noise scale below {self.noise.scale:g}, or simulation"
+        require_at_most(candidates.MAX_CLASSES, "noisy vectors to enumerate", bound, n, k, advice)
+        vectors, distances, log_weights = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1)
         for count in counts.tolist():
-            log_weights = np.add.outer(log_weights, self._log_clipped_pmf(count, np.arange(n + 1), n)).ravel()
-        return np.ascontiguousarray(np.indices((n + 1,) * k).reshape(k, -1).T), log_weights
+            values = np.arange(max(count - reach, 0), min(count + reach, n) + 1)
+            away, log_pmf = np.abs(values - count), self._log_clipped_pmf(count, values, n)
+            row, place = np.nonzero(distances[:, None] + away <= reach)
+            vectors = np.column_stack([vectors[row], values[place]])
+            distances, log_weights = distances[row] + away[place], log_weights[row] + log_pmf[place]
+        return vectors, log_weights
 
     def log_likelihood(self, residuals: Integers) -> Floats:
         return self.noise.log_prob(residuals)
@@ -108,21 +114,6 @@ class IndependentNoise:
             rounded.log_at_least(away, self.noise.scale),
             rounded.log_equal(away, self.noise.scale),
         )
-
-    def _enumerate(self, counts: Integers, n: int, reach: int) -> tuple[Integers, Floats]:
-        """Return the clipped noisy counts within ℓ₁ distance `reach` of the true counts, with log probabilities."""
-        vectors, distances, log_weights = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1)
-        for count in counts.tolist():
-            values = np.arange(max(count - reach, 0), min(count + reach, n) + 1)
-            away, log_pmf = np.abs(values - count), self._log_clipped_pmf(count, values, n)
-            row, place = np.nonzero(distances[:, None] + away <= reach)
-            vectors = np.column_stack([vectors[row], values[place]])
-            distances, log_weights = distances[row] + away[place], log_weights[row] + log_pmf[place]
-        return vectors, log_weights
-
-    def _require_enumerable(self, n_vectors: int, n: int, k: int) -> None:
-        advice = f"use fewer records, a noise scale below {self.noise.scale:g}, or simulation"
-        require_at_most(MAX_CLASSES, "noisy vectors to enumerate", n_vectors, n, k, advice)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -158,7 +149,7 @@ class NoisyCounts(CountRelease):
         return self.noise.profile(self.sensitivity)
 
     def from_uniforms(self, uniforms: Floats) -> Integers:
-        u = require_uniforms(uniforms, self.n_uniforms)
+        u = candidates.require_uniforms(uniforms, self.n_uniforms)
         if self.in_order:
             return clip_in_order(self.counts, self.independent.rounded.from_uniforms(u, self.independent.scale))
         split = self.noise.n_uniforms(self.k)
@@ -307,3 +298,89 @@ LAPLACE_PROJECTED = _entry(
     "laplace-projected", "Laplace noise on all k counts, projected to counts of n records.", "laplace", lambda k: 2,
     in_order=False, style=Style("vermilion", "3"),
 )  # fmt: skip
+
+
+# ln Pr[X = x] (ln Pr[X ≤ 0] at x = 0) and ln Pr[X ≥ x] of the first k − 1 noisy counts X, shapes (k − 1, n + 1)
+CategoryPmfs = tuple[Floats, Floats]
+
+
+def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -> float:
+    """Return the exact mean of H(posterior(c), posterior(c̃))."""
+    n, k = int(counts.sum()), counts.size
+    candidates.require_streamable(n, k)
+    rows = candidates.enumerate_rows(n, k)
+    deficits = candidates.category_deficits(prior, counts)
+    log_interior, log_upper = pmfs
+    probability = np.exp(_log_probabilities(n, rows, log_interior[:-1], log_upper[:-1]))
+    last = np.exp(log_interior[-1]), np.exp(log_upper[-1])
+    prefix = candidates.row_deficits(deficits, rows)
+    return float(_stream_mean(rows[:, -1], probability, prefix, deficits[-2], deficits[-1], *last))
+
+
+def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:
+    """Return the log-pmf of c̃ in the order of `mechanisms.conjugate.enumerate_candidates`."""
+    n, k = int(counts.sum()), counts.size
+    candidates.require_enumerable(n, k)
+    return _log_probabilities(n, tabulate_candidates(n, k), *pmfs)
+
+
+def category_pmfs(counts: Integers, noise: Noise) -> CategoryPmfs:
+    """Return the probabilities given rounded noise Z: as it is symmetric, Pr[X ≤ 0] = Pr[round(Z) ≥ c]."""
+    offset = np.arange(int(counts.sum()) + 1) - counts[:-1, None]
+    log_interior = noise.rounded.log_equal(np.abs(offset), noise.scale)
+    log_interior[:, 0] = noise.rounded.log_at_least(counts[:-1], noise.scale)
+    return log_interior, noise.rounded.log_at_least(offset, noise.scale)
+
+
+@kernel
+def _log_probabilities(n, released, log_interior, log_upper):
+    """Return the log probabilities of the first released counts of each row, as many as the rows of `log_upper`."""
+    total = np.zeros(len(released))
+    for row in range(len(released)):
+        remaining = n
+        for category in range(len(log_upper)):
+            x = released[row, category]
+            if x < remaining:
+                total[row] += log_interior[category, x]
+            elif remaining > 0:  # else no record is left: the count is 0
+                total[row] += log_upper[category, remaining]
+            remaining -= x
+    return total
+
+
+@kernel
+def clip_in_order(counts, noise):
+    """Return clipped counts, shape (trials, k), for noise of shape (trials, k − 1)."""
+    trials, n_noisy = noise.shape
+    released = np.empty((trials, n_noisy + 1), dtype=np.int64)
+    n = counts.sum()
+    for trial in range(trials):
+        remaining = n
+        for category in range(n_noisy):
+            # Clip as a float, as large noise may exceed the range of int64.
+            x = np.int64(min(max(np.rint(counts[category] + noise[trial, category]), 0.0), float(remaining)))
+            released[trial, category] = x
+            remaining -= x
+        released[trial, n_noisy] = remaining
+    return released
+
+
+@kernel
+def _stream_mean(remaining, probability, prefix, first, second, interior, upper):
+    mean = 0.0
+    distances = np.empty(first.size)
+    for row in range(remaining.size):
+        if probability[row] == 0.0:
+            continue
+        top = remaining[row]
+        for x in range(top + 1):
+            a = first[x]
+            distances[x] = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
+        if top == 0:
+            mean += probability[row] * distances[0]
+            continue
+        row_mean = 0.0
+        for x in range(top):
+            row_mean += interior[x] * distances[x]
+        mean += probability[row] * (row_mean + upper[top] * distances[top])
+    return mean

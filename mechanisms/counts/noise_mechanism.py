@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike
 from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import require_at_most
 from mechanisms.counts.candidates import require_uniforms
-from mechanisms.counts.clipping import CategoryPmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
-from mechanisms.counts.mechanism import Mechanism
-from mechanisms.counts.release import CountRelease
+from mechanisms.counts.mechanism import CountRelease, Mechanism
+from mechanisms.counts.noise import CategoryPmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
 from mechanisms.privacy import Guarantee, Status
 
 REACH = 100_000  # largest absolute value of the noise, and largest number of records
@@ -126,7 +125,10 @@ def noise_mechanism(
     def state(epsilon: float, delta: float | None = None) -> Guarantee | None:
         return Guarantee(epsilon, status=Status.CONJECTURED) if guarantee is None else guarantee(epsilon)
 
-    return Mechanism(name, note, release=release, guarantee=state, require=_require)
+    def require(n: int, k: int) -> None:
+        require_at_most(REACH, "records for tabulated noise", n, n, k)
+
+    return Mechanism(name, note, release=release, guarantee=state, require=require)
 
 
 @lru_cache(maxsize=8)
@@ -141,7 +143,3 @@ def _tabulate(log_pmf: Callable[[Integers, float], ArrayLike], epsilon: float) -
     logs -= logs.max()
     logs -= np.log(np.exp(logs).sum())
     return _Table(logs, np.logaddexp.accumulate(logs), np.logaddexp.accumulate(logs[::-1])[::-1])
-
-
-def _require(n: int, k: int) -> None:
-    require_at_most(REACH, "records for tabulated noise", n, n, k)

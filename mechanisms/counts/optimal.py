@@ -38,11 +38,10 @@ from scipy.optimize import linprog
 
 from mechanisms import conjugate
 from mechanisms.arguments import Floats, Integers
-from mechanisms.counts.mechanism import Mechanism
-from mechanisms.counts.release import TabulatedRelease
+from mechanisms.conjugate import canonical_pairs, neighbouring_pairs
+from mechanisms.counts.mechanism import Mechanism, TabulatedRelease
 from mechanisms.hellinger import hellinger
 from mechanisms.metadata import Style
-from mechanisms.neighbours import canonical_pairs, neighbouring_pairs
 from mechanisms.privacy import pure_guarantee
 from mechanisms.privacy_parameters import validate_resolved_epsilon
 

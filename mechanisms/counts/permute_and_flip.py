@@ -34,16 +34,15 @@ from numpy.typing import ArrayLike
 
 from mechanisms import conjugate
 from mechanisms.arguments import Floats, Integers
+from mechanisms.audit import sum_exp
 from mechanisms.calibrate import largest_below
+from mechanisms.conjugate import neighbouring_pairs
 from mechanisms.counts.calibration import Calibration, calibrate, search_rate
 from mechanisms.counts.candidates import candidate_distances, compute_inverse_temperature, enumerate_rows
-from mechanisms.counts.mechanism import Mechanism
-from mechanisms.counts.release import TabulatedRelease
+from mechanisms.counts.mechanism import Mechanism, TabulatedRelease
 from mechanisms.counts.sensitivity import Rule, global_sensitivity, smoothed_scales
 from mechanisms.jit import kernel
 from mechanisms.metadata import Style
-from mechanisms.neighbours import neighbouring_pairs
-from mechanisms.output_distributions import sum_exp
 from mechanisms.privacy import pure_guarantee
 from mechanisms.sums import weighted_sum
 

@@ -55,6 +55,7 @@ from scipy.linalg import eigh_tridiagonal
 from mechanisms.arguments import Floats, Integers
 from mechanisms.conjugate import count_candidates, posterior
 from mechanisms.counts import candidates
+from mechanisms.counts.mechanism import CountRelease
 from mechanisms.counts.product_distributions import (
     ProductDistributions,
     Tables,
@@ -62,7 +63,6 @@ from mechanisms.counts.product_distributions import (
     propose,
     seed_states,
 )
-from mechanisms.counts.release import CountRelease
 from mechanisms.hellinger import hellinger
 from mechanisms.jit import kernel
 from mechanisms.sums import weighted_sum

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Integers, validate_integer
 from mechanisms.conjugate import validate_counts
-from mechanisms.counts.clipping import clip_in_order
 from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.noise import clip_in_order
 from mechanisms.counts.projection import project
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.exact_noise import require_opendp

@@ -79,7 +79,9 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> Floats
     The cost is O(k·n), or O(n) at k = 2, as no data set is enumerated.
     """
     alpha, c = np.asarray(prior, dtype=np.float64), np.asarray(counts, dtype=np.int64)
-    table = _phi_table(tuple(alpha.tolist()), int(c.sum()) + 1)
+    size = int(c.sum()) + 1
+    tabulate = _cached_tabulate_phi if alpha.size * size <= _CACHED_NUMBERS else _tabulate_phi
+    table = tabulate(tuple(alpha.tolist()), size)
     smallest = np.minimum.accumulate(_smallest_sums(table, c))
     smallest = smallest[: int(np.argmin(smallest)) + 1]
     return np.sqrt(-np.expm1(smallest))
@@ -126,18 +128,16 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
 
 
 def smoothed_scales(rule: Rule, prior: Floats, datasets: Integers, gamma: float) -> Floats:
-    """Return the smooth or the varying sensitivity at D data sets of equal size n ≥ 1, the rows of `datasets`."""
+    """Return the smooth, varying or global sensitivity at D data sets of equal size n ≥ 1, the rows of `datasets`."""
     n = int(datasets[0].sum())
+    if rule is Rule.GLOBAL:
+        return np.full(len(datasets), global_sensitivity(prior, n))
     table = phi(prior[:, None] + np.arange(n + 1))
     return _scales(table, datasets, gamma, rule is Rule.SMOOTH)
 
 
-def _phi_table(prior: tuple[float, ...], size: int) -> Floats:
-    """Return φ(αᵢ + x) for x = 0, ..., size − 1, shape (k, size)."""
-    return (_cached_tabulate_phi if len(prior) * size <= _CACHED_NUMBERS else _tabulate_phi)(prior, size)
-
-
 def _tabulate_phi(prior: tuple[float, ...], size: int) -> Floats:
+    """Return φ(αᵢ + x) for x = 0, ..., size − 1, shape (k, size)."""
     table = phi(np.array(prior)[:, None] + np.arange(size))
     table.flags.writeable = False
     return table

@@ -32,10 +32,9 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from mechanisms.arguments import Floats
-from mechanisms.audit import Audit, audit_distributions
+from mechanisms.audit import Audit, OutputDistributions, audit_distributions
 from mechanisms.glm.mechanisms import GlmMechanism, validate_design
 from mechanisms.glm.worst_case import validate_dimension
-from mechanisms.output_distributions import OutputDistributions
 from mechanisms.privacy_parameters import validate_order
 
 _NEGLIGIBLE = 40.0  # depth, in nats below its maximum, at which an integrand is negligible

@@ -31,13 +31,10 @@ from mechanisms.privacy import Neighbouring, validate_relation
 
 
 def audit_sums(
-    family: Family | str,
-    noise_scale: float | Sequence[float],
-    bounds: Bounds | None = None,
-    relation: Neighbouring = Neighbouring.REPLACE_ONE,
-    epsilons: Sequence[float] = (),
+    family: Family | str, noise_scale: float | Sequence[float], bounds: Bounds | None = None,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE, epsilons: Sequence[float] = (),
     outside: Literal["drop", "clamp"] = "drop",
-) -> Audit:
+) -> Audit:  # fmt: skip
     """Audit the release of a family's sums with Laplace noise, for data sets of any size.
 
     Parameters
@@ -100,12 +97,11 @@ def audit_sums(
         sums, other_sums = (_statistic(model, data) for data in (first, second))
         weights = map(Fraction, scales * (len(sums) // len(scales)))
         exact = [abs(s - other) / b for s, other, b in zip(sums, other_sums, weights, strict=True)]
-        changes, loss = np.array(exact, dtype=np.float64), float(sum(exact))
+        loss = float(sum(exact))
         if loss > witness.log_ratio:
             witness = Witness(np.array(first), np.array(second), np.array(sums, dtype=np.float64), loss)
-        moved = sorted(changes[changes > 0].tolist())
-        for epsilon in deltas:
-            deltas[epsilon] = max(deltas[epsilon], _hockey_stick(moved, epsilon))
+        moved = sorted(float(change) for change in exact if change > 0)
+        deltas = {epsilon: max(delta, _hockey_stick(moved, epsilon)) for epsilon, delta in deltas.items()}
     return Audit(
         witness.log_ratio, witness, deltas, {}, len(pairs), n_outputs=0, evidence="closed form", relation=relation
     )
@@ -139,9 +135,7 @@ def _hockey_stick(changes: Sequence[float], epsilon: float) -> float:
     # `changes` contains the shifts > 0 in ascending order. For a shift m, the loss of a component is m with probability
     # ½ and −m with probability e^(−m)/2. Between these values the loss has the density e^((loss − m)/2)/4. The δ of the
     # other component is averaged over this distribution.
-    if not changes:
-        return 0.0
-    *rest, move = changes
+    *rest, move = changes or [0.0]
     if not rest:
         if epsilon >= move:
             return 0.0

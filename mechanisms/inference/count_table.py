@@ -119,26 +119,25 @@ class CountTable:
 
     def posterior(self, prior: ArrayLike, rng: np.random.Generator | None) -> tuple[Posterior, TablePosterior]:
         """Return the posteriors of θ and of the counts; without n, that of θ is exact for small counts only."""
-        first = tuple(self.entry.validate_prior(prior))
+        first, priors = tuple(self.entry.validate_prior(prior)), None
         if self.exposure is not None:
-            shape, rate = first
-            priors = [negative_binomial(shape, shape * one / rate) for one in self.exposure]
-            table = solve_counts(self.k, self.measured, priors, None)
-            return Rates(table, shape, rate + np.array(self.exposure), self.is_scalar), table
+            priors = [negative_binomial(first[0], first[0] * one / first[1]) for one in self.exposure]
+        elif self.n is None:
+            priors = [negative_binomial(one, _VAGUE * one) for one in first]
+        table = solve_counts(self.k, self.measured, priors or dirichlet_multinomial(first), self.n)
+        if self.exposure is not None:
+            return Rates(table, first[0], first[1] + np.array(self.exposure), self.is_scalar), table
         if self.n is not None:
-            table = solve_counts(self.k, self.measured, dirichlet_multinomial(first), self.n)
             table = replace(table, log_marginal_likelihood=table.log_marginal_likelihood + self.log_constant)
-            theta = Theta(table, np.arange(self.k))
-            return (theta.marginals[0] if self.is_scalar else theta), table  # type: ignore[return-value]
-        table = solve_counts(self.k, self.measured, [negative_binomial(one, _VAGUE * one) for one in first], None)
-        sizes = [table.pmf(node)[0].size for node in range(table.parents.size)]
-        if sizes[int(np.flatnonzero(table.parents < 0)[0])] * sum(sizes) <= _PAIRS:
-            theta = Theta(table, np.arange(self.k))
-            return (theta.marginals[0] if self.is_scalar else theta), table  # type: ignore[return-value]
-        assert rng is not None
-        draws = rng.standard_gamma(np.array(first) + table.sample(rng, _DRAWS[0] * _DRAWS[1])[:, : self.k])
-        shares = (draws / draws.sum(axis=1, keepdims=True)).reshape(*_DRAWS, self.k)
-        return DrawnPosterior(shares[..., 0] if self.is_scalar else shares), table
+        else:
+            sizes = [table.pmf(node)[0].size for node in range(table.parents.size)]
+            if sizes[int(np.flatnonzero(table.parents < 0)[0])] * sum(sizes) > _PAIRS:
+                assert rng is not None
+                draws = rng.standard_gamma(np.array(first) + table.sample(rng, _DRAWS[0] * _DRAWS[1])[:, : self.k])
+                shares = (draws / draws.sum(axis=1, keepdims=True)).reshape(*_DRAWS, self.k)
+                return DrawnPosterior(shares[..., 0] if self.is_scalar else shares), table
+        theta = Theta(table, np.arange(self.k))
+        return (theta.marginals[0] if self.is_scalar else theta), table  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +161,7 @@ class Rates(Posterior):
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of rates ≤ θ; `theta` broadcasts with the rates on its last axis."""
         values = real_array("theta", theta)
-        values = values[..., None] if self.is_scalar else values
-        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, self.rate.shape))
+        values, _ = np.broadcast_arrays(values[..., None] if self.is_scalar else values, self.rate)
         return self._shaped(np.stack([self._cdf(j, values[..., j]) for j in range(self.rate.size)], axis=-1))
 
     def quantile(self, probabilities: ArrayLike) -> Floats:

@@ -16,22 +16,19 @@ step,
     step 3, (θ, x) | y   a proposal θ' ~ q with records xᵢ' ~ p(· | θ'), accepted with probability
                          min(1, w(θ')·p(y | x')/(w(θ)·p(y | x))), w = p/q.
 
-The density q approximates the posterior, so that steps of this kind are
-accepted with a probability of order 1/√n. They need less time than step 2, which is done in every other iteration.
+As q approximates the posterior, the probability of acceptance is of order 1/√n. This takes less time than step 2, which
+is done in every other iteration. A draw of θ outside the range to which the prior is restricted is rejected.
 
 **Proposals.** The density q is constant on the cells of a grid in φ, which is θ for the normal family and log θ for the
-exponential and Poisson families. If mean and variance are unknown, the grid has two dimensions, φ = log σ² and
-z = (μ − mean)/σ. The probability of a cell is proportional to its prior probability times the density of y at the
-centre of the cell, where the statistic and its noise are taken as jointly normal. A share of the prior is mixed in. The
-sampler is exact for every q > 0. Cells cover the prior but for 3e-7 in each tail; from θ outside all cells no joint
-update is accepted.
-
-If the prior is restricted to a range, a draw of θ outside it is rejected, and θ is kept.
+exponential and Poisson families; if the variance is unknown, in φ = log σ² and z = (μ − mean)/σ. The probability of a
+cell is proportional to its prior probability times the density of y at its centre, where the statistic and its noise
+are taken as jointly normal. A share of the prior is mixed in. The sampler is exact for every q > 0. Cells cover the
+prior but for 3e-7 in each tail; from θ outside all cells no joint update is accepted.
 
 Binary records are not stored. The posterior is invariant under permutations of the records, so that each iteration may
-visit them in a new random order. In such an order, the numbers of zeros that are proposed to become one, and of ones
-that are proposed to become zero, are binomial, and their sequence is a random permutation. Only these proposals are
-drawn, with one uniform variable each; all other proposals leave a record unchanged.
+visit them in a new random order, in which the numbers of zeros that are proposed to become one, and of ones that are
+proposed to become zero, are binomial, and their sequence is a random permutation. Only these proposals are drawn, with
+one uniform variable each; all others leave a record unchanged.
 
 References
 ----------
@@ -91,17 +88,13 @@ def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats)
     # For m cells in φ and k in z (one, from 0 to 1, in models with one parameter), return their edges, shapes (m + 1,)
     # and (k + 1,), ascending; the sums of the probabilities of the m·k cells, in which z varies fastest; and the log
     # density of the proposal in the cells, with respect to φ and z.
-    lower, upper = model.parameter_limits()
-    limits = float(lower[-1]), float(upper[-1])
+    lower, upper = (float(limit[-1]) for limit in model.parameter_limits())
     assert model.bounds is not None
-    clamps = model.outside == "clamp"
-    edges, z_edges, probability, mean, covariance = _cells(
-        model.family, tuple(prior.tolist()), limits, model.bounds, clamps
-    )
+    key = model.family, tuple(prior.tolist()), (lower, upper), model.bounds, model.outside == "clamp"
+    edges, z_edges, probability, mean, covariance = _cells(*key)
     total = model.n * covariance + model.noise.density_variance * np.eye(len(noisy_statistics))
-    apart = noisy_statistics - model.n * mean
     with np.errstate(all="ignore"):
-        log_likelihood = _log_normal_density(apart, total)
+        log_likelihood = _log_normal_density(noisy_statistics - model.n * mean, total)
         weight = probability * np.exp(log_likelihood - np.nanmax(log_likelihood))
         weight /= np.nansum(weight)
     mass = (1.0 - _SHARE) * np.nan_to_num(weight) + _SHARE * probability

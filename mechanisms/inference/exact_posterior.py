@@ -7,14 +7,12 @@ exponential, poisson,       quadrature over θ of the prior times the likelihood
 normal
 ==========================  ==========================================================================================
 
-The quadrature is in ln θ, or in the mean of normal records. Its interval covers the prior and all θ between the prior
-and the range in which the distribution of a contribution depends on θ; beyond, the likelihood is constant and the prior
+The statistic is not approximated by a normal distribution, and these posteriors are the reference for the samplers. The
+quadrature is in ln θ, or in the mean of normal records. Its interval covers the prior and all θ between the prior and
+the range in which the distribution of a contribution depends on θ; beyond, the likelihood is constant and the prior
 decreases. A panel is halved until the rules with 5 and 9 nodes agree on its mass and on its first two moments. It is
 negligible only if the log integrand, extrapolated by half of its variation on the panel, is: a mode between the nodes
-of a wide panel makes the integrand vary by more. For rates and means below the interval, the likelihood is constant and
-the mass is known.
-
-The statistic is not approximated by a normal distribution. These posteriors are the reference for the samplers.
+of a wide panel makes the integrand vary by more. The mass of rates and means below the interval is known.
 """
 
 from __future__ import annotations
@@ -42,9 +40,7 @@ from mechanisms.sums import weighted_sum
 from mechanisms.tables import Theta, dirichlet_multinomial
 
 _PANELS, _LARGEST = 24, 4_000  # numbers of first panels on each part of the range, and of all panels
-_TOLERANCE = (
-    1e-8  # largest difference of the rules on a panel, relative to the mass and to the moments of the posterior
-)
+_TOLERANCE = 1e-8  # largest difference of the rules on a panel, relative to mass and moments of the posterior
 _NEGLIGIBLE = 1e-13  # largest part of a panel that is not halved
 _LOG_SMALLEST = -690.0  # log of the smallest rate or mean
 _FAR = 1e6  # distance of a release from the range of the statistic, in scales of the noise
@@ -158,7 +154,6 @@ def _log_beta_binomial(n: int, alpha: float, beta: float) -> Floats:
 def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float) -> QuadraturePosterior:
     """Return the posterior by adaptive quadrature over φ, for a standardised model; `unit` is 1 if φ = ln θ."""
     y, is_log, marginal = float(release[0]), model.entry.code != NORMAL, model.entry.marginal
-    assert marginal is not None
 
     def evaluate(panels: Floats) -> tuple[Floats, Floats, Floats]:
         """Return nodes, log integrand at the nodes, and errors of the likelihood, all of shape (panels, nodes)."""
@@ -173,10 +168,9 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
         split, gap = _unresolved(phi, log_integrand, error, is_log)
         if not split.any() or len(phi) > _LARGEST:
             break
-        middle = 0.5 * (phi[split, 0] + phi[split, -1])
-        halves = np.concatenate([
-            np.column_stack([phi[split, 0], middle]), np.column_stack([middle, phi[split, -1]])
-        ])  # fmt: skip
+        left, right = phi[split, 0], phi[split, -1]
+        middle = 0.5 * (left + right)
+        halves = np.column_stack([np.append(left, middle), np.append(middle, right)])
         kept = zip((phi, log_integrand, error), evaluate(halves), strict=True)
         phi, log_integrand, error = (np.concatenate([old[~split], new]) for old, new in kept)
     zeros = np.zeros(len(phi), dtype=np.int64)
@@ -188,11 +182,9 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
         first = np.unravel_index(phi.argmin(), phi.shape)
         tail = math.exp(min(log_integrand[first] - log_integrand.max(), 0.0)) / prior[0]
         below = float(tail / (tail + total))
-    theta, mean = marginal.to_theta(phi), float(means[0])
-    shares = weights * ((1.0 - below) / total)
-    overall = float(mean * (1.0 - below))
-    variance = float((shares * (theta - overall) ** 2).sum() + below * overall**2)
-    moments, total_error = (unit * overall, unit * math.sqrt(variance)), gap + float((shares * error).sum())
+    shares, mean = weights * ((1.0 - below) / total), float(means[0] * (1.0 - below))
+    variance = float((shares * (marginal.to_theta(phi) - mean) ** 2).sum() + below * mean**2)
+    moments, total_error = (unit * mean, unit * math.sqrt(variance)), gap + float((shares * error).sum())
     return QuadraturePosterior(
         unit * points[0], cdf[0], density[0] / unit, moments, below, float(prior[0]), is_log, total_error
     )
@@ -208,8 +200,7 @@ def _unresolved(phi: Floats, log_integrand: Floats, error: Floats, is_log: bool)
     width = phi[:, -1] - phi[:, 0]
     integrand = np.exp(log_integrand - peak) * (0.5 * width[:, None])
     theta = np.exp(phi) if is_log else phi
-    mass = weighted_sum(integrand, WEIGHTS)
-    total = mass.sum()
+    total = weighted_sum(integrand, WEIGHTS).sum()
     mean = weighted_sum(integrand * theta, WEIGHTS).sum() / total
     square = (theta - mean) ** 2
     variance = weighted_sum(integrand * square, WEIGHTS).sum() / total

@@ -34,8 +34,11 @@ from scipy import special
 
 from mechanisms.arguments import Floats
 from mechanisms.inference.family import (
+    BETA,
     BINOMIAL,
     EXPONENTIAL,
+    GAMMA,
+    GAUSSIAN,
     MULTINOMIAL,
     NORMAL,
     POISSON,
@@ -44,7 +47,6 @@ from mechanisms.inference.family import (
     Moments,
     Regions,
 )
-from mechanisms.inference.marginals import BETA, GAMMA, GAUSSIAN
 from mechanisms.jit import kernel
 from mechanisms.metadata import register
 
@@ -183,7 +185,7 @@ _COUNTED: dict[str, Any] = {
     "parameter_range": (0.0, 1.0),
     "record_range": (0.0, 1.0),
     "integer_records": True,
-    "marginal": BETA,
+    "_marginal": BETA,
 }
 _REAL: dict[str, Any] = {"parameter_range": (-math.inf, math.inf), "record_range": (-math.inf, math.inf), "any_sign": 1}
 
@@ -200,7 +202,7 @@ FAMILIES: dict[str, Family] = register(
         draw=lambda rng, theta, n: rng.multinomial(n, theta),
         _update=lambda prior, s, n: [alpha + s[..., j] for j, alpha in enumerate(prior)]),
     Family(
-        name="exponential", code=EXPONENTIAL, hyperparameters=("shape", "rate"), marginal=GAMMA,
+        name="exponential", code=EXPONENTIAL, hyperparameters=("shape", "rate"), _marginal=GAMMA,
         _draw_parameters=_gamma_parameters,
         draw=lambda rng, theta, n: rng.standard_exponential((len(theta), n)) / theta,
         _update=lambda prior, s, n: (prior[0] + n, prior[1] + s[..., 0]),
@@ -209,7 +211,7 @@ FAMILIES: dict[str, Family] = register(
             interval=lambda a, b: (math.log(1e-6 / b), math.log(100.0 / (a if a > 0 else b))),
             mean_unit=lambda u: np.exp(-u), variance_unit=lambda u: np.exp(-2.0 * u))),
     Family(
-        name="poisson", code=POISSON, hyperparameters=("shape", "rate"), integer_records=True, marginal=GAMMA,
+        name="poisson", code=POISSON, hyperparameters=("shape", "rate"), integer_records=True, _marginal=GAMMA,
         _draw_parameters=_gamma_parameters,
         draw=lambda rng, theta, n: rng.poisson(theta, size=(len(theta), n)),
         _update=lambda prior, s, n: (prior[0] + s[..., 0], prior[1] + n),
@@ -217,7 +219,7 @@ FAMILIES: dict[str, Family] = register(
             poisson_regions, parameter=np.square, step=0.005, mean_unit=np.square, variance_unit=np.square,
             interval=lambda a, b: (0.005, math.sqrt(b) + 10.0))),
     Family(
-        name="normal", code=NORMAL, hyperparameters=("mean", "variance"), marginal=GAUSSIAN, **_REAL,
+        name="normal", code=NORMAL, hyperparameters=("mean", "variance"), _marginal=GAUSSIAN, **_REAL,
         _draw_parameters=lambda rng, prior, size: prior[0] + math.sqrt(prior[1]) * rng.standard_normal(size),
         draw=lambda rng, theta, n: theta + rng.standard_normal((len(theta), n)),
         _update=lambda prior, s, n: (

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special, stats
 
 from mechanisms.arguments import Floats, real_array
-from mechanisms.inference.marginals import Marginal
 from mechanisms.privacy import Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_size
 
@@ -28,6 +27,43 @@ _LEAST_WIDTH = 1e-50  # noise scales, and units of a release, are normal doubles
 Bounds = tuple[float, float]
 Moments = tuple[Floats, Floats, Floats]
 """Probability of each region x < a, a ≤ x ≤ b, x > b, and mean and variance of a record in it, shape θ.shape + (3,)."""
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """Distribution with two parameters a and b, and a coordinate φ of θ in which its log density is concave."""
+
+    frozen: Callable[[float, float], Any]  # (a, b) -> distribution of `scipy.stats`
+    mean: Callable[[Floats, Floats], Floats]
+    std: Callable[[Floats, Floats], Floats]
+    cdf: Callable[[Floats, Floats, Floats], Floats]  # (a, b, θ) -> probability of values ≤ θ
+    quantile: Callable[[Floats, Floats, Floats], Floats]  # (a, b, probability) -> θ
+    to_coordinate: Callable[[Floats], Floats]  # θ -> φ
+    to_theta: Callable[[Floats], Floats]  # φ -> θ
+    log_density: Callable[[Floats, float, float], Floats]  # (φ, a, b) -> log density of φ, up to a constant
+    centre: Callable[[float, float], float]  # (a, b) -> φ near the mode
+    spread: Callable[[float, float], float]  # (a, b) -> order of the standard deviation of φ
+    n_shapes: int = 0  # number of parameters that are shapes
+
+
+BETA = Marginal(
+    stats.beta, lambda a, b: a / (a + b), lambda a, b: np.sqrt(a * b / (a + b + 1.0)) / (a + b),
+    special.betainc, special.betaincinv, special.logit, special.expit,
+    lambda phi, a, b: a * special.log_expit(phi) + b * special.log_expit(-phi),
+    lambda a, b: math.log(a / b), lambda a, b: math.sqrt(1 / a + 1 / b), n_shapes=2)  # fmt: skip
+GAMMA = Marginal(
+    lambda a, b: stats.gamma(a, scale=1.0 / b), lambda a, b: a / b, lambda a, b: np.sqrt(a) / b,
+    lambda a, b, theta: special.gammainc(a, b * theta), lambda a, b, p: special.gammaincinv(a, p) / b, np.log, np.exp,
+    lambda phi, a, b: a * phi - b * np.exp(phi),
+    lambda a, b: math.log(a / b), lambda a, b: 1 / math.sqrt(a), n_shapes=1)  # fmt: skip
+"""Gamma distribution with shape a and rate b."""
+
+GAUSSIAN = Marginal(
+    lambda a, b: stats.norm(a, math.sqrt(b)), lambda a, b: a, lambda a, b: np.sqrt(b),
+    lambda a, b, theta: special.ndtr((theta - a) / np.sqrt(b)), lambda a, b, p: a + np.sqrt(b) * special.ndtri(p),
+    np.copy, np.copy, lambda phi, a, b: -((phi - a) ** 2) / (2 * b),
+    lambda a, b: a, lambda a, b: math.sqrt(b))  # fmt: skip
+"""Normal distribution with mean a and variance b."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +99,7 @@ class Family:
     record_range: tuple[float, float] = (0.0, math.inf)
     integer_records: bool = False
     bounded_sensitivity: float | None = None  # Δ under replacement; None if a release needs public bounds
-    marginal: Marginal | None = field(default=None, repr=False)  # of each component of θ given prior or records
+    _marginal: Marginal | None = field(default=None, repr=False)
     _draw_parameters: Callable[[np.random.Generator, Floats, int], Floats] = field(repr=False)
     # (rng, θ, n) -> records, shape (trials, n), or their sums if records are bounded
     draw: Callable[[np.random.Generator, Floats, int], NDArray] = field(repr=False)
@@ -76,6 +112,12 @@ class Family:
     def is_truncated(self) -> bool:
         """True if a release needs public bounds outside which records are dropped."""
         return self.bounded_sensitivity is None
+
+    @property
+    def marginal(self) -> Marginal:
+        """Distribution of each component of θ given prior or records, unless the variance is unknown."""
+        assert self._marginal is not None
+        return self._marginal
 
     def n_components(self, prior: ArrayLike) -> int:
         """Return the number of components of θ and of the statistic, which is k for a multinomial prior."""
@@ -207,7 +249,6 @@ class Family:
 
     def prior_distribution(self, prior: ArrayLike) -> stats.rv_continuous:
         """Return the prior of a scalar θ as a frozen distribution of `scipy.stats`."""
-        assert self.marginal is not None
         return self.marginal.frozen(*self.validate_prior(prior))
 
     def region_moments(self, theta: ArrayLike, bounds: Bounds) -> Moments:

@@ -10,36 +10,32 @@ N(0, σ²) noise with σ² ~ Exp(mean 2b²) (Park & Casella). **Algorithm 1** al
 where μ and Σ are the mean and the covariance of one record given θ (P4, section 3.2).
 
 **Stationary distribution.** P4 draws θ from its conditional in the exact model, and s from its conditional in the
-normal approximation. The conditionals Beta(α + s, β + n − s) and N(nθ, nθ(1 − θ)), truncated to [0, n], belong to no
-common joint distribution. The stationary distribution of the chain is close to the posterior if nθ and n(1 − θ) are
-large for all plausible θ. It does not tend to the posterior as n → ∞: with the prior Beta(1, 1), ε = 1 and y = 0, nθ
-remains of order 1 under the posterior. From n = 10² to 10⁶, the Kolmogorov–Smirnov distance of the stationary
-distribution to the posterior is .145 to .155, and its mean is 1.29 to 1.32 times that of the posterior. Use
-`sample_gibbs_exact` in such cases. The stationary distribution is not the posterior of the normal model either: in that
-model the conditional of θ contains the density N(s; nθ, nθ(1 − θ)) divided by its mass on [0, n]. Both conditionals
-have the exact means (linear) and variances (quadratic). Without data (b → ∞) and without truncation, θ has exactly the
-prior mean and variance.
+normal approximation, N(nθ, nθ(1 − θ)) truncated to [0, n]. The two belong to no common joint distribution: in the
+normal model, the conditional of θ contains the density of s divided by its mass on [0, n]. Both have the exact means
+(linear) and variances (quadratic), so that θ has exactly the prior mean and variance without data (b → ∞) and without
+truncation. The stationary distribution is close to the posterior if nθ and n(1 − θ) are large for all plausible θ. It
+does not tend to the posterior as n → ∞: with the prior Beta(1, 1), ε = 1 and y = 0, nθ remains of order 1. From n = 10²
+to 10⁶, the Kolmogorov–Smirnov distance to the posterior is .145 to .155, and the mean is 1.29 to 1.32 times that of the
+posterior. Use `sample_gibbs_exact` in such cases.
 
 **Mixing.** A step moves θ by about the standard error of an estimate from n exact records. If the noise makes the
 posterior much wider, successive draws are strongly correlated, so check the effective sample size of a run.
 
-**Multinomial.** nΣ = n(diag θ − θθᵀ) is singular. This matrix is the covariance of independent N(nθⱼ, nθⱼ) given that
-their sum is n, and the likelihood of y factorises over components. So s is drawn as k independent normal variables
-given their sum, which takes O(k) operations and no inverse. Draws with a negative component are rejected, at most four
-times. Exact pairwise draws follow, which remain cheap for many categories and for y far outside the simplex.
+**Multinomial.** nΣ = n(diag θ − θθᵀ) is singular: it is the covariance of independent N(nθⱼ, nθⱼ) given that their sum
+is n. The likelihood of y factorises over components, so s is drawn as k independent normal variables given their sum,
+in O(k) operations. Draws with a negative component are rejected, at most four times. Exact pairwise draws follow, which
+remain cheap for many categories and for y far outside the simplex.
 
-**Algorithm 2.** The release y = ŝ + Lap(b) sums only the records within public bounds [a, b]. The n records are split
-among the lower, central and upper regions x < a, a ≤ x ≤ b, x > b. The sampler alternates between θ, the sum ŝ over the
-centre, the sum r over the rest, and the noise variance σ². By the central limit theorem (ŝ, r) given θ is approximately
-normal. Let q be the probability of a region, and μ and Σ the mean and variance of a record in it. For the central
-region c, each record adds q_c·μ_c to the mean of ŝ and q_c·Σ_c + q_c(1 − q_c)·μ_c² to its variance. Each record adds
-its mean and variance to those of ŝ + r. The covariance is Cov(ŝ, r) = −E[ŝ]·E[r]/n. An iteration draws (ŝ, r) given θ,
-σ² and y from the normal distribution of (ŝ, r) times N(y; ŝ, σ²), restricted; σ² given ŝ; and θ given s = ŝ + r by
-conjugacy.
+**Algorithm 2.** The release y = ŝ + Lap(b) sums only the records within public bounds [a, b]. The sampler alternates
+between θ, the sum ŝ over the central region a ≤ x ≤ b, the sum r over the regions x < a and x > b, and σ². By the
+central limit theorem (ŝ, r) given θ is approximately normal. Let q be the probability of a region, and μ and Σ the mean
+and variance of a record in it. Each record adds q_c·μ_c to the mean of ŝ and q_c·Σ_c + q_c(1 − q_c)·μ_c² to its
+variance, and its own mean and variance to those of ŝ + r. The covariance is Cov(ŝ, r) = −E[ŝ]·E[r]/n. An iteration
+draws (ŝ, r) given θ, σ² and y from the normal distribution of (ŝ, r) times N(y; ŝ, σ²), restricted; σ² given ŝ; and θ
+given s = ŝ + r by conjugacy.
 
 **Joint distribution.** P4 treats the sums over the three regions as independent. The numbers of records per region are
-multinomial, so two sums have covariance −n·q_r·q_s·μ_r·μ_s. The outer sums are drawn together as r = ŝ_l + ŝ_u, which
-suffices for the update of θ.
+multinomial, so two sums have covariance −n·q_r·q_s·μ_r·μ_s.
 
 **As printed**, Algorithm 2 draws the total from N(m_l + m_c' + m_u, V_l + V_c' + V_u), where N(m_c', V_c') is
 proportional to the product of N(m_c, V_c) and N(y, σ²), restricted to valid totals (lines 7, 8). It then draws θ (line
@@ -52,10 +48,9 @@ of n records. The outer sums are not restricted separately: if few records lie o
 at zero would shift its mean, and bias θ. The normal distributions are not renormalised.
 
 **Multimodality.** E[ŝ | θ] first rises and then falls with θ, so the posterior may have two modes, and a chain remains
-in the mode near its start. The collapsed sampler adds a joint move: it draws θ' from the prior and the other variables
-given θ' and y, and accepts with probability min(1, p(y | θ')/p(y | θ)). All other variables are integrated out of these
-densities (Normal ∗ Laplace), so the modes have the correct weights. The move is a Metropolis–Hastings step on (θ, ŝ, r,
-σ²) for the target given by the prior and the normal approximation.
+in the mode near its start. The collapsed sampler adds a Metropolis–Hastings move on (θ, ŝ, r, σ²): it draws θ' from the
+prior and the other variables given θ' and y, and accepts with probability min(1, p(y | θ')/p(y | θ)). The densities
+have all other variables integrated out (Normal ∗ Laplace), so the modes have the correct weights.
 
 References
 ----------
@@ -89,12 +84,10 @@ class RegionTable(NamedTuple):
     """Moments for Algorithm 2 as piecewise cubic polynomials in a function u of θ; build it with `tabulate_regions`.
 
     Interval i begins at u = origin + i/steps_per_unit, where u = ln θ (exponential), √θ (Poisson) or θ (normal).
-    Outside the table the end values are used, because all records then lie in one region.
-
-    The coefficients, shape (intervals, 3, 4), are those of powers 0 to 3 of the relative position in the interval, in
-    [0, 1], for three functions: the mean of x·1[a ≤ x ≤ b], in units of the mean of a record (1 for the normal); its
-    variance, in units of the variance of a record; and q_l·μ_l·q_u·μ_u for the lower and the upper region, in units of
-    the variance of a record.
+    Outside the table the end values are used, because all records then lie in one region. The coefficients, shape
+    (intervals, 3, 4), are those of powers 0 to 3 of the relative position in the interval, for three functions: the
+    mean of x·1[a ≤ x ≤ b], in units of the mean of a record (1 for the normal); its variance, and q_l·μ_l·q_u·μ_u for
+    the lower and the upper region, both in units of the variance of a record.
     """
 
     origin: float
@@ -124,11 +117,8 @@ def tabulate_regions(family: str, bounds: tuple[float, float]) -> RegionTable:
     mean_unit, variance_unit = regions.mean_unit(u), regions.variance_unit(u)
     q, mean, variance = MODELS[family].region_moments(regions.parameter(u), bounds)
     share = q * mean
-    moments = (
-        share[:, 1] / mean_unit,
-        (q[:, 1] * variance[:, 1] + q[:, 1] * (q[:, 0] + q[:, 2]) * mean[:, 1] ** 2) / variance_unit,
-        share[:, 0] * share[:, 2] / variance_unit,
-    )
+    centre = q[:, 1] * variance[:, 1] + q[:, 1] * (q[:, 0] + q[:, 2]) * mean[:, 1] ** 2
+    moments = share[:, 1] / mean_unit, centre / variance_unit, share[:, 0] * share[:, 2] / variance_unit
     splines = CubicSpline(np.arange(n_cells + 1), np.stack(moments, axis=-1))
     coefficients = np.ascontiguousarray(splines.c[::-1].transpose(1, 2, 0))
     coefficients.flags.writeable = False
@@ -173,16 +163,16 @@ def draw_noise_variance(rng, distance, noise_scale):
 
 @kernel
 def draw_truncated_normal(rng, mean, std, lower, upper):
-    """Draw from N(mean, std²) restricted to [lower, upper]; return the draw and a flag that is False on failure."""
+    """Draw from N(mean, std²) restricted to [lower, upper]; return NaN if no draw is accepted."""
     if std == 0.0:
-        return min(max(mean, lower), upper), True
+        return min(max(mean, lower), upper)
     a, b = (lower - mean) / std, (upper - mean) / std
     if a > 0.0:
-        offset, ok = _draw_tail(rng, a, b - a)
-        return min(lower + std * offset, upper), ok
+        x = lower + std * _draw_tail(rng, a, b - a)
+        return upper if x > upper else x
     if b < 0.0:
-        offset, ok = _draw_tail(rng, -b, b - a)
-        return max(upper - std * offset, lower), ok
+        x = upper - std * _draw_tail(rng, -b, b - a)
+        return lower if x < lower else x
     for _ in range(_MAX_TRIES):
         if b - a > 2.0:
             x = rng.standard_normal()
@@ -191,13 +181,13 @@ def draw_truncated_normal(rng, mean, std, lower, upper):
             x = a + (b - a) * rng.random()
             accepted = 2.0 * rng.standard_exponential() >= x * x
         if accepted:
-            return min(max(mean + std * x, lower), upper), True
-    return mean, False
+            return min(max(mean + std * x, lower), upper)
+    return math.nan
 
 
 @kernel
 def _draw_tail(rng, start, width):
-    """Draw x − start for x ~ N(0, 1) restricted to [start, start + width], start > 0."""
+    """Draw x − start for x ~ N(0, 1) restricted to [start, start + width], start > 0; return NaN on failure."""
     # Robert, "Simulation of truncated normal variables", Statistics and Computing 5, 1995: an exponential proposal with
     # the optimal rate, here truncated at `width`. Using x − start in the density ratio avoids cancellation in the tail.
     gap = 2.0 / (start + math.hypot(start, 2.0))  # difference rate − start, without cancellation
@@ -207,8 +197,8 @@ def _draw_tail(rng, start, width):
         offset = -math.log1p(rng.random() * mass) / rate
         away = offset - gap
         if 2.0 * rng.standard_exponential() >= away * away:
-            return offset, True
-    return 0.0, False
+            return offset
+    return math.nan
 
 
 @kernel
@@ -226,8 +216,8 @@ def run_binomial(rng, start, prior, n, noisy, noise_scale, n_burn_in, draws):
         std = math.sqrt(weight * noise_variance)
         s = centre + std * rng.standard_normal()
         if not 0.0 <= s <= n:
-            s, ok = draw_truncated_normal(rng, centre, std, 0.0, float(n))
-            if not ok:
+            s = draw_truncated_normal(rng, centre, std, 0.0, float(n))
+            if math.isnan(s):
                 return n_burn_in + iteration
         # Line 6: draw the noise variance. Line 3 of the next iteration: draw θ.
         noise_variance = draw_noise_variance(rng, abs(noisy[0] - s), noise_scale)
@@ -312,11 +302,10 @@ def _sweep_pairs(rng, centres, variances, pivot, sums):
         weight = variances[j] / pair_variance
         centre = centres[j] + weight * (pair_total - centres[j] - centres[pivot])
         std = math.sqrt(weight * variances[pivot])
-        value, ok = draw_truncated_normal(rng, centre, std, 0.0, pair_total)
-        if not ok:
+        sums[j] = draw_truncated_normal(rng, centre, std, 0.0, pair_total)
+        sums[pivot] = pair_total - sums[j]
+        if math.isnan(sums[j]):
             return False
-        sums[j] = value
-        sums[pivot] = pair_total - value
     return True
 
 
@@ -331,10 +320,7 @@ def _log_ndtr(x):
 
 @kernel
 def _log_sides(deviation, variance, noise_scale):
-    """Return the logs of the two parts of the density of N(0, variance) + Lap(noise_scale), up to the constant ln 2b.
-
-    The first part is the integral over noise ≥ 0, the second over noise < 0.
-    """
+    """Return the logs of the integrals of N(0, variance) + Lap(noise_scale) over noise ≥ 0 and < 0, up to ln 2b."""
     std = math.sqrt(variance)
     shift = variance / noise_scale
     level = 0.5 * shift / noise_scale
@@ -350,10 +336,11 @@ def _log_add(x, y):
 
 
 @kernel
-def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
-    """Return the mean and variance of x·1[a ≤ x ≤ b] and of x for one record x, and the product q_l·μ_l·q_u·μ_u."""
-    # Here q is the probability of the lower region x < a or the upper region x > b, and μ the mean of a record in this
-    # region. The last three arguments are fields of `RegionTable`.
+def split_moments(kind, theta, n, table):
+    """Return the means and variances of the sums of records within and outside the bounds, and their covariance."""
+    # These are five moments. The second returned value is n·q_l·μ_l·q_u·μ_u, with q the probability of the lower region
+    # x < a or the upper region x > b, and μ the mean of a record in it. `table` has the fields of `RegionTable`.
+    origin, steps_per_unit, coefficients = table
     if kind == EXPONENTIAL:
         u = math.log(theta)
         mean = mean_unit = 1.0 / theta
@@ -371,10 +358,13 @@ def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
     cell = min(int(position), n_cells - 1)
     t = position - cell
     c = coefficients[cell]
-    centre_mean = c[0, 0] + t * (c[0, 1] + t * (c[0, 2] + t * c[0, 3]))
-    centre_variance = c[1, 0] + t * (c[1, 1] + t * (c[1, 2] + t * c[1, 3]))
-    outer_product = c[2, 0] + t * (c[2, 1] + t * (c[2, 2] + t * c[2, 3]))
-    return mean_unit * centre_mean, variance * max(centre_variance, 0.0), mean, variance, variance * outer_product
+    centre_mean = mean_unit * (c[0, 0] + t * (c[0, 1] + t * (c[0, 2] + t * c[0, 3])))
+    centre_variance = variance * max(c[1, 0] + t * (c[1, 1] + t * (c[1, 2] + t * c[1, 3])), 0.0)
+    outer_product = variance * (c[2, 0] + t * (c[2, 1] + t * (c[2, 2] + t * c[2, 3])))
+    rest_mean = mean - centre_mean
+    covariance = -centre_mean * rest_mean
+    rest_variance = max(variance - centre_variance - 2.0 * covariance, 0.0)
+    return (n * centre_mean, n * centre_variance, n * rest_mean, n * rest_variance, n * covariance), n * outer_product
 
 
 @kernel
@@ -389,16 +379,6 @@ def draw_conjugate(rng, kind, prior, n, total):
 
 
 @kernel
-def split_moments(n, moments):
-    """Return the means and variances of the sums of records within and outside the bounds, and their covariance."""
-    centre_mean, centre_variance, mean, variance, _ = moments
-    rest_mean = mean - centre_mean
-    covariance = -centre_mean * rest_mean
-    rest_variance = max(variance - centre_variance - 2.0 * covariance, 0.0)
-    return n * centre_mean, n * centre_variance, n * rest_mean, n * rest_variance, n * covariance
-
-
-@kernel
 def _residual(mean, variance, covariance, other, other_mean, other_variance):
     """Return the conditional mean and variance of a normal variable given the value `other` of a second one."""
     slope = covariance / other_variance if other_variance > 0.0 else 0.0
@@ -410,7 +390,7 @@ def update_sums(rng, split, noisy, noise_variance, low, high, least_total, centr
     """Draw (centre, rest) given θ, σ² and y, restricted to low ≤ centre ≤ high and centre + rest ≥ least_total."""
     # `centre` is the sum of the records within the bounds, and `rest` the sum of all other records. A few unrestricted
     # joint draws are tried first. If all violate the restriction, each sum is drawn given the other, as in
-    # `draw_sums_given_total`. The third returned value is False if no draw was accepted.
+    # `draw_sums_given_total`. Return NaN if no draw was accepted.
     centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
     weight = centre_variance / (centre_variance + noise_variance)
     mean, std = centre_mean + weight * (noisy - centre_mean), math.sqrt(weight * noise_variance)
@@ -421,14 +401,13 @@ def update_sums(rng, split, noisy, noise_variance, low, high, least_total, centr
         )
         new_rest = new_mean + math.sqrt(new_variance) * rng.standard_normal()
         if low <= new_centre <= high and new_centre + new_rest >= least_total:
-            return new_centre, new_rest, True
+            return new_centre, new_rest
     mean, variance = _residual(centre_mean, centre_variance, covariance, rest, rest_mean, rest_variance)
     weight = variance / (variance + noise_variance)
     mean, std = mean + weight * (noisy - mean), math.sqrt(weight * noise_variance)
-    centre, centre_ok = draw_truncated_normal(rng, mean, std, max(low, least_total - rest), high)
+    centre = draw_truncated_normal(rng, mean, std, max(low, least_total - rest), high)
     mean, variance = _residual(rest_mean, rest_variance, covariance, centre, centre_mean, centre_variance)
-    rest, rest_ok = draw_truncated_normal(rng, mean, math.sqrt(variance), least_total - centre, np.inf)
-    return centre, rest, centre_ok and rest_ok
+    return centre, draw_truncated_normal(rng, mean, math.sqrt(variance), least_total - centre, np.inf)
 
 
 @kernel
@@ -446,11 +425,11 @@ def draw_sums(rng, split, noisy, noise_scale):
     above, below = _log_sides(noisy - centre_mean, centre_variance, noise_scale)
     # Noise >= 0 means centre <= y, where the Laplace factor shifts the normal mean upwards, and conversely.
     if math.log(rng.random()) <= above - _log_add(above, below):
-        centre, ok = draw_truncated_normal(rng, centre_mean + shift, std, -np.inf, noisy)
+        centre = draw_truncated_normal(rng, centre_mean + shift, std, -np.inf, noisy)
     else:
-        centre, ok = draw_truncated_normal(rng, centre_mean - shift, std, noisy, np.inf)
+        centre = draw_truncated_normal(rng, centre_mean - shift, std, noisy, np.inf)
     mean, variance = _residual(rest_mean, rest_variance, covariance, centre, centre_mean, centre_variance)
-    return centre, mean + math.sqrt(variance) * rng.standard_normal(), ok
+    return centre, mean + math.sqrt(variance) * rng.standard_normal()
 
 
 @kernel
@@ -458,30 +437,30 @@ def run_truncated(
     rng, start, kind, prior, n, noisy, noise_scale, table, least_total, jumps, low, high, n_burn_in, draws
 ):
     """Fill `draws` with values of θ by the corrected Algorithm 2."""
-    # `table` is (origin, steps_per_unit, coefficients). With `jumps`, each iteration ends with a joint move of θ, the
+    # With `jumps`, each iteration ends with a joint move of θ, the
     # sums and σ²: θ' is drawn from the prior, and the sums and σ² are drawn given θ' and y. The move is accepted with
     # probability min(1, p(y | θ')/p(y | θ)).
     theta, y = start[0], noisy[0]
-    split = split_moments(n, centre_moments(kind, theta, *table))
+    split, _ = split_moments(kind, theta, n, table)
     centre = min(max(split[0], low), high)
     rest = max(split[2], least_total - centre)
     noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
     for iteration in range(-n_burn_in, len(draws)):
-        centre, rest, ok = update_sums(rng, split, y, noise_variance, low, high, least_total, centre, rest)
-        if not ok:
+        centre, rest = update_sums(rng, split, y, noise_variance, low, high, least_total, centre, rest)
+        if math.isnan(centre + rest):
             return n_burn_in + iteration
         noise_variance = draw_noise_variance(rng, abs(y - centre), noise_scale)
         theta = draw_conjugate(rng, kind, prior, n, centre + rest)
-        split = split_moments(n, centre_moments(kind, theta, *table))
+        split, _ = split_moments(kind, theta, n, table)
         if jumps:
             new_theta = draw_conjugate(rng, kind, prior, 0, 0.0)
-            new_split = split_moments(n, centre_moments(kind, new_theta, *table))
+            new_split, _ = split_moments(kind, new_theta, n, table)
             least = log_marginal(split, y, noise_scale) - rng.standard_exponential()
             # E exp(−|d − Z|/b) ≤ E exp(±(d − Z)/b): this cheap bound rejects most proposals.
             bound = 0.5 * new_split[1] / (noise_scale * noise_scale) - abs(y - new_split[0]) / noise_scale
             if bound >= least and log_marginal(new_split, y, noise_scale) >= least:
-                new_centre, new_rest, ok = draw_sums(rng, new_split, y, noise_scale)
-                if ok and low <= new_centre <= high and new_centre + new_rest >= least_total:
+                new_centre, new_rest = draw_sums(rng, new_split, y, noise_scale)
+                if low <= new_centre <= high and new_centre + new_rest >= least_total:
                     theta, split, centre, rest = new_theta, new_split, new_centre, new_rest
                     noise_variance = draw_noise_variance(rng, abs(y - centre), noise_scale)
         if iteration >= 0:
@@ -496,22 +475,23 @@ def run_truncated_published(rng, start, kind, prior, n, noisy, noise_scale, tabl
     noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
     for iteration in range(-n_burn_in, len(draws)):
         # Line 6: the three regions are treated as independent, so outer variances are added without covariance.
-        moments = centre_moments(kind, theta, *table)
-        centre_mean, centre_variance, rest_mean, rest_variance, _ = split_moments(n, moments)
-        rest_variance += 2.0 * n * moments[4]
+        (centre_mean, centre_variance, rest_mean, rest_variance, _), outer_product = split_moments(
+            kind, theta, n, table
+        )
+        rest_variance += 2.0 * outer_product
         # Lines 7 and 8: draw the total, given y.
         weight = centre_variance / (centre_variance + noise_variance)
         mean = centre_mean + weight * (y - centre_mean) + rest_mean
         std = math.sqrt(weight * noise_variance + max(rest_variance, 0.0))
         total = mean + std * rng.standard_normal()
         if not total >= least_total:
-            total, ok = draw_truncated_normal(rng, mean, std, least_total, np.inf)
-            if not ok:
+            total = draw_truncated_normal(rng, mean, std, least_total, np.inf)
+            if math.isnan(total):
                 return n_burn_in + iteration
         # Line 9: draw θ. Line 10: draw the centre at the new θ, which ignores y. Line 11: draw the noise variance.
         theta = draw_conjugate(rng, kind, prior, n, total)
-        centre_mean, centre_variance, _, _, _ = centre_moments(kind, theta, *table)
-        centre = n * centre_mean + math.sqrt(n * centre_variance) * rng.standard_normal()
+        (centre_mean, centre_variance, _, _, _), _ = split_moments(kind, theta, n, table)
+        centre = centre_mean + math.sqrt(centre_variance) * rng.standard_normal()
         noise_variance = draw_noise_variance(rng, abs(y - centre), noise_scale)
         if iteration >= 0:
             draws[iteration, 0] = theta

@@ -102,32 +102,15 @@ def _increment(x, total, log_odds, first, second, paired, power, rate):
 
 
 @kernel
-def _guess_mode(total, log_odds, mean, first, second, paired, power, rate):
-    """Return an approximate mode of the pmf of `draw_split`."""
-    # For Gaussian noise this is the mode of a normal approximation. For other noise, the slope of the log density of
-    # the noise is constant between its kinks at `first` and `second`, and shifts the log odds of x.
-    if power == 2:
-        precision = 1.0 / (1.0 + mean) + 1.0 / (1.0 + total - mean)
-        weight = rate * rate
-        released = weight * (first + second if paired else first)
-        return (precision * mean + released) / (precision + (2.0 * weight if paired else weight))
-    left, right = (min(first, second), max(first, second)) if paired else (first, first)
-    if left <= mean <= right:
-        return mean
-    # Beyond the kinks the exponent of the noise has slope ±rate per kink, which changes the log odds by as much.
-    step = (2.0 if paired else 1.0) * rate
-    if mean < left:
-        return min(left, total / (1.0 + math.exp(-log_odds - step)))
-    return max(right, total / (1.0 + math.exp(-log_odds + step)))
-
-
-@kernel
-def _find_mode(total, log_odds, mean, first, second, paired, power, rate):
+def _find_mode(total, log_odds, first, second, paired, power, rate):
     """Return the mode of the pmf p of `draw_split`, and the decreases of ln p from the mode to the next points."""
-    # The mode is the largest x with ln p(x) ≥ ln p(x − 1), or 0 if there is none. Doubling steps from a guess bracket
-    # the mode, and bisection follows. The decreases are those to x − 1 and to x + 1, and infinite if that point has p =
-    # 0.
-    guess = _guess_mode(total, log_odds, mean, first, second, paired, power, rate)
+    # The mode is the largest x with ln p(x) ≥ ln p(x − 1), or 0 if there is none. Doubling steps from a guess, the mode
+    # of a normal approximation, bracket it, and bisection follows. The decreases are those to x − 1 and to x + 1, and
+    # infinite if that point has p = 0.
+    mean = total / (1.0 + math.exp(-log_odds))
+    precision, weight = 1.0 / (1.0 + mean) + 1.0 / (1.0 + total - mean), min(rate * rate, 1e300)
+    released, sources = (first + second, 2.0) if paired else (first, 1.0)
+    guess = (precision * mean + weight * released) / (precision + sources * weight)
     x = math.floor(min(max(guess, 1.0), total))
     low, high, step = 0.0, total + 1.0, 1.0  # the increment is ≥ 0 at low, or low is 0, and < 0 at high
     low_slope, high_slope = np.inf, np.inf
@@ -147,12 +130,6 @@ def _find_mode(total, log_odds, mean, first, second, paired, power, rate):
 
 
 @kernel
-def _first_width(slope, curvature):
-    """Return the integer w ≥ 1 at which a parabola with given slope and curvature at 0 has fallen by `_DROP` nats."""
-    return math.ceil(2.0 * _DROP / (slope + math.sqrt(slope * slope + 2.0 * _DROP * curvature)))
-
-
-@kernel
 def _bound_tail(mode, side, slope, curvature, peak, total, log_odds, first, second, paired, power, rate, table):
     """Return the start of a tail, the drop of ln p from the mode to the start, the gap, and the mass of the hat."""
     # `side` is −1 for the tail on the left of the mode and 1 for the right. The gap is the decrease of ln p at the next
@@ -160,7 +137,8 @@ def _bound_tail(mode, side, slope, curvature, peak, total, log_odds, first, seco
     # points. Otherwise the hat is constant on the first unit and falls exponentially beyond. The mass is 0 if the tail
     # contains no point.
     low, high = 0.0, total + 1.0  # the drop is too small at low and too large at high, if that is in the range
-    width = _first_width(slope, curvature)
+    # The first width is that at which a parabola with this slope and curvature has fallen by _DROP.
+    width = math.ceil(2.0 * _DROP / (slope + math.sqrt(slope * slope + 2.0 * _DROP * curvature)))
     end = total - mode if side > 0.0 else mode
     if end < 1.0:
         return (total + 1.0 if side > 0.0 else -1.0), np.inf, 0.0, 0.0
@@ -195,16 +173,15 @@ def _propose_from_tail(rng, side, start, gap, points):
 
 
 @kernel
-def draw_split(rng, total, log_odds, mean, first, second, paired, power, rate, table):
+def draw_split(rng, total, log_odds, first, second, paired, power, rate, table):
     """Draw x with p(x) ∝ C(total, x)·exp(x·log_odds)·p(first | x)·p(second | x), x = 0, …, total."""
-    # The noise has the log density −(rate·|z|)^power/power. `mean` = total/(1 + exp(−log_odds)) is the mean of x
-    # without the releases. `first` and `second` are the values of x at which the noise densities have their maxima;
-    # `second` is used only if `paired`. `table` contains ln 0!, ln 1!, …. The function returns x as a float, and a flag
-    # that is False if no proposal was accepted.
+    # The noise has the log density −(rate·|z|)^power/power, whose maxima are at the values `first` and `second` of x;
+    # `second` is used only if `paired`. `table` contains ln 0!, ln 1!, …. The function returns NaN if no proposal was
+    # accepted.
     if total == 0.0:
-        return 0.0, True
+        return 0.0
     pmf = (total, log_odds, first, second, paired, power, rate, table)
-    mode, left_slope, right_slope = _find_mode(total, log_odds, mean, first, second, paired, power, rate)
+    mode, left_slope, right_slope = _find_mode(total, log_odds, first, second, paired, power, rate)
     peak = _log_pmf(mode, *pmf)
     curvature = 1.0 / (1.0 + mode) + 1.0 / (1.0 + total - mode)
     if power == 2:
@@ -220,7 +197,7 @@ def draw_split(rng, total, log_odds, mean, first, second, paired, power, rate, t
             # ln p is above its chord between the mode and the start of a tail.
             chord = right_drop * (x - mode) / (right - mode) if x > mode else left_drop * (mode - x) / (mode - left)
             if fall >= chord:
-                return x, True
+                return x
         elif u < centre_mass + right_mass:
             x, bound = _propose_from_tail(rng, 1.0, right, right_gap, total - right + 1.0)
             bound += peak - right_drop
@@ -228,8 +205,8 @@ def draw_split(rng, total, log_odds, mean, first, second, paired, power, rate, t
             x, bound = _propose_from_tail(rng, -1.0, left, left_gap, left + 1.0)
             bound += peak - left_drop
         if 0.0 <= x <= total and bound - fall <= _log_pmf(x, *pmf):
-            return x, True
-    return mode, False
+            return x
+    return math.nan
 
 
 @kernel
@@ -256,8 +233,8 @@ def _run_binomial(rng, start, prior, n, noisy, power, rate, table, n_burn_in, dr
     log_odds = math.log(max(theta, 1e-300)) - math.log(max(1.0 - theta, 1e-300))
     for iteration in range(-n_burn_in, len(draws)):
         # Draw the count given θ and y, then θ given the count.
-        s, ok = draw_split(rng, float(n), log_odds, n * theta, noisy[0], 0.0, False, power, rate, table)
-        if not ok:
+        s = draw_split(rng, float(n), log_odds, noisy[0], 0.0, False, power, rate, table)
+        if math.isnan(s):
             return n_burn_in + iteration
         theta, log_odds = _draw_beta(rng, prior[0] + s, prior[1] + (n - s))
         if iteration >= 0:
@@ -281,9 +258,8 @@ def _run_multinomial(rng, start, prior, n, noisy, power, rate, table, n_burn_in,
                 continue
             total = counts[j] + counts[pivot]
             log_odds = log_theta[j] - log_theta[pivot]
-            mean = total / (1.0 + math.exp(-log_odds))
-            x, ok = draw_split(rng, total, log_odds, mean, noisy[j], total - noisy[pivot], True, power, rate, table)
-            if not ok:
+            x = draw_split(rng, total, log_odds, noisy[j], total - noisy[pivot], True, power, rate, table)
+            if math.isnan(x):
                 return n_burn_in + iteration
             counts[j] = x
             counts[pivot] = total - x

@@ -22,8 +22,7 @@ from scipy import special
 from mechanisms.arguments import Floats
 from mechanisms.inference import adaptive_grid
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import Family
-from mechanisms.inference.marginals import Marginal
+from mechanisms.inference.family import Marginal
 from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
 from mechanisms.metadata import find_entry
 from mechanisms.protocols import Posterior, validate_probabilities
@@ -71,7 +70,7 @@ class MarginalPosterior(Posterior):
 
     @property
     def _prior(self) -> Marginal:
-        return _marginal(FAMILIES[self.family])
+        return FAMILIES[self.family].marginal
 
     @property
     def grid(self) -> Floats:
@@ -123,7 +122,7 @@ def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     scalar = {name: one for name, one in FAMILIES.items() if not one.is_vector}
     model = find_entry(scalar, family, "family", "use sample_gibbs for others")
     hyperparameters = model.validate_prior(prior)
-    if any(shape < _MIN_SHAPE for shape in hyperparameters[: _marginal(model).n_shapes]):
+    if any(shape < _MIN_SHAPE for shape in hyperparameters[: model.marginal.n_shapes]):
         raise ValueError(
             f"prior must have shapes >= {_MIN_SHAPE} for marginal, got {prior!r}; use a less extreme prior"
         )
@@ -139,7 +138,7 @@ def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: 
     uses about 30 kB of memory.
     """
     hyperparameters = validate_marginal_prior(model.family, prior)
-    marginal, scale = _marginal(model.entry), model.noise.scale
+    marginal, scale = model.entry.marginal, model.noise.scale
     y = validate_statistics("noisy_statistics", noisy_statistics, 1)[:, 0]
     low, high = _interval(marginal, hyperparameters)
     root_width = (high - low) / adaptive_grid.ROOT_PANELS
@@ -163,11 +162,6 @@ def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: 
     return MarginalPosterior(
         model.family, *adaptive_grid.tabulate(y.size, trial, phi, log_integrand, marginal.to_theta)
     )
-
-
-def _marginal(family: Family) -> Marginal:
-    assert family.marginal is not None
-    return family.marginal
 
 
 def _interval(marginal: Marginal, prior: tuple[float, ...]) -> tuple[float, float]:

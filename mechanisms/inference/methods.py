@@ -57,8 +57,7 @@ class InferenceMethod(Entry):
     is_private: bool = True  # False if the method uses the records themselves
     is_approximate: bool = False
     is_sampler: bool = False
-    # each iteration draws all records, so that its time is proportional to n
-    draws_records: bool = False
+    draws_records: bool = False  # True if the time of an iteration is proportional to n
     # (name of a family, prior) -> hyperparameters; raises ValueError for an unsupported prior
     validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(default=_validate_prior, repr=False)
 
@@ -146,9 +145,8 @@ class Choice:
 def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
     """Choose the inference method for a release from public quantities only.
 
-    Exact sums over the statistic are preferred, because they allow independent draws. Among the samplers, `gibbs-exact`
-    is preferred for counts, because its cost per iteration does not depend on n. Methods with a normal approximation
-    are never chosen.
+    Exact posteriors are preferred, because they allow independent draws, then `gibbs-exact`, whose cost per iteration
+    does not depend on n. Methods with a normal approximation are never chosen.
 
     Parameters
     ----------
@@ -188,9 +186,8 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
     if not (model.entry.has_square or is_wide):
         return Choice("exact", "the likelihood of a sum of bounded contributions is an inverse transform")
     if n <= _MAX_RECORDS:
-        return Choice(
-            "data-augmentation", f"the likelihood of the sums is not affordable, but draws of {n:,} records are"
-        )
+        reason = f"the likelihood of the sums is not affordable, but draws of {n:,} records are"
+        return Choice("data-augmentation", reason)
     raise ValueError(
         f"n must be at most {_MAX_RECORDS:,} for draws of records, got {n:,}; use narrower bounds or a known variance"
     )

@@ -15,10 +15,8 @@ which is 1e-17 for c = 9. With ψ_l the mean of exp(i·l·h·x) over a sample an
     MMD² = Σ w_l·|ψ_l(x) − ψ_l(y)|² − (K − Σ w_l·|ψ_l(x)|²)/(m−1) − (K − Σ w_l·|ψ_l(y)|²)/(n−1).
 
 Nearly equal samples have nearly equal ψ, so cancellation affects only the terms that are divided by m − 1 or n − 1. The
-cost is m + n times the number of frequencies, which is 15 on the unit interval.
-
-**Widely spread samples** (D > 300) are sorted, and the sums run only over pairs at a distance of at most c. All
-other pairs have k < 3e-18.
+cost is m + n times the number of frequencies. **Widely spread samples** (D > 300) are sorted, and the sums run only
+over pairs at a distance of at most c; all other pairs have k < 3e-18.
 
 References
 ----------

@@ -30,7 +30,6 @@ from numpy.typing import ArrayLike
 from mechanisms.arguments import Floats, validate_integer
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
-from mechanisms.inference.marginals import Marginal
 from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
@@ -57,11 +56,11 @@ class ConjugatePosterior(Posterior):
 
     def mean(self) -> Floats:
         """Return the posterior mean of θ, shape (trials,), or (trials, k) for the multinomial."""
-        return self._marginal.mean(*self._parameters())
+        return self._model.marginal.mean(*self._parameters())
 
     def std(self) -> Floats:
         """Return the standard deviation of θ, with the shape of `mean`."""
-        return self._marginal.std(*self._parameters())
+        return self._model.marginal.std(*self._parameters())
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of θ in each trial, shape (trials, m), or (trials,) for a single probability in (0, 1).
@@ -70,7 +69,7 @@ class ConjugatePosterior(Posterior):
         """
         p = validate_probabilities(probabilities)
         first, second = (each.reshape(len(each), *(1,) * p.ndim, *each.shape[1:]) for each in self._parameters())
-        return self._marginal.quantile(first, second, p.reshape((*p.shape, *(1,) * (first.ndim - 1 - p.ndim))))
+        return self._model.marginal.quantile(first, second, p.reshape((*p.shape, *(1,) * (first.ndim - 1 - p.ndim))))
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of values ≤ θ in each trial: the PIT value if θ generated the trial.
@@ -82,7 +81,7 @@ class ConjugatePosterior(Posterior):
         values = per_trial("theta", self._model.validate_parameters(theta), trials, cells)
         plain_axes = values.ndim - len(cells)
         first, second = (each.reshape(trials, *(1,) * (plain_axes - 1), *cells) for each in self._parameters())
-        return self._marginal.cdf(first, second, values)
+        return self._model.marginal.cdf(first, second, values)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return independent draws of θ, shape (trials, size), or (trials, size, k) for the multinomial."""
@@ -93,11 +92,6 @@ class ConjugatePosterior(Posterior):
     @property
     def _model(self) -> Family:
         return FAMILIES[self.family]
-
-    @property
-    def _marginal(self) -> Marginal:
-        assert self._model.marginal is not None
-        return self._model.marginal
 
     def _parameters(self) -> tuple[Floats, Floats]:
         """Return the two parameters of the distribution of θ, or of each of its components."""

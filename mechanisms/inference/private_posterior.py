@@ -47,32 +47,21 @@ _PURE = [name for name in NOISES if Noise(name, 1.0).is_pure]
 
 
 def posterior_from_release(
-    y: ArrayLike,
-    family: Family | str,
-    prior: ArrayLike | None = None,
-    *,
-    n: int | None = None,
-    epsilon: float | None = None,
-    relation: Neighbouring = Neighbouring.REPLACE_ONE,
-    noise: str | Noise | Exact | Sequence[Noise | Exact] = "laplace",
-    seen: Seen | Sequence[Seen] | None = None,
-    more: Sequence[tuple[Any, ...]] = (),
-    exposure: ArrayLike | None = None,
-    proportion: bool = False,
-    variance: float | None = None,
-    bounds: Bounds | None = None,
-    outside: Literal["drop", "clamp"] = "drop",
-    parameter_range: tuple[Any, Any] | None = None,
-    rng: np.random.Generator | None = None,
-) -> ReleasePosterior:
+    y: ArrayLike, family: Family | str, prior: ArrayLike | None = None, *, n: int | None = None,
+    epsilon: float | None = None, relation: Neighbouring = Neighbouring.REPLACE_ONE,
+    noise: str | Noise | Exact | Sequence[Noise | Exact] = "laplace", seen: Seen | Sequence[Seen] | None = None,
+    more: Sequence[tuple[Any, ...]] = (), exposure: ArrayLike | None = None, proportion: bool = False,
+    variance: float | None = None, bounds: Bounds | None = None, outside: Literal["drop", "clamp"] = "drop",
+    parameter_range: tuple[Any, Any] | None = None, rng: np.random.Generator | None = None,
+) -> ReleasePosterior:  # fmt: skip
     """Return the posterior of θ given a noisy sum of n records, or noisy counts.
 
     Parameters
     ----------
     y : float, or array_like of shape (d,)
-        Release: k noisy counts for the multinomial, the noisy sums of the standardised records and of their squares if
-        the variance is unknown, see `ReleaseModel`, otherwise the noisy sum. It may lie outside the range of the
-        statistic. With `exposure`, one noisy count or k of them.
+        Release, of any size and sign: k noisy counts for the multinomial, the noisy sums of the standardised records
+        and of their squares if the variance is unknown, see `ReleaseModel`, otherwise the noisy sum. With `exposure`,
+        one noisy count or k of them.
     family : Family or str
         Family or its name:
 
@@ -91,18 +80,15 @@ def posterior_from_release(
         Hyperparameters; see the table. None is the default prior of the family normal-unknown-variance,
         (m, 1/3, 1, h²/10), where m is the midpoint of the bounds and h half of their width.
     n : int, optional
-        Number of records, public, ≥ 1. It may be unknown for counts of all categories: each count then has the
-        improper prior Γ(x + α)/x!.
+        Number of records, public, ≥ 1; None for counts of all categories with the improper priors Γ(x + α)/x!.
     epsilon : float, optional
-        Privacy loss of the release in nats, > 0, under `relation`. The scale of the noise is Δ/ε, where Δ is
-        `ReleaseModel.sensitivity`. Otherwise `noise` has a scale.
+        Privacy loss of the release in nats, > 0, under `relation`, if the scale of the noise is Δ/ε, where Δ is
+        `ReleaseModel.sensitivity`: for a histogram, 2 if a record is replaced, and 1 if it is added or removed.
     relation : Neighbouring
-        Neighbouring relation of `epsilon` and of the guarantee. The noise of a histogram has the scale 2/ε if a record
-        is replaced, and 1/ε if it is added or removed.
+        Neighbouring relation of `epsilon` and of the guarantee.
     noise : str, Noise, EXACT, or a sequence with one per count
         Name of the distribution, "laplace", "geometric" or "k-norm", given `epsilon`; otherwise a distribution with its
-        scale, such as ``Noise("gaussian", standard_deviation)``. The scale of Laplace noise is its standard deviation
-        divided by √2.
+        scale, such as ``Noise("gaussian", standard_deviation)``, or ``Noise("laplace", standard_deviation / 2**0.5)``.
     seen : str, Suppressed, Rounded, or a sequence with one per count, optional
         Format of a noisy count: "value" (default), "clipped" at 0, or those of `mechanisms.tables`.
     more : sequence of tuple, optional
@@ -112,8 +98,7 @@ def posterior_from_release(
     exposure : float or array_like of shape (k,), optional
         Exposure E > 0 of Poisson counts with mean θ·E, such as person-years. Each count then has its own θ.
     proportion : bool
-        True if `y` is a noisy proportion, or k noisy proportions, of n records, whose noise has the scale Δ/(n·ε), or
-        that of `noise`.
+        True if `y` contains noisy proportions of n records, whose noise has the scale Δ/(n·ε), or that of `noise`.
     variance : float, optional
         Known variance of a record, > 0, which the family normal needs.
     bounds : tuple of float, optional
@@ -133,14 +118,12 @@ def posterior_from_release(
     Raises
     ------
     ValueError
-        If an argument is invalid, the family does not support it, no exact method is affordable, or a generator is
-        needed and `rng` is None.
+        If an argument is invalid, the family does not support it, no exact method is affordable, or `rng` is missing.
 
     Warns
     -----
     UserWarning
-        If noisy counts of several records look like proportions, as they lie between 0 and 1, or if noisy
-        proportions are surprising, see `ReleaseModel.is_surprising`, such as percentages.
+        If noisy counts look like proportions, as they lie between 0 and 1, or noisy proportions like percentages.
 
     Examples
     --------
@@ -188,27 +171,18 @@ def posterior_from_release(
 
 
 def private_posterior(
-    records: ArrayLike,
-    family: Family | str,
-    prior: ArrayLike | None = None,
-    epsilon: float | None = None,
-    *,
-    n: int | None = None,
-    variance: float | None = None,
-    bounds: Bounds | None = None,
-    outside: Literal["drop", "clamp"] = "drop",
-    parameter_range: tuple[Any, Any] | None = None,
-    rehearsal_seed: int | None = None,
-    before_release: Callable[[], object] | None = None,
-) -> ReleasePosterior:
+    records: ArrayLike, family: Family | str, prior: ArrayLike | None = None, epsilon: float | None = None, *,
+    n: int | None = None, variance: float | None = None, bounds: Bounds | None = None,
+    outside: Literal["drop", "clamp"] = "drop", parameter_range: tuple[Any, Any] | None = None,
+    rehearsal_seed: int | None = None, before_release: Callable[[], object] | None = None,
+) -> ReleasePosterior:  # fmt: skip
     """Release the noisy sum of private records, and return the posterior of θ given the release.
 
     Parameters
     ----------
     records : array_like, shape (n,), or (n, k) for the multinomial
-        Private records, one per row: a list, or a NumPy, pandas or xarray object. Rows of the multinomial are one-hot.
-        With `n`, their sum instead: the number of ones, or k counts. Messages and the result contain neither, but a
-        message may contain the index of the first invalid row.
+        Private records, one per row, one-hot for the multinomial; with `n`, their sum instead: the number of ones, or k
+        counts. Messages and the result contain neither, but a message may contain the index of the first invalid row.
     family : Family or str
         Family or its name:
 
@@ -233,8 +207,7 @@ def private_posterior(
     variance : float, optional
         Known variance of a record, public, > 0, which the family normal needs.
     bounds : tuple of float, optional
-        Public bounds [a, b] for unbounded records. They must not depend on the records, except by
-        `publish_bounds`.
+        Public bounds [a, b] for unbounded records, which must not depend on the records, except by `publish_bounds`.
     outside : {"drop", "clamp"}
         Contribution of a record outside the bounds: 0, or the nearest bound. Inference takes either into account.
     parameter_range : tuple, optional
@@ -253,8 +226,8 @@ def private_posterior(
     Raises
     ------
     ValueError
-        If an argument is invalid, no exact method is affordable, or the chains of a sampler do not converge in a
-        rehearsal on public numbers, before any noise is drawn.
+        If an argument is invalid, no exact method is affordable, or chains do not converge in a rehearsal on public
+        numbers, before any noise is drawn.
     ModuleNotFoundError
         If OpenDP is not installed.
 

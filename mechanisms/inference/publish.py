@@ -51,24 +51,18 @@ class PublishedSums:
 
 
 def publish_sums(
-    family: Family | str,
-    data: ArrayLike,
-    epsilon: float,
-    bounds: Bounds | None = None,
-    relation: Neighbouring = Neighbouring.REPLACE_ONE,
-    rehearsal_seed: int | None = None,
-    outside: Literal["drop", "clamp"] = "drop",
-    n: int | None = None,
+    family: Family | str, data: ArrayLike, epsilon: float, bounds: Bounds | None = None,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE, rehearsal_seed: int | None = None,
+    outside: Literal["drop", "clamp"] = "drop", n: int | None = None,
     before_release: Callable[[], object] | None = None,
-) -> PublishedSums:
+) -> PublishedSums:  # fmt: skip
     """Release the sufficient statistics of private records with Laplace noise.
 
     Parameters
     ----------
     family : Family or str
-        An entry of `MODELS` or its name. If the variance of normal records is unknown, noisy sums of the standardised
-        records z and of their squares are released, where z is the distance of a record from the midpoint of the bounds
-        in units of half of their width; see `ReleaseModel`.
+        An entry of `MODELS` or its name. If the variance of normal records is unknown, noisy sums of z and z² are
+        released, where z is the distance of a record from the midpoint of the bounds in units of half of their width.
     data : array_like, shape (n,), or (n, k) for the multinomial
         Private records, one per row, one-hot for the multinomial. With `n`, their sum, a scalar or of shape (k,). Error
         messages contain neither.
@@ -86,8 +80,8 @@ def publish_sums(
     n : int, optional
         Number of records, if `data` is the sum of binomial or multinomial records.
     before_release : callable, optional
-        Called after all checks and directly before the noise is drawn, to write a ledger. An exception that it raises
-        prevents the release. A rehearsal does not call it.
+        Called after all checks and directly before the noise is drawn, to write a ledger, but not in a rehearsal. An
+        exception that it raises prevents the release.
 
     Privacy
     -------
@@ -159,9 +153,8 @@ def validate_data(data: ArrayLike, family: Family, n: int | None = None, least: 
     records = real_array("data", np.asarray(values, dtype=np.float64) if is_boolean else values)
     if size is not None:
         return _validate_sum(records, family, size), size
-    n_axes = 2 if family.is_vector else 1
-    if records.ndim != n_axes or 0 in records.shape[1:] or len(records) < least:
-        shape = "(n, k)" if n_axes == 2 else "(n,)"
+    if records.ndim != 1 + family.is_vector or 0 in records.shape[1:] or len(records) < least:
+        shape = "(n, k)" if family.is_vector else "(n,)"
         raise ValueError(f"data must have shape {shape}, n >= {least}, got {records.shape}; pass one record per row")
     low, high = family.record_range
     allowed = np.isfinite(records) & (records >= low) & (records <= high)
@@ -174,7 +167,7 @@ def validate_data(data: ArrayLike, family: Family, n: int | None = None, least: 
             f"data must be {kind}{limits} for the {family.name} family, "
             f"got an invalid value in row {np.argwhere(~allowed)[0, 0]}; remove or correct such records"
         )
-    if n_axes == 2 and not np.all(records.sum(axis=1) == 1):
+    if family.is_vector and not np.all(records.sum(axis=1) == 1):
         raise ValueError("data must have one-hot rows, got a row whose sum is not 1; encode one category per record")
     return records, len(records)
 

@@ -164,14 +164,7 @@ class ReleaseModel:
         return kept if self.outside == "clamp" else np.where((x >= a) & (x <= b), kept, 0.0)
 
     def statistic(self, records: ArrayLike) -> Floats:
-        """Return s of one data set, shape (d,).
-
-        Examples
-        --------
-        >>> model = ReleaseModel("normal-unknown-variance", 3, Noise("laplace", 1.0), (0, 10), "clamp")
-        >>> model.statistic([2.5, 7.5, 70.0])
-        array([1. , 1.5])
-        """
+        """Return s of one data set, shape (d,)."""
         c = self.contributions(records)
         return np.array([c.sum(), (c**2).sum()]) if self.entry.has_square else np.atleast_1d(c.sum(axis=0))
 
@@ -211,24 +204,20 @@ class ReleaseModel:
 
     def parameter_limits(self) -> tuple[Floats, Floats]:
         """Return the lower and upper limits of the components of θ, shape (p,), infinite without `parameter_range`."""
-        p = 1 + self.entry.has_square
-        if self.parameter_range is None:
+        p, given = 1 + self.entry.has_square, self.parameter_range
+        if given is None:
             return np.full(p, -np.inf), np.full(p, np.inf)
         if self.bounds is None:
-            raise ValueError(
-                f"parameter_range must be None for the {self.family} family, got {self.parameter_range}; pass None"
-            )
+            raise ValueError(f"parameter_range must be None for the {self.family} family, got {given}; pass None")
         try:
-            lower, upper = real_array("parameter_range", self.parameter_range).reshape(2, p)
+            lower, upper = real_array("parameter_range", given).reshape(2, p)
         except (TypeError, ValueError):
             one = "a number" if p == 1 else "a pair (mean, variance)"
             raise ValueError(
-                f"parameter_range must be (lower, upper), each {one}, got {self.parameter_range!r}; pass public limits"
+                f"parameter_range must be (lower, upper), each {one}, got {given!r}; pass public limits"
             ) from None
         if not np.all(lower < upper):  # also NaN
-            raise ValueError(
-                f"parameter_range must have lower < upper, got {self.parameter_range}; choose public limits"
-            )
+            raise ValueError(f"parameter_range must have lower < upper, got {given}; choose public limits")
         return lower, upper
 
     def released_moments(self, theta: ArrayLike) -> Floats:
@@ -261,13 +250,13 @@ class ReleaseModel:
 
         The prior probability of `parameter_range` must be at least 0.001.
         """
-        hyperparameters = self.entry.validate_prior(prior)
-        if self.parameter_range is not None and self.range_probability(hyperparameters) < _LEAST_PROBABILITY:
+        found, limits = self.entry.validate_prior(prior), self.parameter_range
+        if limits is not None and self.range_probability(found) < _LEAST_PROBABILITY:
             raise ValueError(
-                f"parameter_range must have a prior probability >= {_LEAST_PROBABILITY:g}, got {self.parameter_range} "
-                f"for prior={list(hyperparameters)}; choose a wider range or another prior"
+                f"parameter_range must have a prior probability >= {_LEAST_PROBABILITY:g}, got {limits} for "
+                f"prior={list(found)}; choose a wider range or another prior"
             )
-        return hyperparameters
+        return found
 
     def range_probability(self, prior: ArrayLike) -> float:
         """Return the prior probability of `parameter_range`, for models with bounds."""
@@ -338,41 +327,30 @@ class ReleaseModel:
     def is_surprising(self, noisy_statistics: ArrayLike) -> bool:
         """Return True if y is so far outside the range of s that the noise hardly explains the distance.
 
-        Parameters
-        ----------
-        noisy_statistics : array_like, shape (d,)
-
-        Returns
-        -------
-        bool
-            True if noise large enough to explain the distance of y, or of one of its components, from the possible
-            values has a probability below 1e-6. Possible counts sum to n, and possible sums s of z and s₂ of
-            their squares satisfy s² ≤ n·s₂.
+        Noise large enough to explain the distance of y, or of one of its components, from the possible values then has
+        a probability below 1e-6. Possible counts sum to n, and possible sums s of z and s₂ of their squares satisfy
+        s² ≤ n·s₂.
 
         Examples
         --------
         >>> model = ReleaseModel("binomial", 100, Noise("laplace", 1.0))
         >>> model.is_surprising([-9.0]), model.is_surprising([-19.0])
         (False, True)
-        >>> ReleaseModel("multinomial", 1000, Noise("laplace", 2.0)).is_surprising([900.0, 900.0, 900.0])
-        True
         """
         y = np.asarray(noisy_statistics, dtype=np.float64)
         least, most = self.statistic_range()
         apart = np.abs(y - np.clip(y, least, most)) / self.noise.scale
-        d, distance = y.size, self._distance(y) / self.noise.scale
-        if self.noise.power == 2:
-            tails = np.append(stats.norm.sf(apart), stats.chi.sf(distance / math.sqrt(d), d) if d > 1 else 1.0)
-        else:
-            tails = np.append(0.5 * np.exp(-apart), special.gammaincc(d, distance) if d > 1 else 1.0)
-        return bool(np.any(tails < _SURPRISE))
+        is_normal, d, together = self.noise.power == 2, y.size, 1.0
+        if d > 1:
+            distance = self._distance(y) / self.noise.scale
+            together = stats.chi.sf(distance / math.sqrt(d), d) if is_normal else special.gammaincc(d, distance)
+        each = stats.norm.sf(apart) if is_normal else 0.5 * np.exp(-apart)
+        return bool(np.any(np.append(each, together) < _SURPRISE))
 
     def _distance(self, y: Floats) -> float:
-        """Return the ℓ₁ distance of y from the possible statistics if there are several components, otherwise 0."""
+        """Return the ℓ₁ distance of several components y from the possible statistics."""
         if self.entry.is_vector:
             return float(np.maximum(-y, 0.0).sum() + abs(np.maximum(y, 0.0).sum() - self.n))
-        if not self.entry.has_square:
-            return 0.0
         (low, low_2), (high, high_2) = self.statistic_range()
         s = np.append(np.linspace(low, high, 1_001), np.clip(y[0], low, high))
         nearest = np.clip(y[1], np.maximum(low_2, s**2 / self.n), high_2)

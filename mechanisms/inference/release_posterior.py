@@ -100,12 +100,6 @@ class ReleasePosterior(Posterior):
         dict of str to ndarray of float64, shape (p,)
             ``rhat``, rank-normalised split R-hat; ``ess_bulk`` and ``ess_tail``, effective sample sizes. Chains have
             converged if R-hat is at most 1.01 and both sizes are at least 400.
-
-        Examples
-        --------
-        >>> from mechanisms import posterior_from_release
-        >>> posterior_from_release(63.7, "binomial", (1, 1), n=100, epsilon=0.5).diagnostics()
-        {}
         """
         return self.distribution.diagnostics() if isinstance(self.distribution, DrawnPosterior) else {}
 
@@ -184,11 +178,8 @@ class ReleasePosterior(Posterior):
         rows = -(-len(names) // columns)
         size = 4.0 * columns, 3.0 * rows
         figure, panels = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-        first, last = self.quantile([_TAIL, 1.0 - _TAIL])
-        edges = np.linspace(first, last, _CELLS + 1)
-        density = np.diff(self.cdf(edges), axis=0) / np.diff(edges, axis=0)
+        edges, density = tabulate_density(self)
         low, high = map(np.atleast_1d, self.interval())
-        edges, density = (values.reshape(len(values), -1).T for values in (edges, density))
         for j, (axes, name) in enumerate(zip(panels.flat, names, strict=False)):
             axes.axvspan(low[j], high[j], alpha=0.15, linewidth=0)
             axes.stairs(density[j], edges[j], baseline=None)
@@ -287,6 +278,14 @@ class ReleasePosterior(Posterior):
             f"ReleasePosterior({self.model.family}, n={self.model.n}, noise={self._noise()}, mean={mean}, "
             f"std={_brief(self.std())}, method={self.method}{chains}, guarantee={self._stated()})"
         )
+
+
+def tabulate_density(posterior: Posterior) -> tuple[Floats, Floats]:
+    """Return the edges of cells of a drawn density, shape (p, 101), and the mean density in each, shape (p, 100)."""
+    first, last = posterior.quantile([_TAIL, 1.0 - _TAIL])
+    edges = np.linspace(first, last, _CELLS + 1)
+    density = np.diff(posterior.cdf(edges), axis=0) / np.diff(edges, axis=0)
+    return edges.reshape(len(edges), -1).T, density.reshape(len(density), -1).T
 
 
 def _brief(values: Floats | float, digits: int = 4) -> str:

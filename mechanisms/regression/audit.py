@@ -25,10 +25,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats
-from mechanisms.audit import audit_distributions
-from mechanisms.conjugate import enumerate_candidates
-from mechanisms.neighbours import neighbouring_pairs
-from mechanisms.output_distributions import OutputDistributions
+from mechanisms.audit import OutputDistributions, audit_distributions
+from mechanisms.conjugate import enumerate_candidates, neighbouring_pairs
 from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import PartitionQuantile, WindowDistribution, flatten
 from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior

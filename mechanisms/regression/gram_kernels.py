@@ -1,8 +1,7 @@
 """Kernels of the chains of `mechanisms.regression.gram_samplers`, which defines their models and notation.
 
 Symmetric matrices are full (m, m) arrays, and `noise` is the number of the noise in
-`mechanisms.regression.gram_release.NOISE_CODES`. Draws are rows of (θ₀, θ, σ²). A kernel returns the fraction of
-accepted proposals, or −1 if it cannot start.
+`mechanisms.regression.gram_release.NOISE_CODES`. Draws are rows of (θ₀, θ, σ²).
 """
 
 import math
@@ -309,7 +308,6 @@ def run_normal_covariates(of_records, rng, noise, scale, noisy, n, prior, burn_i
     _fill_gram(n, mean, scatter, gram)
     log_p = _log_statistic(prior, n, mean, scatter, log_det, matrix, lower)
     log_p += _log_noise(noise, scale, noisy, gram, work)
-    accepted = 0
     for step in range(burn_in + thinning * draws.shape[0]):
         for kind in range(4):
             width = 2.0 ** (1.0 - (_FINEST + 1.0) * rng.random())
@@ -337,7 +335,6 @@ def run_normal_covariates(of_records, rng, noise, scale, noisy, n, prior, burn_i
             proposed = _log_statistic(prior, n, new_mean, new_scatter, new_log_det, matrix, lower)
             proposed += _log_noise(noise, scale, noisy, new_gram, work)
             if math.log(rng.random()) < proposed - log_p + log_jacobian:
-                accepted += 1
                 log_p, log_det = proposed, new_log_det
                 gram, new_gram, mean, new_mean = new_gram, gram, new_mean, mean
                 scatter, new_scatter, factor, new_factor = new_scatter, scatter, new_factor, factor
@@ -349,7 +346,6 @@ def run_normal_covariates(of_records, rng, noise, scale, noisy, n, prior, burn_i
             else:
                 _draw_parameters(rng, prior, n, mean, scatter, matrix, lower, mu, psi)
                 _store(mu, psi, lower, kept)
-    return accepted / (4 * (burn_in + thinning * draws.shape[0]))
 
 
 @kernel
@@ -362,7 +358,7 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
     gram, new_gram, work, whole = np.zeros((m, m)), np.empty((m, m)), np.empty((m, m)), np.zeros((m, m))
     mean, scatter, matrix, lower = np.zeros(p), np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p))
     _draw_parameters(rng, prior, 0, mean, scatter, matrix, lower, mu, psi)
-    accepted, log_p = 0, -np.inf
+    log_p = -np.inf
     for step in range(burn_in + thinning * draws.shape[0] + 1):  # the first draws all records from the prior
         _factor(psi, root)
         first = step == 0
@@ -384,7 +380,6 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
                     new_gram[i, j] = gram[i, j] + z[i] * z[j] - (0.0 if first else old[i] * old[j])
             proposed = 0.0 if first else _log_noise(noise, scale, noisy, new_gram, work)
             if first or math.log(rng.random()) < proposed - log_p:
-                accepted += 1
                 log_p = proposed
                 gram, new_gram = new_gram, gram
                 for i in range(p):
@@ -400,7 +395,6 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
         kept = step - 1 - burn_in
         if kept >= 0 and kept % thinning == thinning - 1:
             _store(mu, psi, lower, draws[kept // thinning])
-    return accepted / ((burn_in + thinning * draws.shape[0] + 1) * n)
 
 
 @inlined_kernel
@@ -499,7 +493,7 @@ def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, 
         mean.fill(0.0)
         scatter.fill(0.0)
     _draw_parameters(rng, prior, n if is_near else 0, mean, scatter, matrix, lower, mu, psi)
-    accepted, tried, log_p = 0, 0, 0.0
+    log_p = 0.0
     for step in range(burn_in + thinning * draws.shape[0]):
         if moves > 0:
             _factor(psi, root)
@@ -546,7 +540,6 @@ def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, 
         if possible:
             _draw_parameters(rng, prior, n, mean, scatter, matrix, lower, new_mu, new_psi)
             ratio = 0.0
-            tried += 1
             if corrected:
                 ratio = _log_records(n, scatter_root, n, mean, mu, psi, lower, work)
                 ratio -= _log_normal(t, expected, covariance, big, long)
@@ -554,7 +547,6 @@ def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, 
                 ratio += _log_normal(t, expected, covariance, big, long)
                 ratio -= _log_records(n, scatter_root, n, mean, new_mu, new_psi, lower, work)
             if math.log(rng.random()) < ratio:
-                accepted += 1
                 mu, new_mu, psi, new_psi = new_mu, mu, new_psi, psi
         if noise == 0:
             for b in range(size):
@@ -563,4 +555,3 @@ def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, 
                 variance[b] = min(max(drawn, 1e-20 * base[b]), 1e20 * base[b])
         if step >= burn_in and (step - burn_in) % thinning == thinning - 1:
             _store(mu, psi, lower, draws[(step - burn_in) // thinning])
-    return accepted / max(tried, 1)

@@ -215,7 +215,7 @@ class GramRelease:
     noisy: Floats  # G + M, shape (m, m); the first entry is n, unless the noise is k-norm
     n: int
     noise: GramNoise  # that inference assumes
-    guarantee: Guarantee | None = field(kw_only=True, default=None)  # under replacement of one record; of no rehearsal
+    guarantee: Guarantee | None = field(kw_only=True, default=None)  # of replacing one record; None for a rehearsal
 
     def to_dict(self) -> dict[str, object]:
         """Return the release as values for JSON, from which `from_dict` restores it."""

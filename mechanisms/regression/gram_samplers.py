@@ -133,7 +133,7 @@ _MIXED = _ALL[:2]  # noises that are mixtures of normal distributions
 class GramMethod(Entry):
     """Inference method given a noisy Gram matrix."""
 
-    run: Callable[..., float] = field(kw_only=True, repr=False)  # kernel
+    run: Callable[..., None] = field(kw_only=True, repr=False)  # kernel
     noises: tuple[str, ...] = field(default=_ALL, kw_only=True)  # supported noises
     is_control: bool = field(default=False, kw_only=True)  # draws are not exact for a stated joint model
     thinning: int = field(default=5, kw_only=True)
@@ -150,7 +150,6 @@ def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     half = root @ np.swapaxes(np.linalg.inv(_draw_bartlett(rng, nu + n, p, size)), 1, 2)
     mu = n / (kappa + n) * mean + (half @ rng.normal(size=(size, p, 1)))[..., 0] / np.sqrt(kappa + n)
     draws[:] = regression_of(mu, half @ np.swapaxes(half, 1, 2))
-    return 1.0
 
 
 _PUBLISHED: dict[str, Any] = {"noises": _MIXED, "is_control": True, "origin": "paper", "paper": "P5"}

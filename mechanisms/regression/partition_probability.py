@@ -29,9 +29,8 @@ Clipping at p* reduces each term by 2p* on average. Given β̂, the corrected sc
 
 References
 ----------
-P2, equations 3.9, 3.10,
-3.15 and 3.16. Nissim, Raskhodnikova & Smith, "Smooth sensitivity and sampling in private data analysis", STOC 2007
-(sample and aggregate). Fisher, "Statistical Methods for Research Workers", 1932.
+P2, equations 3.9, 3.10, 3.15 and 3.16. Nissim, Raskhodnikova & Smith, "Smooth sensitivity and sampling in private data
+analysis", STOC 2007 (sample and aggregate). Fisher, "Statistical Methods for Research Workers", 1932.
 """
 
 from __future__ import annotations
@@ -143,7 +142,12 @@ PROBABILITY_METHODS = with_noiseless(
 
 @dataclass(frozen=True)
 class PartitionRelease:
-    """Release of aggregates of partitions with fixed public parameters."""
+    """Release of aggregates of partitions with fixed public parameters.
+
+    Guarantees hold under replacement of one row, with n and the partition of the rows fixed, for noise in real
+    arithmetic: use the draws of `release` for simulation. The posteriors of partitions must not reject rows because of
+    their values, which would reveal information about them.
+    """
 
     method: PartitionMethod
     n_partitions: int  # M
@@ -181,11 +185,8 @@ class PartitionProbability(PartitionRelease):
         """Privacy loss per cutoff in nats: sensitivity divided by noise scale; inf without noise."""
         return self.sensitivity / self.noise_scale if self.noise_scale else math.inf
 
-    def aggregate(self, probabilities: ArrayLike) -> Floats:
-        """Return the aggregate before noise is added.
-
-        The probabilities p_j of M partitions at c cutoffs have shape (..., M, c), the aggregate (..., c).
-        """
+    def terms(self, probabilities: ArrayLike) -> Floats:
+        """Return what each partition contributes to the aggregate, given the p_j at c cutoffs, shape (..., M, c)."""
         p = np.asarray(probabilities, dtype=np.float64)
         if p.ndim < 2 or p.shape[-2] != self.n_partitions:
             raise ValueError(
@@ -197,9 +198,12 @@ class PartitionProbability(PartitionRelease):
             raise ValueError(
                 f"probabilities must be in [0, 1], got an invalid value in partition {partition}; check the posteriors"
             )
-        if self.method.is_mean:
-            return p.mean(axis=-2)
-        return -2.0 * np.log(np.maximum(p, self.least_probability)).sum(axis=-2)
+        return p if self.method.is_mean else -2.0 * np.log(np.maximum(p, self.least_probability))
+
+    def aggregate(self, probabilities: ArrayLike) -> Floats:
+        """Return the aggregate before noise is added, shape (..., c)."""
+        terms = self.terms(probabilities)
+        return terms.mean(axis=-2) if self.method.is_mean else terms.sum(axis=-2)
 
     def postprocess(self, noisy: ArrayLike) -> Floats:
         """Return the probabilities that correspond to noisy aggregates, with the same shape, by post-processing."""
@@ -216,11 +220,8 @@ class PartitionProbability(PartitionRelease):
 
         The values are 0 or 1 if the noisy aggregate is out of range. `rng` may be None for variants without noise.
 
-        The release at one cutoff is ε-DP, and the releases at c cutoffs are c·ε-DP (`guarantee`), under replacement of
-        one row with n and the partition of the rows fixed. The loss of ``fisher-published`` is M·ε per cutoff, because
-        P2 divides the sensitivity of a sum by M. The guarantee holds for noise in real arithmetic; use these draws for
-        simulation. The computation of the p_j must not reject rows because of their values, which would reveal
-        information about them.
+        The release at one cutoff is ε-DP, and the releases at c cutoffs are c·ε-DP (`guarantee`). The loss of
+        ``fisher-published`` is M·ε per cutoff, because P2 divides the sensitivity of a sum by M.
         """
         found = self.aggregate(probabilities)
         if self.noise_scale:
@@ -245,10 +246,6 @@ def partition_probability(
         Privacy loss per cutoff in nats, finite and > 0; not used without noise.
     least_probability : float
         Threshold p* in (0, 1), to which the ``fisher`` methods clip smaller probabilities.
-
-    Returns
-    -------
-    PartitionProbability
 
     Raises
     ------

@@ -27,8 +27,7 @@ more accurate. If M·ε is too small, or D/w too large, the error of the release
 
 References
 ----------
-P2, chapters 4 and 5,
-which leave a private centre to future work.
+P2, chapters 4 and 5, which leave a private centre to future work.
 Li, Srivastava & Dunson, "Simple, scalable and accurate posterior interval estimation", Biometrika 104(3), 2017.
 McSherry & Talwar, "Mechanism design via differential privacy", FOCS 2007 (the exponential mechanism).
 """
@@ -239,12 +238,9 @@ class PartitionQuantile(PartitionRelease):
         raised to the power M, and `spreads` are the standard deviations s_j > 0 of these posteriors, inf if undefined;
         ``quantile`` does not use them. `rng` may be None for variants without noise.
 
-        See `guarantee`; it holds under replacement of one row, with n and the partition of the rows fixed. A row
-        changes one q_j and one s_j arbitrarily. The loss of each step is its part of `split`, given the outputs of the
-        earlier steps, and these losses add up. The loss is the same if the search ends at its last interval. The
-        guarantee holds for noise in real arithmetic; use these draws for simulation, and `publish_quantiles` for real
-        data. The computation of the q_j must not reject rows because of their values, which would reveal information
-        about them.
+        See `guarantee`. A row changes one q_j and one s_j arbitrarily. The loss of each step is its part of `split`,
+        given the outputs of the earlier steps, and these losses add up. The loss is the same if the search ends at its
+        last interval. `publish_quantiles` releases real data.
         """
         q, s = self.validate(quantiles, spreads)
         if not self.method.has_noise:
@@ -344,10 +340,6 @@ def partition_quantile(
     start, share, doublings
         μ, θ and T of `SparseVector`. ``quantile-centred`` searches scales from μ2⁻ᵀ to μ2ᵀ and centres up to μ2ᵀ; it
         does not use θ.
-
-    Returns
-    -------
-    PartitionQuantile
 
     Raises
     ------

@@ -31,9 +31,8 @@ transformed accordingly. The relative rounding error of R remains proportional t
 
 References
 ----------
-P2, equations 3.1 to
-3.5 and 4.1. Li, Srivastava & Dunson, "Simple, scalable and accurate posterior interval estimation", Biometrika 104(3),
-2017 (powers of the likelihood).
+P2, equations 3.1 to 3.5 and 4.1. Li, Srivastava & Dunson, "Simple, scalable and accurate posterior interval
+estimation", Biometrika 104(3), 2017 (powers of the likelihood).
 """
 
 from __future__ import annotations
@@ -270,28 +269,27 @@ def _raise_where(marked: NDArray[np.bool_], message: str, substitute: Substitute
         raise ValueError(f"partition {place} {message}")
 
 
-def _factor(statistics: RegressionStatistics) -> tuple[Floats, Floats]:
-    """Return C with XᵀX = CCᵀ, and the pseudo-inverse of C, where X is (1, x − x̄) or, without an intercept, x.
+def _least_squares(statistics: RegressionStatistics) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return C with XᵀX = CCᵀ, its pseudo-inverse, t = C⁻¹Xᵀy and R, where X is (1, x − x̄) or, without intercept, x.
 
     Columns are scaled to unit length so that the rank does not depend on their units.
     """
-    root_n, rounding, moments = np.sqrt(statistics.n_rows), np.zeros(1), _moments(statistics)[..., :-1, :-1]
-    if statistics.intercept:
-        rounding = _ROUNDING * root_n[..., None] * np.abs(statistics.means[..., :-1])
-    length = np.sqrt(np.diagonal(moments, axis1=-2, axis2=-1))
+    root_n, intercept = np.sqrt(statistics.n_rows), statistics.intercept
+    moments = statistics.scatter if intercept else statistics.raw_moments
+    rounding = _ROUNDING * root_n[..., None] * np.abs(statistics.means[..., :-1]) if intercept else np.zeros(1)
+    XtX, Xty = moments[..., :-1, :-1], moments[..., :-1, -1]
+    length = np.sqrt(np.diagonal(XtX, axis1=-2, axis2=-1))
     scale = _inverse(np.where(length > rounding, length, 0.0))
-    values, vectors = np.linalg.eigh(moments * scale[..., :, None] * scale[..., None, :])
+    values, vectors = np.linalg.eigh(XtX * scale[..., :, None] * scale[..., None, :])
     root = np.sqrt(np.where(values > _COLLINEAR, values, 0.0))
     C = length[..., :, None] * vectors * root[..., None, :]
     C_inverse = np.swapaxes(vectors * scale[..., :, None] * _inverse(root)[..., None, :], -1, -2)
-    if not statistics.intercept:
-        return C, C_inverse
-    return _bordered(root_n, C), _bordered(_inverse(root_n), C_inverse)
-
-
-def _moments(statistics: RegressionStatistics) -> Floats:
-    """Return the moments of (x − x̄, y − ȳ) or, without an intercept, of (x, y)."""
-    return statistics.scatter if statistics.intercept else statistics.raw_moments
+    if intercept:
+        C, C_inverse = _bordered(root_n, C), _bordered(_inverse(root_n), C_inverse)
+        Xty = np.concatenate([(statistics.n_rows * statistics.means[..., -1])[..., None], Xty], axis=-1)
+    t = np.einsum("...ij,...j->...i", C_inverse, Xty)
+    explained = np.sum(t[..., int(intercept) :] ** 2, axis=-1)
+    return C, C_inverse, t, np.maximum(moments[..., -1, -1] - explained, 0.0)
 
 
 def _inverse(values: Floats) -> Floats:
@@ -308,30 +306,11 @@ def _bordered(corner: Floats, block: Floats) -> Floats:
     return whole
 
 
-def _fit(statistics: RegressionStatistics, C_inverse: Floats) -> tuple[Floats, Floats]:
-    """Return t = C⁻¹Xᵀy and the residual sum of squares."""
-    moment, total = _moments(statistics)[..., :-1, -1], _moments(statistics)[..., -1, -1]
-    if statistics.intercept:
-        moment = np.concatenate([(statistics.n_rows * statistics.means[..., -1])[..., None], moment], axis=-1)
-    t = np.einsum("...ij,...j->...i", C_inverse, moment)
-    explained = np.sum(t[..., int(statistics.intercept) :] ** 2, axis=-1)
-    return t, np.maximum(total - explained, 0.0)
-
-
-def _weights_of(statistics: RegressionStatistics, k: int) -> Floats:
-    """Return w with β_k = w·γ, where γ = (γ₀, γ₁) are coefficients of (1, x − x̄): γ₁ = β₁ and β₀ = γ₀ − x̄·γ₁."""
-    w = np.zeros((*statistics.n_rows.shape, statistics.n_coefficients))
-    w[..., k] = 1.0
-    if statistics.intercept and k == 0:
-        w[..., 1:] = -statistics.means[..., :-1]
-    return w
-
-
 def _orthonormal(
     statistics: RegressionStatistics, k: int, substitute: Substitute
 ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
     """Return a and t of the estimate β̂_k = a·t, the residual sum of squares, and a mask of collinear partitions."""
-    C, C_inverse = _factor(statistics)
+    C, C_inverse, t, residual = _least_squares(statistics)
     collinear = ~np.any(C != 0, axis=-2).all(axis=-1)
     _raise_where(
         collinear,
@@ -339,8 +318,12 @@ def _orthonormal(
         "fewer columns, or a ConjugatePrior or SemiConjugatePrior",
         substitute,
     )
-    t, residual = _fit(statistics, C_inverse)
-    return np.einsum("...ij,...j->...i", C_inverse, _weights_of(statistics, k)), t, residual, collinear
+    # β_k = w·γ, where γ = (γ₀, γ₁) are coefficients of (1, x − x̄): γ₁ = β₁ and β₀ = γ₀ − x̄·γ₁
+    w = np.zeros((*statistics.n_rows.shape, statistics.n_coefficients))
+    w[..., k] = 1.0
+    if statistics.intercept and k == 0:
+        w[..., 1:] = -statistics.means[..., :-1]
+    return np.einsum("...ij,...j->...i", C_inverse, w), t, residual, collinear
 
 
 def _diagonal(
@@ -349,8 +332,7 @@ def _diagonal(
     """Return a, λ, t, the residual sum of squares and μ_k, as defined in the module docstring."""
     d = statistics.n_coefficients
     mean, L = prior.arrays(d)
-    C, C_inverse = _factor(statistics)
-    t, residual = _fit(statistics.add_to_outcome(-mean), C_inverse)
+    C, _, t, residual = _least_squares(statistics.add_to_outcome(-mean))
     # γ = Tβ transforms the factor of XᵀX to the coordinates Lᵀβ
     T = np.broadcast_to(np.eye(d), (*statistics.n_rows.shape, d, d)).copy()
     if statistics.intercept:

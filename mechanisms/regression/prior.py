@@ -2,9 +2,8 @@
 
 References
 ----------
-P2, equation 3.1 and
-sections 3.1.1 and 4.1. Zellner, "On assessing prior distributions and Bayesian regression analysis with g-prior
-distributions", 1986.
+P2, equation 3.1 and sections 3.1.1 and 4.1. Zellner, "On assessing prior distributions and Bayesian regression analysis
+with g-prior distributions", 1986.
 """
 
 from __future__ import annotations

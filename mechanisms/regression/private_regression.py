@@ -168,10 +168,6 @@ def private_regression(
     rehearsal_seed : int, optional
         Seed of a rehearsal, which is reproducible and not private.
 
-    Returns
-    -------
-    RegressionPosterior
-
     Privacy
     -------
     ε-DP, or (ε, δ)-DP (proved), under replacement of one record; the number of records is public. OpenDP draws the
@@ -217,10 +213,9 @@ def private_regression(
     if n_missing:
         raise ValueError(f"records must have no missing or infinite values, got {n_missing:,} such rows; impute them")
     stated = Guarantee(epsilon, 0.0 if delta is None else delta)
-    if rehearsal_seed is None:
-        release, rng = publish_gram(sums, noise, stated), np.random.default_rng()
-    else:
-        release, rng = rehearse_release(sums, noise, validate_integer("rehearsal_seed", rehearsal_seed, 0))
+    if rehearsal_seed is not None:
+        rehearsal_seed = validate_integer("rehearsal_seed", rehearsal_seed, 0)
+    release, rng = release_sums(sums, noise, stated, rehearsal_seed)
     return regression_from_release(rng, release, box, chosen, prior)
 
 
@@ -263,10 +258,12 @@ def choose_gram_method(method: str, n: int, controls: bool = False) -> str:
     return method
 
 
-def rehearse_release(
-    sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, seed: int
+def release_sums(
+    sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, stated: Guarantee, seed: int | None
 ) -> tuple[GramRelease, np.random.Generator]:
-    """Return a release with noise from a seed, which is not private, and the generator for its chains."""
+    """Return a release, and the generator for its chains; with noise from a seed, it is not private."""
+    if seed is None:
+        return publish_gram(sums, noise, stated), np.random.default_rng()
     gram = np.array(sums, dtype=np.float64) / 2.0**32
     gram[0, 0] = float(sums[0][0])
     return release_gram(np.random.default_rng([seed, 0]), gram, noise), np.random.default_rng([seed, 1])

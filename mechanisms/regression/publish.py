@@ -44,14 +44,9 @@ def publish_probabilities(mechanism: PartitionProbability, probabilities: ArrayL
     """
     if not mechanism.method.is_private:
         raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
-    p = np.asarray(probabilities, dtype=np.float64)
-    mechanism.aggregate(p)  # raises an error if p is invalid
-    if mechanism.method.is_mean:
-        noisy = noisy_sums(p, 0.0, 1.0, mechanism.epsilon) / mechanism.n_partitions
-    else:
-        logs = -2.0 * np.log(np.maximum(p, mechanism.least_probability))
-        noisy = noisy_sums(logs, 0.0, mechanism.sensitivity, mechanism.epsilon)
-    return mechanism.postprocess(noisy)
+    high = 1.0 if mechanism.method.is_mean else mechanism.sensitivity
+    noisy = noisy_sums(mechanism.terms(probabilities), 0.0, high, mechanism.epsilon)
+    return mechanism.postprocess(noisy / mechanism.n_partitions if mechanism.method.is_mean else noisy)
 
 
 def publish_quantiles(mechanism: PartitionQuantile, quantiles: ArrayLike, spreads: ArrayLike) -> ReleasedQuantiles:

@@ -29,8 +29,7 @@ alone from 0 to 1 at t = T − 1, with all other counts 0. The loss of the searc
 
 References
 ----------
-P2, chapter 4.
-Dwork & Roth, "The Algorithmic Foundations of Differential Privacy", 2014, algorithm 1 (AboveThreshold).
+P2, chapter 4. Dwork & Roth, "The Algorithmic Foundations of Differential Privacy", 2014, algorithm 1 (AboveThreshold).
 Lyu, Su & Li, "Understanding the sparse vector technique for differential privacy", PVLDB 10(6), 2017.
 """
 
@@ -41,7 +40,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from mechanisms.arguments import Floats, Integers, is_real, validate_integer, validate_positive
@@ -124,15 +123,12 @@ class SparseVector:
         See `guarantee`; it holds under replacement of one record with n public, if a record changes at most one of the
         values, for noise in real arithmetic. Use these draws for simulation.
         """
-        threshold = self.share * self.n_values + rng.laplace(scale=self.threshold_scale)
-        noise = rng.laplace(scale=self.query_scale, size=self.doublings)
-        return self._first(self.counts(values)[:-1] + noise >= threshold)
+        threshold_noise = rng.laplace(scale=self.threshold_scale)
+        return self.search(values, threshold_noise, rng.laplace(scale=self.query_scale, size=self.doublings))
 
-    def search(self, values: ArrayLike) -> int:
-        """Return the stopping index of a search without noise, which is not private."""
-        return self._first(self.counts(values)[:-1] >= self.share * self.n_values)
-
-    def _first(self, above: NDArray[np.bool_]) -> int:
+    def search(self, values: ArrayLike, threshold_noise: float = 0.0, noise: Floats | float = 0.0) -> int:
+        """Return the stopping index given noise; without noise, it is not private."""
+        above = self.counts(values)[:-1] + noise >= self.share * self.n_values + threshold_noise
         return int(np.argmax(above)) if above.any() else self.doublings
 
     def log_pmf(self, counts: ArrayLike) -> Floats:

@@ -19,10 +19,8 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from mechanisms.arguments import Floats
-from mechanisms.audit import Audit, Witness, audit_distributions
-from mechanisms.conjugate import enumerate_candidates
-from mechanisms.neighbours import neighbouring_pairs
-from mechanisms.output_distributions import OutputDistributions
+from mechanisms.audit import Audit, OutputDistributions, Witness, audit_distributions
+from mechanisms.conjugate import enumerate_candidates, neighbouring_pairs
 from mechanisms.privacy_parameters import validate_order
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.gaussian_counts import GaussianCounts

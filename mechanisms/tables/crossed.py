@@ -43,7 +43,7 @@ Measurement = tuple[Sequence[int], ArrayLike, Noise | Exact]
 _CHAINS = 4
 _KEPT = 2_000  # draws per chain
 _LARGEST_RHAT, _FEWEST = 1.01, 400  # of all cells and measured margins
-_ATTEMPTS = 4  # each with four times as many sweeps as the last
+_SWEEPS = 4, 16, 64, 256  # per draw, in attempts until the chains converge
 _TABLE = 1 << 22  # largest number of tabulated log weights
 _REACH = 40.0
 _LOG_OMITTED = -12.0 * math.log(10.0)  # of the prior probability of larger totals
@@ -71,16 +71,17 @@ class CrossedPosterior(Posterior):
     ess: Floats = field(repr=False)
     omitted: float
 
+    @property
     def _flat(self) -> Integers:
         return self.draws.reshape(-1, *self.draws.shape[2:])
 
     def mean(self) -> Floats:
         """Return the posterior mean of each cell."""
-        return self._flat().mean(axis=0)
+        return self._flat.mean(axis=0)
 
     def std(self) -> Floats:
         """Return the posterior standard deviation of each cell."""
-        return self._flat().std(axis=0)
+        return self._flat.std(axis=0)
 
     def mcse(self) -> Floats:
         """Return the Monte Carlo standard error of the mean of each cell."""
@@ -88,18 +89,16 @@ class CrossedPosterior(Posterior):
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of counts ≤ `theta`, which broadcasts with the table."""
-        at = np.asarray(theta, dtype=np.float64)
-        return np.mean(self._flat().reshape(-1, *(1,) * max(at.ndim - self.draws.ndim + 2, 0), *self.draws.shape[2:])
-                       <= at, axis=0)  # fmt: skip
+        at, shape = np.asarray(theta, dtype=np.float64), self.draws.shape[2:]
+        return np.mean(self._flat.reshape(-1, *(1,) * max(at.ndim - len(shape), 0), *shape) <= at, axis=0)
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of each cell, for probabilities in (0, 1)."""
-        return np.quantile(self._flat(), validate_probabilities(probabilities), axis=0, method="inverted_cdf")
+        return np.quantile(self._flat, validate_probabilities(probabilities), axis=0, method="inverted_cdf")
 
     def sample(self, rng: np.random.Generator, size: int) -> Integers:  # type: ignore[override]
         """Return draws of the chains, chosen with replacement, shape (size, *shape)."""
-        flat = self._flat()
-        return flat[rng.integers(len(flat), size=validate_integer("size", size))]
+        return self._flat[rng.integers(len(self._flat), size=validate_integer("size", size))]
 
     def evaluate(self, function: Callable[[Integers], Any]) -> Evaluation:
         """Return the posterior of a function of draws of shape (size, *shape), with an error from its effective size.
@@ -109,7 +108,7 @@ class CrossedPosterior(Posterior):
         ValueError
             If the function does not return one finite value per draw.
         """
-        found = evaluate_draws(function, self._flat())
+        found = evaluate_draws(function, self._flat)
         chains = np.moveaxis(found.draws.reshape(*self.draws.shape[:2], *found.draws.shape[1:]), (0, 1), (-2, -1))
         _, ess = diagnose_chains(chains)
         return found._replace(mcse=found.std / np.sqrt(ess), omitted=self.omitted)
@@ -151,9 +150,8 @@ def crossed_posterior(
     Returns
     -------
     CrossedPosterior
-        Four chains with R-hat and effective sample sizes. Without a public total, counts are limited to a bound that
-        the total of the prior exceeds with a probability below 1e-12, plus 40 noise scales above the values; `omitted`
-        estimates the posterior probability of larger counts.
+        Four chains. Without a public total, counts are limited to a bound that the total of the prior exceeds with a
+        probability below 1e-12, plus 40 noise scales above the values.
 
     Privacy
     -------
@@ -183,20 +181,20 @@ def crossed_posterior(
     weights = leaf_weights(prior, np.arange(cells), cells)
     if weights.is_dirichlet.any() and total is None:
         raise ValueError("dirichlet_multinomial must have a public total, got n=None; pass n or other priors")
-    covered = np.zeros(cells, bool)
-    for column in index:
-        covered |= factors.kind[column] >= 0
-    if total is None and (weights.is_improper & ~covered).any():
-        cell = int(np.flatnonzero(weights.is_improper & ~covered)[0])
-        raise ValueError(f"every cell must be measured or have a proper prior, got neither for cell {cell}; pass one")
+    covered = (factors.kind[index] >= 0).any(axis=0)
+    unbounded = np.flatnonzero(weights.is_improper & ~covered)
+    if total is None and unbounded.size:
+        raise ValueError(
+            f"every cell must be measured or have a proper prior, got neither for cell {unbounded[0]}; pass one"
+        )
     largest = weights.upper.sum(dtype=np.float64)  # the bounds of eight cells without one exceed the largest integer
     if total is not None and largest < total:
         raise ValueError(f"n must be at most {largest:.0f}, the largest total of the prior, got {total}; check both")
     most = _largest_count(factors, weights, total)
-    if (most + 1) * (factors.kind.size + cells) > _TABLE:
+    if (size := (most + 1) * (factors.kind.size + cells)) > _TABLE:
         raise ValueError(
-            f"the table must have at most {_TABLE:,} weights, got {(most + 1) * (factors.kind.size + cells):,} "
-            f"for {cells} cells with counts up to {most:,}; use a smaller table"
+            f"the table must have at most {_TABLE:,} weights, got {size:,} for {cells} cells with counts up to "
+            f"{most:,}; use a smaller table"
         )
     x = np.arange(most + 1)
     log_factor = factors.log(np.arange(factors.kind.size)[:, None], x)
@@ -207,18 +205,12 @@ def crossed_posterior(
     mass = np.exp(log_weight[free])
     upper[free], log_weight[free, 1:] = 0, -np.inf
     starts = [_start(rng, index, factors, upper, total) for _ in range(_CHAINS)]
-    sweeps = 4
-    for _ in range(_ATTEMPTS):
-        chains = [
-            _run(rng, start.copy(), index, log_factor, log_weight, np.array(sizes), total, sweeps) for start in starts
-        ]
-        draws = np.stack(chains)
+    for sweeps in _SWEEPS:
+        draws = np.stack([_run(rng, one.copy(), index, log_factor, log_weight, np.array(sizes), total, sweeps)
+                          for one in starts])  # fmt: skip
         for one, p in zip(free, mass, strict=True):
             draws[..., one] = rng.choice(x, size=draws.shape[:2], p=p / p.sum())
-        margins = np.zeros((_CHAINS, _KEPT, factors.kind.size))
-        for column in index:
-            for cell, entry in enumerate(column):
-                margins[..., entry] += draws[..., cell]
+        margins = draws @ (index[..., None] == np.arange(factors.kind.size)).sum(axis=0)
         rhat, ess = diagnose_chains(np.moveaxis(np.concatenate([draws, margins], axis=-1), -1, 0))
         sums = draws[..., weights.upper == FAR].sum(axis=-1)  # other cells cannot exceed the bound
         if total is None and most - weights.upper[weights.upper < FAR].sum() < sums.mean() + 6.0 * sums.std():
@@ -227,17 +219,16 @@ def crossed_posterior(
                 f"deviation {sums.std():.6g}; check the prior against the values"
             )
         if np.all(np.isnan(rhat) | (rhat <= _LARGEST_RHAT)) and ess.min() >= _FEWEST:
-            at = np.minimum(margins, most).astype(np.int64)  # unmeasured margins may be larger
+            at = np.minimum(margins, most)  # unmeasured margins may be larger
             log_ratio = log_factor.max(axis=1).sum() - log_factor[np.arange(len(log_factor)), at].sum(axis=-1)
             omitted = math.exp(_LOG_OMITTED) + math.exp(-_REACH) * float(np.exp(np.minimum(log_ratio, 600.0)).mean())
             return CrossedPosterior(
                 draws.reshape(_CHAINS, _KEPT, *sizes), rhat[:cells].reshape(sizes), ess[:cells].reshape(sizes),
                 0.0 if total is not None else min(omitted, 1.0),
             )  # fmt: skip
-        sweeps *= 4
     raise ValueError(
         f"chains must converge, got R-hat {np.nanmax(rhat):.3f} and an effective sample size of {ess.min():.0f} after "
-        f"{sweeps // 4 * _KEPT:,} sweeps; use fewer cells, an informative prior, or table_posterior for a tree"
+        f"{sweeps * _KEPT:,} sweeps; use fewer cells, an informative prior, or table_posterior for a tree"
     )
 
 
@@ -313,26 +304,22 @@ def _run(
     total: int | None, sweeps: int,
 ) -> Integers:  # fmt: skip
     """Return draws of one chain after adaptation of the step, shape (draws, cells)."""
-    cells = x.size
-    margins = np.zeros(log_factor.shape[0], np.int64)
+    cells, mean_step = x.size, 1.0
+    margins, draws = np.zeros(log_factor.shape[0], np.int64), np.empty((_KEPT, cells), np.int64)
     np.add.at(margins, index, x[None, :])
-    strides = np.array([int(np.prod(sizes[axis + 1 :])) for axis in range(sizes.size)])
-    mean_step = 1.0
+    strides = np.array([np.prod(sizes[axis + 1 :], dtype=np.int64) for axis in range(sizes.size)])
+
+    def move(n: int) -> float:
+        return _moves(x, margins, index, log_factor, log_weight, sizes, strides, total is not None, mean_step,
+                      rng.random((n, 6)))  # fmt: skip
+
     movable = max(np.isfinite(log_weight[:, 1:]).any(axis=1).mean(), 1.0 / cells)  # share of the cells
     for _ in range(20):  # burn-in: half of the moves should be accepted
-        uniforms = rng.random((_KEPT * sweeps * cells // 40 + 200, 6))
-        accepted = _moves(
-            x, margins, index, log_factor, log_weight, sizes, strides, total is not None, mean_step, uniforms
-        )
+        accepted = move(_KEPT * sweeps * cells // 40 + 200)
         mean_step = min(max(mean_step * math.exp(accepted / movable - 0.4), 1.0), log_factor.shape[1] / 4 + 1.0)
-    draws = np.empty((_KEPT, cells), np.int64)
-    per_draw = max(sweeps * cells, 8)
-    for begin in range(0, _KEPT, 50):
-        uniforms = rng.random((50 * per_draw, 6))
-        for i in range(50):
-            part = uniforms[i * per_draw : (i + 1) * per_draw]
-            _moves(x, margins, index, log_factor, log_weight, sizes, strides, total is not None, mean_step, part)
-            draws[begin + i] = x
+    for draw in draws:
+        move(max(sweeps * cells, 8))
+        draw[:] = x
     return draws
 
 

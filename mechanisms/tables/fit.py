@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -225,23 +226,17 @@ def _fit(table: Table, progress: Callable[[int, int], object] | None) -> PriorGr
 
     at, step = np.array([0.0, np.log(max(total / max(count, 1), 0.05))]), np.array([1.2, 0.6])
     for _ in range(4):  # coordinate search of the maximum, with smaller and smaller steps
-        for axis in (1, 0):
-            move = np.zeros(2)
-            move[axis] = step[axis]
+        for move in np.diag(step)[::-1]:
             for _ in range(8):
                 here, up, down = evidence(*at), evidence(*(at + move)), evidence(*(at - move))
                 if here >= max(up, down):
                     break
                 at = at + move if up > down else at - move
         step /= 2.0
-    spread = []
-    for axis in (0, 1):  # posterior standard deviation from the curvature, within the limits of the grid
-        move = np.zeros(2)
-        move[axis] = step[axis]
-        bend = 2.0 * evidence(*at) - evidence(*(at + move)) - evidence(*(at - move))
-        spread.append(float(np.clip(step[axis] / np.sqrt(max(bend, 1e-9)), 1e-4, 1.0)))
-    nodes = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
-    points = [(at[0] + a * spread[0], at[1] + b * spread[1]) for a in nodes for b in nodes]
+    # posterior standard deviations from the curvature, within the limits of the grid
+    bend = [2.0 * evidence(*at) - evidence(*(at + move)) - evidence(*(at - move)) for move in np.diag(step)]
+    spread = np.clip(step / np.sqrt(np.maximum(bend, 1e-9)), 1e-4, 1.0)
+    points = [tuple(at + spread * node) for node in itertools.product((-2.0, -1.0, 0.0, 1.0, 2.0), repeat=2)]
     log_weights = np.array([evidence(*point) for point in points])
     weights = np.exp(log_weights - special.logsumexp(log_weights))
     priors = tuple(negative_binomial(float(np.exp(a)), float(np.exp(b))) for a, b in points)

@@ -29,6 +29,7 @@ from mechanisms.noise import Exact, Noise
 FAR = 1 << 60  # bound of a count without a bound
 LARGEST = 1 << 52  # largest absolute value and largest given count, below which half-integers are exact
 _SCALES = 1e-60, 1e12  # smallest and largest scale of noise
+_NARROW = 1e-4  # width in scales of an interval below which probabilities are densities times widths
 _WIDE = 1e4  # scale of discrete Gaussian noise above which its distribution function is an integral
 _CODES: dict[Any, int] = {"laplace": 0, "geometric": 1, "gaussian": 2, "discrete-gaussian": 3}
 _DISCRETE = 3
@@ -39,10 +40,7 @@ _TIES = ("even", "up", "away")
 class Suppressed:
     """Format of a value that is published only if it is at least a threshold; NaN states that it was suppressed.
 
-    Parameters
-    ----------
-    threshold : float
-        T, > 0 and at most 2⁵²: noisy values below T, or with `EXACT` counts below T, are suppressed.
+    Noisy values, or with `EXACT` counts, below the threshold are suppressed. It is > 0 and at most 2⁵².
 
     Raises
     ------
@@ -64,14 +62,9 @@ class Suppressed:
 
 @dataclass(frozen=True)
 class Rounded:
-    """Format of a value that is rounded to the nearest multiple of a base.
+    """Format of a value that is rounded to the nearest multiple of a base from 2 to 2⁵².
 
-    Parameters
-    ----------
-    base : int
-        Base, from 2 to 2⁵².
-    ties : {"even", "up", "away"}, default "even"
-        Values in the middle of two multiples are rounded to the even multiple, up, or away from zero.
+    Values in the middle of two multiples are rounded to the "even" multiple, "up", or "away" from zero.
 
     Raises
     ------
@@ -167,11 +160,12 @@ def likelihoods(
     m = values.size
     kind, least, most, limited = np.full(m, -1), np.zeros(m, np.int64), np.full(m, FAR), np.zeros(m, bool)
     scale, low, high, log_sum = np.ones(m), np.full(m, -np.inf), np.full(m, np.inf), np.zeros(m)
-    groups: dict[tuple[NoiseLike | str, Seen], int] = {}
-    pairs = ((one.name if isinstance(one, Noise) else one, form) for one, form in zip(noise, seen, strict=True))
-    group = np.array([groups.setdefault(pair, len(groups)) for pair in pairs])
-    for (name, form), k in groups.items():
-        nodes = np.flatnonzero((group == k) & (isinstance(form, Suppressed) | ~np.isnan(values)))
+    groups: dict[tuple[Any, Seen], list[int]] = {}
+    for i, (one, form) in enumerate(zip(noise, seen, strict=True)):
+        groups.setdefault((one.name if isinstance(one, Noise) else one, form), []).append(i)
+    for (name, form), members in groups.items():
+        nodes = np.array(members)
+        nodes = nodes[isinstance(form, Suppressed) | ~np.isnan(values[nodes])]
         y, is_exact = values[nodes], isinstance(name, Exact)
         is_integer = is_exact or (isinstance(name, str) and Noise(name, 1.0).is_integer)
 
@@ -244,9 +238,20 @@ def _log_interval(code: int, a: Floats, b: Floats, scale: Floats) -> Floats:
     finite = np.isfinite(a)
     if not finite.any():
         return upper
-    below = _log_cdf(code, np.where(finite, a, 0.0) - (code in (1, 3)), scale)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inside = upper + np.log(-np.expm1(np.minimum(below - upper, 0.0)))
+    a, step = np.where(finite, a, 0.0), 1.0 if code in (1, 3) else 0.0
+    width = (b - a + step) / scale
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if code < 2:  # sums without cancellation; on both sides of 0, of the shares below and above
+            q = np.exp(-step / scale)
+            both = np.log((-np.expm1(-(b + step) / scale) - q * np.expm1(a / scale)) / (1.0 + q))
+            inside = np.where(b < 0.0, upper + np.log(-np.expm1(-width)), both)
+        else:
+            below = _log_cdf(code, a - step, scale)
+            inside = upper + np.log(-np.expm1(np.minimum(below - upper, 0.0)))
+            u = 0.5 * (a + b) / scale  # a narrow interval: the density at its middle, with the next term
+            bend = (width * width - (step / scale) ** 2) * (u * u - 1.0) / 24.0
+            density = -0.5 * u * u - 0.5 * math.log(2.0 * math.pi) + np.log(width) + np.log1p(np.maximum(bend, -0.5))
+            inside = np.where(width < _NARROW, density, inside)
     return np.where(finite, np.where(np.isnan(inside), -np.inf, inside), upper)
 
 

@@ -310,8 +310,8 @@ class Messages:
         total = found.sum(axis=1, keepdims=True)
         return found / np.where(total > 0.0, total, 1.0)
 
-    def draw(self, rng: np.random.Generator, found: Integers) -> None:
-        """Draw the counts of all nodes given those of the roots, in an array of shape (nodes, size)."""
+    def draw(self, rng: np.random.Generator, found: Integers) -> Integers:
+        """Return draws of the counts of all nodes, shape (nodes, size), in an array with those of the roots."""
         for i in self.forest.inner(self.forest.by_height()):
             a, b = self.forest.left[i], self.forest.right[i]
             if b < 0:
@@ -319,6 +319,7 @@ class Messages:
                 continue
             kernels.draw_splits(self.up, a, b, found[i], rng.random(found.shape[1]), found[a])
             found[b] = found[i] - found[a]
+        return found
 
 
 def _fourier(f: Floats, g: Floats, n: int, first: int, size: int) -> Floats:

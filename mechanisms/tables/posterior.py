@@ -74,13 +74,7 @@ class TablePosterior(Posterior):
         return self.problem.forest.parents
 
     def pmf(self, node: int) -> tuple[Integers, Floats]:
-        """Return the counts of a node with a relevant probability, and their probabilities.
-
-        Returns
-        -------
-        support : ndarray of int64, shape (c,)
-        probabilities : ndarray of float64, shape (c,)
-        """
+        """Return the counts of a node with a relevant probability, and their probabilities, each of shape (c,)."""
         i = self._node(node)
         return self._marginal.counts(i), self._marginal.of(i).copy()
 
@@ -119,12 +113,12 @@ class TablePosterior(Posterior):
     def sample(self, rng: np.random.Generator, size: int) -> Integers:  # type: ignore[override]
         """Return independent joint draws of all counts, which add up on the tree, shape (size, m)."""
         size = validate_integer("size", size)
-        found, left, mass = [], size, 1.0
-        for weight, solve in self._components:
-            n = left if weight >= mass else int(rng.binomial(left, weight / mass))
-            left, mass = left - n, mass - weight
-            found.append(solve().draw(rng, n))
-        return rng.permutation(np.concatenate(found)) if len(found) > 1 else found[0]
+        if len(self._components) == 1:
+            return self._components[0][1]().draw(rng, size)
+        weights = np.array([weight for weight, _ in self._components])
+        sizes = rng.multinomial(size, weights / weights.sum())
+        parts = [solve().draw(rng, n) for n, (_, solve) in zip(sizes, self._components, strict=True)]
+        return rng.permutation(np.concatenate(parts))
 
     @property
     def theta(self) -> Theta:
@@ -160,18 +154,7 @@ class TablePosterior(Posterior):
     def evaluate(self, function: Callable[[Integers], Any], rng: np.random.Generator, size: int = 10_000) -> Evaluation:
         """Estimate the posterior of a function of the counts, such as a ratio, a difference or a rank.
 
-        Parameters
-        ----------
-        function : callable
-            Maps draws of the counts, shape (size, m), to values, shape (size, …).
-        rng : numpy.random.Generator
-        size : int
-            Number of independent joint draws.
-
-        Returns
-        -------
-        Evaluation
-            Draws, mean, standard deviation, Monte Carlo standard error of the mean, and bound of the omitted mass.
+        The function maps independent joint draws of the counts, shape (size, m), to values, shape (size, …).
 
         Raises
         ------
@@ -192,9 +175,9 @@ class TablePosterior(Posterior):
         return i
 
     def __repr__(self) -> str:
-        forest = self.problem.forest
+        leaves = self.problem.forest.leaves.size
         return (
-            f"TablePosterior({forest.parents.size:,} nodes, {forest.leaves.size:,} leaves, prior={self.prior}, "
+            f"TablePosterior({self.parents.size:,} nodes, {leaves:,} leaves, prior={self.prior}, "
             f"log_marginal_likelihood={self.log_marginal_likelihood:.6g}, error={self.error:.1g})"
         )
 
@@ -217,7 +200,6 @@ class Theta(Posterior):
     table: TablePosterior = field(repr=False)
     nodes: Integers = field(repr=False)
     marginals: list[BinomialMixture | None] = field(init=False, repr=False)  # None for a root, whose share is 1
-    _root: Integers = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         problem = self.table.problem
@@ -249,7 +231,6 @@ class Theta(Posterior):
             n = n if is_public else n[kept]
             mixtures.append(BinomialMixture(prior, n, counts[kept], p[kept] / p[kept].sum()))
         object.__setattr__(self, "marginals", mixtures)
-        object.__setattr__(self, "_root", root)
 
     def mean(self) -> Floats:
         """Return the posterior mean of each share."""
@@ -285,7 +266,7 @@ class Theta(Posterior):
         found = np.zeros((forest.above.size, size))
         found[leaves] = rng.standard_gamma(self.table.problem.weights.r[leaves] + counts).T
         found = forest.add_up(found).T
-        return found[:, self.nodes] / found[:, self._root[self.nodes]]
+        return found[:, self.nodes] / found[:, forest.root_of()[self.nodes]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,20 +288,18 @@ class Shares(Posterior):
             raise ValueError(
                 f"shares need at most {_ATOMS:,} pairs of counts, got {pairs:,} for node {self.node}; use evaluate"
             )
-        values: list[list[Floats]] = [[] for _ in self.children]
-        weights: list[list[Floats]] = [[] for _ in self.children]
+        parts: list[list[tuple[Floats, Floats]]] = [[] for _ in self.children]
         for share, solve in self.table._components:
             found = solve()
             t = found.marginal.counts(self.node)[:, None]
             for j, (_, start, split) in enumerate(found.splits(self.node)):
                 joint = split * found.marginal.of(self.node)[:, None]
                 kept = (joint > 0.0) & (t > 0)
-                values[j].append(((start + np.arange(joint.shape[1])) / np.maximum(t, 1))[kept])
-                weights[j].append(share * joint[kept])
-        atoms = []
-        for value, weight in zip(map(np.concatenate, values), map(np.concatenate, weights), strict=True):
-            order = np.argsort(value)
-            atoms.append((value[order], weight[order] / weight.sum()))
+                value = (start + np.arange(joint.shape[1])) / np.maximum(t, 1)
+                parts[j].append((value[kept], share * joint[kept]))
+        joined = [tuple(map(np.concatenate, zip(*one, strict=True))) for one in parts]
+        atoms = [(value[order], weight[order] / weight.sum())
+                 for value, weight in joined for order in [np.argsort(value)]]  # fmt: skip
         object.__setattr__(self, "_atoms", atoms)
 
     def mean(self) -> Floats:

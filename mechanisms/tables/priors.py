@@ -80,16 +80,7 @@ class GroupGrids:
 def negative_binomial(shape: float, mean: float) -> Prior:
     """Return the negative binomial prior: a Poisson count whose mean has a gamma distribution.
 
-    Parameters
-    ----------
-    shape : float
-        r, finite and > 0; the variance is mean + mean²/r.
-    mean : float
-        Mean of the count, finite and > 0.
-
-    Returns
-    -------
-    Prior
+    Shape r and mean are finite and > 0; the variance is mean + mean²/r.
 
     Raises
     ------
@@ -101,9 +92,7 @@ def negative_binomial(shape: float, mean: float) -> Prior:
     >>> negative_binomial(0.6, 12)
     negative_binomial(0.6, 12)
     """
-    return Prior("negative_binomial", tuple(
-        validate_positive(name, value, "pass a finite number > 0") for name, value in (("shape", shape), ("mean", mean))
-    ))  # fmt: skip
+    return Prior("negative_binomial", (_positive("shape", shape), _positive("mean", mean)))
 
 
 def poisson(mean: float) -> Prior:
@@ -119,7 +108,11 @@ def poisson(mean: float) -> Prior:
     >>> poisson(12)
     poisson(12)
     """
-    return Prior("poisson", (validate_positive("mean", mean, "pass a finite number > 0"),))
+    return Prior("poisson", (_positive("mean", mean),))
+
+
+def _positive(name: str, value: float) -> float:
+    return validate_positive(name, value, "pass a finite number > 0")
 
 
 def uniform(upper: int | None = None) -> Prior:
@@ -141,14 +134,7 @@ def uniform(upper: int | None = None) -> Prior:
 def dirichlet_multinomial(alpha: ArrayLike) -> Prior:
     """Return the prior of counts whose shares of a public total are θ ~ Dir(α).
 
-    Parameters
-    ----------
-    alpha : float or array_like
-        α, finite and > 0: one for all leaves, or one per leaf in the order of the nodes.
-
-    Returns
-    -------
-    Prior
+    α is finite and > 0: one for all leaves, or one per leaf in the order of the nodes.
 
     Raises
     ------

@@ -18,9 +18,9 @@ MEMORY = 8e9
 _OMITTED = 5e-13, 1e-16  # bound of the omitted mass, and more per node, beyond which tilts and windows are improved
 _OMITTED_LARGE = 1e-21  # times the squared number of nodes: an attempt at 10⁶ leaves takes a minute
 _ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
-_POOR = 2e-9  # bound of the omitted mass beyond which all tilts are computed in another way
 _LARGEST = 1e-6  # bound of the error beyond which there is no result
-_ATTEMPTS = 6
+_POOR = 2e-9  # bound of the omitted mass with which sums of products end the attempts
+_ATTEMPTS, _NEAR = 12, 6  # largest number of attempts, and number of those whose tilts only centre totals
 _DIRECT_PRODUCTS = 3e10  # largest number of products of an attempt without Fourier transforms
 
 
@@ -106,7 +106,7 @@ class Solution:
             cumulative = np.cumsum(self.marginal.of(i))
             drawn = np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right")
             found[i] = self.marginal.start[i] + np.minimum(drawn, cumulative.size - 1)
-        found[self.nodes] = _drawn(self.top, rng, found[self.nodes])
+        found[self.nodes] = self.top.draw(rng, found[self.nodes])
         for k, (root, nodes) in enumerate(self.table.parts):
             share, options = self.mixed[k]
             p = np.zeros((len(options), size))
@@ -117,7 +117,7 @@ class Solution:
             chosen = (np.cumsum(p, axis=0) < rng.random(size) * p.sum(axis=0)).sum(axis=0)
             for j in np.unique(chosen):
                 columns = np.ix_(nodes, np.flatnonzero(chosen == j))
-                found[columns] = _drawn(self.load(k, int(j)), rng, found[columns])
+                found[columns] = self.load(k, int(j)).draw(rng, found[columns])
         return np.ascontiguousarray(found[: self.table.total.size].T)
 
     def splits(self, node: int) -> list[tuple[int, int, Floats]]:
@@ -149,11 +149,6 @@ class Solution:
         return self.top, self.nodes
 
 
-def _drawn(messages: Messages, rng: np.random.Generator, found: Integers) -> Integers:
-    messages.draw(rng, found)
-    return found
-
-
 def _mix(share: Floats, options: list[Message]) -> Message:
     """Return the mixture of messages."""
     start = min(one.start for one in options)
@@ -170,49 +165,37 @@ def solve(table: Table, start: Floats | None = None) -> Solution:
     forest, factors = table.forest, table.factors
     cap = np.max([caps(forest, factors, weights) for weights in table.options], axis=0)
     tilt = solve_tilts(forest, factors, table.weights, cap, start)
-    best = _improve(table, cap, tilt, False)
-    if best is None or best.omitted > _POOR:
-        other = _improve(table, cap, tilt, True)
-        best = min((one for one in (best, other) if one is not None), key=lambda one: one.error, default=None)
+    first, is_direct, centred = tilt, False, tilt
+    best: Solution | None = None
+    small = max(_OMITTED[0] + _OMITTED[1] * table.total.size, _OMITTED_LARGE * table.total.size**2)
+    for attempt in range(_ATTEMPTS):
+        is_direct = is_direct or attempt in (_NEAR - 1, _ATTEMPTS - 1)
+        if is_direct and best is not None and best.error <= _ROUNDING:
+            break
+        is_wide = is_direct and (best is None or best.omitted > _LARGEST)  # the tilts are far off
+        options = [(weights, _plan(table, weights, cap, tilt, is_wide)) for weights in table.options]
+        width = np.where(forest.left < 0, np.max([plan.last - plan.first + 1 for _, plan in options], axis=0), 0)
+        _refuse_large(table, width)
+        if is_direct and 0.5 * (forest.add_up(width)[forest.levels[0]] ** 2).sum() > _DIRECT_PRODUCTS:
+            break
+        found = _attempt(table, options, is_direct)
+        is_far, is_better = attempt >= _NEAR, found is not None
+        if found is not None and best is not None:
+            is_better = found.error < best.error or (is_far and found.error == best.error)
+        best = found if is_better else best
+        if is_direct and best is not None and best.omitted <= _POOR:
+            break
+        is_direct = best is None or best.omitted <= max(small, _ROUNDING * (best.rounding > 0.0))
+        if is_better and best is not None:  # centre the convolutions on the posterior of this attempt
+            centred, tilt = tilt, _recentre(table, tilt, best, is_far)
+        else:
+            tilt = 0.5 * (tilt + centred)
     if best is None or best.error > _LARGEST:
         raise ValueError(
             "the measurements must be possible together, got a table whose levels contradict each other beyond "
             "double precision; check the values and scales of the noise"
         )
-    best.tilt = tilt
-    return best
-
-
-def _improve(table: Table, cap: Floats, tilt: Floats, is_far: bool) -> Solution | None:
-    """Return the best solution of several attempts; with `is_far`, all tilts follow from the means of the last one."""
-    forest, m = table.forest, table.total.size
-    small = max(_OMITTED[0] + _OMITTED[1] * m, _OMITTED_LARGE * m**2)
-    best: Solution | None = None
-    is_last, centred = False, tilt
-    for attempt in range(_ATTEMPTS):
-        is_last = is_last or attempt == _ATTEMPTS - 1
-        is_wide = is_last and (best is None or best.omitted > _LARGEST)  # the tilts are far off
-        options = [(weights, _plan(table, weights, cap, tilt, is_wide)) for weights in table.options]
-        width = np.where(forest.left < 0, np.max([plan.last - plan.first + 1 for _, plan in options], axis=0), 0)
-        _refuse_large(table, width)
-        if is_last and 0.5 * (forest.add_up(width)[forest.levels[0]] ** 2).sum() > _DIRECT_PRODUCTS:
-            break
-        found = _attempt(table, options, is_last)
-        if found is not None and (best is None or found.error < best.error or (is_far and found.error == best.error)):
-            best = found
-        if best is None:
-            is_last = True
-            continue
-        if attempt == _ATTEMPTS - 2 and best.error <= _ROUNDING:
-            break
-        if is_last or best.omitted <= max(small, _ROUNDING * (best.rounding > 0.0)):
-            if is_last or best.rounding <= _ROUNDING:
-                break
-            is_last = True
-        elif found is best:  # centre the convolutions on the posterior of this attempt
-            centred, tilt = tilt, _recentre(table, tilt, best, is_far)
-        else:
-            tilt = 0.5 * (tilt + centred)
+    best.tilt = first
     return best
 
 

@@ -158,7 +158,7 @@ def solve_tilts(
         # a step is at most four times the last one, and half of it after a change of sign, as in a bisection
         is_turn = step * moved < 0.0
         turned |= is_turn
-        growth = np.where(is_turn, 0.5, np.where(turned, 1.4, 4.0))  # below 2: two steps back are shorter than one
+        growth = np.where(is_turn, 0.5, np.where(turned, 1.7, 4.0))  # below 2: two steps back are shorter than one
         bound = np.where(moved == 0.0, 3.0 / deviation, growth * np.abs(moved))
         moved = np.clip(step, -bound, bound)
         tilt = tilt + moved

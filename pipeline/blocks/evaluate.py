@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.blocks.casts import cast_values, describe_range
-from pipeline.blocks.freeze import freeze_arrays, leaves
+from pipeline.blocks.arrays import cast_values, describe_range, freeze_arrays, leaves
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.factors import Measure, Value
 from pipeline.declare.importing import PREFIX
@@ -166,10 +165,13 @@ def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Out
     return Outcome(values, np.full(n_trials, status, np.int8), np.full(n_trials, reason, dtype=object))
 
 
+def _streams(study: Study, panel: Panel, role: str, values: Mapping[str, Value], trials: range) -> Streams:
+    return Streams(study.seed, study.name, panel.name, role, panel.keyed(values), trials)
+
+
 def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range) -> Any:
     """Simulate trials, and return read-only data, which all settings share."""
-    streams = Streams(study.seed, study.name, panel.name, "data", panel.keyed(cell), trials)
-    data = panel.simulate({**panel.fixed_values, **cell}, streams)
+    data = panel.simulate({**panel.fixed_values, **cell}, _streams(study, panel, "data", cell, trials))
     freeze_arrays(data)
     return data
 
@@ -178,22 +180,12 @@ def _compute(
     study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, settings: Sequence[Setting]
 ) -> list[Outcome]:
     """Evaluate settings by one call of `Panel.evaluate`; errors are not caught."""
-    data = _simulate(study, panel, cell, trials)
-    results = panel.evaluate(
-        data,
-        [(setting.method, {**panel.fixed_values, **setting.values}) for setting in settings],
-        [
-            Streams(
-                study.seed,
-                study.name,
-                panel.name,
-                setting.method.stream_key or setting.method.name,
-                panel.keyed({**cell, **setting.values}),
-                trials,
-            )
-            for setting in settings
-        ],
-    )
+    data, chosen, streams = _simulate(study, panel, cell, trials), [], []
+    for setting in settings:
+        role = setting.method.stream_key or setting.method.name
+        chosen.append((setting.method, {**panel.fixed_values, **setting.values}))
+        streams.append(_streams(study, panel, role, {**cell, **setting.values}, trials))
+    results = panel.evaluate(data, chosen, streams)
     if len(results) != len(settings):
         raise ValueError(f"evaluate must return {len(settings)} results, one per setting, got {len(results)}")
     return [_outcome(panel, len(trials), result) for result in results]

@@ -7,7 +7,7 @@ import shlex
 import ssl
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,34 +95,23 @@ def reach(profile: Profile) -> Iterator[Client]:
     if profile.class_name == "LocalCluster":  # nannies restart lost workers
         settings["distributed.deploy.lost-worker-timeout"] = "1000d"
     # thread limits are thread-local, so local workers depend on those of this thread
-    with dask.config.set(settings), one_thread(), filtered_logs():
+    with dask.config.set(settings), one_thread(), filtered_logs(), ExitStack() as stack:
         if profile.address is not None:
-            client = _reach_address(profile)
-            try:
-                _await_worker(client, profile)
-                yield client
-            finally:
-                client.close()
-            return
-        cluster = _start(profile)
-        try:
-            with Client(cluster, set_as_default=False) as client:
-                _await_worker(client, profile)
-                yield client
-        finally:
-            _close(cluster)
+            client = stack.enter_context(closing(_reach_address(profile)))
+        else:
+            cluster = _start(profile)
+            stack.callback(_close, cluster)
+            client = stack.enter_context(Client(cluster, set_as_default=False))
+        _await_worker(client, profile)
+        yield client
 
 
 @contextmanager
 def reach_scheduler(profile: Profile) -> Iterator[Client]:
     """Connect to the scheduler at the address of a profile, with or without workers, to query its tasks."""
     timeout = {"distributed.comm.timeouts.connect": f"{_ASK_SECONDS}s"}
-    with dask.config.set(timeout), filtered_logs():
-        client = _reach_address(profile, _ASK_SECONDS)
-        try:
-            yield client
-        finally:
-            client.close()
+    with dask.config.set(timeout), filtered_logs(), closing(_reach_address(profile, _ASK_SECONDS)) as client:
+        yield client
 
 
 def dashboard_address(client: Client) -> str:
@@ -157,17 +146,15 @@ def _await_worker(client: Client, profile: Profile) -> None:
     wanted = [client.submit(os.getpid, pure=False)] if profile.adapt else []
     first = min(_SILENT_SECONDS, profile.wait)
     try:
-        try:
+        with suppress(TimeoutError) if first < profile.wait else nullcontext():
             client.wait_for_workers(1, timeout=first)
-        except TimeoutError:
-            if first == profile.wait:
-                raise
-            warnings.warn(
-                f"no worker has joined the cluster of profile {profile.name} after {first:g} s; waiting up to "
-                f"{profile.wait:g} s, Ctrl-C cancels; {_hint(profile)}",
-                stacklevel=2,
-            )
-            client.wait_for_workers(1, timeout=profile.wait - first)
+            return
+        warnings.warn(
+            f"no worker has joined the cluster of profile {profile.name} after {first:g} s; waiting up to "
+            f"{profile.wait:g} s, Ctrl-C cancels; {_hint(profile)}",
+            stacklevel=2,
+        )
+        client.wait_for_workers(1, timeout=profile.wait - first)
     except TimeoutError as error:
         raise BadInputError(
             f"no worker has joined the cluster of profile {profile.name} (waited {profile.wait:g} s): "
@@ -217,7 +204,7 @@ def _start(profile: Profile) -> Any:
         raise BadInputError(f"the cluster of profile {profile.name} cannot be started: {reason}")
     cluster = None
     try:
-        cluster = launch.factory(*launch.args, **launch.kwargs)
+        cluster = launch.factory(*profile.args, **launch.kwargs)
         if profile.adapt:
             cluster.adapt(**profile.adapt)
         elif profile.scale is not None:

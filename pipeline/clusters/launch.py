@@ -89,13 +89,13 @@ _KUBERNETES_RULES = {
 
 @dataclass(frozen=True)
 class Launch:
-    """Call that starts a cluster: class and arguments of a profile, with defaults."""
+    """Call that starts a cluster, after the positional arguments of its profile: class and keyword arguments."""
 
     factory: Any
     kind: str  # "local", "ssh", "batch" (any class of dask-jobqueue), "kubernetes" or "other"
-    args: tuple[Any, ...] = field(repr=False)
     kwargs: dict[str, Any] = field(repr=False)
-    plugin_env: dict[str, str] = field(repr=False)  # set in workers by a plugin, for classes without an argument
+    # set in workers by a plugin, for classes without an argument
+    plugin_env: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 def make_launch(profile: Profile) -> Launch:
@@ -117,7 +117,7 @@ def make_launch(profile: Profile) -> Launch:
         for options in ("scheduler_options", "worker_options"):
             kwargs[options] = {"dashboard_address": _HERE, **kwargs.get(options, {})}
         kwargs.setdefault("silence_logs", logging.WARNING)
-        return Launch(factory, "ssh", profile.args, kwargs, env)
+        return Launch(factory, "ssh", kwargs, env)
     if hasattr(factory, "job_cls"):
         _check_arguments(where, kwargs, _BATCH_RULES, factory, factory.job_cls)
         _check_growth(profile, factory, "_jobs")
@@ -131,10 +131,10 @@ def make_launch(profile: Profile) -> Launch:
         # the scheduler, which the operator queries, reads its target duration from an environment variable
         env["DASK_DISTRIBUTED__ADAPTIVE__TARGET_DURATION"] = "1s"
         if "custom_cluster_spec" in kwargs:  # the custom spec defines the pods, and the class ignores env
-            return Launch(factory, "kubernetes", profile.args, kwargs, env)
-        return Launch(factory, "kubernetes", profile.args, {**kwargs, "env": env}, {})
+            return Launch(factory, "kubernetes", kwargs, env)
+        return Launch(factory, "kubernetes", {**kwargs, "env": env})
     _check_growth(profile, factory)
-    return Launch(factory, "other", profile.args, kwargs, env)
+    return Launch(factory, "other", kwargs, env)
 
 
 def _find_class(profile: Profile) -> Any:
@@ -200,14 +200,14 @@ def _local_launch(profile: Profile, kwargs: dict[str, Any], env: Mapping[str, st
     }
     kwargs = {**defaults, **kwargs}
     if in_process:
-        return Launch(LocalCluster, "local", profile.args, kwargs, dict(profile.env))
+        return Launch(LocalCluster, "local", kwargs, dict(profile.env))
     # this is the first preload module, so that the user's modules can override its settings
     preload = kwargs.get("preload", [])
     kwargs["preload"] = ["pipeline.clusters.preload", *([preload] if isinstance(preload, str) else preload)]
     kwargs["env"] = {**env, **kwargs.get("env", {})}
     if not {"protocol", "security"} & kwargs.keys() and "://" not in kwargs.get("host", ""):
         kwargs["security"] = True
-    return Launch(LocalCluster, "local", profile.args, kwargs, {})
+    return Launch(LocalCluster, "local", kwargs)
 
 
 def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: Mapping[str, str]) -> Launch:
@@ -222,7 +222,6 @@ def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: M
     launch = Launch(
         factory,
         "batch",
-        profile.args,
         {
             **kwargs,
             "silence_logs": kwargs.get("silence_logs", logging.WARNING),
@@ -230,7 +229,6 @@ def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: M
             "worker_extra_args": ["--dashboard-address", _HERE, *given("worker_extra_args", [])],
             "scheduler_options": {"dashboard_address": _HERE, **given("scheduler_options", {})},
         },
-        {},
     )
     try:
         job = _example_job(launch)
@@ -282,7 +280,7 @@ def describe_launch(profile: Profile) -> dict[str, str]:
     hidden = ("env", "job_script_prologue") if launch.kind != "other" else ()
     return {
         "starts": f"{profile.module}.{profile.class_name}",
-        **({"args": ", ".join(map(str, redact(launch.args)))} if launch.args else {}),
+        **({"args": ", ".join(map(str, redact(profile.args)))} if profile.args else {}),
         "arguments": _listed(redact({name: value for name, value in launch.kwargs.items() if name not in hidden})),
         "workers": workers,
         "environment": "as in the job script" if launch.kind == "batch" else environment,

@@ -221,6 +221,11 @@ class Panel:
         """Number of blocks per cell."""
         return -(-self.n_trials // self.block_trials)
 
+    @cached_property
+    def variables(self) -> dict[str, tuple[bool, int]]:
+        """Stored variable -> True if it has a value per trial, and its number of output dimensions."""
+        return {"status": (True, 0), "error": (True, 0)} | {m.name: (m.per_trial, len(m.dims)) for m in self.measures}
+
     def keyed(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """Return factor values by the names that identify the factors in the keys of random streams."""
         keys = {f.name: f.stream_key or f.name for f in (*self.factors, *self.method_factors)}

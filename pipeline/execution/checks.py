@@ -24,7 +24,6 @@ from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.tasks import on_worker, shipped_task
 from pipeline.execution.work import Task
 from pipeline.faults import explain, is_transient
-from pipeline.redact import format_error, redact_text
 from pipeline.stores.store import ResultStore
 
 
@@ -63,8 +62,7 @@ def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
     try:
         study = shipped_task(run).source.load().from_spec(spec)
     except Exception as error:
-        text = redact_text(" ".join(str(error).split())) if isinstance(error, BadInputError) else format_error(error)
-        return f"{where} cannot load the study: {text}; install the packages that the study imports there"
+        return f"{where} cannot load the study: {explain(error)}; install the packages that the study imports there"
     if sha256(canonical_json(study.spec())) != sha256(canonical_json(spec)):
         return f"the code on {where} has a different version; install the same version everywhere"
     missing = [name for name in modules if importlib.util.find_spec(name) is None]

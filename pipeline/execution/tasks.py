@@ -22,9 +22,10 @@ from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError, UnreadableStoreError
 from pipeline.execution.in_flight import Refusal, TransientError
 from pipeline.execution.isolate import children_of, close_children, isolate
-from pipeline.execution.work import STOPPED, Receipt, Run, Tally, Task, Work, count_positions, evaluate_work, unpack
+from pipeline.execution.work import STOPPED, Receipt, Run, Tally, Task, Work, evaluate_work, unpack
 from pipeline.faults import explain, is_transient
 from pipeline.stores.commits import Planned
+from pipeline.stores.regions import count_positions
 from pipeline.stores.store import ResultStore
 
 _tasks: dict[str, Task] = {}

@@ -11,13 +11,13 @@ from distributed import get_worker
 
 from pipeline.blocks.division import block_at, iterate_blocks, iterate_cell_blocks, spread_out
 from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, require_seeded
-from pipeline.declare.panel import Panel, Setting
+from pipeline.declare.panel import Panel
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError
 from pipeline.stores.asked import Asked
-from pipeline.stores.regions import positions
+from pipeline.stores.regions import count_positions
 from pipeline.stores.sessions import last_number
 from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
 
@@ -94,11 +94,11 @@ class PendingWork:
         self.study = study
         self.last_session = 0 if store is None else last_number(store.files)
         self._first = tuple(first)
-        self._panels: list[tuple[Panel, np.ndarray]] = []  # with the states of all blocks, see `ResultStore.scan`
+        self._panels: dict[str, tuple[Panel, np.ndarray]] = {}  # with the states of all blocks, see `ResultStore.scan`
         for panel in reversed(study.panels):
             shape = len(panel.cells()), panel.n_blocks, len(panel.settings())
             states = np.full(shape, UNWRITTEN, np.uint8) if store is None else store.scan(panel, retry, asked)
-            self._panels.append((panel, states))
+            self._panels[panel.name] = panel, states
 
     @property
     def n_evaluations(self) -> int:
@@ -108,7 +108,7 @@ class PendingWork:
     def by_cell(self) -> dict[str, np.ndarray]:
         """Return the pending evaluations of each cell by panel."""
         found = {}
-        for panel, states in self._panels:
+        for panel, states in self._panels.values():
             starts = np.arange(0, panel.n_trials, panel.block_trials)
             sizes = np.minimum(starts + panel.block_trials, panel.n_trials) - starts
             n_positions = np.array([count_positions(panel, setting) for setting in panel.settings()])
@@ -119,22 +119,21 @@ class PendingWork:
     def __len__(self) -> int:
         return sum(
             int(np.count_nonzero(states if panel.settings_apart else states.any(axis=2)))
-            for panel, states in self._panels
+            for panel, states in self._panels.values()
         )
 
     def __iter__(self) -> Iterator[Work]:
-        by_name = {panel.name: (panel, states) for panel, states in self._panels}
         for name, cell in self._first:
-            panel, states = by_name[name]
+            panel, states = self._panels[name]
             yield from _works(panel, states, iterate_cell_blocks(panel, cell))
         first = set(self._first)
-        by_panel = [] if first else [_samples(panel, states) for panel, states in reversed(self._panels)]
+        by_panel = [] if first else [_samples(panel, states) for panel, states in reversed(self._panels.values())]
         samples = [block for group in zip_longest(*by_panel) for block in group if block is not None]
         for block in samples[-1:] + samples[:-1]:
-            panel, states = by_name[block.panel]
+            panel, states = self._panels[block.panel]
             yield from _works(panel, states, [block])
         before = set(samples)
-        for panel, states in self._panels:
+        for panel, states in self._panels.values():
             rest = (b for b in iterate_blocks(panel) if (panel.name, b.cell) not in first and b not in before)
             yield from _works(panel, states, rest)
 
@@ -159,11 +158,6 @@ def _works(panel: Panel, states: np.ndarray, blocks: Iterable[Block]) -> Iterato
             yield from (Work(block, (k,), (k,) if k in stale else ()) for k in settings)
         elif settings:
             yield Work(block, settings, stale)
-
-
-def count_positions(panel: Panel, setting: Setting) -> int:
-    """Return the number of array positions of a cell at which a setting is stored."""
-    return sum(1 for _ in positions(panel, 0, setting))
 
 
 # panel, position of the first block in the order of `iterate_blocks`, number of blocks, settings, stale settings

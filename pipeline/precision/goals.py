@@ -1,7 +1,7 @@
 """Goals of a run that grows a store: a precision in every cell and setting, or decided claims."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,7 @@ class PrecisionGoal:
         """Return no fields: the target is recorded as given."""
         return {}
 
-    def unmet(self, study: Study, assessed: Mapping[str, Assessment]) -> str:
+    def unmet(self, study: Study) -> str:
         """Return a cell and setting without a finite error, and the widest one with the trials that it needs."""
         failed = [(at, n, one) for at, (n, one) in self.reached.items() if _next_step(one, n)[0] == Stop.FAILED]
         wide = self._describe_wide(study)
@@ -136,7 +136,7 @@ class ClaimsGoal:
     """
 
     def __init__(self, study: Study, sessions: Sequence[Mapping[str, Any]] = ()) -> None:
-        self._claims = [claim for claim in study.claims if not any(_absent(study, claim))]
+        self._claims = [claim for claim in study.claims if _has_needs(study, claim)]
         if not self._claims:
             raise BadInputError(
                 f"--until claims requires a claim on the chosen panels and values of study {study.name}, got none; "
@@ -180,7 +180,7 @@ class ClaimsGoal:
         """Return the sizes of the looks, and the look at which each decided claim was decided."""
         return self._looks.record()
 
-    def unmet(self, study: Study, assessed: Mapping[str, Assessment]) -> str:
+    def unmet(self, study: Study) -> str:
         """Return the names of the claims whose verdict is undecided."""
         return f"undecided claims: {', '.join(self._open)}" if self._open else ""
 
@@ -189,17 +189,18 @@ Goal = PrecisionGoal | ClaimsGoal
 """Goal of a run that grows a store."""
 
 
-def _absent(study: Study, claim: Claim) -> Iterator[str]:
-    """Yield the panels and values that a claim needs and a configured study lacks."""
+def _has_needs(study: Study, claim: Claim) -> bool:
+    """Return True if a configured study has the panels and values that a claim needs."""
     panels = {panel.name: panel for panel in study.panels}
+    if not panels.keys() >= claim.needs.keys():
+        return False
     for name, values in claim.needs.items():
-        if name not in panels:
-            yield name
-            continue
         for dim, needed in values.items():
             axis = panels[name].settable()[dim]
             known = {format_value(value) if axis.kind == "vector" else value for value in axis.values}
-            yield from [] if known.issuperset(needed) else [f"{name}: {dim}"]
+            if not known.issuperset(needed):
+                return False
+    return True
 
 
 def _settings_of(claim: Claim, panel: Panel) -> list[int]:
@@ -224,7 +225,7 @@ def read_draws(
     for k in item:
         position = next(positions(panel, cell, panel.settings()[k]))
         ok &= store.read_at(panel, position, trials, "status") == Status.OK
-        values.append(store.read_at(panel, position, trials, measure.name, len(measure.dims)))
+        values.append(store.read_at(panel, position, trials, measure.name))
     return [one[ok] for one in values]
 
 

@@ -1,7 +1,7 @@
 """Commits of blocks: values are written and made durable before the statuses that make them visible."""
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.stores.binding import Binding, add_checksum, digest
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.files import Files
-from pipeline.stores.regions import positions, region_of
+from pipeline.stores.regions import regions_of
 
 _AGAIN = "again: "
 
@@ -25,11 +25,6 @@ class Planned:
     block: Block
     settings: Sequence[Setting]
     stale: Sequence[Setting] = ()  # those of the settings whose status chunk exists and is replaced
-
-    @property
-    def n_dims(self) -> dict[str, int]:
-        """Number of output dimensions of each per-trial variable."""
-        return {"error": 0, **{m.name: len(m.dims) for m in self.panel.measures if m.per_trial}}
 
 
 class Commit:
@@ -47,38 +42,42 @@ class Commit:
         self._files, self._chunks, self._binding, self._present = files, chunks, binding, present
         self._of_cells: dict[str, bytes] = {}  # chunks that are not durable yet, so no other commit may rely on them
         self._absent: set[str] = set()  # per-cell chunks that did not exist
-        self._stale = {key for one in planned for key in _keys(chunks, one, one.stale, {"status": 0})}
+        self._stale = {key for one in planned for key in keys_of(chunks, one.panel, one.block, one.stale, "status")}
         self._replaced: list[_Written] = []
         # an extension rewrites the chunks of a block that is shorter than the others
         growing = [one for one in planned if one.panel.trials and len(one.block.trials) < one.panel.block_trials]
-        keys = (key for one in growing for key in _keys(chunks, one, one.settings, one.n_dims))
+        keys = [
+            key
+            for one in growing
+            for name, (per_trial, _) in one.panel.variables.items()
+            if per_trial and name != "status"
+            for key in keys_of(chunks, one.panel, one.block, one.settings, name)
+        ]
         self._batch = files.batch(files.versions(keys))
 
     def write(self, panel: Panel, block: Block, setting: Setting, outcome: Outcome) -> None:
         """Write the outcome of one setting on one block, at every value of the method factors that it does not use."""
         is_ok = bool((outcome.status == Status.OK).any())
-        at = list(positions(panel, block.cell, setting))
         texts = zip(outcome.error, block.trials, strict=True)
         lines = [f"{text}\n{rerun_line(panel, block, trial)}" if text else "" for text, trial in texts]
         error = np.array(lines, np.dtypes.StringDType())
         values: dict[str, bytes] = {}
         digests: dict[str, bytes] = {}
 
-        def add(name: str, n_dims: int, array: np.ndarray, per_trial: bool = True, exists: bool = True) -> None:
-            regions = [region_of(panel, position, block.trials if per_trial else None, n_dims) for position in at]
-            encoded = self._chunks.encode(panel.name, name, regions, array) if exists else {}
+        def encode(name: str, array: np.ndarray) -> dict[str, bytes]:
+            return self._chunks.encode(panel.name, name, regions_of(panel, block, setting, name), array)
+
+        for name, (per_trial, _) in panel.variables.items():
+            if name == "status":
+                continue
+            is_stored = bool((error != "").any()) if name == "error" else per_trial or is_ok
+            encoded = encode(name, error if name == "error" else outcome.values[name]) if is_stored else {}
             own = digests[name] = digest(next(iter(encoded.values()), None))
             values.update(
                 (key, content) for key, content in encoded.items() if per_trial or self._is_needed(key, content, own)
             )
-
-        add("error", 0, error, exists=bool((error != "").any()))
-        for measure in panel.measures:
-            array, is_stored = outcome.values[measure.name], measure.per_trial or is_ok
-            add(measure.name, len(measure.dims), array, measure.per_trial, is_stored)
-        regions = [region_of(panel, position, block.trials, 0) for position in at]
-        errors = {key for region in regions for key in self._chunks.keys(panel.name, "error", region)}
-        statuses = self._chunks.encode(panel.name, "status", regions, outcome.status)
+        errors = set(keys_of(self._chunks, panel, block, [setting], "error"))
+        statuses = encode("status", outcome.status)
         joined = b"".join(digests[name] for name in self._binding.variables[panel.name])
         written = _Written(values, errors - values.keys(), statuses, joined)
         if self._stale.isdisjoint(statuses):
@@ -156,13 +155,10 @@ class _Written:
     digests: bytes
 
 
-def _keys(chunks: Chunks, planned: Planned, settings: Iterable[Setting], n_dims: Mapping[str, int]) -> Iterator[str]:
-    """Yield the keys of per-trial chunks; `n_dims` maps variables to their numbers of output dimensions."""
-    panel, block = planned.panel, planned.block
-    for setting in settings:
-        for position in positions(panel, block.cell, setting):
-            for name, count in n_dims.items():
-                yield from chunks.keys(panel.name, name, region_of(panel, position, block.trials, count))
+def keys_of(chunks: Chunks, panel: Panel, block: Block, settings: Iterable[Setting], name: str) -> list[str]:
+    """Return the keys of the chunks of a variable for settings of a block."""
+    regions = (region for setting in settings for region in regions_of(panel, block, setting, name))
+    return [key for region in regions for key in chunks.keys(panel.name, name, region)]
 
 
 def rerun_line(panel: Panel, block: Block, trial: int) -> str:

@@ -13,7 +13,7 @@ from pipeline.blocks.evaluate import FAILURES, Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import Damage, DamagedChunkError, command
-from pipeline.stores.commits import rerun_line
+from pipeline.stores.commits import keys_of, rerun_line
 from pipeline.stores.files import accessing
 from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import positions, region_of
@@ -51,15 +51,9 @@ def check_block(
 
 def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting, damaged: Iterable[str]) -> None:
     """Reset one setting of a block to pending, and remove its damaged chunks."""
-    n_dims = {measure.name: (measure.per_trial, len(measure.dims)) for measure in panel.measures}
     # status first, so that no committed block lacks a chunk
     for name in ("status", *(name for name in damaged if name != "status")):
-        per_trial, dims = n_dims.get(name, (True, 0))
-        regions = [
-            region_of(panel, position, block.trials if per_trial else None, dims)
-            for position in positions(panel, block.cell, setting)
-        ]
-        store.files.remove([key for region in regions for key in store.chunks.keys(panel.name, name, region)])
+        store.files.remove(keys_of(store.chunks, panel, block, [setting], name))
 
 
 def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], Damage]:
@@ -132,37 +126,30 @@ def _read(
     store: ResultStore, panel: Panel, block: Block, position: tuple[int, ...], problems: dict[str, Damage]
 ) -> Outcome | None:
     """Read one array position; return None if the block has no status at this position."""
-    arrays: dict[str, np.ndarray] = {}
-
-    def stored(name: str, per_trial: bool, n_dims: int) -> None:
-        region = region_of(panel, position, block.trials if per_trial else None, n_dims)
-        try:
-            with accessing(store.url):
-                contents = store.encoded(panel.name, name, region, slice(block.trials.start, block.trials.stop))
-                values = store.chunks.decode(panel.name, name, region, contents)
-            head = (len(block.trials),) if per_trial and panel.trials is not None else ()
-            arrays[name] = values.reshape(head + values.shape[values.ndim - n_dims :])
-            if per_trial and None in contents.values() and any(map(store.reader.exists, contents)):
-                problems[name] = Damage("inconsistent", "no block has committed the chunk")
-        except DamagedChunkError as error:
-            problems[name] = Damage(error.kind, "" if error.kind == "missing" else str(error))
-
-    (key,) = store.chunks.keys(panel.name, "status", region_of(panel, position, block.trials, 0))
+    (key,) = store.chunks.keys(panel.name, "status", region_of(panel, position, block.trials, "status"))
     with accessing(store.url):
         if not store.reader.exists(key):
             if store.is_compact:  # no block was pending
                 problems["status"] = Damage("missing")
             return None
-    stored("status", True, 0)
+    arrays: dict[str, np.ndarray] = {}
+    for name, (per_trial, _) in panel.variables.items():  # the status first
+        region = region_of(panel, position, block.trials, name)
+        try:
+            with accessing(store.url):
+                contents = store.encoded(panel.name, name, region, slice(block.trials.start, block.trials.stop))
+                values = store.chunks.decode(panel.name, name, region, contents)
+            arrays[name] = values.reshape(values.shape[len(position) :])
+            if per_trial and None in contents.values() and any(map(store.reader.exists, contents)):
+                problems[name] = Damage("inconsistent", "no block has committed the chunk")
+        except DamagedChunkError as error:
+            problems[name] = Damage(error.kind, "" if error.kind == "missing" else str(error))
+        if name == "status" and problems:
+            return None
     if problems:
         return None
-    status = arrays["status"].reshape(-1)
-    for name, per_trial, n_dims in [("error", True, 0), *((m.name, m.per_trial, len(m.dims)) for m in panel.measures)]:
-        stored(name, per_trial, n_dims)
-    if problems:
-        return None
-    values = {measure.name: arrays[measure.name] for measure in panel.measures}
-    return Outcome(values, status, arrays["error"].astype(object).reshape(-1))
+    status, errors = (arrays.pop(name).reshape(-1) for name in ("status", "error"))
+    return Outcome(arrays, status, errors.astype(object))
 
 
 def _contradictions(panel: Panel, block: Block, outcome: Outcome) -> dict[str, Damage]:

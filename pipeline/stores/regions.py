@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from pipeline.blocks.evaluate import Block
 from pipeline.declare.panel import Panel, Setting
 
 SLAB_CHUNKS = 1000  # maximum chunks per read, since zarr creates one coroutine per chunk
@@ -31,11 +32,21 @@ def positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, 
         yield (*(int(index) for index in of_cell), *position)
 
 
-def region_of(panel: Panel, position: tuple[int, ...], trials: range | None, n_dims: int) -> tuple[Any, ...]:
-    """Return the region at a position that covers `trials` (no trial axis if None) and all of `n_dims` output axes."""
-    grid = tuple(slice(index, index + 1) for index in position)
-    along = () if trials is None or panel.trials is None else (slice(trials.start, trials.stop),)
-    return grid + along + (slice(None),) * n_dims
+def count_positions(panel: Panel, setting: Setting) -> int:
+    """Return the number of array positions of a cell at which a setting is stored."""
+    return sum(1 for _ in positions(panel, 0, setting))
+
+
+def region_of(panel: Panel, position: tuple[int, ...], trials: range, name: str) -> tuple[slice, ...]:
+    """Return the region of a variable at a position, with all outputs, that covers `trials` if it has a trial axis."""
+    per_trial, n_dims = panel.variables[name]
+    along = [slice(trials.start, trials.stop)] if per_trial and panel.trials is not None else []
+    return (*(slice(index, index + 1) for index in position), *along, *[slice(None)] * n_dims)
+
+
+def regions_of(panel: Panel, block: Block, setting: Setting, name: str) -> list[tuple[slice, ...]]:
+    """Return the regions of a variable at which one setting of a block is stored."""
+    return [region_of(panel, position, block.trials, name) for position in positions(panel, block.cell, setting)]
 
 
 def fill_chunk(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> np.ndarray:
@@ -62,13 +73,15 @@ def iterate_slabs(
     """Yield slabs of whole chunks, each small enough for one read, as slices of the chunk grid and of the array."""
     spans = [range(n)[part] for n, part in zip(array.cdata_shape, within or (slice(None),) * array.ndim, strict=True)]
     room = max(1, SLAB_BYTES // (math.prod(array.chunks) * array.dtype.itemsize))
-    steps = chunk_steps([len(along) for along in spans], min(SLAB_CHUNKS, room))
-    parts = [
-        [slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in zip(spans, steps, strict=True)
-    ]
-    for chunks in product(*parts):
+    for chunks in slabs(spans, min(SLAB_CHUNKS, room)):
         sizes = zip(chunks, array.chunks, array.shape, strict=True)
         yield chunks, tuple(slice(part.start * size, min(part.stop * size, length)) for part, size, length in sizes)
+
+
+def slabs(spans: Sequence[range], room: int) -> Iterator[tuple[slice, ...]]:
+    """Divide a grid into regions of at most `room` points, which are longest along the last axes."""
+    pairs = zip(spans, chunk_steps([len(along) for along in spans], room), strict=True)
+    return product(*([slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in pairs))
 
 
 def chunk_steps(counts: Sequence[int], room: int) -> list[int]:

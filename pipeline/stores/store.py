@@ -238,21 +238,15 @@ class ResultStore:
     def read(self, panel: Panel, block: Block, setting: Setting) -> Outcome:
         """Read the stored outcome of one setting on some trials; per-cell measures are missing until a trial is ok."""
         position = next(positions(panel, block.cell, setting))
-        values = {
-            one.name: self.read_at(panel, position, block.trials, one.name, len(one.dims), one.per_trial)
-            for one in panel.measures
-        }
-        status, error = (self.read_at(panel, position, block.trials, name).reshape(-1) for name in ("status", "error"))
+        values = {name: self.read_at(panel, position, block.trials, name) for name in panel.variables}
+        status, error = (values.pop(name).reshape(-1) for name in ("status", "error"))
         return Outcome(values, status, error.astype(object))
 
-    def read_at(
-        self, panel: Panel, position: tuple[int, ...], trials: range, name: str, n_dims: int = 0, per_trial: bool = True
-    ) -> np.ndarray:
+    def read_at(self, panel: Panel, position: tuple[int, ...], trials: range, name: str) -> np.ndarray:
         r"""Read a variable at one array position, shape (trial, \*outputs), without trials if it has none."""
-        region = region_of(panel, position, trials if per_trial else None, n_dims)
+        region = region_of(panel, position, trials, name)
         values = self.values(panel.name, name, region, slice(trials.start, trials.stop))
-        head = (len(trials),) if per_trial and panel.trials is not None else ()
-        return values.reshape(head + values.shape[values.ndim - n_dims :])
+        return values.reshape(values.shape[len(position) :])
 
     def values(self, panel: str, name: str, region: Region | None = None, trials: slice = slice(None)) -> np.ndarray:
         """Return the committed values of a variable, with the fill value for absent chunks.
@@ -305,7 +299,7 @@ class ResultStore:
     def committed(self, panel: Panel, setting: Setting) -> Iterator[Block]:
         """Yield the ok trials of a setting as blocks of one trial, from the last cell to the first."""
         status, n_axes = self.array(panel.name, "status"), len(panel.factors)
-        at = region_of(panel, next(positions(panel, 0, setting)), None, status.ndim - n_axes - len(panel.method_axes))
+        at = region_of(panel, next(positions(panel, 0, setting)), range(panel.n_trials), "status")
         for _, region in reversed(list(iterate_slabs(status, (slice(None),) * n_axes + at[n_axes:]))):
             values = self._statuses(panel.name, region)
             if values is None:

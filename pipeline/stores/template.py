@@ -17,7 +17,7 @@ from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.stores.files import Files
 from pipeline.stores.locations import ROOT
-from pipeline.stores.regions import positions
+from pipeline.stores.regions import count_positions
 from pipeline.stores.root import COPY, STORE_FORMAT, Root, seal_root
 
 _CODECS = (ZstdCodec(level=1), Crc32cCodec())
@@ -37,7 +37,7 @@ INAPPLICABLE = "inapplicable"
 
 
 def _count_inapplicable(panel: Panel) -> int:
-    n_positions = [sum(1 for _ in positions(panel, 0, setting)) for setting in panel.settings()]
+    n_positions = [count_positions(panel, setting) for setting in panel.settings()]
     return int((~panel.applicable @ n_positions).sum()) * panel.n_trials
 
 

@@ -27,13 +27,11 @@ def regress(
     table: Annotated[
         str | None, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet, .csv or .csv.gz.")
     ] = None,
-    target: Annotated[str | None, typer.Option("--target", help="Response column.")] = None,
-    epsilon: Annotated[float | None, typer.Option("--epsilon", help="Privacy loss of the release, in nats.")] = None,
-    delta: Annotated[
-        float | None, typer.Option("--delta", help="Release with Gaussian noise and (epsilon, delta)-DP.")
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="Response column.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy loss of the release, in nats.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Release with Gaussian noise and (epsilon, delta)-DP.")] = None,
     features: Annotated[
-        str | None, typer.Option("--features", metavar="A,B", help="Explanatory columns; all others by default.")
+        str | None, typer.Option(metavar="A,B", help="Explanatory columns; all others by default.")
     ] = None,
     ranges: Annotated[
         list[str] | None,
@@ -45,22 +43,18 @@ def regress(
     ] = None,
     levels: Annotated[
         list[str] | None,
-        typer.Option(
-            "--levels", metavar="COLUMN=A,B", help="Public levels of a column of text; others count as 'other'."
-        ),
+        typer.Option(metavar="COLUMN=A,B", help="Public levels of a column of text; others count as 'other'."),
     ] = None,
-    method: Annotated[
-        str, typer.Option("--method", help="auto, normal-covariates, noise-aware or data-augmentation.")
-    ] = "auto",
+    method: Annotated[str, typer.Option(help="auto, normal-covariates, noise-aware or data-augmentation.")] = "auto",
     missing: Annotated[
         Literal["refuse", "drop"],
-        typer.Option("--missing", help="Rows with missing values: refuse the table, or drop them; n is then public."),
+        typer.Option(help="Rows with missing values: refuse the table, or drop them; n is then public."),
     ] = "refuse",
     level: Level = 0.95,
     release: Annotated[
-        Path | None, typer.Option("--release", help="File with a printed release; infer from it, and spend nothing.")
+        Path | None, typer.Option(help="File with a printed release; infer from it, and spend nothing.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="File for the results, .json, .csv or .nc.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File for the results, .json, .csv or .nc.")] = None,
     **given: Any,
 ) -> None:
     """Release private regression coefficients with intervals, after a forecast of their widths."""

@@ -13,47 +13,37 @@ from studies.commands.spending import confirm, open_account
 @takes("ledger", "budget", "yes", "rehearsal", "cluster")
 def partition(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet, .csv or .csv.gz.")],
-    target: Annotated[str, typer.Option("--target", help="Response column.")],
-    coefficient: Annotated[str, typer.Option("--coefficient", help="Column of the coefficient, or 'intercept'.")],
-    partitions: Annotated[int, typer.Option("--partitions", metavar="M", help="Number of partitions of the rows.")],
-    epsilon: Annotated[
-        float, typer.Option("--epsilon", help="Privacy loss per released value, in nats; losses add up.")
-    ],
+    target: Annotated[str, typer.Option(help="Response column.")],
+    coefficient: Annotated[str, typer.Option(help="Column of the coefficient, or 'intercept'.")],
+    partitions: Annotated[int, typer.Option(metavar="M", help="Number of partitions of the rows.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy loss per released value, in nats; losses add up.")],
     cutoffs: Annotated[
-        str,
-        typer.Option(
-            "--cutoffs", metavar="B1,B2", help="Release the posterior probabilities that the coefficient is <= B."
-        ),
+        str, typer.Option(metavar="B1,B2", help="Release the posterior probabilities that the coefficient is <= B.")
     ] = "",
     probabilities: Annotated[
-        str,
-        typer.Option("--probabilities", metavar="P1,P2", help="Release the posterior quantiles at probabilities P."),
+        str, typer.Option(metavar="P1,P2", help="Release the posterior quantiles at probabilities P.")
     ] = "",
     method: Annotated[
-        str | None, typer.Option("--method", help="Method; by default normality-corrected, or quantile-centred.")
+        str | None, typer.Option(help="Method; by default normality-corrected, or quantile-centred.")
     ] = None,
     features: Annotated[
-        str | None, typer.Option("--features", metavar="A,B", help="Explanatory columns; all others by default.")
+        str | None, typer.Option(metavar="A,B", help="Explanatory columns; all others by default.")
     ] = None,
     no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Omit the intercept.")] = False,
     prior: Annotated[
         str,
         typer.Option(
-            "--prior",
             metavar="NAME[:X]",
             help="zellner:G (default: number of rows), flat, conjugate:V or semi-conjugate:V (default variance: 1000).",
         ),
     ] = "zellner",
-    error_variance: Annotated[float | None, typer.Option("--error-variance", help="Error variance, if known.")] = None,
+    error_variance: Annotated[float | None, typer.Option(help="Error variance, if known.")] = None,
     split: Annotated[
-        str,
-        typer.Option("--split", metavar="E1:E2", help="Parts of epsilon, one per step of the release of a quantile."),
+        str, typer.Option(metavar="E1:E2", help="Parts of epsilon, one per step of the release of a quantile.")
     ] = "",
     mu: Annotated[
         float | None,
-        typer.Option(
-            "--mu", help="Start of the search for bounds of a quantile; by default 1, or the ratio of the ranges."
-        ),
+        typer.Option(help="Start of the search for bounds of a quantile; by default 1, or the ratio of the ranges."),
     ] = None,
     ranges: Annotated[
         list[str] | None,
@@ -66,19 +56,16 @@ def partition(
     allow_failure: Annotated[
         float,
         typer.Option(
-            "--allow-failure",
-            metavar="P",
-            help="Largest allowed probability of a misplaced clipping interval; 0.01 by default.",
+            metavar="P", help="Largest allowed probability of a misplaced clipping interval; 0.01 by default."
         ),
     ] = 0.01,
     theta: Annotated[
         float | None,
         typer.Option(
-            "--theta",
-            help="Fraction of the partitions with quantiles in the bounds, for method quantile; 0.8 by default.",
+            help="Fraction of the partitions with quantiles in the bounds, for method quantile; 0.8 by default."
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="File for the values, .csv or .json.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File for the values, .csv or .json.")] = None,
     **given: Any,
 ) -> None:
     """Release posterior probabilities or quantiles of a regression coefficient, and print the privacy loss."""

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from mechanisms.audit import Audit, exceeds
 from mechanisms.conjugate import count_candidates
 from pipeline import Panel
 from studies.claims import Summaries, smallest
+from studies.panels import Values
 from studies.styles import describe_audit, not_private, stored_audits
 from studies.tables import Table
 
@@ -24,10 +25,7 @@ _BY = "mechanism"
 
 
 def audit_added(
-    mechanism: Mechanism,
-    problem: Callable[[Mapping[str, Any]], tuple[Any, Any]],
-    panel: Panel,
-    seconds: float = SECONDS,
+    mechanism: Mechanism, problem: Callable[[Values], tuple[Any, Any]], panel: Panel, seconds: float = SECONDS
 ) -> dict[str, Any]:
     """Audit a mechanism at the priors, ε and δ of a panel; return the arguments of `describe_audit` and its evidence.
 
@@ -135,7 +133,7 @@ def rank_added(summaries: Summaries) -> Table:
     )
 
 
-def _rank(ds: xr.Dataset, name: str, others: list[str], found: Mapping[str, Any]) -> str:
+def _rank(ds: xr.Dataset, name: str, others: list[str], found: Values) -> str:
     """Return the rank of a mechanism as text, with the best one, and the nearest one that is ahead at every size."""
     if found["verdict"] == "broken":
         return "not ranked, as its guarantee is broken"

@@ -16,18 +16,21 @@ from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger
 from mechanisms.counts.mechanism import validate
-from pipeline import Factor, Measure, Panel, Scale, Streams, Study
+from pipeline import Factor, Figure, Measure, Panel, Scale, Streams, Study
+from studies.claims import entries
 from studies.counts.added_mechanisms import audit_added, rank_added
 from studies.counts.hellinger_accuracy_claims import CLAIMS, ERRATA
-from studies.counts.hellinger_figures import FIGURES
-from studies.counts.hellinger_rivals_claims import RIVAL_CLAIMS
+from studies.counts.hellinger_rivals_claims import RIVAL_CLAIMS, SKEWED, mean_distance, private_rivals
 from studies.counts.page_tables import compare_accuracy
 from studies.counts.problems import DELTA, EPSILON, balanced, flat_prior
-from studies.panels import method_of
+from studies.figures import Axis, Chart, quantiles, ratios
+from studies.panels import Values, method_of
+from studies.styles import MECHANISM_STYLES
 
 _COUNTS = (1528.0, 1307.0, 1342.0)  # males, females and infants of Abalone; see studies/data/LICENCES.md
 _PRIORS = (1, 5, 10, 15, 20, 40, 60, 80, *range(100, 401, 50))
@@ -40,7 +43,7 @@ _MEASURES = (
 )
 
 
-def _problem(cell: Mapping[str, Any]) -> tuple[Any, Any]:
+def _problem(cell: Values) -> tuple[Any, Any]:
     """Return the parameters of the prior and the true counts for a design cell."""
     prior, n = cell["prior"], cell.get("n")
     if n is not None:
@@ -51,7 +54,7 @@ def _problem(cell: Mapping[str, Any]) -> tuple[Any, Any]:
     return (prior if isinstance(prior, tuple) else np.full(len(counts), prior)), counts
 
 
-def _validate(mechanisms: Mapping[str, Mechanism], cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(mechanisms: Mapping[str, Mechanism], cell: Values, setting: Values) -> bool:
     """Validate prior, counts and setting; return True if the mechanism supports this number of records."""
     prior, counts = _problem(cell)
     if len(prior) != len(counts):
@@ -79,9 +82,7 @@ def exact_mean(distribution: CountRelease) -> float:
         return np.nan
 
 
-def _release(
-    mechanism: Mechanism, data: tuple[Any, Any], setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
+def _release(mechanism: Mechanism, data: tuple[Any, Any], setting: Values, streams: Streams) -> dict[str, Any]:
     distribution = mechanism.build(*data, setting["epsilon"], setting["delta"])
     released = distribution.from_uniforms(streams.uniforms(distribution.n_uniforms))
     multiplier = gamma = loss = np.nan
@@ -124,7 +125,7 @@ def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
     """
     added = {mechanism.name: mechanism for mechanism in mechanisms}
 
-    def validate_setting(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    def validate_setting(cell: Values, setting: Values) -> bool:
         return _validate(added, cell, setting) if setting["mechanism"] in added else panel.validate(cell, setting)
 
     methods = [method_of(one, _release, audit=partial(audit_added, one, _problem)) for one in mechanisms]
@@ -182,16 +183,14 @@ class _RandomData(NamedTuple):
     k_norm: NDArray[np.float64]
 
 
-def _draw_data(cell: Mapping[str, Any], streams: Streams) -> _RandomData:
+def _draw_data(cell: Values, streams: Streams) -> _RandomData:
     concentration = np.full(len(cell["prior"]), cell["concentration"])
     counts = [rng.multinomial(cell["n"], rng.dirichlet(concentration)) for rng in streams.generators()]
     k_norm = [exact_mean(MECHANISMS["k-norm"].build(cell["prior"], c, cell["epsilon"])) for c in counts]
     return _RandomData(cell["prior"], np.array(counts), np.array(k_norm))
 
 
-def _release_each(
-    mechanism: Mechanism, data: _RandomData, setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
+def _release_each(mechanism: Mechanism, data: _RandomData, setting: Values, streams: Streams) -> dict[str, Any]:
     distributions = [mechanism.build(data.prior, c, setting["epsilon"], setting["delta"]) for c in data.counts]
     uniforms = streams.uniforms(distributions[0].n_uniforms)
     released = np.concatenate([one.from_uniforms(row[None]) for one, row in zip(distributions, uniforms, strict=True)])
@@ -203,7 +202,7 @@ def _release_each(
     }
 
 
-def _validate_random(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_random(cell: Values, setting: Values) -> bool:
     if not cell["concentration"] > 0:
         raise ValueError(f"concentration must be > 0, got {cell['concentration']}")
     return _validate(MECHANISMS, {**cell, "k": len(cell["prior"])}, setting)
@@ -260,6 +259,122 @@ _PANELS = (
     _RANDOM,
 )
 
+
+def _with_mean(ds: xr.Dataset) -> xr.Dataset:
+    """Return a summary with the exact mean, or that of the draws where it is not computable."""
+    return ds.assign(mean=ds["expected_hellinger"].fillna(ds["hellinger_mean"]))
+
+
+def accuracy(panel: str) -> Chart:
+    """Describe the mean distance against n: markers are means of draws, lines connect exact means if computable."""
+    return Chart(
+        panel,
+        "n",
+        {"y": "hellinger_mean", "exact": "mean"},
+        "mechanism",
+        MECHANISM_STYLES,
+        prepare=_with_mean,
+        y=Axis("mean Hellinger distance", log=True),
+        marks=("exact", "errors", "points"),
+        height=300,
+        first=("k-norm", "laplace", "smooth", "smooth-exact", "laplace-dimension", "varying-bound"),
+        with_constants=True,
+    )
+
+
+def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
+    """Return the mean distances divided by that of k-norm, for each panel and decreasing shares."""
+    parts = {}
+    for panel in (panel for panel in SKEWED if panel in summaries):
+        mean = mean_distance(summaries[panel])[0]
+        for shares in mean["shares"].values.tolist():
+            if list(entries(shares)) == sorted(entries(shares), reverse=True):
+                one = mean.sel(shares=shares)
+                found = private_rivals(one / one.sel(mechanism="k-norm", drop=True)).dropna("mechanism", how="all")
+                names = found["mechanism"].values.tolist()
+                parts[f"shares {shares}"] = summaries[panel].sel(shares=shares, mechanism=names).assign(ratio=found)
+    return parts
+
+
+# Figures
+
+_LINES = (
+    "Mean Hellinger distance between the true and the released posterior against the number of records. Markers show "
+    "means of the draws; error bars show ± 2 Monte Carlo standard errors and are often smaller than the marker. Lines "
+    "connect the exact expectations."
+)
+_FIGURES = (
+    *(
+        Figure(
+            f"accuracy-k{k}",
+            f"Accuracy against n, {k} categories (P0, Figure {label})",
+            _LINES,
+            (f"k{k}",),
+            accuracy(f"k{k}"),
+        )
+        for k, label in ((2, "2a"), (3, "2b"), (4, "2c"))
+    ),
+    Figure(
+        "accuracy-prior",
+        "Accuracy against the prior (P0, Figure 3a)",
+        "Hellinger distance for 50 successes in 100 records under the prior Beta(a, a), for each mechanism. Lines are "
+        "medians of the draws, dark bands span the quartiles, and light bands span the 5th to the 95th percentile.",
+        ("prior",),
+        Chart(
+            "prior",
+            "prior",
+            quantiles("hellinger"),
+            "mechanism",
+            MECHANISM_STYLES,
+            x=Axis(discrete=True),
+            y=Axis("Hellinger distance", limits=(0.0, 1.0)),
+            marks=("tails", "band", "line"),
+            facet={"mechanism": "{}"},
+            columns=3,
+            height=120,
+            named=False,
+        ),
+    ),
+    Figure(
+        "accuracy-abalone",
+        "Accuracy on real data: the sexes of 4,177 abalones",
+        "Hellinger distance between the true and the released posterior. Thick bars span the quartiles of the draws, "
+        "thin bars the 5th to the 95th percentile; the marker is the exact mean.",
+        ("abalone",),
+        Chart(
+            "abalone",
+            "mechanism",
+            {**quantiles("hellinger"), "y": "mean"},
+            "mechanism",
+            MECHANISM_STYLES,
+            x=Axis(discrete=True),
+            y=Axis("Hellinger distance", log=True),
+            marks=("whisker", "box", "points"),
+            prepare=lambda ds: _with_mean(ds).dropna("mechanism", how="all", subset=["hellinger_mean"]),
+            named=False,
+            sideways=True,
+            with_constants=True,
+        ),
+    ),
+    Figure(
+        "accuracy-k10",
+        "Accuracy against n, 10 categories",
+        "Mean Hellinger distance between the true and the released posterior against the number of records, at "
+        "balanced data of ten categories. Markers show means of the draws; error bars show ± 2 Monte Carlo standard "
+        "errors. Lines connect the exact expectations, or the means of draws where these cannot be computed.",
+        ("k10",),
+        accuracy("k10"),
+    ),
+    Figure(
+        "accuracy-skewed",
+        "Accuracy at unequal shares, relative to K-norm noise",
+        "Mean Hellinger distance of each private mechanism divided by that of k-norm against the number of records, at "
+        "unequal shares with the largest category first. The line at 1 is k-norm.",
+        SKEWED,
+        ratios(_skewed_ratios, "n", MECHANISM_STYLES, "mean distance / that of k-norm"),
+    ),
+)
+
 STUDY = Study(
     name="hellinger-accuracy",
     papers=("P0", "P1"),
@@ -272,7 +387,7 @@ STUDY = Study(
     seed=20_180_801,
     claims=(*CLAIMS, *RIVAL_CLAIMS),
     errata=ERRATA,
-    figures=FIGURES,
+    figures=_FIGURES,
     quick=Scale(
         trials=1_000,
         panels=("k2", "k3", "k4", "prior", "abalone", "k10", "skewed", "skewed-k4"),

@@ -5,7 +5,6 @@ for two categories (panel `k2`) and three (`k3`). Nothing is sampled: all candid
 enumerated.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -19,7 +18,7 @@ from pipeline import Claim, Erratum, Factor, Figure, Finding, Measure, Panel, St
 from studies.claims import Stored, Summaries, correct, p0
 from studies.counts.problems import balanced, require_balanced
 from studies.figures import Axis, Chart, stacked
-from studies.panels import method_of
+from studies.panels import Values, method_of
 from studies.styles import MECHANISM_STYLES
 
 _COMPUTED = tuple(mechanism for mechanism in MECHANISMS.values() if mechanism.evaluation == "formula")
@@ -36,7 +35,7 @@ class _Problem:
     cuts: np.ndarray
 
 
-def _sort_candidates(cell: Mapping[str, Any], streams: Streams) -> _Problem:
+def _sort_candidates(cell: Values, streams: Streams) -> _Problem:
     prior, counts = cell["prior"], balanced_counts(cell["n"], cell["k"])
     candidates = enumerate_candidates(cell["n"], cell["k"])
     distances = hellinger(posterior(prior, counts), posterior(prior, candidates))
@@ -44,7 +43,7 @@ def _sort_candidates(cell: Mapping[str, Any], streams: Streams) -> _Problem:
     return _Problem(prior, counts, order, np.searchsorted(distances[order], cell["distance_bin"][1:]))
 
 
-def _evaluate(mechanism: Mechanism, problem: _Problem, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _evaluate(mechanism: Mechanism, problem: _Problem, setting: Values, streams: Streams) -> dict[str, Any]:
     distribution = mechanism.build(problem.prior, problem.counts, setting["epsilon"], setting["delta"])
     bins = np.split(distribution.pmf()[problem.order], problem.cuts)
     return {
@@ -53,7 +52,7 @@ def _evaluate(mechanism: Mechanism, problem: _Problem, setting: Mapping[str, Any
     }
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     bins = cell["distance_bin"]
     require_balanced(cell, setting)
     if bins[0] != 0 or bins[-1] >= 1 or any(left >= right for left, right in pairwise(bins)):

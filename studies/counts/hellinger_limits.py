@@ -13,7 +13,6 @@ Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy mecha
 2012. Gupte & Sundararajan, "Universally optimal privacy mechanisms for minimax agents", PODS 2010.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,7 @@ from studies.claims import Stored, Summaries, correct, p0, span, together
 from studies.counts.page_tables import compare_worst_cases
 from studies.counts.problems import balanced, cells, require_balanced, require_cells
 from studies.figures import ratios
-from studies.panels import method_of
+from studies.panels import Values, method_of
 from studies.styles import MECHANISM_STYLES
 
 _SIZES = {2: (5, 10, 20, 30, 50, 70, 100, 139), 3: (3, 5, 8, 10, 12, 15, 18, 20), 4: (3, 4, 5, 6, 7, 8, 9, 10)}
@@ -47,14 +46,14 @@ class _Problem:
     balanced: int
 
 
-def _list_data_sets(cell: Mapping[str, Any], streams: Streams) -> _Problem:
+def _list_data_sets(cell: Values, streams: Streams) -> _Problem:
     n, k = cell["n"], cell["k"]
     datasets = enumerate_candidates(n, k)
     balanced = np.flatnonzero((datasets == balanced_counts(n, k)).all(axis=1))
     return _Problem(cell["prior"], datasets, int(balanced[0]))
 
 
-def _evaluate(mechanism: Mechanism, problem: _Problem, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _evaluate(mechanism: Mechanism, problem: _Problem, setting: Values, streams: Streams) -> dict[str, Any]:
     distributions = (
         mechanism.build(problem.prior, counts, setting["epsilon"], setting["delta"]) for counts in problem.datasets
     )
@@ -67,7 +66,7 @@ def _evaluate(mechanism: Mechanism, problem: _Problem, setting: Mapping[str, Any
     }
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     n, k = cell["n"], cell["k"]
     require_balanced(cell, setting)
     require_cells(cell["cell"], k)

@@ -5,7 +5,6 @@ Panel `statements` contains the counterexamples to P1's three statements about t
 at every data set for n up to 2,000.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from pipeline import Factor, Figure, Measure, Method, Panel, Streams, Study
 from studies.counts.hellinger_sensitivity_claims import CLAIMS, NAMES
 from studies.counts.problems import DELTA, EPSILON, require_size
 from studies.figures import Axis, Chart
-from studies.panels import given
+from studies.panels import Values, given
 from studies.styles import MECHANISM_STYLES
 
 _SIZES = (20, 100, 500, 2000)
@@ -36,9 +35,7 @@ def _require_problem(prior: Any, n: int, epsilon: float = 1.0, delta: float = 1e
 # Panel beta
 
 
-def _evaluate_sensitivities(
-    cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
-) -> dict[str, list[float]]:
+def _evaluate_sensitivities(cell: Values, setting: Values, streams: Streams) -> dict[str, list[float]]:
     """Return the sensitivities for each number of successes, NaN if it exceeds the number of records."""
     n, epsilon, delta = (cell[name] for name in ("n", "epsilon", "delta"))
     prior, counts = np.array(cell["prior"]), [np.array((x, n - x)) for x in cell["successes"]]
@@ -48,7 +45,7 @@ def _evaluate_sensitivities(
     }
 
 
-def _validate_beta(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_beta(cell: Values, setting: Values) -> bool:
     _require_problem(cell["prior"], cell["n"], setting["epsilon"], setting["delta"])
     fewest = min(cell["successes"])
     if fewest < 0:
@@ -87,7 +84,7 @@ Checks = dict[str, tuple[np.ndarray, np.ndarray]]
 """Statement -> the data sets x that it covers, and its truth value at each x."""
 
 
-def compute_steps(cell: Mapping[str, Any]) -> list[np.ndarray]:
+def compute_steps(cell: Values) -> list[np.ndarray]:
     """Return the steps s(x) for each n, shape (n,), with H(x, x+1) = sqrt(1 - exp(s(x))) (Hellinger distances)."""
     sizes, prior = cell["n"], cell["prior"]
     first, second = phi(np.add.outer(prior, np.arange(max(sizes))))
@@ -127,9 +124,7 @@ _NOTES = {
 }
 
 
-def _count_violations(
-    name: str, checks: list[Checks], setting: Mapping[str, Any], streams: Streams
-) -> dict[str, np.ndarray]:
+def _count_violations(name: str, checks: list[Checks], setting: Values, streams: Streams) -> dict[str, np.ndarray]:
     rows = []
     for x, holds in (one[name] for one in checks):
         violations = x[~holds]
@@ -139,7 +134,7 @@ def _count_violations(
     return dict(zip(names, np.transpose(rows), strict=True))
 
 
-def _validate_statements(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_statements(cell: Values, setting: Values) -> bool:
     for n in cell["n"]:
         _require_problem(cell["prior"], n)
         if n > _LARGEST:

@@ -6,7 +6,7 @@ Panel `relations` contains the losses of sums and counts under replacement, and 
 the noise added to a sum is calibrated to its sensitivity under the audited relation.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -24,7 +24,7 @@ from studies.counts.page_tables import audited_releases
 from studies.counts.privacy_audit_claims import BINOMIAL_SIZES, CLAIMS, spent
 from studies.counts.problems import DELTA, cells, flat_prior, require_cells, require_size
 from studies.figures import shares
-from studies.panels import given, method_of
+from studies.panels import Values, given, method_of
 
 _LARGEST_PROGRAM = 1_000  # number of (data set, output) pairs; larger linear programs would dominate the run time
 _LARGEST_SUM = 30_000  # number of vectors of noisy counts per data set
@@ -35,9 +35,7 @@ def _audit(mechanism: Mechanism, prior: tuple[float, ...], n: int, epsilon: floa
     return audit_counts(mechanism, prior, n, epsilon, delta)
 
 
-def _evaluate(
-    mechanism: Mechanism, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
+def _evaluate(mechanism: Mechanism, cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     prior, n, epsilon = cell["prior"], cell["n"], cell["epsilon"]
     if not mechanism.uses_prior:
         prior = (1.0,) * len(prior)  # so that cells with different priors share one audit
@@ -51,7 +49,7 @@ def _evaluate(
     }
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     prior, n, name, k = cell["prior"], cell["n"], setting["mechanism"], len(cell["cell"])
     require_cells(cell["cell"], k)
     require_size(n, prior, k)
@@ -114,7 +112,7 @@ _PANELS = (
 # Both neighbouring relations: sums over all data sets, and counts over data sets with a few records
 
 
-def _noise(family: Family, cell: Mapping[str, Any]) -> tuple[float, Bounds | None]:
+def _noise(family: Family, cell: Values) -> tuple[float, Bounds | None]:
     """Return the noise scale of a sum for the neighbouring relation of the cell, and the public bounds."""
     bounds = cell["bounds"] if family.is_truncated else None
     sensitivity = family.sensitivity(bounds, RELATIONS[cell["relation"]])
@@ -122,21 +120,19 @@ def _noise(family: Family, cell: Mapping[str, Any]) -> tuple[float, Bounds | Non
 
 
 def _sums(family: Family) -> Method:
-    def evaluate(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    def evaluate(cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
         return {"exact_epsilon": audit_sums(family, *_noise(family, cell), RELATIONS[cell["relation"]]).epsilon}
 
     return Method(family.name, evaluate, note=f"Sum of {family.name} records with Laplace noise.")
 
 
-def _audit_relation(
-    mechanism: Mechanism, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
+def _audit_relation(mechanism: Mechanism, cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     prior, n, epsilon, delta = (cell[name] for name in ("prior", "n_records", "epsilon", "delta"))
     found = audit_counts(mechanism, prior, n, epsilon, delta, relation=RELATIONS[cell["relation"]])
     return {"exact_epsilon": found.epsilon}
 
 
-def _validate_relation(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_relation(cell: Values, setting: Values) -> bool:
     prior, n, name = cell["prior"], cell["n_records"], setting["mechanism"]
     if cell["relation"] not in RELATIONS:
         raise ValueError(unknown("relation", cell["relation"], RELATIONS))

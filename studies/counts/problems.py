@@ -1,11 +1,11 @@
 """Factors and checks of the problems that the studies of counts share: prior, number of records, ε and δ."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from mechanisms import balanced_counts
 from mechanisms.counts.mechanism import validate
 from pipeline import Factor
+from studies.panels import Values
 
 EPSILON = Factor("epsilon", (1.0,), "privacy loss", unit="nat")
 DELTA = Factor("delta", (1e-8,), "probability of a larger privacy loss")
@@ -27,7 +27,7 @@ def balanced(k: int, sizes: tuple[int, ...]) -> dict[str, Any]:
     return {"factors": (Factor("n", sizes, "number of records", "int"),), "constants": constants}
 
 
-def require_balanced(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> None:
+def require_balanced(cell: Values, setting: Values) -> None:
     """Raise ValueError if prior, number of records, ε or δ are invalid for all mechanisms, at balanced data."""
     n, k, prior = cell["n"], cell["k"], cell["prior"]
     require_size(n, prior, k)

@@ -23,7 +23,7 @@ import math
 import numpy as np
 
 from pipeline import Measure, Method, Panel, Scale, Statistic, Study
-from studies.inference.calibration_claims import CLAIMS
+from studies.inference.calibration_claims import CLAIMS, EXPONENTIAL
 from studies.inference.formula_errata import ERRATA
 from studies.inference.inference_figures import FIGURES
 from studies.inference.noisy_trials import (
@@ -57,8 +57,6 @@ _STATISTICS = (
     Statistic("least", "ess", "smallest effective sample size among the trials", _least),
     *RANK_STATISTICS,
 )
-
-
 _MEASURES = (
     Measure("pit", "posterior quantile of the true parameter"),
     Measure("rank", f"rank of the true parameter among {N_RANKED} draws"),
@@ -72,29 +70,16 @@ def _panel(
     name: str, meaning: str, family: str, prior: tuple[float, ...], methods: tuple[Method, ...],
     bounds: tuple[float, float] | None = None, own_bounds: bool = False,
 ) -> Panel:  # fmt: skip
+    unit = "bounds in units of the mean record at the true parameter" if own_bounds else "public bounds of a record"
     return inference_panel(
-        name,
-        meaning,
-        family,
-        simulate_trials(family, own_bounds),
-        methods,
-        _MEASURES,
-        n=(10, 100, 1_000, 10_000, 100_000),
-        epsilon=(0.01, 0.1),
-        priors=(prior,),
-        bounds=bounds,
-        unit="bounds in units of the mean record at the true parameter" if own_bounds else "public bounds of a record",
-        component="category of the multinomial",
-        trials=1_000,
-        block_trials=200,
-        statistics=_STATISTICS,
-        version=2,  # sums have a fixed order
-    )
+        name, meaning, family, simulate_trials(family, own_bounds), methods, _MEASURES,
+        n=(10, 100, 1_000, 10_000, 100_000), epsilon=(0.01, 0.1), priors=(prior,), bounds=bounds, unit=unit,
+        component="category of the multinomial", trials=1_000, block_trials=200, statistics=_STATISTICS,
+        version=2)  # fmt: skip  # sums have a fixed order
 
 
 _UNIT_BOUNDS = (-math.log(0.975), -math.log(0.025))  # ends of the central 95 % interval of Exp(1)
 _MEAN_BOUNDS = (_UNIT_BOUNDS[0] / 4, _UNIT_BOUNDS[1] / 4)
-_EXPONENTIAL = "exponential", "exponential-wide", "exponential-paper-bounds"
 _OWN = "bounds from the true rate of each trial, as in the paper's experiment"
 _PANELS = (
     _panel("binomial", "Beta-binomial model (P4, Figure 1)", "binomial", (10.0, 10.0), BINOMIAL_METHODS),
@@ -104,9 +89,9 @@ _PANELS = (
     *(
         _panel(name, f"Gamma-exponential model, {meaning}", "exponential", prior, TRUNCATED_METHODS, bounds, own_bounds)
         for name, meaning, prior, bounds, own_bounds in (
-            (_EXPONENTIAL[0], "public bounds from the prior mean (P4, Figure 1)", (8.0, 2.0), _MEAN_BOUNDS, False),
-            (_EXPONENTIAL[1], "wider prior, public bounds from rate 1", (3.0, 3.0), _UNIT_BOUNDS, False),
-            (_EXPONENTIAL[2], _OWN, (8.0, 2.0), _UNIT_BOUNDS, True),
+            (EXPONENTIAL[0], "public bounds from the prior mean (P4, Figure 1)", (8.0, 2.0), _MEAN_BOUNDS, False),
+            (EXPONENTIAL[1], "wider prior, public bounds from rate 1", (3.0, 3.0), _UNIT_BOUNDS, False),
+            (EXPONENTIAL[2], _OWN, (8.0, 2.0), _UNIT_BOUNDS, True),
         )
     ),
 )
@@ -125,11 +110,11 @@ STUDY = Study(
     quick=Scale(
         trials=100,
         values={
-            "n": {"binomial": (10, 100, 100_000), **dict.fromkeys(("multinomial", *_EXPONENTIAL), (10, 100_000))},
+            "n": {"binomial": (10, 100, 100_000), **dict.fromkeys(("multinomial", *EXPONENTIAL), (10, 100_000))},
             "algorithm": {
                 "multinomial": ("non-private", "naive", "gibbs", "gibbs-exact"),
-                **dict.fromkeys(_EXPONENTIAL[:2], _QUICK),
-                _EXPONENTIAL[2]: ("non-private", "naive", "naive-truncated", "gibbs-collapsed", "marginal"),
+                **dict.fromkeys(EXPONENTIAL[:2], _QUICK),
+                EXPONENTIAL[2]: ("non-private", "naive", "naive-truncated", "gibbs-collapsed", "marginal"),
             },
         },
     ),

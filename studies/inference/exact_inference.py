@@ -81,24 +81,11 @@ def _panel(
     noise = (Factor("noise", noises, "distribution of the noise", "str"),) if noises else ()
     scalars = ((_JOINT,) if is_vector else ()) + ((_MEAN_WIDTH,) if family == "multinomial" else ())
     return inference_panel(
-        name,
-        meaning,
-        family,
-        simulate_releases(family, at_zero=name == "edge"),
-        methods,
-        _MEASURES,
-        n=n,
-        epsilon=epsilon,
-        priors=priors,
-        bounds=bounds,
-        factors=noise if bounds is None else (*noise, _OUTSIDE),
-        scalars=(_THINNING, *scalars),
-        largest=1_000 if name == "edge" else LARGEST_AUGMENTED,
-        trials=trials,
-        block_trials=min(trials, 100),
-        statistics=(*_STATISTICS, *(_JOINT_STATISTICS if is_vector else ())),
-        version=version,
-    )
+        name, meaning, family, simulate_releases(family, at_zero=name == "edge"), methods, _MEASURES, n=n,
+        epsilon=epsilon, priors=priors, bounds=bounds, factors=noise if bounds is None else (*noise, _OUTSIDE),
+        scalars=(_THINNING, *scalars), largest=1_000 if name == "edge" else LARGEST_AUGMENTED, trials=trials,
+        block_trials=min(trials, 100), version=version,
+        statistics=(*_STATISTICS, *(_JOINT_STATISTICS if is_vector else ())))  # fmt: skip
 
 
 _COUNT_METHODS = (EXACT, GIBBS_EXACT, AUGMENTATION, GIBBS)

@@ -28,7 +28,7 @@ from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.release_model import ReleaseModel
 from pipeline import Method, Streams
-from studies.inference.noisy_trials import N_RANKED, Array, draw_each, release_model
+from studies.inference.noisy_trials import Array, attempt, draw_each, locate, release_model
 
 N_CHAINS, N_BURN_IN, N_DRAWS = 2, 200, 1_000
 """Chains per trial, each started from a draw of the prior; iterations discarded, and draws kept, per chain."""
@@ -122,11 +122,9 @@ def summarise_draws(releases: Releases, draws: Array, pit: Array | None = None) 
     """
     n_trials, n_draws, p = draws.shape
     theta, ordered = releases.theta, np.sort(draws, axis=1)
-    spaced = np.linspace(0, n_draws - 1, N_RANKED).astype(int)
     low, high = np.quantile(ordered, [0.025, 0.975], axis=1)
     found = {
-        "pit": (draws < theta[:, None]).mean(axis=1) if pit is None else pit,
-        "rank": (draws[:, spaced] < theta[:, None]).sum(axis=1).astype(float),
+        **locate(theta, draws, pit),
         "covered": ((low <= theta) & (theta <= high)).astype(float),
         "width": high - low,
         "distance": np.full((n_trials, p), np.nan),
@@ -185,30 +183,21 @@ def _sampled(name: str, version: int) -> Method:
     method = INFERENCE_METHODS[name]
 
     def evaluate(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        n_trials, p = releases.theta.shape
-        first, errors = np.zeros((n_trials, N_CHAINS, N_DRAWS, p)), [""] * n_trials  # zeros in failed trials
-        samplers = [
-            partial(method.fit, rng, releases.model, releases.prior, y)
-            for rng, y in zip(streams.generators(), releases.noisy, strict=True)
+        p, pairs = releases.theta.shape[1], zip(streams.generators(), releases.noisy, strict=True)
+        samplers = [partial(method.fit, rng, releases.model, releases.prior, y) for rng, y in pairs]
+        none = np.zeros((N_CHAINS, N_DRAWS, p))
+        first, errors = zip(*(attempt(partial(_run_chains, one, 1), none) for one in samplers), strict=True)
+        diagnostics = diagnose_chains(np.moveaxis(np.stack(first), -1, 1))
+        starts = [Chains(*one, 1) for one in zip(first, *diagnostics, strict=True)]
+        tried = [
+            (one, error) if error else attempt(partial(lengthen_chains, sample, one), one)
+            for sample, one, error in zip(samplers, starts, errors, strict=True)
         ]
-        for i, sample in enumerate(samplers):
-            try:
-                first[i] = _run_chains(sample, 1)
-            except ValueError as error:
-                errors[i] = str(error)
-        rhat, ess = diagnose_chains(np.moveaxis(first, -1, 1))
-        chains = [Chains(*one, 1) for one in zip(first, rhat, ess, strict=True)]
-        for i, sample in enumerate(samplers):
-            if errors[i]:
-                continue
-            try:
-                chains[i] = lengthen_chains(sample, chains[i])
-            except ValueError as error:
-                errors[i] = str(error)
+        chains, errors = zip(*tried, strict=True)
         found = summarise_draws(releases, np.stack([one.draws.reshape(-1, p) for one in chains]))
-        for measure in ("rhat", "ess"):
-            found[measure] = np.stack([getattr(one, measure) for one in chains]).reshape(found[measure].shape)
-        return {**found, "thinning": np.array([float(one.thinning) for one in chains]), "error": np.array(errors)}
+        for measure in ("rhat", "ess", "thinning"):
+            found[measure] = np.array([getattr(one, measure) for one in chains], float).reshape(found[measure].shape)
+        return {**found, "error": np.array(errors)}
 
     return Method(name, evaluate, version=version, note=method.note)
 

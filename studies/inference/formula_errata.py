@@ -67,13 +67,9 @@ def wald(summaries: Mapping[str, Any]) -> str:
 ERRATA = (
     Erratum(
         "The sums in the three regions are independent.",
-        "They derive from one multinomial: the covariance is −n·q_r·q_s·μ̂_r·μ̂_s.",
-        "Algorithm 2",
-        "P4",
-        shared_regions,
-    ),
+        "They derive from one multinomial: the covariance is −n·q_r·q_s·μ̂_r·μ̂_s.", "Algorithm 2", "P4", shared_regions),
     Erratum("m = n·q.", "m = n·q·μ̂.", "Algorithm 3, line 4", "P4", random_sum),
     Erratum("s ~ N(nμ, sΣ).", "s ~ N(nμ, nΣ).", "supplement", "P4", normal_variance),
     Erratum("Â is the integral of the kernel.", "Â is its logarithm.", "equation 2", "P4", kernel_mass),
     Erratum("Its factor is γ/√(2πt³).", "√(γ/(2πt³)).", "supplement, Wald density", "P4", wald),
-)
+)  # fmt: skip

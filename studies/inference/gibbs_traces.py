@@ -31,8 +31,7 @@ def _simulate(cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
 def _trace(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     cell = data["cell"]
     (rng,) = streams.generators()
-    n_chains, n_draws = len(cell["start"]), len(cell["iteration"])
-    run = {"n_chains": n_chains, "n_burn_in": 0, "n_draws": n_draws}
+    run = {"n_chains": len(cell["start"]), "n_burn_in": 0, "n_draws": len(cell["iteration"])}
     theta = INFERENCE_METHODS["gibbs"].fit(rng, data["model"], cell["prior"], data["noisy"], **run).draws
     return {"theta": theta, "truth": data["theta"]}
 
@@ -42,7 +41,12 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
         release_model(family, cell).validate_prior(cell["prior"])
         return True
 
-    public = () if bounds is None else (Factor("bounds", (bounds,), "public bounds of a record", "vector"),)
+    constants = [
+        Factor("family", (family,), "model", "str"), Factor("n", (1_000,), "number of records", "int"),
+        Factor("epsilon", (0.1,), "privacy loss", unit="nat"),
+        Factor("prior", (prior,), "hyperparameters of the prior", "vector")]  # fmt: skip
+    if bounds is not None:
+        constants.append(Factor("bounds", (bounds,), "public bounds of a record", "vector"))
     return Panel(
         name=family,
         meaning=f"first iterations of the sampler, {family} model (P4, appendix)",
@@ -56,13 +60,7 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
             Factor("start", (0, 1, 2), "chain, started from a draw of the prior", "int"),
             Factor("iteration", _ITERATIONS, "iteration of the sampler", "int"),
         ),
-        constants=(
-            Factor("family", (family,), "model", "str"),
-            Factor("n", (1_000,), "number of records", "int"),
-            Factor("epsilon", (0.1,), "privacy loss", unit="nat"),
-            Factor("prior", (prior,), "hyperparameters of the prior", "vector"),
-            *public,
-        ),
+        constants=tuple(constants),
         method_dim=None,
         validate=validate,
     )
@@ -82,6 +80,11 @@ def forgets_its_start(summaries: Stored) -> Finding:
     )
 
 
+_TRACES = Chart(
+    "", "iteration", {"y": "theta"}, "start", x=Axis("iteration"), y=Axis("θ"), marks=("level", "line"),
+    across={"level": "truth"}, prepare=lambda ds: ds.assign_coords(start=ds["start"] + 1), series="start {}", columns=1,
+    height=160, at_ends=False, share_y=False)  # fmt: skip
+
 STUDY = Study(
     name="gibbs-traces",
     papers=("P4",),
@@ -100,22 +103,7 @@ STUDY = Study(
             "Parameter against the iteration for three chains started from draws of the prior, for the binomial and "
             "the exponential model at 1,000 records and ε = 0.1. The horizontal line is the true parameter.",
             ("binomial", "exponential"),
-            Chart(
-                "",
-                "iteration",
-                {"y": "theta"},
-                "start",
-                x=Axis("iteration"),
-                y=Axis("θ"),
-                marks=("level", "line"),
-                across={"level": "truth"},
-                prepare=lambda ds: ds.assign_coords(start=ds["start"] + 1),
-                series="start {}",
-                columns=1,
-                height=160,
-                at_ends=False,
-                share_y=False,
-            ),
+            _TRACES,
         ),
     ),
 )

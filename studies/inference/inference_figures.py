@@ -20,13 +20,14 @@ def _one_component(ds: xr.Dataset) -> xr.Dataset:
     return ds.isel(component=0) if "component" in ds.dims else ds
 
 
+def _private(ds: xr.Dataset) -> xr.Dataset:
+    return ds.drop_sel(algorithm="non-private", errors="ignore")
+
+
 def _against_n(
-    variable: str,
-    ylabel: str,
-    prepare: Callable[[xr.Dataset], xr.Dataset] = _one_component,
-    source: str | Callable[[Summaries], Parts] = "",
-    with_limit: bool = False,
-) -> Chart:
+    variable: str, ylabel: str, prepare: Callable[[xr.Dataset], xr.Dataset] = _one_component,
+    source: str | Callable[[Summaries], Parts] = "", with_limit: bool = False,
+) -> Chart:  # fmt: skip
     """Describe a mean against the number of records, with one row per panel and one column per privacy loss.
 
     The vertical axis is logarithmic; values <= 0 are not shown. `with_limit`, the variable is a distance without
@@ -39,20 +40,10 @@ def _against_n(
         return ds.assign(limit=1.6276 / np.sqrt(ds["n_ok"].where(ds["n_ok"] > 0).min()))
 
     return Chart(
-        source,
-        "n",
-        {"y": variable},
-        "algorithm",
-        METHOD_STYLES,
-        x=Axis("number of records", log=True),
-        y=Axis(ylabel, log=True),
-        marks=("region", "line", "points") if with_limit else ("line", "errors", "points"),
-        facet={"epsilon": "ε = {}"},
-        across={"to": "limit"} if with_limit else {},
-        prepare=prepared,
-        height=150,
-        first=("gibbs", "gibbs-published", "marginal", "naive", "ops", "exact"),
-    )
+        source, "n", {"y": variable}, "algorithm", METHOD_STYLES, x=Axis("number of records", log=True),
+        y=Axis(ylabel, log=True), marks=("region", "line", "points") if with_limit else ("line", "errors", "points"),
+        facet={"epsilon": "ε = {}"}, across={"to": "limit"} if with_limit else {}, prepare=prepared, height=150,
+        first=("gibbs", "gibbs-published", "marginal", "naive", "ops", "exact"))  # fmt: skip
 
 
 def _ecdfs(source: Callable[[Summaries], Parts]) -> Chart:
@@ -69,20 +60,10 @@ def _ecdfs(source: Callable[[Summaries], Parts]) -> Chart:
         return parts
 
     return Chart(
-        banded,
-        "level",
-        {"y": "pit_ecdf"},
-        "algorithm",
-        METHOD_STYLES,
-        x=Axis("posterior quantile of θ", limits=(0.0, 1.0)),
-        y=Axis("fraction of trials", limits=(0.0, 1.0)),
-        marks=("strip", "line", "points"),
-        across={"strip_low": "low", "strip_high": "high"},
-        columns=3,
-        n_markers=4,
-        first=("gibbs", "gibbs-published", "marginal", "naive", "ops", "non-private"),
-        at_ends=False,
-    )
+        banded, "level", {"y": "pit_ecdf"}, "algorithm", METHOD_STYLES,
+        x=Axis("posterior quantile of θ", limits=(0.0, 1.0)), y=Axis("fraction of trials", limits=(0.0, 1.0)),
+        marks=("strip", "line", "points"), across={"strip_low": "low", "strip_high": "high"}, columns=3, n_markers=4,
+        first=("gibbs", "gibbs-published", "marginal", "naive", "ops", "non-private"), at_ends=False)  # fmt: skip
 
 
 def _near(n: int, epsilon: float) -> Callable[[Summaries], Parts]:
@@ -107,20 +88,9 @@ def _ranked(summaries: Summaries) -> Parts:
 
 
 _RANKS = Chart(
-    _ranked,
-    "rank_bin",
-    {"y": "rank_histogram"},
-    "algorithm",
-    METHOD_STYLES,
-    x=Axis("bin of the rank"),
-    y=Axis("fraction of trials"),
-    marks=("region", "line", "points"),
-    across={"from": "low", "to": "high"},
-    columns=3,
-    at_ends=False,
-)
-
-
+    _ranked, "rank_bin", {"y": "rank_histogram"}, "algorithm", METHOD_STYLES, x=Axis("bin of the rank"),
+    y=Axis("fraction of trials"), marks=("region", "line", "points"), across={"from": "low", "to": "high"}, columns=3,
+    at_ends=False)  # fmt: skip
 FIGURES = (
     Figure(
         "distances",
@@ -158,15 +128,8 @@ FIGURES = (
         "Mean of the unbiased squared maximum mean discrepancy between draws of each posterior and of the non-private "
         "one; error bars show ± 2 Monte Carlo standard errors. Values <= 0 are not shown.",
         tuple(MODELS),
-        _against_n(
-            "mmd2_mean",
-            "MMD² to the non-private posterior",
-            lambda ds: ds.drop_sel(algorithm="non-private", errors="ignore"),
-        ),
-        claims=(
-            *(f"utility-{panel}" for panel in MODELS),
-            *(f"utility-of-release-{panel}" for panel in EXPONENTIAL),
-        ),
+        _against_n("mmd2_mean", "MMD² to the non-private posterior", _private),
+        claims=(*(f"utility-{panel}" for panel in MODELS), *(f"utility-of-release-{panel}" for panel in EXPONENTIAL)),
     ),
 )
 

@@ -6,6 +6,7 @@ posterior quantile of the true parameter. The methods are documented in `mechani
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,9 @@ from pipeline import Method, Streams
 
 Array = NDArray[np.float64]
 
-N_DRAWS = 5_000
-"""Number of draws kept per chain, and of independent draws per posterior."""
-
-N_BURN_IN = 2_000
-"""Number of discarded initial iterations per chain."""
-
-N_CHAINS = 2
-"""Number of chains per trial, each started from a draw of the prior."""
-
-N_AUGMENTED, N_AUGMENTED_BURN_IN = 1_000, 500
-"""Numbers of kept and of discarded iterations per chain of data augmentation."""
+N_CHAINS, N_BURN_IN, N_DRAWS = 2, 2_000, 5_000
+"""Chains per trial, each started from a draw of the prior; iterations discarded, and draws kept, per chain. Posteriors
+with independent draws have `N_DRAWS` of them."""
 
 LARGEST_AUGMENTED = 100
 """Largest number of records for data augmentation, whose time per iteration is proportional to it."""
@@ -103,20 +96,26 @@ def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[
 # Methods
 
 
+def locate(theta: Array, draws: Array, quantile: Array | None) -> dict[str, Array]:
+    """Return the posterior quantile and the rank of θ, shape (trials, d), among draws of shape (trials, draws, d).
+
+    The quantile is the given one, or the fraction of smaller draws.
+    """
+    below = draws < theta[:, None]
+    spaced = np.linspace(0, draws.shape[1] - 1, N_RANKED).astype(int)
+    return {
+        "pit": below.mean(axis=1) if quantile is None else quantile,
+        "rank": below[:, spaced].sum(axis=1).astype(float),
+    }
+
+
 def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None) -> dict[str, Any]:
     """Return the measures computed from draws, shape (trials, chains, draws, d), and from exact quantiles if given."""
     n_trials, n_chains, n_draws, d = draws.shape
     pooled = draws.reshape(n_trials, n_chains * n_draws, d)
-    theta = trials.theta[:, None, :]
-    spaced = np.linspace(0, pooled.shape[1] - 1, min(N_RANKED, pooled.shape[1])).astype(int)
-    distances = np.stack([mmd2(pooled[..., j], trials.reference[..., j]) for j in range(d)], axis=-1)
-    found = {
-        "pit": (pooled < theta).mean(axis=1) if quantile is None else quantile,
-        "rank": (pooled[:, spaced] < theta).sum(axis=1) * (N_RANKED / len(spaced)),
-        "mmd2": distances,
-        "rhat": np.full((n_trials, d), np.nan),
-        "ess": np.full((n_trials, d), np.nan),
-    }
+    found = locate(trials.theta, pooled, quantile)
+    found["mmd2"] = np.stack([mmd2(pooled[..., j], trials.reference[..., j]) for j in range(d)], axis=-1)
+    found["rhat"], found["ess"] = np.full((2, n_trials, d), np.nan)
     if n_chains > 1:
         from arviz_stats.base import array_stats  # slow import (1 s), not needed by `dpstudies list`
 
@@ -151,6 +150,14 @@ def _independent(name: str, release: Callable[[Trials], Array] = lambda trials: 
     return Method(name, evaluate, **{"note": method.note, **options})
 
 
+def attempt(run: Callable[[], Any], other: Any) -> tuple[Any, str]:
+    """Return the result and no error, or a placeholder, which the pipeline discards, and the error of the trial."""
+    try:
+        return run(), ""
+    except ValueError as error:
+        return other, str(error)
+
+
 def _own_table(model: ReleaseModel, theta: float) -> RegionTable:
     """Return the table of moments for bounds that are multiples of 1/θ: the shifted table of θ = 1."""
     assert model.bounds is not None
@@ -163,20 +170,19 @@ def _sampled(name: str, version: int = 1, n_burn_in: int = N_BURN_IN, n_draws: i
     """Return a method that samples the posterior of each trial; a failure affects its trial only."""
     method = INFERENCE_METHODS[name]
 
+    def draw(trials: Trials, i: int, rng: np.random.Generator) -> Array:
+        run: dict[str, Any] = {"n_chains": N_CHAINS, "n_burn_in": n_burn_in, "n_draws": n_draws}
+        if trials.own_bounds and not method.draws_records:
+            run["table"] = _own_table(trials.models[i], float(trials.theta[i, 0]))
+        draws = method.fit(rng, trials.models[i], trials.prior, trials.noisy[i], **run).draws
+        return draws.reshape(N_CHAINS, n_draws, -1)
+
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        rows, errors = [], []
-        for i, (rng, model) in enumerate(zip(streams.generators(), trials.models, strict=True)):
-            run: dict[str, Any] = {"n_chains": N_CHAINS, "n_burn_in": n_burn_in, "n_draws": n_draws}
-            if trials.own_bounds and not method.draws_records:
-                run["table"] = _own_table(model, float(trials.theta[i, 0]))
-            try:
-                rows.append(method.fit(rng, model, trials.prior, trials.noisy[i], **run).draws)
-                errors.append("")
-            except ValueError as error:
-                rows.append(np.stack([trials.reference[i]] * N_CHAINS))  # a placeholder, which the pipeline discards
-                errors.append(str(error))
-        draws = np.stack([row.reshape(*row.shape[:2], -1) for row in rows])
-        return {**summarise_draws(trials, draws), "error": np.array(errors)}
+        others = (np.stack([one[:n_draws]] * N_CHAINS) for one in trials.reference)
+        rngs = enumerate(streams.generators())
+        tried = [attempt(partial(draw, trials, i, rng), other) for (i, rng), other in zip(rngs, others, strict=True)]
+        rows, errors = zip(*tried, strict=True)
+        return {**summarise_draws(trials, np.stack(rows)), "error": np.array(errors)}
 
     return Method(name, evaluate, version=version, note=method.note)
 
@@ -185,7 +191,7 @@ def _ops(name: str, tempers_prior: bool) -> Method:
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         mechanism = OnePosteriorSampling(trials.prior, trials.models[0].n, trials.epsilon, tempers_prior)
         draws = mechanism.from_uniforms(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
-        return summarise_draws(trials, draws[:, None, :, None], np.mean(draws < trials.theta, axis=1)[:, None])
+        return summarise_draws(trials, draws[:, None, :, None])
 
     return Method(name, evaluate, note=INFERENCE_METHODS[name].note)
 
@@ -202,7 +208,7 @@ def _exact(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict
 _NON_PRIVATE = _independent("non-private", lambda trials: trials.statistics, is_private=False)
 _MARGINAL = _independent("marginal")
 _GIBBS_EXACT = _sampled("gibbs-exact", version=2)
-_AUGMENTATION = _sampled("data-augmentation", 2, N_AUGMENTED_BURN_IN, N_AUGMENTED)
+_AUGMENTATION = _sampled("data-augmentation", version=2, n_burn_in=500, n_draws=1_000)
 
 BINOMIAL_METHODS = (
     _NON_PRIVATE,

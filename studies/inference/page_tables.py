@@ -58,26 +58,21 @@ def _show_mixing(ds: xr.Dataset) -> str:
 def audited_statistics(summaries: Summaries) -> Iterator[AuditedLoss]:
     """Yield the losses of noisy sums, computed on a grid of outputs, and of one posterior sample, in closed form."""
     epsilons = next(iter(summaries.values()))["epsilon"].values.tolist()
-    losses = []
+    audited = []
     for family in FAMILIES.values():
         sensitivity = family.sensitivity((0.0, 1.0) if family.bounded_sensitivity is None else None)
         for epsilon in epsilons:
             scale = sensitivity / epsilon
             y = np.linspace(-20, 20, 4_001) * scale
             ratio = stats.laplace.logpdf(y, 0, scale) - stats.laplace.logpdf(y, sensitivity, scale)
-            losses.append((float(np.abs(ratio).max()) / epsilon, float(np.abs(ratio).max())))
+            audited.append((float(np.abs(ratio).max()) / epsilon, float(np.abs(ratio).max())))
     place = "density ratio, on a grid of outputs"
-    yield AuditedLoss("laplace, sums of records", "ε-DP", *max(losses), len(losses), place)
+    yield AuditedLoss("laplace, sums of records", "ε-DP", *max(audited), len(audited), place)
     if "binomial" in summaries:
         ds = summaries["binomial"]
         prior = tuple(vector(ds, "prior").tolist())
         for name, tempers_prior in (("ops", True), ("ops-likelihood", False)):
-            spent = xr.DataArray(
-                [
-                    [OnePosteriorSampling(prior, n, epsilon, tempers_prior).loss() for epsilon in epsilons]
-                    for n in ds["n"].values.tolist()
-                ],
-                {"n": ds["n"].values, "epsilon": epsilons},
-                ("n", "epsilon"),
-            )
+            sizes = ds["n"].values.tolist()
+            losses = [[OnePosteriorSampling(prior, n, one, tempers_prior).loss() for one in epsilons] for n in sizes]
+            spent = xr.DataArray(losses, {"n": sizes, "epsilon": epsilons}, ("n", "epsilon"))
             yield AuditedLoss(f"{name}, binomial", "ε-DP", *largest_loss([(spent, spent["epsilon"])]))

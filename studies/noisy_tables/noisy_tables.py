@@ -45,25 +45,15 @@ _ALPHA, _RECORDS = 0.5, 1_000
 
 def _simulate_tree(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTable]:
     shape, mean = _SHAPES[cell["leaves"]]
-    factor, times = (1.0, 1.0) if cell["prior"] == "true" else _WRONG
+    assumed = (shape, mean) if cell["prior"] == "true" else (_WRONG[0] * shape, _WRONG[1] * mean)
     noise, found = Noise("gaussian", cell["noise_std"]), []
     for rng in streams.generators():
         leaves = rng.negative_binomial(shape, shape / (shape + mean), math.prod(_GROUPS))
         truth, parents, levels = grow_tree(leaves, _GROUPS)
-        small = np.flatnonzero(leaves < _SMALL)
-        sizes = np.repeat([leaves.size // level.size for level in levels], [level.size for level in levels])
-        alone = {size: negative_binomial(factor * shape * size, times * mean * size) for size in np.unique(sizes)}
-        found.append(
-            make_table(
-                rng,
-                truth,
-                [noise] * truth.size,
-                parents,
-                [small, *levels],
-                prior=negative_binomial(factor * shape, times * mean),
-                alone=[alone[size] for size in sizes],
-            )
-        )
+        parts = [np.flatnonzero(leaves < _SMALL), *levels]
+        priors = [negative_binomial(*(one * leaves.size / level.size for one in assumed)) for level in levels]
+        alone = [one for one, level in zip(priors, levels, strict=True) for _ in level]
+        found.append(make_table(rng, truth, [noise] * truth.size, parents, parts, prior=priors[0], alone=alone))
     return found
 
 
@@ -95,40 +85,23 @@ def _simulate_formats(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTa
         truth, parents, levels = grow_tree(leaves, _FORMAT_GROUPS)
         noise = [Noise("discrete-gaussian", cell["noise_std"])] * truth.size
         values = round_value(form, truth + draw_noise(rng, noise))
-        small = np.flatnonzero(leaves < _SMALL)
-        prior, parts = negative_binomial(shape, mean), [small, *levels]
-        found.append(
-            make_table(
-                rng, truth, noise, parents, parts, values=values, prior=prior, alone=None, seen=[form] * truth.size
-            )
-        )
+        parts, prior = [np.flatnonzero(leaves < _SMALL), *levels], negative_binomial(shape, mean)
+        given = {"values": values, "seen": [form] * truth.size}
+        found.append(make_table(rng, truth, noise, parents, parts, prior=prior, alone=None, **given))
     return found
 
 
 def _simulate_mechanisms(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTable]:
     k, epsilon, name = cell["k"], cell["epsilon"], cell["noise"]
-    if name == "discrete-gaussian":
-        noise = calibrated_noise(name, math.sqrt(2.0), epsilon**2 / 2.0)
-    else:
-        noise = calibrated_noise(name, 2.0, epsilon)
-    parents, found = np.append(np.full(k, k), -1), []
+    is_gaussian = name == "discrete-gaussian"
+    noise = calibrated_noise(name, *((math.sqrt(2.0), epsilon**2 / 2.0) if is_gaussian else (2.0, epsilon)))
+    parents, prior, found = np.append(np.full(k, k), -1), dirichlet_multinomial(_ALPHA), []
     for rng in streams.generators():
         counts = rng.multinomial(_RECORDS, rng.dirichlet(np.full(k, _ALPHA)))
         values = np.append(counts + noise.sample(rng, (k,)), _RECORDS)
-        truth = np.append(counts, _RECORDS)
         parts = [np.flatnonzero(counts < _SMALL), np.flatnonzero(counts >= _SMALL), np.arange(k)]
-        found.append(
-            make_table(
-                rng,
-                truth,
-                [noise] * k + [EXACT],
-                parents,
-                parts,
-                values=values,
-                prior=dirichlet_multinomial(_ALPHA),
-                alone=None,
-            )
-        )
+        kinds, truth = [noise] * k + [EXACT], np.append(counts, _RECORDS)
+        found.append(make_table(rng, truth, kinds, parents, parts, values=values, prior=prior, alone=None))
     return found
 
 
@@ -184,59 +157,33 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
 
 
 _NOISE_STD = Factor("noise_std", (2.0, 5.0), "standard deviation of the noise", "float", "count")
-_ALL = ("tree", "least-squares", "least-squares-clipped", "leaf", "naive")
+_PLAIN = ("tree", "least-squares", "least-squares-clipped", "naive")
+
+_PANELS = (
+    _panel("tree", "three levels below a total, negative binomial counts, Gaussian noise on every node",
+           _simulate_tree, ("leaf below 20", "leaf", "county", "state", "total"),
+           ("tree", "least-squares", "least-squares-clipped", "leaf", "naive"),
+           (Factor("leaves", ("sparse", "dense"), "distribution of the leaves", "str"), _NOISE_STD,
+            Factor("prior", ("true", "wrong"), "assumed prior of the leaves", "str")), 100),
+    _panel("contingency",
+           "sex, race, education and income of Adult, discrete Gaussian noise on every node, fitted prior",
+           _simulate_contingency, ("0", "1 to 19", "20 to 199", "200 or more", "margins"), _PLAIN, (_NOISE_STD,), 100),
+    _panel("formats", "eight groups of 25 counts, discrete Gaussian noise, published in several formats",
+           _simulate_formats, ("leaf below 20", "leaf", "group", "total"), ("tree", "published", "naive"),
+           (Factor("published", tuple(_FORMATS), "format of the values", "str"), _NOISE_STD), 100),
+    _panel("mechanisms", "k counts of 1,000 records, a public total, by several mechanisms",
+           _simulate_mechanisms, ("below 20", "20 or more", "all"), _PLAIN,
+           (Factor("k", (10, 100), "number of categories", "int"),
+            Factor("epsilon", (0.3, 1.0), "privacy loss", "float", unit="nat"),
+            Factor("noise", ("k-norm", "geometric", "discrete-gaussian"), "distribution of the noise", "str")), 300),
+)  # fmt: skip
 
 STUDY = Study(
     name="noisy-tables",
     title="Noisy tables: intervals for the true counts",
     aim="Compare exact posteriors of published tables with noise with least squares and with single values, by "
     "coverage, width and interval score per level of the table.",
-    panels=(
-        _panel(
-            "tree",
-            "three levels below a total, negative binomial counts, Gaussian noise on every node",
-            _simulate_tree,
-            ("leaf below 20", "leaf", "county", "state", "total"),
-            _ALL,
-            (
-                Factor("leaves", ("sparse", "dense"), "distribution of the leaves", "str"),
-                _NOISE_STD,
-                Factor("prior", ("true", "wrong"), "assumed prior of the leaves", "str"),
-            ),
-            100,
-        ),
-        _panel(
-            "contingency",
-            "sex, race, education and income of Adult, discrete Gaussian noise on every node, fitted prior",
-            _simulate_contingency,
-            ("0", "1 to 19", "20 to 199", "200 or more", "margins"),
-            ("tree", "least-squares", "least-squares-clipped", "naive"),
-            (_NOISE_STD,),
-            100,
-        ),
-        _panel(
-            "formats",
-            "eight groups of 25 counts, discrete Gaussian noise, published in several formats",
-            _simulate_formats,
-            ("leaf below 20", "leaf", "group", "total"),
-            ("tree", "published", "naive"),
-            (Factor("published", tuple(_FORMATS), "format of the values", "str"), _NOISE_STD),
-            100,
-        ),
-        _panel(
-            "mechanisms",
-            "k counts of 1,000 records, a public total, by several mechanisms",
-            _simulate_mechanisms,
-            ("below 20", "20 or more", "all"),
-            ("tree", "least-squares", "least-squares-clipped", "naive"),
-            (
-                Factor("k", (10, 100), "number of categories", "int"),
-                Factor("epsilon", (0.3, 1.0), "privacy loss", "float", unit="nat"),
-                Factor("noise", ("k-norm", "geometric", "discrete-gaussian"), "distribution of the noise", "str"),
-            ),
-            300,
-        ),
-    ),
+    panels=_PANELS,
     seed=20_261_126,
     claims=claims_in(vars(noisy_tables_claims)),
     figures=FIGURES,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from mechanisms.noise import EXACT, Exact, Noise
+from mechanisms.noise import Exact, Noise
 from mechanisms.tables import Prior, Rounded, Suppressed, TablePosterior, fit_prior, table_posterior
 from pipeline import Method, Streams
 
@@ -194,30 +194,23 @@ def _naive(table: NoisyTable) -> dict[str, Array]:
 
 
 def _each(
-    evaluate: Callable[[NoisyTable], dict[str, Array]],
-    data: Sequence[NoisyTable],
-    setting: Mapping[str, Any],
+    evaluate: Callable[[NoisyTable], dict[str, Array]], data: Sequence[NoisyTable], setting: Mapping[str, Any],
     streams: Streams,
-) -> dict[str, Array]:
+) -> dict[str, Array]:  # fmt: skip
     rows = [evaluate(table) for table in data]
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-METHODS = {
-    name: Method(name, partial(_each, evaluate), note=note)
-    for name, evaluate, note in (
-        ("tree", _tree, "Exact posterior of the whole table."),
-        (
-            "published",
-            _published,
-            "Exact posterior that takes published values as noisy ones, and suppressed values as missing.",
-        ),
-        ("least-squares", partial(_squares, clip=False), "Generalised least squares on the tree, by two passes."),
-        ("least-squares-clipped", partial(_squares, clip=True), "The same, with estimates and intervals clipped at 0."),
-        ("leaf", _leaf, "Exact posterior of each node, given its own value only."),
-        ("naive", _naive, "Published value, with an interval of the noise."),
-    )
-}
+_METHODS = (
+    ("tree", _tree, "Exact posterior of the whole table."),
+    ("published", _published,
+     "Exact posterior that takes published values as noisy ones, and suppressed values as missing."),
+    ("least-squares", partial(_squares, clip=False), "Generalised least squares on the tree, by two passes."),
+    ("least-squares-clipped", partial(_squares, clip=True), "The same, with estimates and intervals clipped at 0."),
+    ("leaf", _leaf, "Exact posterior of each node, given its own value only."),
+    ("naive", _naive, "Published value, with an interval of the noise."),
+)  # fmt: skip
+METHODS = {name: Method(name, partial(_each, evaluate), note=note) for name, evaluate, note in _METHODS}
 """Methods by name."""
 
 
@@ -228,7 +221,3 @@ def round_value(form: Any, values: Array) -> Array:
     if isinstance(form, Rounded):
         return form.base * np.rint(values / form.base)
     return np.maximum(values, 0.0) if form == "clipped" else values
-
-
-__all__ = ["EXACT", "METHODS", "NOMINAL", "NoisyTable", "draw_noise", "grow_tree", "least_squares", "make_table",
-           "round_value", "variance"]  # fmt: skip

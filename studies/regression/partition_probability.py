@@ -16,7 +16,6 @@ References
 P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 3.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -42,10 +41,6 @@ from studies.regression.partition_trials import (
     simulate_abalone_probabilities,
     simulate_probabilities,
 )
-
-
-def _full(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    return {"probability": trials.full, "difference": np.zeros_like(trials.full), "spent": math.inf}
 
 
 def _evaluate(entry: ProbabilityMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
@@ -96,7 +91,7 @@ def _panel(
         name=name,
         meaning=meaning,
         simulate=simulate,
-        methods=(full_method(_full), *(method_of(entry, _evaluate) for entry in PROBABILITY_METHODS.values())),
+        methods=(full_method("probability"), *(method_of(entry, _evaluate) for entry in PROBABILITY_METHODS.values())),
         measures=(
             Measure("probability", "posterior probability that the slope is below the cutoff", dims=("cutoff",)),
             Measure("difference", "probability minus that given all rows", dims=("cutoff",)),

@@ -1,9 +1,4 @@
-"""Claims and figures of the study `partition-probability` (P2, chapter 3).
-
-References
-----------
-P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 3.
-"""
+"""Claims and figures of the study `partition-probability` (P2, chapter 3)."""
 
 import math
 

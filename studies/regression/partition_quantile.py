@@ -48,16 +48,6 @@ from studies.regression.partition_trials import (
 )
 
 
-def _full(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    return {
-        "slope_quantile": trials.full,
-        "difference": np.zeros_like(trials.full),
-        "half_width": np.full_like(trials.full, np.nan),
-        "capped": np.zeros(trials.full.shape, np.int8),
-        "spent": math.inf,
-    }
-
-
 def _make(entry: QuantileMethod, n_partitions: int, setting: Mapping[str, Any]) -> PartitionQuantile:
     split = setting["centred_split" if entry.is_centred else "split"]
     search = {what: setting[what] for what in ("start", "share", "doublings")}
@@ -116,7 +106,10 @@ def _panel(name: str, meaning: str, partition_size: int = 1_000, is_real: bool =
         name=name,
         meaning=meaning,
         simulate=partial(simulate_quantiles, is_real),
-        methods=(full_method(_full), *map(_method, QUANTILE_METHODS.values())),
+        methods=(
+            full_method("slope_quantile", half_width=np.nan, capped=np.int8(0)),
+            *map(_method, QUANTILE_METHODS.values()),
+        ),
         measures=(
             Measure("slope_quantile", "posterior quantile of the slope", dims=("p",)),
             Measure("difference", "quantile minus that given all rows", "posterior sd", dims=("p",)),

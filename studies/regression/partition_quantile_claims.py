@@ -2,10 +2,6 @@
 
 Released quantiles have heavy tails, because the noise has the scale of the bounds. They are compared by medians and
 quartiles, in standard deviations of the posterior given all rows.
-
-References
-----------
-P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 4.
 """
 
 from collections.abc import Mapping

@@ -100,7 +100,8 @@ class Release:
         for row in self.values.to_dict("records"):
             decimals = _decimals(row["noise"]) if "noise" in row else 4
             texts = {name: str(value) if isinstance(value, bool) else f"{value:.10g}" for name, value in row.items()}
-            rows.append([_round(row[name], decimals) if name in rounded else text for name, text in texts.items()])
+            shown = {name: f"{round(row[name], decimals):.{max(decimals, 0)}f}" for name in texts if name in rounded}
+            rows.append(list((texts | shown).values()))
         return rows
 
     def write(self, path: Path) -> None:
@@ -124,7 +125,3 @@ class Release:
 def _decimals(noise: float) -> int:
     """Return the number of decimals that show two significant digits of the standard deviation of the noise."""
     return 10 if not (math.isfinite(noise) and noise > 0) else 1 - math.floor(math.log10(noise))
-
-
-def _round(value: float, decimals: int) -> str:
-    return f"{value:.{decimals}f}" if decimals >= 0 else f"{round(value, decimals):.0f}"

@@ -50,32 +50,26 @@ _SUBSTITUTE = (0.0, 1.0)  # public mean and standard deviation of partitions wit
 
 @dataclass(frozen=True)
 class Request:
-    """Specification of a release from a table.
-
-    Cutoffs are those b of Pr[β ≤ b], and probabilities those of quantiles of β; one of the two is empty. `split`
-    contains parts of ε, one per step of the release of a quantile; by default half of ε is spent on noise for the mean.
-    `start` and `share` are μ and θ of the search for the bounds of a quantile; θ is 0.8 by default and not used by
-    ``quantile-centred``. By default μ follows from `ranges`, the public ranges of the target and of the coefficient's
-    column, as the ratio of their widths, or is 1. The prior is a name from `PRIORS`, optionally with a number, such as
-    ``zellner:1000``. By default Zellner's g is n and a variance is 1000. Conjugate and semi-conjugate priors have σ² ~
-    IG(1, 1).
-    """
+    """Specification of a release from a table, of probabilities at cutoffs or of quantiles."""
 
     target: str  # column y
     coefficient: str  # feature, or `INTERCEPT`
     n_partitions: int
     epsilon: float  # loss of one value in nats; losses add up; ``quantile-centred`` releases its scale only once
-    cutoffs: tuple[float, ...] = ()
-    probabilities: tuple[float, ...] = ()
+    cutoffs: tuple[float, ...] = ()  # the b of Pr[β ≤ b]
+    probabilities: tuple[float, ...] = ()  # of quantiles of β
     method: str | None = None  # by default ``normality-corrected`` or ``quantile-centred``
     features: tuple[str, ...] | None = None  # columns x; by default all except y
     intercept: bool = True
+    # a name from `PRIORS`, optionally with a number: Zellner's g, by default n, or a variance, by default 1000.
+    # Conjugate and semi-conjugate priors have σ² ~ IG(1, 1).
     prior: str = "zellner"
     error_variance: float | None = None  # σ², if known
-    split: tuple[float, ...] = ()
+    split: tuple[float, ...] = ()  # parts of ε, one per step of a quantile; by default half of ε is for the mean
+    # μ of the search for the bounds of a quantile; by default the ratio of the widths of `ranges`, or 1
     start: float | None = None
-    share: float | None = None
-    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    share: float | None = None  # θ of the search, by default 0.8; not used by ``quantile-centred``
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)  # public, of target and coefficient's column
     allowed_failure: float = ALLOWED_FAILURE  # largest `Release.failure`
 
     def mechanism(self) -> Mechanism:

@@ -4,9 +4,10 @@ The posterior given all rows and the posteriors given each partition are compute
 the cutoffs or probabilities of the panel. The released coefficient is the first slope.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,18 @@ class Trials:
     unit: float  # standard deviation given all rows; nominal for simulated rows
 
 
-def full_method(evaluate: Callable[..., dict[str, Any]]) -> Method:
+def full_method(measure: str, **others: Any) -> Method:
     """Return the method that evaluates the posterior given all rows, with which the other methods are compared."""
-    return Method("full", evaluate, note="Not private: the posterior given all rows.", is_private=False)
+    return Method(
+        "full", partial(_full, measure, others), note="Not private: the posterior given all rows.", is_private=False
+    )
+
+
+def _full(
+    measure: str, others: Mapping[str, Any], trials: Trials, setting: Mapping[str, Any], streams: Streams
+) -> dict[str, Any]:
+    constant = {name: np.full(trials.full.shape, value) for name, value in others.items()}
+    return {measure: trials.full, "difference": np.zeros_like(trials.full), "spent": math.inf, **constant}
 
 
 def row_factors(error_std: float, knowledge: str) -> tuple[Factor, ...]:

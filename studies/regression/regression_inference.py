@@ -56,7 +56,6 @@ _THINNING = {2: 20, 3: 40, 6: 160, 8: 300}  # iterations per draw of normal-cova
 _LONGER = {"noise-aware": 10, "noise-aware-published": 20, "noise-aware-uncorrected": 10, "noise-aware-redrawn": 10}
 _OWN = dict.fromkeys(_LONGER, "normal") | dict.fromkeys(("normal-covariates", "naive", "non-private"), "exact")
 _NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
-_BOTH = tuple(_NOISES)
 _K_NORM = "normal-covariates-k-norm"
 _RELEASES: dict[str, Any] = {
     "adassp": AdaSSP,
@@ -64,6 +63,7 @@ _RELEASES: dict[str, Any] = {
     "binagg": BinnedRegression,
 }  # in the approximate track
 _ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
+_SIZES = (10, 100, 1_000, 10_000, 100_000)
 _SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
 
 
@@ -159,7 +159,7 @@ def _gram(algorithm: str, trial: _Trial) -> Array:
 def _evaluate(name: str, block: _Block, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     draw = _draw_bootstrap if name in _RELEASES else _draw_partition if name == "partition" else _draw_chains
     pairs = zip(block.trials, streams.generators(), strict=True)
-    draws = np.stack([draw(name, block, trial, rng) for trial, rng in pairs])
+    draws = np.array([draw(name, block, trial, rng) for trial, rng in pairs])  # in C order
     scores = _score(draws, np.array([trial.truth for trial in block.trials]))
     if name in _RELEASES:
         constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
@@ -247,28 +247,20 @@ _NOTES = {
 }
 
 
-def _applies(algorithm: str, n_features: int, cell: Mapping[str, Any], augmented: int = 0) -> bool:
-    """Return True if a method runs in a cell."""
-    is_pure, shifted = cell["track"] == "pure", cell.get("records") in _SHIFTED
+def _validate(n_features: int, augmented: int, cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    """Return True if a method runs in a cell; real tables have far more than 10 records."""
+    n, is_pure, shifted = cell.get("n", 10_000), cell["track"] == "pure", cell.get("records") in _SHIFTED
+    if n < n_features + 3:
+        raise ValueError(f"n must be at least {n_features + 3} for {n_features} features, got {n}; use more records")
     return not {
         _K_NORM: not is_pure or cell["epsilon"] != 1.0 or (n_features > 1 and shifted),
-        "data-augmentation": cell["n"] > augmented,
+        "data-augmentation": n > augmented,
         **dict.fromkeys(_RELEASES, is_pure),
-        **dict.fromkeys(_ABLATIONS, cell["n"] > 10),  # the claims are about n = 10
-        "partition": not is_pure or cell["n"] < 50 * _PART or cell["n"] % _PART or n_features > 1,
-    }.get(algorithm, algorithm.startswith("noise-aware") and n_features > 1) and (not shifted or cell["epsilon"] == 1.0)
-
-
-def _validate(n_features: int, augmented: int, cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-    if cell["n"] < n_features + 3:
-        raise ValueError(
-            f"n must be at least {n_features + 3} for {n_features} features, got {cell['n']}; use more records"
-        )
-    return _applies(setting["algorithm"], n_features, cell, augmented)
-
-
-def _validate_real(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-    return _applies(setting["algorithm"], 2, {"n": 10_000, **cell})
+        **dict.fromkeys(_ABLATIONS, n > 10),  # the claims are about n = 10
+        "partition": not is_pure or n < 50 * _PART or n % _PART or n_features > 1,
+    }.get(setting["algorithm"], setting["algorithm"] in _LONGER and n_features > 1) and (
+        not shifted or cell["epsilon"] == 1.0
+    )
 
 
 _FACTORS: dict[str, tuple[Any, ...]] = {
@@ -289,6 +281,7 @@ def _panel(
     augmented: int = _LARGEST_AUGMENTED,
     **values: tuple[Any, ...],
 ) -> Panel:
+    values = {"epsilon": (1.0,), "track": tuple(_NOISES), **values}
     components = ("intercept", *(f"slope-{k + 1}" for k in range(n_features)), "variance")
     is_real = "records" not in values
     target = "estimate without privacy" if is_real else "true parameter"
@@ -309,9 +302,7 @@ def _panel(
             Method(method, partial(_evaluate, method), note=note) for method, note in _NOTES.items() if method in kept
         ),
         measures=tuple(Measure(measure, text, dims=("component",)) for measure, text in measures.items()),
-        factors=tuple(
-            Factor(factor, given, *_FACTORS[factor]) for factor, given in (values | {"track": _BOTH}).items()
-        ),
+        factors=tuple(Factor(name, values[name], *known) for name, known in _FACTORS.items() if name in values),
         outputs=(Factor("component", components, "parameter", "str"),),
         trials=trials,
         block_trials=min(trials, 50),
@@ -320,7 +311,7 @@ def _panel(
             Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test of uniform quantiles", ks_p_value),
             Statistic("largest", "rhat", "largest split R-hat among the trials", np.max),
         ),
-        validate=_validate_real if is_real else partial(_validate, n_features, augmented),
+        validate=partial(_validate, n_features, augmented),
     )
 
 
@@ -332,8 +323,7 @@ PANELS = (
         "regression on 1 covariate, records of the models of the methods",
         1_000,
         _NOTES.keys() - {*_RELEASES, "partition", "non-private"},
-        n=(10, 100, 1_000, 10_000, 100_000),
-        epsilon=(1.0,),
+        n=_SIZES,
         records=("own",),
     ),
     _panel(
@@ -342,7 +332,7 @@ PANELS = (
         "regression on 1 covariate, simulated records",
         200,
         _NOTES.keys() - {*_ABLATIONS},
-        n=(10, 100, 1_000, 10_000, 100_000),
+        n=_SIZES,
         epsilon=(0.1, 1.0, 3.0),
         records=("inside", *_SHIFTED),
     ),
@@ -354,7 +344,6 @@ PANELS = (
         ("data-augmentation",),
         1_000,
         n=(1_000,),
-        epsilon=(1.0,),
         records=("own",),
     ),
     _panel(
@@ -364,7 +353,6 @@ PANELS = (
         400,
         _NOTES.keys() - {*_LONGER, "data-augmentation", "partition"},
         n=(10_000,),
-        epsilon=(1.0,),
         records=("own", "inside", "heavy-tailed"),
     ),
     _panel(
@@ -382,7 +370,6 @@ PANELS = (
         "rings on 7 covariates (abalone)",
         500,
         ("normal-covariates", "naive", *_RELEASES),
-        epsilon=(1.0,),
     ),
 )
 

@@ -24,12 +24,11 @@ from mechanisms.regression.gram_release import (
     PublicBox,
     calibrated_gram_noise,
     gram_sums,
-    publish_gram,
 )
 from mechanisms.regression.private_regression import (
     RegressionPosterior,
     choose_gram_method,
-    rehearse_release,
+    release_sums,
     require_support,
 )
 from pipeline.clusters.cluster import connect
@@ -116,11 +115,9 @@ def release_regression(
         )
     if sums[0][0] < box.p + 2:
         raise BadInputError(f"the table must have at least {box.p + 2} complete rows, got {sums[0][0]}; add rows")
-    if seed is None:
-        if before_release is not None:
-            before_release()
-        return publish_gram(sums, prepared.noise, prepared.guarantee), np.random.default_rng(), n_missing
-    return *rehearse_release(sums, prepared.noise, seed), n_missing
+    if seed is None and before_release is not None:
+        before_release()
+    return *release_sums(sums, prepared.noise, prepared.guarantee, seed), n_missing
 
 
 def dump_release(release: GramRelease, box: PublicBox) -> str:
@@ -215,10 +212,8 @@ def _reduce_block(box: PublicBox, levels: tuple[int, ...], first: int, rows: np.
     if any(levels):
         columns = []
         for values, n_levels in zip(rows.T, levels, strict=True):
-            for code in range(1, n_levels + 1):
-                columns.append(np.where(np.isnan(values), np.nan, values == code))
-            if not n_levels:
-                columns.append(values)
+            codes = range(1, n_levels + 1)
+            columns += [np.where(np.isnan(values), np.nan, values == code) for code in codes] or [values]
         rows = np.column_stack(columns)
     sums, n_missing = gram_sums(box, rows)
     return sums.tolist(), n_missing

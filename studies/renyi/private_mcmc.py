@@ -12,7 +12,7 @@ interpolation for differential privacy", ICML 2024. Yıldırım & Ermiş, "Exact
 Statistics and Computing 29, 2019. Wang, Fienberg & Smola, "Privacy for free", ICML 2015.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,16 +22,16 @@ from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Study
 from studies.figures import Axis, Chart
-from studies.panels import given
-from studies.renyi.logistic_trials import LABELS, simulate_fixed
-from studies.renyi.mcmc_trials import (
+from studies.panels import Values, given
+from studies.renyi.logistic_trials import (
+    LABELS,
     MECHANISMS,
-    N_GROUPED,
     SPLITS,
     evaluate_published,
     evaluate_simulated,
     evaluate_steps,
     exact_target,
+    simulate_fixed,
     simulate_records,
 )
 from studies.renyi.private_mcmc_claims import CLAIMS, EPSILONS
@@ -54,14 +54,14 @@ def _methods(evaluate: Callable[..., dict[str, Any]]) -> tuple[Method, ...]:
     )
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     validate_epsilon(setting.get("epsilon", 1.0))
     validate_delta(setting["delta"])
     exact_target("true-posterior", cell.get("n", 1), {**cell, **setting})
     return True
 
 
-def _validate_step(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_step(cell: Values, setting: Values) -> bool:
     if cell["model"] not in ("quadratic", "logistic"):
         raise ValueError(f"model must be quadratic or logistic, got {cell['model']!r}; choose one of them")
     if not 0 < cell["step"] <= 1:
@@ -69,6 +69,7 @@ def _validate_step(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     return True
 
 
+_N_GROUPED = 10  # number of trials on the same records that share a set of chains
 _EPSILON = Factor("epsilon", EPSILONS, "privacy loss of everything that is published", unit="nat")
 _DELTA = Factor("delta", (1e-6,), "δ of (ε, δ)-DP")
 _DRAWS = (
@@ -84,7 +85,7 @@ def _real(name: str, trials: int) -> Panel:
     return Panel(
         name=name,
         meaning=f"{LABELS[name]}, as in P3",
-        simulate=simulate_fixed(name, N_GROUPED),
+        simulate=simulate_fixed(name, _N_GROUPED),
         methods=_methods(evaluate_published),
         measures=(
             Measure("test_error", "fraction of misclassified test records"),
@@ -95,7 +96,7 @@ def _real(name: str, trials: int) -> Panel:
         constants=(Factor("beta", (1e-3,), "prior precision of a weight, per training record"), _DELTA),
         method_dim="mechanism",
         trials=trials,
-        block_trials=N_GROUPED,
+        block_trials=_N_GROUPED,
         settings_apart=True,
         validate=_validate,
     )

@@ -10,7 +10,7 @@ Wang, Fienberg & Smola, "Privacy for free: posterior sampling and stochastic gra
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from mechanisms.glm.worst_case import candidate_records, limiting_case, shared_r
 from mechanisms.renyi.audit import audit_densities, audit_sampling, beta_distributions, gaussian_distributions
 from mechanisms.renyi.sampling import renyi_sampler
 from pipeline import Factor, Measure, Method, Panel, Scale, Streams, Study
-from studies.panels import given
+from studies.panels import Values, given
 from studies.renyi.page_tables import audited_draws
 from studies.renyi.renyi_audit_claims import CLAIMS
 from studies.renyi.renyi_figures import AUDITS
@@ -71,7 +71,7 @@ def _candidates(mechanism: GlmMechanism, n: int, dimension: int) -> np.ndarray:
     return np.concatenate([spread, case.candidates])
 
 
-def _spend(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, name: str) -> dict[str, Any]:
+def _spend(cell: Values, setting: Values, streams: Streams, *, name: str) -> dict[str, Any]:
     order = setting["order"]
     mechanism = glm_mechanism(name, cell["n"], cell["beta"], order, setting.get("epsilon", 1.0))
     orders = sorted({1.0, order, 2.0 * order})
@@ -83,7 +83,7 @@ def _spend(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
     }
 
 
-def _validate_logistic(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_logistic(cell: Values, setting: Values) -> bool:
     glm_mechanism(setting["mechanism"], cell["n"], cell["beta"], setting["order"], setting.get("epsilon", 1.0))
     _require_dimension(cell["dimension"])
     return True
@@ -123,7 +123,7 @@ _LOGISTIC = Panel(
 # Tightness of the bound
 
 
-def _approach(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _approach(cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     dimension, precision, orders = cell["dimension"], cell["precision"], cell["order"]
     n = _records(cell)
     case = limiting_case(cell["beta"], dimension)
@@ -143,11 +143,11 @@ def _approach(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Stre
     }
 
 
-def _records(cell: Mapping[str, Any]) -> int:
+def _records(cell: Values) -> int:
     return max(1, round(cell["precision"] / cell["beta"]))
 
 
-def _validate_tightness(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_tightness(cell: Values, setting: Values) -> bool:
     _require_dimension(cell["dimension"])
     for order in cell["order"]:
         glm_mechanism("true-posterior", _records(cell), cell["beta"], order, 1.0)
@@ -183,7 +183,7 @@ _TIGHTNESS = Panel(
 # Other link functions
 
 
-def _diverge(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, link: str) -> dict[str, Any]:
+def _diverge(cell: Values, setting: Values, streams: Streams, *, link: str) -> dict[str, Any]:
     n, orders = cell["n"], cell["order"]
     mechanism = _distribution(cell["precision"], link=link)
     candidates = candidate_records(1.0, 1, 5, labels=(0, 1))
@@ -205,7 +205,7 @@ def _diverge(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Strea
     }
 
 
-def _validate_links(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_links(cell: Values, setting: Values) -> bool:
     _require_precision(cell["precision"])
     for order in cell["order"]:
         glm_mechanism("true-posterior", cell["n"], cell["precision"], order, 1.0)
@@ -249,7 +249,7 @@ _LINKS = Panel(
 # One posterior sample on a ball
 
 
-def _on_ball(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, ball: bool) -> dict[str, Any]:
+def _on_ball(cell: Values, setting: Values, streams: Streams, *, ball: bool) -> dict[str, Any]:
     n, beta, power, orders = cell["n"], cell["beta"], cell["power"], cell["order"]
     mechanism = _distribution(n * beta, power, 1 / beta if ball else math.inf)
     found, loss = _largest(mechanism, n, candidate_records(1.0, 1, 9), orders)
@@ -260,7 +260,7 @@ def _on_ball(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Strea
     }
 
 
-def _validate_ops(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_ops(cell: Values, setting: Values) -> bool:
     if not 0 < cell["power"] <= 1:
         raise ValueError(f"power must be in (0, 1], got {cell['power']}; use 1 for the posterior itself")
     for order in cell["order"]:
@@ -294,7 +294,7 @@ _OPS = Panel(
 # Exponential families
 
 
-def _sampler(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, name: str) -> dict[str, Any]:
+def _sampler(cell: Values, setting: Values, streams: Streams, *, name: str) -> dict[str, Any]:
     prior, n, order = cell["prior"], cell["n"], setting["order"]
     if RENYI_SAMPLERS[name].is_tunable:
         mechanism = calibrate_renyi(name, prior, n, order, setting["epsilon"])
@@ -316,7 +316,7 @@ def _sampler(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Strea
     }
 
 
-def _noise(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, name: str) -> dict[str, Any]:
+def _noise(cell: Values, setting: Values, streams: Streams, *, name: str) -> dict[str, Any]:
     order = setting["order"]
     mechanism = gaussian_mechanism(name, cell["prior"], cell["n"], order, setting["epsilon"])  # of two categories
     return {
@@ -326,7 +326,7 @@ def _noise(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
     }
 
 
-def _validate_dirichlet(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_dirichlet(cell: Values, setting: Values) -> bool:
     prior, n, name = cell["prior"], cell["n"], setting["mechanism"]
     renyi_sampler("direct", prior, n, 1.0)
     if count_candidates(n, len(prior)) > _LARGEST_ENUMERATION:

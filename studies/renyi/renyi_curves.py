@@ -17,11 +17,13 @@ Ponnoprat, "Dirichlet mechanism for differentially private KL divergence minimiz
 Topcu, "The Dirichlet mechanism for differential privacy on the unit simplex", ACC 2020.
 """
 
-from collections.abc import Mapping
+import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy import integrate, special, stats
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincc, betaln, expit, polygamma
 
@@ -30,17 +32,16 @@ from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import Stored, Summaries, correct, largest, p3, span, together, vector
-from studies.renyi.formula_errata import ERRATA
+from studies.panels import Values
 from studies.renyi.ranges import require_in_range
 from studies.renyi.renyi_figures import CURVES, DIRICHLET_BOUNDS
 
 _COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _ORDERS = (1.0, *(round(1 + 0.05 * step, 2) for step in range(1, 381)))
 _NAMES = ("diffused", "concentrated")
-_DELTA = 1e-6
 
 
-def _sampler(cell: Mapping[str, Any], streams: Streams, *, name: str) -> RenyiSampling:
+def _sampler(cell: Values, streams: Streams, *, name: str) -> RenyiSampling:
     """Return the mechanism, whose curve does not depend on the data."""
     return renyi_sampler(name, cell["prior"], cell["n"], cell["coefficient"])
 
@@ -54,7 +55,7 @@ def _corner_epsilons(mechanism: RenyiSampling, orders: np.ndarray) -> np.ndarray
     return dirichlet_renyi(np.repeat(ends, 2, axis=0)[:, None], np.array(moved)[:, None], orders).max(axis=0)
 
 
-def _evaluate(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _evaluate(mechanism: RenyiSampling, setting: Values, streams: Streams) -> dict[str, Any]:
     orders = setting["order"]
     return {
         "renyi_epsilon": [mechanism.renyi_epsilon(order) for order in orders],
@@ -63,7 +64,7 @@ def _evaluate(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Str
     }
 
 
-def _bounds(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Streams, *, delta: float) -> dict[str, Any]:
+def _bounds(mechanism: RenyiSampling, setting: Values, streams: Streams, *, delta: float) -> dict[str, Any]:
     """Return exact losses and published bounds, for two categories."""
     orders, r, least = np.array(setting["order"]), mechanism.step, float(mechanism.start.min())
     room = least - (orders - 1.0) * r
@@ -106,7 +107,7 @@ def _exact_epsilon(p: np.ndarray, r: float, delta: float) -> float:
     return float(brentq(spent, 0.0, 700.0)) if spent(0.0) > 0 else 0.0
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     if len(cell["prior"]) != 2:
         raise ValueError(
             f"prior must have 2 entries, got {len(cell['prior'])}; the supremum of P3 requires 2 categories"
@@ -118,49 +119,45 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     return True
 
 
-def _panel(name: str, algorithm: str, symbol: str) -> Panel:
-    return Panel(
-        name=name,
-        meaning=f"Rényi curves of the {name} posterior, {algorithm} (P3, Figure 1)",
-        simulate=partial(_sampler, name=name),
-        methods=(Method("curve", _evaluate, note="Exact maximum over all neighbours."),),
-        measures=(
-            Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
-            Measure("corner_epsilon", "Rényi divergence by Corollary 2 of P3", "nat", dims=("order",)),
-            Measure("critical_order", "smallest order with an infinite divergence"),
-        ),
-        factors=(Factor("coefficient", _COEFFICIENTS, f"coefficient {symbol}; 1 is the posterior itself"),),
-        outputs=(Factor("order", _ORDERS, "order of the Rényi divergence; 1 is Kullback-Leibler"),),
-        constants=(
-            Factor(
-                "prior", ((6.0, 12.0),), "Beta parameters of the prior, whose natural parameters are (6, 18)", "vector"
-            ),
-            Factor("n", (100,), "number of records", "int"),
-        ),
-        method_dim=None,
-        validate=_validate,
-    )
-
-
-_BOUNDS = Panel(
+_DIFFUSED = Panel(
+    name="diffused",
+    meaning="Rényi curves of the diffused posterior, Algorithm 2 (P3, Figure 1)",
+    simulate=partial(_sampler, name="diffused"),
+    methods=(Method("curve", _evaluate, note="Exact maximum over all neighbours."),),
+    measures=(
+        Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
+        Measure("corner_epsilon", "Rényi divergence by Corollary 2 of P3", "nat", dims=("order",)),
+        Measure("critical_order", "smallest order with an infinite divergence"),
+    ),
+    factors=(Factor("coefficient", _COEFFICIENTS, "coefficient r; 1 is the posterior itself"),),
+    outputs=(Factor("order", _ORDERS, "order of the Rényi divergence; 1 is Kullback-Leibler"),),
+    constants=(
+        Factor("prior", ((6.0, 12.0),), "Beta parameters of the prior, whose natural parameters are (6, 18)", "vector"),
+        Factor("n", (100,), "number of records", "int"),
+    ),
+    method_dim=None,
+    validate=_validate,
+)
+_CONCENTRATED = replace(
+    _DIFFUSED,
+    name="concentrated",
+    meaning="Rényi curves of the concentrated posterior, Algorithm 3 (P3, Figure 1)",
+    simulate=partial(_sampler, name="concentrated"),
+    factors=(Factor("coefficient", _COEFFICIENTS, "coefficient m; 1 is the posterior itself"),),
+)
+_BOUNDS = replace(
+    _DIFFUSED,
     name="dirichlet-bounds",
     meaning="bounds for the Dirichlet mechanism, and exact losses of the diffused posterior",
-    simulate=partial(_sampler, name="diffused"),
-    methods=(Method("bounds", partial(_bounds, delta=_DELTA), note="Exact maxima over all neighbours, and bounds."),),
+    methods=(Method("bounds", partial(_bounds, delta=1e-6), note="Exact maxima over all neighbours, and bounds."),),
     measures=(
         Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
         Measure("ponnoprat_epsilon", "Rényi divergence by Ponnoprat's bound", "nat", dims=("order",)),
         Measure("exact_epsilon", "smallest ε of (ε, δ)-DP at δ = 1e-6", "nat"),
         Measure("gohari_epsilon", "ε by the bound of Gohari et al. at δ = 1e-6", "nat"),
     ),
-    factors=(Factor("coefficient", _COEFFICIENTS, "coefficient r; 1 is the posterior itself"),),
     outputs=(Factor("order", (1.0, 1.5, 2.0, 3.0, 5.0, 10.0), "order of the Rényi divergence"),),
-    constants=_panel("diffused", "", "").constants,
-    method_dim=None,
-    validate=_validate,
 )
-
-_PANELS = (_panel("diffused", "Algorithm 2", "r"), _panel("concentrated", "Algorithm 3", "m"), _BOUNDS)
 
 
 # Claims
@@ -269,15 +266,50 @@ def dirichlet_bounds(summaries: Stored) -> Finding:
 _CLAIMS = claims_in(globals())
 
 
+# Errors in printed formulas, demonstrated by computations that take milliseconds
+
+
+def gamma(summaries: Values) -> str:
+    """Compute the log normaliser of a Beta distribution."""
+    integral, _ = integrate.quad(lambda theta: theta**5 * (1 - theta) ** 11, 0, 1)
+    printed = special.gamma(6) + special.gamma(12) - special.gamma(18)
+    return (
+        f"Beta(6, 12): ln of the integral of its kernel is {math.log(integral):.4f} by quadrature, "
+        f"{special.betaln(6, 12):.4f} with ln Γ, and {printed:.4g} as printed."
+    )
+
+
+def trigamma(summaries: Values) -> str:
+    """Compute the variance of ln θ under a Beta distribution."""
+    distribution = stats.beta(6, 12)
+    first, second = (distribution.expect(lambda theta, power=power: np.log(theta) ** power) for power in (1, 2))
+    right, wrong = (float(special.polygamma(order, 6) - special.polygamma(order, 18)) for order in (1, 0))
+    return (
+        f"Variance of ln θ under Beta(6, 12): {second - first**2:.5f} by quadrature, {right:.5f} by the trigamma "
+        f"function, {wrong:.5f} by the digamma function."
+    )
+
+
+_ERRATA = (
+    Erratum(
+        "C(η) = Γ(η₁) + Γ(η₂ − η₁) − Γ(η₂).",
+        "The formula needs ln Γ instead of Γ.",
+        "log normaliser of the Beta family",
+        "P3",
+        gamma,
+    ),
+    Erratum("ψ₁ is the digamma function.", "It is the trigamma function.", "appendix", "P3", trigamma),
+)
+
 STUDY = Study(
     name="renyi-curves",
     papers=("P3",),
     title="Rényi privacy curves of posterior sampling",
     aim="Compute epsilon by order for diffused and concentrated posteriors, and the orders at which it is infinite.",
-    panels=_PANELS,
+    panels=(_DIFFUSED, _CONCENTRATED, _BOUNDS),
     seed=20_171_204,
     claims=_CLAIMS,
-    errata=ERRATA,
+    errata=_ERRATA,
     figures=(
         Figure(
             "renyi-curves",

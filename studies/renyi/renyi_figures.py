@@ -62,21 +62,18 @@ def _divergences(ds: xr.Dataset) -> xr.Dataset:
     return ds.assign(kl=ds["kl"].where((ds["kl"] > 0) & ~is_fixed), smallest=smallest.where(np.isfinite(smallest)))
 
 
-DIVERGENCES = Chart(
-    "kl",
-    "epsilon",
-    {"y": "kl"},
-    "mechanism",
-    RENYI_STYLES,
-    x=_EPSILON,
+_UTILITY = Chart(
+    "", "epsilon", {}, "mechanism", RENYI_STYLES, x=_EPSILON, facet={"order": "order {}"}, columns=2, at_ends=False
+)
+DIVERGENCES = replace(
+    _UTILITY,
+    source="kl",
+    show={"y": "kl"},
     y=Axis("KL divergence (nat)", log=True, limits=(1e-6, None)),
     marks=("edge", "line", "points"),
-    facet={"order": "order {}"},
     across={"edge": "smallest"},
     prepare=_divergences,
-    columns=2,
     height=260,
-    at_ends=False,
 )
 
 
@@ -86,21 +83,15 @@ def _losses(ds: xr.Dataset) -> xr.Dataset:
     return ds.assign(low=mean - sd, high=mean + sd)
 
 
-_LOSSES = Chart(
-    "loglik",
-    "epsilon",
-    {"y": "heldout_nll_mean", "exact": "expected_nll", "low": "low", "high": "high"},
-    "mechanism",
-    RENYI_STYLES,
-    x=_EPSILON,
+_LOSSES = replace(
+    _UTILITY,
+    source="loglik",
+    show={"y": "heldout_nll_mean", "exact": "expected_nll", "low": "low", "high": "high"},
     y=Axis("negative log likelihood (nat)"),
     limits=lambda rows: (0.85 * rows["exact"].min(), 2.5 * rows["exact"].min()),
     marks=("band", "exact", "points"),
-    facet={"order": "order {}"},
     prepare=_losses,
-    columns=2,
     height=230,
-    at_ends=False,
 )
 
 _ENLARGED = replace(
@@ -169,35 +160,29 @@ def _with_crosses(ds: xr.Dataset) -> xr.Dataset:
     return ds[["divergence_on_box"]].assign(finite=finite, limit=bound, height=height, low=0.5 * finite.min())
 
 
-_LINK_CHARTS = (
-    Chart(
-        "links",
-        "order",
-        {"y": "finite", "cross": "height"},
-        "link",
-        x=Axis("order λ"),
-        y=Axis("Rényi divergence (nat)", log=True),
-        marks=("reference", "line", "points", "cross"),
-        facet={"n": "n = {}"},
-        across={"reference": "limit"},
-        prepare=_with_crosses,
-        height=180,
-        at_ends=False,
-    ),
-    Chart(
-        "links",
-        "reach",
-        {"y": "divergence_on_box"},
-        "link",
-        x=Axis("half width of the interval", log=True),
-        y=Axis("Rényi divergence (nat) at the largest order", log=True, limits=(None, 1e5)),
-        marks=("level", "line", "points"),
-        facet={"n": "n = {}"},
-        across={"level": "limit"},
-        prepare=lambda ds: _with_crosses(ds).isel(order=-1),
-        height=180,
-        at_ends=False,
-    ),
+_BY_ORDER = Chart(
+    "links",
+    "order",
+    {"y": "finite", "cross": "height"},
+    "link",
+    x=Axis("order λ"),
+    y=Axis("Rényi divergence (nat)", log=True),
+    marks=("reference", "line", "points", "cross"),
+    facet={"n": "n = {}"},
+    across={"reference": "limit"},
+    prepare=_with_crosses,
+    height=180,
+    at_ends=False,
+)
+_BY_REACH = replace(
+    _BY_ORDER,
+    over="reach",
+    show={"y": "divergence_on_box"},
+    x=Axis("half width of the interval", log=True),
+    y=Axis("Rényi divergence (nat) at the largest order", log=True, limits=(None, 1e5)),
+    marks=("level", "line", "points"),
+    across={"level": "limit"},
+    prepare=lambda ds: _with_crosses(ds).isel(order=-1),
 )
 
 AUDITS = (
@@ -228,7 +213,7 @@ AUDITS = (
         "divergence at the largest order for weights in an interval, against its half width. It converges for the "
         "logistic link and grows without bound for the two others. The vertical axes are logarithmic.",
         ("links",),
-        stacked(*_LINK_CHARTS),
+        stacked(_BY_ORDER, _BY_REACH),
     ),
     Figure(
         "audit-ops",

@@ -11,8 +11,7 @@ trial.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from pipeline import Factor, Figure, Measure, Panel, Scale, Statistic, Streams, Study
 from studies.data import load, read_csv, split
 from studies.figures import Axis, Chart
-from studies.panels import method_of
+from studies.panels import Values, method_of
 from studies.renyi.logistic_trials import (
     LABELS,
     N_GROUPED,
@@ -34,100 +33,81 @@ from studies.renyi.page_tables import compare_errors
 from studies.renyi.renyi_figures import against_epsilon
 from studies.renyi.renyi_logistic_claims import CLAIMS
 
-_EPSILONS = tuple(math.exp(k) for k in range(-5, 4))
-_ORDERS = (1.0, 10.0, 100.0)
-_MECHANISMS = tuple(name for name, method in GLM_MECHANISMS.items() if method.budget != "gaussian")
 
-
-def _simulate_splits(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
+def _simulate_splits(cell: Values, streams: Streams) -> list[Group]:
     table = load("abalone")
     pairs = zip(streams.trials, streams.generators(), strict=True)
     return [Group(split(table, rng), range(trial, trial + 1)) for trial, rng in pairs]
 
 
-def _simulate_csv(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
+def _simulate_csv(cell: Values, streams: Streams) -> list[Group]:
     return group_trials(read_csv(cell["data"], cell["target"]), streams)
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     if "target" in cell:
         read_csv(cell["data"], cell["target"])
     make_mechanism(setting["mechanism"], 1, setting)
     return True
 
 
-def _panel(
-    name: str,
-    meaning: str,
-    simulate: Callable[[Mapping[str, Any], Streams], list[Group]],
-    source: tuple[Factor, ...] = (),
-    orders: tuple[float, ...] = _ORDERS,
-    epsilons: tuple[float, ...] = _EPSILONS,
-    mechanisms: tuple[str, ...] = _MECHANISMS,
-    trials: int = 50,
-    block_trials: int = 2 * N_GROUPED,
-    on_demand: bool = False,
-) -> Panel:
-    return Panel(
-        name=name,
-        meaning=meaning,
-        simulate=simulate,
-        methods=tuple(
-            method_of(GLM_MECHANISMS[name], evaluate_draws, uses=GLM_MECHANISMS[name].uses) for name in mechanisms
-        ),
-        measures=(
-            Measure("test_error", "fraction of misclassified test records"),
-            Measure("test_nll", "mean negative log-likelihood of a test record", "nat"),
-            Measure("rhat", "largest split R-hat of the chains"),
-            Measure("ess", "smallest bulk effective sample size of the chains"),
-            Measure("n_train", "number of training records", dtype="int64", per_trial=False),
-            Measure("n_columns", "number of weights", dtype="int64", per_trial=False),
-            Measure("data_digest", "first 15 hexadecimal digits of the data's SHA-256", dtype="int64", per_trial=False),
-        ),
-        method_factors=(
-            Factor("order", orders, "order of the Rényi divergence"),
-            Factor("epsilon", epsilons, "privacy loss", unit="nat"),
-        ),
-        constants=(*source, Factor("beta", (1e-3,), "prior precision of a weight, per training record")),
-        method_dim="mechanism",
-        trials=trials,
-        block_trials=block_trials,
-        on_demand=on_demand,
-        settings_apart=True,
-        statistics=(
-            Statistic("largest", "rhat", "largest split R-hat among the draws", np.max),
-            Statistic("smallest", "ess", "smallest effective sample size among the draws", np.min),
-        ),
-        validate=_validate,
-    )
-
-
-_PANELS = (
-    *(
-        _panel(name, f"{LABELS[name]} (P3, Figure {figure})", simulate_fixed(name))
-        for name, figure in zip(LABELS, ("3a", "3b", "3c"), strict=True)
+_EPSILONS = tuple(math.exp(k) for k in range(-5, 4))
+_BETA = Factor("beta", (1e-3,), "prior precision of a weight, per training record")
+_SPLITS = Panel(
+    name="abalone-splits",
+    meaning="Abalone, split at random in each trial",
+    simulate=_simulate_splits,
+    methods=tuple(
+        method_of(one, evaluate_draws, uses=one.uses) for one in GLM_MECHANISMS.values() if one.budget != "gaussian"
     ),
-    _panel("abalone-splits", "Abalone, split at random in each trial", _simulate_splits),
-    _panel(
-        "abalone-strong",
-        "Abalone at the smallest epsilon, with enough draws to compare Algorithms 4 and 5",
-        simulate_fixed("abalone"),
-        orders=_ORDERS[-1:],
-        epsilons=_EPSILONS[:3],
-        mechanisms=("glm-concentrated", "glm-diffused"),
-        trials=4000,
-        block_trials=20 * N_GROUPED,
+    measures=(
+        Measure("test_error", "fraction of misclassified test records"),
+        Measure("test_nll", "mean negative log-likelihood of a test record", "nat"),
+        Measure("rhat", "largest split R-hat of the chains"),
+        Measure("ess", "smallest bulk effective sample size of the chains"),
+        Measure("n_train", "number of training records", dtype="int64", per_trial=False),
+        Measure("n_columns", "number of weights", dtype="int64", per_trial=False),
+        Measure("data_digest", "first 15 hexadecimal digits of the data's SHA-256", dtype="int64", per_trial=False),
     ),
-    _panel(
-        "csv",
-        "a user's CSV file",
-        _simulate_csv,
-        (
-            Factor("data", ("FILE.csv",), "path of the file, with column names in the first row", "str"),
-            Factor("target", ("target",), "column with the two classes", "str"),
-        ),
-        on_demand=True,
+    method_factors=(
+        Factor("order", (1.0, 10.0, 100.0), "order of the Rényi divergence"),
+        Factor("epsilon", _EPSILONS, "privacy loss", unit="nat"),
     ),
+    constants=(_BETA,),
+    method_dim="mechanism",
+    trials=50,
+    block_trials=2 * N_GROUPED,
+    settings_apart=True,
+    statistics=(
+        Statistic("largest", "rhat", "largest split R-hat among the draws", np.max),
+        Statistic("smallest", "ess", "smallest effective sample size among the draws", np.min),
+    ),
+    validate=_validate,
+)
+_FIXED = {
+    name: replace(_SPLITS, name=name, meaning=f"{LABELS[name]} (P3, Figure {figure})", simulate=simulate_fixed(name))
+    for name, figure in zip(LABELS, ("3a", "3b", "3c"), strict=True)
+}
+_STRONG = replace(
+    _FIXED["abalone"],
+    name="abalone-strong",
+    meaning="Abalone at the smallest epsilon, with enough draws to compare Algorithms 4 and 5",
+    trials=4000,
+    block_trials=20 * N_GROUPED,
+)
+_STRONG = _STRONG.with_values("mechanism", ("glm-concentrated", "glm-diffused"))
+_STRONG = _STRONG.with_values("order", (100.0,)).with_values("epsilon", _EPSILONS[:3])
+_SOURCE = (
+    Factor("data", ("FILE.csv",), "path of the file, with column names in the first row", "str"),
+    Factor("target", ("target",), "column with the two classes", "str"),
+)
+_CSV = replace(
+    _SPLITS,
+    name="csv",
+    meaning="a user's CSV file",
+    simulate=_simulate_csv,
+    constants=(*_SOURCE, _BETA),
+    on_demand=True,
 )
 
 
@@ -183,7 +163,7 @@ STUDY = Study(
     papers=("P3",),
     title="Rényi-DP posterior sampling for logistic regression on real records",
     aim="Compare private draws of the weights on test records at equal privacy.",
-    panels=_PANELS,
+    panels=(*_FIXED.values(), _SPLITS, _STRONG, _CSV),
     seed=20_171_204,
     claims=CLAIMS,
     figures=_FIGURES,

@@ -8,7 +8,7 @@ with the smallest variance that satisfies (λ, ε)-RDP.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -22,7 +22,7 @@ from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
 from mechanisms.sums import weighted_sum
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
-from studies.panels import given
+from studies.panels import Values, given
 from studies.renyi.page_tables import compare_utility
 from studies.renyi.ranges import require_in_range
 from studies.renyi.renyi_figures import DIVERGENCES, LOSSES
@@ -40,11 +40,6 @@ _NOTES = {
 _REFERENCE = "true-posterior"
 
 
-def _powers_of_e(first: int, last: int) -> tuple[float, ...]:
-    """Return e to the powers `first`, `first` + ½, …, `last`."""
-    return tuple(math.exp(half / 2) for half in range(2 * first, 2 * last + 1))
-
-
 def _is_tunable(name: str) -> bool:
     """Return True if a mechanism has a parameter that is calibrated to the order and ε."""
     return name in GAUSSIAN_MECHANISMS or RENYI_SAMPLERS[name].is_tunable
@@ -58,7 +53,7 @@ def _calibrate(
     return build(name, prior, n, order, epsilon)
 
 
-def _build(name: str, problem: Mapping[str, Any], setting: Mapping[str, Any]) -> RenyiSampling | GaussianCounts:
+def _build(name: str, problem: Values, setting: Values) -> RenyiSampling | GaussianCounts:
     prior, n = problem["prior"], problem["n"]
     if name == _REFERENCE:
         return renyi_sampler("direct", prior, n, 1.0)
@@ -75,7 +70,7 @@ def _require_problem(prior: tuple[float, ...], n: int) -> None:
     renyi_sampler("direct", prior, n, 1.0)
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     _require_problem(cell["prior"], cell["n"])
     if not 0 <= cell.get("successes", 0) <= cell["n"]:
         raise ValueError(f"successes must be in [0, n = {cell['n']}], got {cell['successes']}")
@@ -92,9 +87,11 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
 
 
 def _method_factors(first: int) -> tuple[Factor, ...]:
+    """Return the orders, and the values of ε: e to the powers `first`, `first` + ½, …, 2."""
+    epsilons = tuple(math.exp(half / 2) for half in range(2 * first, 5))
     return (
         Factor("order", (2.0, 15.0), "order of the Rényi divergence"),
-        Factor("epsilon", _powers_of_e(first, 2), "target Rényi divergence of a draw", unit="nat"),
+        Factor("epsilon", epsilons, "target Rényi divergence of a draw", unit="nat"),
     )
 
 
@@ -105,7 +102,7 @@ _N = Factor("n", (100,), "number of records", "int")
 # Panel kl
 
 
-def _divergence(name: str, problem: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _divergence(name: str, problem: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     mechanism = _build(name, problem, setting)
     n, successes = problem["n"], problem["successes"]
     found = {"spent_epsilon": mechanism.renyi_epsilon(setting["order"])}
@@ -145,12 +142,12 @@ _KL = Panel(
 class _Trials:
     """Public parameters, and the numbers of successes in each trial's records and held-out records."""
 
-    problem: Mapping[str, Any]
+    problem: Values
     successes: Array
     heldout: Array
 
 
-def _simulate(cell: Mapping[str, Any], streams: Streams) -> _Trials:
+def _simulate(cell: Values, streams: Streams) -> _Trials:
     ones = streams.uniforms(cell["n"] + cell["n_heldout"]) < cell["probability"]
     return _Trials(cell, ones[:, : cell["n"]].sum(axis=1), ones[:, cell["n"] :].sum(axis=1))
 
@@ -162,14 +159,14 @@ def _log_loss(trials: _Trials, first: Array, second: Array, uniforms: Array) -> 
     return -special.xlogy(trials.heldout, theta) - special.xlog1py(failures, -theta)
 
 
-def _expected_log_loss(problem: Mapping[str, Any], first: Array, second: Array) -> Array:
+def _expected_log_loss(problem: Values, first: Array, second: Array) -> Array:
     """Return the expectation of the log loss over the draw and the held-out records."""
     q, total = problem["probability"], special.digamma(first + second)
     log_odds = q * special.digamma(first) + (1 - q) * special.digamma(second)
     return problem["n_heldout"] * (total - log_odds)
 
 
-def _all_data(problem: Mapping[str, Any]) -> tuple[Array, Array]:
+def _all_data(problem: Values) -> tuple[Array, Array]:
     """Return the numbers of successes, 0 to n, and their probabilities."""
     n, q = problem["n"], problem["probability"]
     s = np.arange(n + 1.0)
@@ -182,7 +179,7 @@ def _open(uniforms: Array) -> Array:
     return np.maximum(uniforms, 2.0**-54)
 
 
-def _predict(name: str, trials: _Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _predict(name: str, trials: _Trials, setting: Values, streams: Streams) -> dict[str, Any]:
     problem, mechanism = trials.problem, _build(name, trials.problem, setting)
     (alpha, beta), n = problem["prior"], problem["n"]
     s, probabilities = _all_data(problem)

@@ -27,6 +27,7 @@ from studies.report.page import (
 from studies.report.papers import OTHER, PAPERS, Paper
 from studies.report.provenance import cite, describe_folder
 from studies.report.results import Results, StudyResults, count_undecided, list_comparisons, load_results
+from studies.report.summaries import State
 from studies.tables import Table, duration, markdown_table
 
 _TRUE, _FALSE = zip(*VERDICTS.values(), strict=True)
@@ -142,19 +143,15 @@ def _page(
 ) -> tuple[str, list[Chapter], dict[str, StudyResults], dict[str, str]]:
     results, missing = load_results(folder)
     chapters = _chapters(results, converter)
-    n_pending, n_failed = (
-        sum(getattr(one.state, f"n_{kind}") for one in results.values()) for kind in ("pending", "failed")
-    )
-    whole = not (missing or n_pending)
+    states = [one.state for one in results.values()]
+    state = State(*(sum(getattr(one, name) for one in states) for name in ("n_ok", "n_failed", "n_pending")))
     page = render_page(
         "collection.html",
         converter,
         mark,
         title="Differentially private Bayesian inference: conclusions of papers, checked",
-        headline="Complete." if whole and not n_failed else "Complete, with failed trials." if whole else "Incomplete.",
-        detail=f"{len(results)} stud{'y' if len(results) == 1 else 'ies'}, "
-        f"{sum(one.state.n_ok for one in results.values()):,} evaluations ok, "
-        f"{n_failed:,} failed, {n_pending:,} pending. Made {now()[:10]}.",
+        headline="Studies missing." if missing else state.headline,
+        detail=f"{len(results)} stud{'y' if len(results) == 1 else 'ies'}. {state.detail} Made {now()[:10]}.",
         claims=count_undecided(results),
         has_origins=True,
         notes=_notes(folder, results, missing),

@@ -36,7 +36,7 @@ from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.statistics import draw_partition, partition_sizes, partition_statistics
 from mechanisms.renyi.gaussian_counts import gaussian_mechanism
 from mechanisms.renyi.sampling import calibrate_renyi, renyi_sampler
-from mechanisms.samplers import count_sampler
+from mechanisms.sampled_audit import count_sampler
 from tests.mechanisms.inference.enumeration import binomial_mixture
 from tests.mechanisms.inference.laplace import conjugate_posterior, sample_gibbs
 

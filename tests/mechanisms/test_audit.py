@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 from scipy import special
 
 from mechanisms import audit as engine
-from mechanisms import output_distributions
-from mechanisms.audit import ROUNDING, Audit, Witness, audit_distributions
+from mechanisms.audit import ROUNDING, Audit, OutputDistributions, Witness, audit_distributions
 from mechanisms.counts.audit import audit_counts
-from mechanisms.counts.mechanism import Mechanism
-from mechanisms.counts.release import CountRelease
+from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.divergences import hockey_stick_bound, renyi_bound, renyi_divergence, renyi_error
-from mechanisms.output_distributions import OutputDistributions
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, RenyiGuarantee
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 3.0)
@@ -504,7 +501,7 @@ def test_invalid_arguments_raise(arguments, message):
 
 
 def test_too_large_audit_raises_before_computing_distributions(monkeypatch):
-    monkeypatch.setattr(output_distributions, "MAX_AUDITED", 3)
+    monkeypatch.setattr(engine, "MAX_AUDITED", 3)
 
     def never(index):
         raise AssertionError("computed")

@@ -36,7 +36,7 @@ from mechanisms.regression.partition_quantile import QUANTILE_METHODS, window_di
 from mechanisms.regression.posterior import CoefficientPosterior
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
-from mechanisms.samplers import count_sampler
+from mechanisms.sampled_audit import count_sampler
 from studies.report.papers import PAPERS
 from tests.mechanisms.inference.enumeration import binomial_mixture
 from tests.mechanisms.inference.laplace import (

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.conjugate import enumerate_candidates
-from mechanisms.neighbours import adding_pairs, neighbouring_pairs
+from mechanisms.conjugate import adding_pairs, enumerate_candidates, neighbouring_pairs
 
 LABELS = [
     (1.0, 1.0),

@@ -113,7 +113,7 @@ def test_objects_and_exceptions():
 def test_representations_hide_arguments():
     from pipeline.clusters.launch import Launch
 
-    assert "hush" not in repr(Launch(object, "other", ("hush",), {"x": "hush"}, {"y": "hush"}))
+    assert "hush" not in repr(Launch(object, "other", {"x": "hush"}, {"y": "hush"}))
     assert "hush" not in repr(Profile("a", args=("hush",)))
 
 

@@ -392,7 +392,7 @@ def bound_twice(store, panel, block, setting):
     """Return a mask of the trials whose status binds both the old and the new chunks of their block."""
     mask = np.zeros(store.array(panel.name, "status").shape, bool)
     for position in regions.positions(panel, block.cell, setting):
-        region = regions.region_of(panel, position, block.trials, 0)
+        region = regions.region_of(panel, position, block.trials, "status")
         (key,) = store.chunks.keys(panel.name, "status", region)
         if (content := store.files.read(key)) is not None:
             mask[region] = len(store.binding.digests("error", key, content)) > 1

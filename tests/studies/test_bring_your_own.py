@@ -26,8 +26,7 @@ from pipeline.verify import verify
 from studies import MODULES, STUDIES
 from studies.audits import REGISTERED, Question, audit_named
 from studies.counts.added_mechanisms import audited_sizes, rank_added
-from studies.counts.hellinger_accuracy import with_mechanisms
-from studies.counts.hellinger_figures import accuracy
+from studies.counts.hellinger_accuracy import accuracy, with_mechanisms
 from studies.counts.page_tables import compare_accuracy
 from studies.figures.defaults import default_figures
 from studies.report import load_summaries, write_report

@@ -107,7 +107,7 @@ def test_study_file_with_failed_trials(command, tmp_path):
     assert "p: 7 failed: value is two\n  n=2, algorithm=odd: 7 trials, first 0\n" in out
     assert "dpstudies trial t.zarr --panel p --cell n=2 --trial 0" in out
     assert command("report", "t.zarr")[0] == 0
-    assert "Complete, with failed trials." in (tmp_path / "t.html").read_text()
+    assert "All evaluations done, some failed." in (tmp_path / "t.html").read_text()
 
 
 def test_study_that_always_fails_is_described_by_plan_and_stops_the_run(command):
@@ -138,7 +138,7 @@ def test_incomplete_store_exits_with_3(command, tmp_path):
     assert command("status", "s.zarr")[0] == 3
     code, out, _ = command("report", "s.zarr")
     assert (code, "pending" in out) == (0, True)
-    assert "Incomplete." in (tmp_path / "s.html").read_text()
+    assert "Evaluations pending." in (tmp_path / "s.html").read_text()
     assert command("resume", "s.zarr")[0] == 0
 
 

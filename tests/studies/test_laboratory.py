@@ -19,7 +19,7 @@ from studies.commands import collection as commands
 from studies.counts import hellinger_accuracy_claims
 from studies.folders import configure, is_folder, require_folder, store_path
 from studies.inference import formula_errata as inference_errata
-from studies.renyi import formula_errata as renyi_errata
+from studies.renyi import renyi_curves as renyi_errata
 from studies.report import collection as collection_module
 from studies.report import results
 from studies.report.collection import tabulate_audits, verdicts_as_markdown
@@ -81,7 +81,7 @@ def test_run_all_twice_then_report(command, tmp_path, few):
     assert code == 0
     assert "report: lab/report.html, verdicts: verdicts.md" in out
     page = (tmp_path / "lab/report.html").read_text()
-    assert "Complete." in page
+    assert "All evaluations done." in page
     assert "3 studies" in page
     software = yaml.safe_load(Path(__file__).parents[2].joinpath("CITATION.cff").read_text())
     assert f"{software['authors'][0]['name']}. {software['title']}, version {software['version']}. " in page
@@ -122,7 +122,7 @@ def test_incomplete_store_has_figures_and_a_page(tmp_path, monkeypatch):
     counts = collection_module.write_collection(tmp_path, tmp_path / "report.html")
     assert counts["undecided"] == counts.total() == len(STUDIES[name].claims)
     page = (tmp_path / "report.html").read_text()
-    assert "Incomplete." in page
+    assert "Evaluations pending." in page
     assert page.count("<figure") >= 1
     assert f"<b>mine.zarr is not on this page.</b> Its own page: dpstudies report {tmp_path / 'mine.zarr'}" in page
 
@@ -181,7 +181,7 @@ def test_failure_of_one_study_does_not_stop_the_others(command, tmp_path, few, m
     assert err.count(" is not shown: ") == err.count("\n") == 1
     assert "renyi-curves is not shown: " in err
     page = (tmp_path / "lab/report.html").read_text()
-    assert "Incomplete." in page
+    assert "Studies missing." in page
     assert "renyi-curves is missing." in page
     assert "The store of calibration is missing." in page
     repair()
@@ -194,7 +194,7 @@ def test_incomplete_store_is_named(command, tmp_path, few):
     next(path for path in (tmp_path / "lab/renyi-utility.zarr/loglik/status/c").rglob("*") if path.is_file()).unlink()
     assert command("report", "lab", "--output", "page.html")[0] == 0
     page = (tmp_path / "page.html").read_text()
-    assert "renyi-utility: Incomplete." in page
+    assert "renyi-utility: Evaluations pending." in page
     assert "renyi-curves: " not in page
     assert command(*RUN)[0] == 0
 
@@ -216,7 +216,7 @@ def test_failed_trials_exit_with_1_and_names_are_escaped(command, tmp_path, few,
     assert 5 < n_failed < 35
     assert command("report", folder)[0] == 0
     page = (tmp_path / folder / "report.html").read_text()
-    assert "Complete, with failed trials." in page
+    assert "All evaluations done, some failed." in page
     assert "<b>lab" not in page
     assert "&lt;b&gt;lab" in page
 

@@ -165,7 +165,7 @@ def test_regression_is_in_the_ledger_before_its_noise_is_drawn(command, regressi
     def draw(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("studies.regression.regression_table.publish_gram", draw)
+    monkeypatch.setattr("studies.regression.regression_table.release_sums", draw)
     assert command(*regression, "--ledger", "l", "--budget", 3, "--yes")[0] == 130
     assert LedgerFile("l").check().epsilon == 2
 

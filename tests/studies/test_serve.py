@@ -93,7 +93,7 @@ def test_page_and_progress_are_sent_with_the_token(page):
     response = fetch(page, f"/{TOKEN}/")
     assert (response.code, response.headers["Content-Type"][:9]) == (200, "text/html")
     html = response.body.decode()
-    assert "Complete." in html
+    assert "All evaluations done." in html
     assert "const shownPage = 1;" in html
     assert html.endswith("</script>\n</body>\n</html>")
     progress = json.loads(fetch(page, f"/{TOKEN}/progress").body)

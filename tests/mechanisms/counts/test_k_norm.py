@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
-from mechanisms.counts.k_norm import MIN_EPSILON, KNormNoise
-from mechanisms.counts.lattice_classes import (
+from mechanisms.counts.k_norm import (
+    MIN_EPSILON,
+    KNormNoise,
     count_classes,
     count_vectors,
     k_norm_log_normaliser,

@@ -7,7 +7,7 @@ from scipy.optimize import linprog
 from mechanisms import MECHANISMS
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.counts import minimax_post_processing as module
-from mechanisms.counts.lattice_classes import lattice_classes
+from mechanisms.counts.k_norm import lattice_classes
 from mechanisms.counts.minimax_post_processing import (
     MAX_EPSILON,
     SLACK,

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from mechanisms.audit import audit_distributions
+from mechanisms.audit import OutputDistributions, audit_distributions
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.counts.calibration import calibrate
 from mechanisms.counts.permute_and_flip import (
@@ -15,7 +15,6 @@ from mechanisms.counts.permute_and_flip import (
     require_flippable,
 )
 from mechanisms.counts.sensitivity import Rule, global_sensitivity
-from mechanisms.output_distributions import OutputDistributions
 from tests.mechanisms.counts.constructors import exponential_mechanism, flip_counts
 from tests.statistical import assert_frequencies
 

@@ -14,10 +14,9 @@ from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterio
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import SENSITIVITIES, smoothing_gamma
 from mechanisms.counts.hamming import calibrate_hamming
-from mechanisms.counts.mechanism import validate
+from mechanisms.counts.mechanism import CountRelease, validate
 from mechanisms.counts.permute_and_flip import log_flip_pmf
 from mechanisms.counts.registry import MECHANISMS, is_built_in
-from mechanisms.counts.release import CountRelease
 from mechanisms.counts.sensitivity import (
     global_sensitivity,
     local_sensitivity,

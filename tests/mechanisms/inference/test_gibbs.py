@@ -28,11 +28,10 @@ def noise_variances(rng, distance, noise_scale, size):
 
 @numba.njit
 def truncated_normals(rng, mean, std, lower, upper, size):
-    out, failures = np.empty(size), 0
+    out = np.empty(size)
     for i in range(size):
-        out[i], ok = draw_truncated_normal(rng, mean, std, lower, upper)
-        failures += not ok
-    return out, failures
+        out[i] = draw_truncated_normal(rng, mean, std, lower, upper)
+    return out, np.isnan(out).sum()
 
 
 @numba.njit

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from mechanisms.output_distributions import OutputDistributions
+from mechanisms.audit import OutputDistributions
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 from mechanisms.renyi.audit import (
     audit_densities,

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr, ndtr
 
-from mechanisms.audit import audit_distributions
-from mechanisms.output_distributions import OutputDistributions
+from mechanisms.audit import OutputDistributions, audit_distributions
 from mechanisms.renyi.conversions import approximate_epsilon, pure_epsilon_for, pure_renyi
 from mechanisms.renyi.sampling import renyi_sampler
 

@@ -329,6 +329,16 @@ def test_discrete_gaussian_noise_of_a_large_scale_is_gaussian(form):
         assert means[0] == pytest.approx(means[1], rel=1e-4)
 
 
+@pytest.mark.parametrize("name", ["laplace", "geometric", "gaussian", "discrete-gaussian"])
+def test_probabilities_of_narrow_intervals_have_no_cancellation(name):
+    """At a scale of 1e12, all counts of 11 have nearly equal probabilities."""
+    for x in (0, 3 * 10**11):
+        priors = [uniform(0), uniform(10)] if x == 0 else [uniform(x), uniform(10)]
+        values, noise = [NAN if x == 0 else float(x), 0.0, NAN], [EXACT, Noise(name, 1e12), EXACT]
+        found = table_posterior(values, noise, [1, -1, 1], priors, seen=["value", Rounded(4), "value"])
+        np.testing.assert_allclose(found.pmf(2)[1], 1.0 / 11.0, rtol=1e-9)
+
+
 def test_too_little_memory_is_an_error_in_one_line(monkeypatch):
     def fail(*_):
         raise MemoryError

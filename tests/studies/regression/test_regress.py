@@ -137,7 +137,7 @@ def test_bad_input_spends_nothing(regress, monkeypatch, words, message):
     def spend(*_):
         raise AssertionError
 
-    monkeypatch.setattr(regression_table, "publish_gram", spend)
+    monkeypatch.setattr(regression_table, "release_sums", spend)
     code, out, err = regress(*words)
     assert code == 2
     assert message in err

@@ -9,7 +9,7 @@ import xarray as xr
 from mechanisms import glm_mechanism
 from mechanisms.glm.chains import private_chain
 from mechanisms.renyi.conversions import concentrated_epsilon, gaussian_epsilon, gaussian_mu
-from studies.renyi.mcmc_trials import MECHANISMS, SPLITS, exact_target, grid_draws, relative_energy
+from studies.renyi.logistic_trials import MECHANISMS, SPLITS, exact_target, grid_draws, relative_energy
 from tests.statistical import assert_mean_within
 
 
