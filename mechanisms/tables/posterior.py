@@ -297,9 +297,11 @@ class Shares(Posterior):
                 kept = (joint > 0.0) & (t > 0)
                 value = (start + np.arange(joint.shape[1])) / np.maximum(t, 1)
                 parts[j].append((value[kept], share * joint[kept]))
-        joined = [tuple(map(np.concatenate, zip(*one, strict=True))) for one in parts]
-        atoms = [(value[order], weight[order] / weight.sum())
-                 for value, weight in joined for order in [np.argsort(value)]]  # fmt: skip
+        atoms = []
+        for one in parts:
+            value, weight = (np.concatenate(column) for column in zip(*one, strict=True))
+            order = np.argsort(value)
+            atoms.append((value[order], weight[order] / weight.sum()))
         object.__setattr__(self, "_atoms", atoms)
 
     def mean(self) -> Floats:

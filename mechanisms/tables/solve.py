@@ -54,9 +54,7 @@ class Solution:
                 self.variance[nodes] += weight * variance
         given = {int(i): _mix(*one) for i, one in zip(np.searchsorted(self.nodes, roots), self.mixed, strict=True)}
         self.top = self._messages(self.nodes, 0, given)
-        is_above = ~np.isin(self.nodes, roots)
-        self.mean[self.nodes[is_above]] = self.top.mean[is_above]
-        self.variance[self.nodes[is_above]] = self.top.variance[is_above]
+        self.mean[self.nodes], self.variance[self.nodes] = self.top.mean, self.top.variance
         self.log_weight = float(self.top.log_sum[self.top.forest.levels[0]].sum())
         self._descend(roots)
 
@@ -157,7 +155,8 @@ def _mix(share: Floats, options: list[Message]) -> Message:
         values[one.start - start :][: one.values.size] += weight * one.values
     top = max(one.log_sum for one in options)
     log_sum = top + np.log(np.mean(np.exp([one.log_sum - top for one in options])))
-    return Message(start, values, log_sum, *(float(share @ [one[k] for one in options]) for k in range(3, 7)))
+    lost, rounded = share @ [(one.lost, one.rounded) for one in options]
+    return Message(start, values, log_sum, lost, rounded)
 
 
 def solve(table: Table, start: Floats | None = None) -> Solution:
