@@ -6,6 +6,7 @@ import numpy as np
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.tables.forest import select
+from mechanisms.tables.formats import LARGEST
 from mechanisms.tables.messages import Message, Messages, Plan, VanishedError, Windows, add_windows
 from mechanisms.tables.priors import Weights
 from mechanisms.tables.tilts import Leaves, caps, level_tilts, solve_tilts
@@ -206,7 +207,7 @@ def _plan(table: Table, weights: Weights, cap: Floats, tilt: Floats, is_wide: bo
         begin, end = np.maximum(begin - reach, target.low), np.minimum(end + reach, target.high)
     first, last = np.zeros((2, tilt.size), np.int64)
     first[target.nodes], last[target.nodes] = begin, end
-    return Plan(outer, tilt, np.minimum(cap, 2.0**52), first, last)
+    return Plan(outer, tilt, np.minimum(cap, LARGEST), first, last)
 
 
 def _attempt(table: Table, options: list[tuple[Weights, Plan]], is_direct: bool) -> Solution | None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.tables.forest import Forest, select
-from mechanisms.tables.formats import FAR, Factors
+from mechanisms.tables.formats import FAR, LARGEST, Factors
 from mechanisms.tables.priors import Weights
 
 _DEPTH = 48.0  # log weight below the maximum at which windows of leaves end
@@ -48,7 +48,7 @@ def caps(forest: Forest, factors: Factors, weights: Weights) -> Floats:
 
     cap = np.zeros(own.size)
     for nodes in forest.levels[::-1]:
-        cap[nodes] = np.minimum(both(own[nodes], below[nodes]), hard[nodes])
+        cap[nodes] = np.where(np.isfinite(hard[nodes]), hard[nodes], both(own[nodes], below[nodes]))
         child = nodes[forest.above[nodes] >= 0]
         np.add.at(below, forest.above[child], cap[child])
     for nodes in forest.levels[1:]:
@@ -72,7 +72,7 @@ class Leaves:
         self.nodes, self.factors = forest.leaves, factors
         self.weights = select(weights, self.nodes)
         self.low = factors.least[self.nodes].astype(np.float64)
-        self.high = np.maximum(np.floor(np.minimum(cap[self.nodes], 2.0**52)), self.low)
+        self.high = np.maximum(np.floor(np.minimum(cap[self.nodes], LARGEST)), self.low)
 
     def log(
         self, x: Floats, tilt: Floats, is_exact: bool | np.ndarray = False, which: slice = slice(None)
@@ -123,6 +123,7 @@ def solve_tilts(
     leaves, limit = target.nodes, _largest_tilts(forest, target)
     tilt = np.where(is_inner, 0.0 if start is None else np.minimum(start, limit - 0.0625 * np.abs(limit)), 0.0)
     moved, mean, variance = np.zeros((3, tilt.size))  # last steps; moments of leaves
+    turned = np.zeros(tilt.size, bool)
     measured = np.flatnonzero((factors.kind >= 0) & is_inner)
     for _ in range(_STEPS):
         on_leaf = forest.from_above(tilt, 0.0)[leaves]
@@ -164,7 +165,10 @@ def solve_tilts(
             tilt = tilt + step
             break
         # a step is at most four times the last one, and half of it after a change of sign, as in a bisection
-        bound = np.where(moved == 0.0, 3.0 / deviation, np.where(step * moved < 0.0, 0.5, 4.0) * np.abs(moved))
+        is_turn = step * moved < 0.0
+        turned |= is_turn
+        growth = np.where(is_turn, 0.5, np.where(turned, 1.7, 4.0))  # below 2: two steps back are shorter than one
+        bound = np.where(moved == 0.0, 3.0 / deviation, growth * np.abs(moved))
         moved = np.clip(step, -bound, bound)
         tilt = tilt + moved
     return level_tilts(forest, factors, tilt)
