@@ -160,11 +160,14 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
         in_nats = in_nats or not exceeds(found.epsilon, compared.epsilon, found.rounding)
         slack = 0.0 if in_nats and abs(verdict.slack) < ROUNDING * compared.epsilon else verdict.slack
         word = "within" if verdict.holds else "BROKEN"
+        loss = f"{found.epsilon:.6g}"
+        if not verdict.holds and in_nats and not isinstance(compared, RenyiGuarantee):
+            loss = format_excess(found.epsilon, compared.epsilon, loss)  # more digits, if they do not differ otherwise
         rows.append(
             [
                 one.name,
                 str(one.stated or f"nothing (compared with {compared})"),
-                _exact_loss(one, in_nats),
+                loss,
                 _number(found.deltas, compared.epsilon, ".3g"),
                 f"{slack:.4g}{' nats' if in_nats else ' in delta'}",
                 word if one.stated else {"within": "within here", "BROKEN": "NOT PRIVATE"}[word],
@@ -173,13 +176,6 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
             ]
         )
     return heads, rows
-
-
-def _exact_loss(one: Audited, in_nats: bool) -> str:
-    """Format the pure loss, with as many digits as distinguish it from the stated loss that it violates."""
-    loss, shown = one.audit.epsilon, f"{one.audit.epsilon:.6g}"
-    violated = not one.verdict.holds and in_nats and not isinstance(one.compared, RenyiGuarantee)
-    return format_excess(loss, one.compared.epsilon, shown) if violated else shown
 
 
 def _number(found: dict[float, float], at: float, form: str) -> str:
@@ -262,7 +258,11 @@ def _audit_draws(name: str, mechanism: Mechanism, question: Question) -> Sampled
     rng = np.random.default_rng(1)
     balanced = [n // k + (j < n % k) for j in range(k)]
     starts = [[n, *[0] * (k - 1)], [*[0] * (k - 1), n], balanced]
-    pairs = [(c, _replace(c, c.index(max(c)), (c.index(max(c)) + 1) % k)) for c in starts]
+    largest = [max(range(k), key=counts.__getitem__) for counts in starts]  # one of its records moves to the next one
+    pairs = [
+        (counts, [count - (j == old) + (j == (old + 1) % k) for j, count in enumerate(counts)])
+        for counts, old in zip(starts, largest, strict=True)
+    ]
 
     def sample(counts: ArrayLike, size: int) -> NDArray[np.int64]:
         return mechanism.build(prior, counts, question.epsilon, delta).sample(rng, size)
@@ -271,10 +271,6 @@ def _audit_draws(name: str, mechanism: Mechanism, question: Question) -> Sampled
     bounds = [sampled_bound(sample, *pair, _DRAWS, compared.delta, confidence) for pair in pairs]
     best = max(range(len(pairs)), key=lambda i: bounds[i].epsilon)
     return Sampled(name, compared, bounds[best], f"{pairs[best][0]} against {pairs[best][1]}", len(pairs))
-
-
-def _replace(counts: list[int], old: int, new: int) -> list[int]:
-    return [count - (j == old) + (j == new) for j, count in enumerate(counts)]
 
 
 def _audit_renyi(name: str, question: Question) -> Audited:

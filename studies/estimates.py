@@ -39,10 +39,6 @@ Hook = Callable[[], object]
 """Function that is called directly before noise is drawn."""
 
 
-def _no_ledger(guarantee: Guarantee, what: str) -> Hook | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Spending:
     """Privacy losses of a release in nats, and the ledger in which they are entered; a seed rehearses."""
@@ -50,7 +46,7 @@ class Spending:
     epsilon: float
     seed: int | None = None
     what: str = ""  # name of the release in the ledger
-    entry: Callable[[Guarantee, str], Hook | None] = _no_ledger  # returns the function that enters a release
+    entry: Callable[[Guarantee, str], Hook | None] = lambda guarantee, what: None  # returns what enters a release
     search: float | None = None  # loss of the search for the range; None if the range is given
 
     def __post_init__(self) -> None:
@@ -154,11 +150,9 @@ class Estimate:
         """Return the figure as a Vega-Lite specification: a density with its interval, or an interval per category."""
         title = {"text": self.title, "subtitle": self.lines()[0]}
         if not self.edges.size:
-            values: list[dict[str, Any]] = [
-                {"name": name, "mean": mean, "low": low, "high": high, "order": j}
-                for j, (name, mean, low, high) in enumerate(self.rows)
-            ]
-            y: dict[str, Any] = {"field": "name", "type": "nominal", "sort": {"field": "order"}, "title": None}
+            names = ("name", "mean", "low", "high")
+            values: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in self.rows]
+            y: dict[str, Any] = {"field": "name", "type": "nominal", "sort": None, "title": None}
             x: dict[str, Any] = {"field": "mean", "type": "quantitative", "title": "share of the population"}
             interval = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
             layers: list[dict[str, Any]] = [

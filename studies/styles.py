@@ -16,17 +16,10 @@ from typing import Any
 
 import xarray as xr
 
+import mechanisms
 from mechanisms.audit import format_excess
-from mechanisms.counts.registry import MECHANISMS
-from mechanisms.glm.chains import GLM_CHAINS
-from mechanisms.glm.mechanisms import GLM_MECHANISMS
-from mechanisms.inference.methods import INFERENCE_METHODS
-from mechanisms.metadata import Entry, Style
+from mechanisms.metadata import Entry
 from mechanisms.regression.gram_samplers import GRAM_METHODS
-from mechanisms.regression.partition_probability import PROBABILITY_METHODS
-from mechanisms.regression.partition_quantile import QUANTILE_METHODS
-from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
-from mechanisms.renyi.sampling import RENYI_SAMPLERS
 
 _COLORS = {
     "blue": "#0072B2",
@@ -132,16 +125,16 @@ def assign_series(names: Iterable[Any]) -> dict[Any, Look]:
     return dict(zip(names, cycle(SERIES), strict=False))
 
 
-def _look(color: str, marker: str, origin: str) -> Look:
-    return Look(_COLORS[color], _MARKERS[marker], _DASHES[origin], origin)
+def _listed(*rows: tuple[str, str, str, str]) -> dict[str, Look]:
+    """Return looks from rows of (name, colour, marker, origin)."""
+    return {name: Look(_COLORS[color], _MARKERS[sign], _DASHES[origin], origin) for name, color, sign, origin in rows}
 
 
-def _styles(*registries: Mapping[str, Entry], **references: Style) -> dict[str, Look]:
-    """Return the looks of all entries, and of the posteriors with which a study compares them."""
-    looks = {name: _look(style.color, style.marker, "reference") for name, style in references.items()}
-    entries = {name: entry for registry in registries for name, entry in registry.items()}
-    styled = ((name, one.style, one.origin) for name, one in entries.items())
-    return looks | {name: _look(style.color, style.marker, origin) for name, style, origin in styled if style}
+def _styles(*registries: Mapping[str, Entry], reference: str = "") -> dict[str, Look]:
+    """Return the looks of all entries, and of the posterior with which a study compares them."""
+    entries = [(name, one.style, one.origin) for registry in registries for name, one in registry.items()]
+    rows = [(name, style.color, style.marker, origin) for name, style, origin in entries if style]
+    return _listed(*([(reference, "grey", "X", "reference")] if reference else []), *rows)
 
 
 def complete_styles(styles: Styles, names: Iterable[str], broken: Collection[str] = ()) -> dict[str, Look]:
@@ -208,27 +201,20 @@ def with_labels(ds: xr.Dataset, by: str) -> xr.Dataset:
     return ds.assign_coords({by: [label_method(ds, by, name) for name in ds[by].values.tolist()]})
 
 
-_REFERENCE = Style("grey", "X")
-
-MECHANISM_STYLES = _styles(MECHANISMS)
+MECHANISM_STYLES = _styles(mechanisms.MECHANISMS)
 """Styles of mechanisms that release counts."""
 
-METHOD_STYLES = _styles(INFERENCE_METHODS)
+METHOD_STYLES = _styles(mechanisms.INFERENCE_METHODS)
 """Styles of methods of inference from noisy statistics."""
 
-RENYI_STYLES = _styles(RENYI_SAMPLERS, GAUSSIAN_MECHANISMS, **{"true-posterior": _REFERENCE})
+RENYI_STYLES = _styles(mechanisms.RENYI_SAMPLERS, mechanisms.GAUSSIAN_MECHANISMS, reference="true-posterior")
 """Styles of posterior sampling from exponential families."""
 
-GLM_STYLES = _styles(GLM_MECHANISMS, GLM_CHAINS)
+GLM_STYLES = _styles(mechanisms.GLM_MECHANISMS, mechanisms.GLM_CHAINS)
 """Styles of posterior sampling in regression."""
 
 
-def _listed(*rows: tuple[str, str, str, str]) -> dict[str, Look]:
-    """Return the looks of methods that no registry has, from rows of (name, colour, marker, origin)."""
-    return {name: _look(*row) for name, *row in rows}
-
-
-GRAM_STYLES = _styles(GRAM_METHODS, **{"non-private": _REFERENCE}) | _listed(
+GRAM_STYLES = _styles(GRAM_METHODS, reference="non-private") | _listed(
     ("normal-covariates-k-norm", "teal", "P", "ours"),
     ("adassp", "olive", "p", "baseline"),
     ("dp-gd", "grey", "X", "baseline"),
@@ -247,5 +233,5 @@ TABLE_STYLES = _listed(
 )
 """Styles of intervals for the counts of noisy tables."""
 
-PARTITION_STYLES = _styles(PROBABILITY_METHODS, QUANTILE_METHODS, full=_REFERENCE)
+PARTITION_STYLES = _styles(mechanisms.PROBABILITY_METHODS, mechanisms.QUANTILE_METHODS, reference="full")
 """Styles of regression by partitions; variants without noise share the style of those with noise."""

@@ -8,7 +8,7 @@ to lose are those in which the categories outside U lose 0 … cᵢ records each
 
     Z(c) = Σ_d N_d·qᵈ,   N_0 = 1,   N_d = Σ_U C(d−1, u−1)·#{ (aᵢ), i ∉ U : 0 ≤ aᵢ ≤ cᵢ, Σ aᵢ = d }.
 
-`hamming_mechanism` tabulates the number of ways to lose, category by category, and samples backwards through these
+`HammingMechanism` tabulates the number of ways to lose, category by category, and samples backwards through these
 tables. The cost is of order k²·n and does not depend on the number of candidates.
 
 **Exact privacy loss.** The loss depends on the ratio of Z(c) = Σ_r exp(−m·d(c, r)) at neighbours. Z is needed at every
@@ -30,14 +30,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.calibrate import bisect, first_private
-from mechanisms.conjugate import count_candidates, require_at_most, tabulate_candidates, validate_problem
+from mechanisms.conjugate import count_candidates, enumerate_candidates, require_at_most, validate_problem
 from mechanisms.counts import candidates
 from mechanisms.counts.calibration import Calibration
 from mechanisms.counts.mechanism import CountRelease, Mechanism
@@ -53,37 +53,33 @@ MAX_SORTED = 20_000_000
 _GRID = 64  # number of grid intervals between ε/2 and ε in `calibrate_hamming`, before the bisection
 
 
-def hamming_mechanism(prior: Floats, counts: Integers, inverse_temperature: float) -> HammingMechanism:
-    """Return the distribution Pr[r] ∝ exp(−m·½‖counts − r‖₁), m the inverse temperature per replaced record.
+@dataclass(frozen=True, eq=False, repr=False)
+class HammingMechanism(CountRelease):
+    """Distribution Pr[r] ∝ exp(−m·½‖counts − r‖₁) of released counts r.
 
     **Privacy.** Pure DP under replacement of one record, with n public, for exact draws. The loss is
     `hamming_loss`, between m and 2m; `calibrate_hamming` returns m for a given ε.
     """
-    n, k = int(counts.sum()), counts.size
-    ways, ways_all = _count_losses(counts)
-    cumulative = np.cumsum(ways, axis=-1)
-    weights = np.empty(1 + n * (k - 1))
-    weights[0] = 1.0
-    d = np.arange(1, n + 1)
-    steps = np.exp(-inverse_temperature * d)
-    gains = np.ones(n)  # C(d − 1, u − 1) for d = 1, …, n
-    for u in range(1, k):
-        weights[u :: k - 1] = gains * ways_all[k - u, 1:] * steps
-        gains *= (d - u) / u
-    return HammingMechanism(prior, counts, inverse_temperature, ways, cumulative, weights)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class HammingMechanism(CountRelease):
-    """Output distribution of the Hamming mechanism at one data set, created by `hamming_mechanism`."""
 
     prior: Floats
     counts: Integers
-    inverse_temperature: float  # coefficient m of the distance in the exponent
-    # number of ways in which v of the first i + 1 categories lose l records, at [i, v, l]; shape (k − 1, k, n + 1)
-    _ways: Floats
-    _cumulative: Floats  # cumulative sums of `_ways` over l
-    _weights: Floats  # total weight of distance 0, then of each distance d ≥ 1 with u = 1 … k − 1 gaining categories
+    inverse_temperature: float  # m, in nats per replaced record
+
+    @cached_property
+    def _ways(self) -> tuple[Floats, Floats]:
+        """Numbers of ways in which v of the first i + 1 categories lose l records, at [i, v, l]; of all at [v, l]."""
+        return _count_losses(self.counts)
+
+    @cached_property
+    def _weights(self) -> Floats:
+        """Total weight of distance 0, then of each distance d ≥ 1 with u = 1 … k − 1 gaining categories."""
+        weights, d = np.ones(1 + self.n * (self.k - 1)), np.arange(1, self.n + 1)
+        steps = np.exp(-self.inverse_temperature * d)
+        gains = np.ones(self.n)  # C(d − 1, u − 1) for d = 1, …, n
+        for u in range(1, self.k):
+            weights[u :: self.k - 1] = gains * self._ways[1][self.k - u, 1:] * steps
+            gains *= (d - u) / u
+        return weights
 
     @property
     def n_uniforms(self) -> int:
@@ -98,7 +94,8 @@ class HammingMechanism(CountRelease):
     def from_uniforms(self, uniforms: Floats) -> Integers:
         u = candidates.require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
-        _sample(self.counts, np.cumsum(self._weights), self._ways, self._cumulative, u, released)
+        ways = self._ways[0]
+        _sample(self.counts, np.cumsum(self._weights), ways, np.cumsum(ways, axis=-1), u, released)
         return released
 
     def expected_hellinger(self) -> float:
@@ -112,7 +109,7 @@ class HammingMechanism(CountRelease):
 
     def log_pmf(self) -> Floats:
         candidates.require_enumerable(self.n, self.k)
-        columns = zip(tabulate_candidates(self.n, self.k).T, self.counts, strict=True)
+        columns = zip(enumerate_candidates(self.n, self.k).T, self.counts, strict=True)
         distances = np.sum([np.maximum(column - count, 0) for column, count in columns], axis=0)
         log_steps = -self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser
         return log_steps[distances]
@@ -477,7 +474,7 @@ def _calibration(prior: Floats, n: int, epsilon: float) -> Calibration:
 HAMMING_EXACT = Mechanism(
     name="hamming-exact",
     note="Exponential mechanism on the number of replaced records; the largest exponent whose exact loss is ε.",
-    release=lambda prior, counts, epsilon, delta: hamming_mechanism(
+    release=lambda prior, counts, epsilon, delta: HammingMechanism(
         prior, counts, calibrate_hamming(int(counts.sum()), counts.size, epsilon)
     ),
     uses_prior=False, guarantee=pure_guarantee, require=require_hamming, symmetric=True, calibrate=_calibration,

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import gamma
 
 from mechanisms.arguments import Floats, Integers, validate_positive
-from mechanisms.conjugate import require_at_most, tabulate_candidates, validate_counts, validate_prior
+from mechanisms.conjugate import enumerate_candidates, require_at_most, validate_counts, validate_prior
 from mechanisms.counts import candidates
 from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.projection import log_projected_pmf, mean_projected_distance, project
@@ -321,7 +321,7 @@ def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:
     """Return the log-pmf of c̃ in the order of `mechanisms.conjugate.enumerate_candidates`."""
     n, k = int(counts.sum()), counts.size
     candidates.require_enumerable(n, k)
-    return _log_probabilities(n, tabulate_candidates(n, k), *pmfs)
+    return _log_probabilities(n, enumerate_candidates(n, k), *pmfs)
 
 
 def category_pmfs(counts: Integers, noise: Noise) -> CategoryPmfs:

@@ -2,8 +2,9 @@
 
 `table_posterior` computes the posterior of all counts of a tree by convolutions, and `fit_prior` a weighted grid of
 priors. `priors` contains the priors of the leaves and `formats` the likelihoods of values that were clipped, rounded or
-suppressed. `crossed_posterior` draws counts whose measured margins are no tree. `forest` and `tree` validate tables;
-`tilts` and `messages` compute, with the loops of `kernels`.
+suppressed. `crossed_posterior` draws counts whose measured margins are no tree. `tree` validates tables, and `forest`
+pairs the children of their nodes. `solve` computes tables by the `messages` of their nodes, with `tilts` that centre
+them and the loops of `kernels`.
 """
 
 from mechanisms.noise import EXACT

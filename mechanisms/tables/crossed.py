@@ -31,7 +31,7 @@ from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.jit import kernel
 from mechanisms.noise import Exact, Noise
 from mechanisms.protocols import Posterior, validate_probabilities
-from mechanisms.tables.formats import FAR, Factors, likelihoods
+from mechanisms.tables.formats import FAR, Factors, likelihoods, refuse_large, validate_count
 from mechanisms.tables.posterior import Evaluation, draws_to_arviz, evaluate_draws
 from mechanisms.tables.priors import Prior, Weights, leaf_weights
 
@@ -176,7 +176,7 @@ def crossed_posterior(
     """
     sizes = tuple(validate_integer("shape", size, 1, "pass the number of categories per axis") for size in shape)
     cells = math.prod(sizes)
-    total = None if n is None else validate_integer("n", n, 0, "pass the public total")
+    total = None if n is None else validate_count("n", n, "pass the public total")
     index, factors = _margins(sizes, measurements)
     weights = leaf_weights(prior, np.arange(cells), cells)
     if weights.is_dirichlet.any() and total is None:
@@ -187,8 +187,9 @@ def crossed_posterior(
         raise ValueError(
             f"every cell must be measured or have a proper prior, got neither for cell {unbounded[0]}; pass one"
         )
-    if total is not None and weights.upper.sum() < total:
-        raise ValueError(f"n must be at most {weights.upper.sum()}, the largest total of the prior, got {total}")
+    largest = weights.upper.sum(dtype=np.float64)  # the bounds of eight cells without one exceed the largest integer
+    if total is not None and largest < total:
+        raise ValueError(f"n must be at most {largest:.0f}, the largest total of the prior, got {total}; check both")
     most = _largest_count(factors, weights, total)
     if (size := (most + 1) * (factors.kind.size + cells)) > _TABLE:
         raise ValueError(
@@ -250,8 +251,8 @@ def _margins(sizes: tuple[int, ...], measurements: Sequence[Measurement]) -> tup
                 f"noise of the margin {kept} must not be EXACT, as moves would not connect all tables; pass n for "
                 "an exact total, or table_posterior for a tree"
             )
-        if np.isinf(y).any():
-            raise ValueError(f"values must be finite or NaN, got an infinite one in the margin {kept}; pass NaN")
+        if not isinstance(noise, Noise):
+            raise ValueError(f"noise of the margin {kept} must be a Noise, got {describe(noise)}; pass Noise")
         place = np.unravel_index(cells, sizes)
         flat = np.ravel_multi_index(tuple(place[a] for a in kept), expected) if kept else np.zeros_like(cells)
         index.append(start + flat.ravel())
@@ -260,7 +261,9 @@ def _margins(sizes: tuple[int, ...], measurements: Sequence[Measurement]) -> tup
         start += y.size
     if not values:
         raise ValueError("measurements must contain at least one margin, got none; pass (axes, values, noise)")
-    factors = likelihoods(np.concatenate(values), noises, ["value"] * start)
+    flat_values = np.concatenate(values)
+    refuse_large(flat_values, None)
+    factors = likelihoods(flat_values, noises, ["value"] * start)
     return np.array(index), factors
 
 

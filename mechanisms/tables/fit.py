@@ -144,7 +144,7 @@ def _log_evidence(table: Table, solution: Solution) -> float:
         alpha = forest.add_up(np.where(weights.is_dirichlet, weights.r, 0.0))
         roots = np.flatnonzero((forest.above < 0) & (alpha > 0))
         a, n = alpha[roots], table.total[roots]
-        found += float((special.gammaln(n + 1.0) + special.gammaln(a) - special.gammaln(n + a)).sum())
+        found += float((special.betaln(a, n + 1.0) + np.log(a + n)).sum())
     return found
 
 

@@ -12,7 +12,7 @@ from mechanisms.arguments import Integers
 Columns = TypeVar("Columns", bound=tuple[Any, ...])
 
 
-def select(columns: Columns, nodes: Integers) -> Columns:
+def select(columns: Columns, nodes: Integers | slice) -> Columns:
     """Return the entries of some nodes, of a named tuple of arrays with one entry per node."""
     return type(columns)(*(column[nodes] for column in columns))
 

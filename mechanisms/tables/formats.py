@@ -27,6 +27,10 @@ from mechanisms.arguments import Floats, Integers, describe, validate_integer, v
 from mechanisms.noise import Exact, Noise
 
 FAR = 1 << 60  # bound of a count without a bound
+LARGEST = 1 << 52  # largest absolute value and largest given count, below which half-integers are exact
+_SCALES = 1e-60, 1e12  # smallest and largest scale of noise
+_NARROW = 1e-4  # width in scales of an interval below which probabilities are densities times widths
+_WIDE = 1e4  # scale of discrete Gaussian noise above which its distribution function is an integral
 _CODES: dict[Any, int] = {"laplace": 0, "geometric": 1, "gaussian": 2, "discrete-gaussian": 3}
 _DISCRETE = 3
 _TIES = ("even", "up", "away")
@@ -36,7 +40,7 @@ _TIES = ("even", "up", "away")
 class Suppressed:
     """Format of a value that is published only if it is at least a threshold; NaN states that it was suppressed.
 
-    Noisy values, or with `EXACT` counts, below the threshold are suppressed. It is finite and > 0.
+    Noisy values, or with `EXACT` counts, below the threshold are suppressed. It is > 0 and at most 2⁵².
 
     Raises
     ------
@@ -52,12 +56,13 @@ class Suppressed:
     threshold: float
 
     def __post_init__(self) -> None:
-        validate_positive("threshold", self.threshold, "pass the smallest value that is published")
+        if validate_positive("threshold", self.threshold, "pass the smallest value that is published") > LARGEST:
+            raise ValueError(f"threshold must be at most 2**52, got {self.threshold}; check the units")
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """Format of a value that is rounded to the nearest multiple of a base of at least 2.
+    """Format of a value that is rounded to the nearest multiple of a base from 2 to 2⁵².
 
     Values in the middle of two multiples are rounded to the "even" multiple, "up", or "away" from zero.
 
@@ -76,7 +81,8 @@ class Rounded:
     ties: str = "even"
 
     def __post_init__(self) -> None:
-        validate_integer("base", self.base, 2, "pass the base to which values are rounded")
+        if validate_integer("base", self.base, 2, "pass the base to which values are rounded") > LARGEST:
+            raise ValueError(f"base must be at most 2**52, got {self.base}; check the units")
         if self.ties not in _TIES:
             raise ValueError(f"ties must be one of {', '.join(_TIES)}, got {describe(self.ties)}; choose one of them")
 
@@ -129,6 +135,22 @@ class Factors(NamedTuple):
         low = np.where(np.isfinite(self.low), self.low, self.high - self.scale)
         middle = np.where(self.kind < 0, np.nan, 0.5 * (low + np.where(self.kind % 2, self.high, low)))
         return np.where(self.most < FAR, 0.5 * (np.maximum(self.least, 0) + self.most), middle)
+
+
+def validate_count(name: str, value: Any, advice: str) -> int:
+    """Return `value` as an int if it is an integer from 0 to `LARGEST`; a message ends with `advice`."""
+    count = validate_integer(name, value, 0, advice)
+    if count > LARGEST:
+        raise ValueError(f"{name} must be at most 2**52, got {describe(value)}; {advice}")
+    return count
+
+
+def refuse_large(values: Floats, names: Sequence[str] | None) -> None:
+    """Raise ValueError for a value that is infinite or beyond `LARGEST`."""
+    if (bad := np.abs(values) > LARGEST).any():
+        i = int(np.argmax(bad))
+        raise ValueError(f"values must be finite or NaN, and at most 2**52 in absolute value, got {values[i]:g} for "
+                         f"{node_name(names, i)}; pass NaN if not measured")  # fmt: skip
 
 
 def likelihoods(
@@ -186,6 +208,11 @@ def likelihoods(
         else:
             kind[nodes], low[nodes], high[nodes] = 2 * _CODES.get(name, 0) + is_interval, first, last
             scale[nodes] = [getattr(noise[int(i)], "scale", 1.0) for i in nodes]
+            bad = (scale[nodes] < _SCALES[0]) | (scale[nodes] > _SCALES[1])
+            if bad.any():
+                i = nodes[np.argmax(bad)]
+                raise ValueError(f"scale must be from {_SCALES[0]:g} to {_SCALES[1]:g}, got {scale[i]:g} for "
+                                 f"{node_name(names, i)}; check the units of the noise")  # fmt: skip
     for one in np.unique(scale[kind // 2 == _DISCRETE]):
         log_sum[scale == one] = Noise("discrete-gaussian", float(one)).log_normaliser(1)
     return Factors(kind, scale, log_sum, low, high, least, most, limited)
@@ -211,9 +238,20 @@ def _log_interval(code: int, a: Floats, b: Floats, scale: Floats) -> Floats:
     finite = np.isfinite(a)
     if not finite.any():
         return upper
-    below = _log_cdf(code, np.where(finite, a, 0.0) - (code in (1, 3)), scale)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inside = upper + np.log(-np.expm1(np.minimum(below - upper, 0.0)))
+    a, step = np.where(finite, a, 0.0), 1.0 if code in (1, 3) else 0.0
+    width = (b - a + step) / scale
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if code < 2:  # sums without cancellation; on both sides of 0, of the shares below and above
+            q = np.exp(-step / scale)
+            both = np.log((-np.expm1(-(b + step) / scale) - q * np.expm1(a / scale)) / (1.0 + q))
+            inside = np.where(b < 0.0, upper + np.log(-np.expm1(-width)), both)
+        else:
+            below = _log_cdf(code, a - step, scale)
+            inside = upper + np.log(-np.expm1(np.minimum(below - upper, 0.0)))
+            u = 0.5 * (a + b) / scale  # a narrow interval: the density at its middle, with the next term
+            bend = (width * width - (step / scale) ** 2) * (u * u - 1.0) / 24.0
+            density = -0.5 * u * u - 0.5 * math.log(2.0 * math.pi) + np.log(width) + np.log1p(np.maximum(bend, -0.5))
+            inside = np.where(width < _NARROW, density, inside)
     return np.where(finite, np.where(np.isnan(inside), -np.inf, inside), upper)
 
 
@@ -237,6 +275,9 @@ def _log_cdf_discrete(z: Floats, scale: Floats) -> Floats:
     for one in np.unique(scale):
         which = scale == one
         k = np.floor(z[which]).astype(np.int64)
+        if one > _WIDE:
+            found[which] = _log_cdf_wide(z[which], one)
+            continue
         # terms further than `reach` below an end are below 1e-18 of the term at that end
         reach = int(10.0 * one) + 20
         last = min(int(k.max()), reach)
@@ -245,3 +286,15 @@ def _log_cdf_discrete(z: Floats, scale: Floats) -> Floats:
         table = np.logaddexp.accumulate(-0.5 * (grid / one) ** 2) - Noise("discrete-gaussian", one).log_normaliser(1)
         found[which] = np.minimum(table[np.minimum(k, last) - first], 0.0)
     return found
+
+
+def _log_cdf_wide(z: Floats, scale: float) -> Floats:
+    """Return ln Pr[noise ≤ z] of discrete Gaussian noise of a large scale, by the Euler–Maclaurin formula.
+
+    Σ f(i) over i ≤ k is the integral to a = k + ½ minus f′(a)/24; at u = a/scale, the relative error is about
+    u⁴/(800·scale⁴).
+    """
+    u = (np.floor(z) + 0.5) / scale
+    log_integral = special.log_ndtr(u)
+    share = u * np.exp(-0.5 * u * u - 0.5 * math.log(2.0 * math.pi) - log_integral) / (24.0 * scale * scale)
+    return np.minimum(log_integral + np.log1p(np.maximum(share, -0.5)), 0.0)

@@ -96,8 +96,6 @@ class Message(NamedTuple):
     log_sum: float
     lost: float
     rounded: float
-    mean: float
-    variance: float
 
 
 class Plan(NamedTuple):
@@ -147,8 +145,8 @@ class Messages:
 
     def message(self, node: int) -> Message:
         """Return the message of one node from below."""
-        columns = self.log_sum, self.lost, self.rounded, self.mean, self.variance
-        return Message(self.start[node], self.up.of(node).copy(), *(column[node] for column in columns))
+        errors = self.lost[node], self.rounded[node]
+        return Message(self.start[node], self.up.of(node).copy(), self.log_sum[node], *errors)
 
     def _store(
         self, nodes: Integers, values: Floats, low: Integers, width: Integers, cut: Floats | float,

@@ -297,9 +297,11 @@ class Shares(Posterior):
                 kept = (joint > 0.0) & (t > 0)
                 value = (start + np.arange(joint.shape[1])) / np.maximum(t, 1)
                 parts[j].append((value[kept], share * joint[kept]))
-        joined = [tuple(map(np.concatenate, zip(*one, strict=True))) for one in parts]
-        atoms = [(value[order], weight[order] / weight.sum())
-                 for value, weight in joined for order in [np.argsort(value)]]  # fmt: skip
+        atoms = []
+        for one in parts:
+            value, weight = (np.concatenate(column) for column in zip(*one, strict=True))
+            order = np.argsort(value)
+            atoms.append((value[order], weight[order] / weight.sum()))
         object.__setattr__(self, "_atoms", atoms)
 
     def mean(self) -> Floats:
@@ -319,7 +321,7 @@ class Shares(Posterior):
         for j, (values, weights) in enumerate(self._atoms):
             cumulative = np.append(0.0, np.cumsum(weights))
             found[..., j] = np.minimum(cumulative[np.searchsorted(values, at[..., j], side="right")], 1.0)
-        return found
+        return np.where(np.isnan(at), np.nan, found)
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return the smallest shares with cumulative probability ≥ p, shape (..., number of children)."""
@@ -331,7 +333,7 @@ class Shares(Posterior):
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return independent joint draws, shape (size, number of children); draws of an empty node are repeated."""
-        found = np.empty((0, self.children.size))
+        size, found = validate_integer("size", size), np.empty((0, self.children.size))
         while len(found) < size:
             counts = self.table.sample(rng, size)
             counts = counts[counts[:, self.node] > 0]
@@ -359,7 +361,10 @@ def _joint_with_root(table: TablePosterior, root: Integers) -> dict[int, Floats]
 
 def evaluate_draws(function: Callable[[Integers], Any], draws: Integers) -> Evaluation:
     """Return the posterior of a function from draws of its argument."""
-    values = np.asarray(function(draws), dtype=np.float64)
+    given = np.asarray(function(draws))
+    if given.dtype.kind not in "biuf":
+        raise ValueError(f"function must return real numbers, got an array of {given.dtype.name}; convert the values")
+    values = given.astype(np.float64)
     if values.shape[:1] != (len(draws),) or not np.all(np.isfinite(values)):
         raise ValueError(
             f"function must return one finite value per draw, got shape {values.shape} for {len(draws)} draws; return "

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import Floats, Integers, describe, real_array, validate_integer, validate_positive
-from mechanisms.tables.formats import FAR
+from mechanisms.arguments import Floats, Integers, describe, real_array, validate_positive
+from mechanisms.tables.formats import FAR, validate_count
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,14 @@ def uniform(upper: int | None = None) -> Prior:
     Raises
     ------
     ValueError
-        If `upper` is not an integer ≥ 0.
+        If `upper` is not an integer from 0 to 2⁵².
 
     Examples
     --------
     >>> uniform(10)
     uniform(10)
     """
-    return Prior("uniform", (None if upper is None else validate_integer("upper", upper, 0),))
+    return Prior("uniform", (None if upper is None else validate_count("upper", upper, "pass a bound of the count"),))
 
 
 def dirichlet_multinomial(alpha: ArrayLike) -> Prior:
@@ -153,7 +153,7 @@ def dirichlet_multinomial(alpha: ArrayLike) -> Prior:
 
 
 class Weights(NamedTuple):
-    """Log weights of leaves, ln Γ(x + r) − ln x! + x·rate + constant, without ln Γ(x + r) for a Poisson prior.
+    """Log weights of leaves, ln Γ(x + r) − ln Γ(r) − ln x! + x·rate + constant, or −ln x! + … for a Poisson prior.
 
     All arrays have one entry per node; r is 0 for a Poisson prior and 1 for a uniform prior and for inner nodes.
     """
@@ -171,8 +171,9 @@ class Weights(NamedTuple):
         r = np.where(is_exact | (r == 0.0), r, np.maximum(r, 1.0))
         if np.all(r == 1.0):
             return x * rate + constant
-        gamma = np.where(r > 0.0, special.gammaln(x + np.where(r > 0.0, r, 1.0)), 0.0)
-        return gamma - special.gammaln(x + 1.0) + x * rate + constant
+        # by the beta function, as the difference of gamma functions has no digits for a large r
+        beta = -special.betaln(np.where(r > 0.0, r, 1.0), x + 1.0) - np.log(x + np.where(r > 0.0, r, 1.0))
+        return np.where(r > 0.0, beta, -special.gammaln(x + 1.0)) + x * rate + constant
 
     def log_ratio(self, x: Floats) -> Floats:
         """Return ln w(x + 1) − ln w(x), at one x per node, of the log-concave weights."""
@@ -194,15 +195,14 @@ def leaf_weights(prior: Prior | Sequence[Prior], leaves: Integers, size: int) ->
             raise ValueError(f"prior must be a prior or one per leaf, got {describe(one)}; use e.g. uniform()")
         a = one.parameters
         if one.name == "negative_binomial":
-            constant = -a[0] * np.log1p(a[1] / a[0]) - special.gammaln(a[0])
-            rows.append((a[0], -np.log1p(a[0] / a[1]), constant, FAR, False, False))
+            rows.append((a[0], -np.log1p(a[0] / a[1]), -a[0] * np.log1p(a[1] / a[0]), FAR, False, False))
         elif one.name == "poisson":
             rows.append((0.0, np.log(a[0]), -a[0], FAR, False, False))
         elif one.name == "uniform":
             rows.append((1.0, 0.0, 0.0, FAR, False, True) if a[0] is None else
                         (1.0, 0.0, -np.log(a[0] + 1.0), a[0], False, False))  # fmt: skip
         else:
-            rows += [(alpha, 0.0, -special.gammaln(alpha), FAR, True, True) for alpha in a]
+            rows += [(alpha, 0.0, 0.0, FAR, True, True) for alpha in a]
     if len(rows) not in (1, leaves.size) or len(rows) != len(many) > 1:
         raise ValueError(
             f"prior, or alpha, must be one or one per leaf, got {len(rows)} for {leaves.size} leaves; pass "

@@ -6,6 +6,7 @@ import numpy as np
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.tables.forest import select
+from mechanisms.tables.formats import LARGEST
 from mechanisms.tables.messages import Message, Messages, Plan, VanishedError, Windows, add_windows
 from mechanisms.tables.priors import Weights
 from mechanisms.tables.tilts import Leaves, caps, level_tilts, solve_tilts
@@ -15,7 +16,7 @@ MEMORY = 8e9
 """Largest forecast of memory in bytes; a table that needs more is refused."""
 
 _OMITTED = 5e-13, 1e-16  # bound of the omitted mass, and more per node, beyond which tilts and windows are improved
-_OMITTED_LARGE = 1e-21  # times the squared number of nodes: an attempt at 10⁶ leaves takes a minute
+_OMITTED_LARGE = 1e-19  # times the squared number of nodes: an attempt at 10⁶ leaves takes a minute or more
 _ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
 _LARGEST = 1e-6  # bound of the error beyond which there is no result
 _POOR = 2e-9  # bound of the omitted mass with which sums of products end the attempts
@@ -53,9 +54,7 @@ class Solution:
                 self.variance[nodes] += weight * variance
         given = {int(i): _mix(*one) for i, one in zip(np.searchsorted(self.nodes, roots), self.mixed, strict=True)}
         self.top = self._messages(self.nodes, 0, given)
-        is_above = ~np.isin(self.nodes, roots)
-        self.mean[self.nodes[is_above]] = self.top.mean[is_above]
-        self.variance[self.nodes[is_above]] = self.top.variance[is_above]
+        self.mean[self.nodes], self.variance[self.nodes] = self.top.mean, self.top.variance
         self.log_weight = float(self.top.log_sum[self.top.forest.levels[0]].sum())
         self._descend(roots)
 
@@ -156,7 +155,8 @@ def _mix(share: Floats, options: list[Message]) -> Message:
         values[one.start - start :][: one.values.size] += weight * one.values
     top = max(one.log_sum for one in options)
     log_sum = top + np.log(np.mean(np.exp([one.log_sum - top for one in options])))
-    return Message(start, values, log_sum, *(float(share @ [one[k] for one in options]) for k in range(3, 7)))
+    lost, rounded = share @ [(one.lost, one.rounded) for one in options]
+    return Message(start, values, log_sum, lost, rounded)
 
 
 def solve(table: Table, start: Floats | None = None) -> Solution:
@@ -207,7 +207,7 @@ def _plan(table: Table, weights: Weights, cap: Floats, tilt: Floats, is_wide: bo
         begin, end = np.maximum(begin - reach, target.low), np.minimum(end + reach, target.high)
     first, last = np.zeros((2, tilt.size), np.int64)
     first[target.nodes], last[target.nodes] = begin, end
-    return Plan(outer, tilt, np.minimum(cap, 2.0**52), first, last)
+    return Plan(outer, tilt, np.minimum(cap, LARGEST), first, last)
 
 
 def _attempt(table: Table, options: list[tuple[Weights, Plan]], is_direct: bool) -> Solution | None:

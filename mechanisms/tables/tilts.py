@@ -19,11 +19,12 @@ import numpy as np
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.tables.forest import Forest, select
-from mechanisms.tables.formats import FAR, Factors
+from mechanisms.tables.formats import FAR, LARGEST, Factors
 from mechanisms.tables.priors import Weights
 
 _DEPTH = 48.0  # log weight below the maximum at which windows of leaves end
 _POINTS = 128  # number of counts per leaf that the moments use
+_AT_ONCE = 1 << 13  # number of leaves whose moments are computed at once
 _STEPS = 40  # largest number of steps
 _NEAR = 0.2  # change of the means, in standard deviations, that ends the search
 _REACH = 60.0  # distance in scales of the noise that no count exceeds with a relevant probability
@@ -47,7 +48,7 @@ def caps(forest: Forest, factors: Factors, weights: Weights) -> Floats:
 
     cap = np.zeros(own.size)
     for nodes in forest.levels[::-1]:
-        cap[nodes] = np.minimum(both(own[nodes], below[nodes]), hard[nodes])
+        cap[nodes] = np.where(np.isfinite(hard[nodes]), hard[nodes], both(own[nodes], below[nodes]))
         child = nodes[forest.above[nodes] >= 0]
         np.add.at(below, forest.above[child], cap[child])
     for nodes in forest.levels[1:]:
@@ -71,12 +72,15 @@ class Leaves:
         self.nodes, self.factors = forest.leaves, factors
         self.weights = select(weights, self.nodes)
         self.low = factors.least[self.nodes].astype(np.float64)
-        self.high = np.maximum(np.floor(np.minimum(cap[self.nodes], 2.0**52)), self.low)
+        self.high = np.maximum(np.floor(np.minimum(cap[self.nodes], LARGEST)), self.low)
 
-    def log(self, x: Floats, tilt: Floats, is_exact: bool | np.ndarray = False) -> Floats:
-        """Return log weights at x, of shape (leaves, …); if not `is_exact`, they are log-concave."""
+    def log(
+        self, x: Floats, tilt: Floats, is_exact: bool | np.ndarray = False, which: slice = slice(None)
+    ) -> Floats:  # fmt: skip
+        """Return log weights of some leaves at x, of shape (leaves, …); if not `is_exact`, they are log-concave."""
         column = (slice(None), *[None] * (x.ndim - 1))
-        return self.weights.log(x, is_exact) + self.factors.log(self.nodes[column], x) + tilt[column] * x
+        factor = self.factors.log(self.nodes[which][column], x)
+        return select(self.weights, which).log(x, is_exact) + factor + tilt[which][column] * x
 
     def log_ratio(self, x: Floats, tilt: Floats) -> Floats:
         """Return the log weight at x + 1 minus that at x, for one x per leaf."""
@@ -96,14 +100,19 @@ class Leaves:
 
     def moments(self, tilt: Floats, first: Floats, last: Floats) -> tuple[Floats, Floats]:
         """Return mean and variance of tilted leaves, from at most `_POINTS` + 1 counts each."""
-        width = last - first
-        stride = np.maximum(1.0, np.ceil(width / _POINTS))[:, None]
-        x = first[:, None] + stride * np.arange(min(_POINTS, int(width.max())) + 1)
-        value = np.where(x <= last[:, None], self.log(x, tilt, stride == 1.0), -np.inf)  # a spike at 0 has no stride
-        share = np.exp(value - value.max(axis=1, keepdims=True))
-        share /= share.sum(axis=1, keepdims=True)
-        mean = np.einsum("ij,ij->i", share, x)
-        return mean, np.einsum("ij,ij->i", share, (x - mean[:, None]) ** 2)
+        mean, variance = np.empty((2, first.size))
+        for begin in range(0, first.size, _AT_ONCE):
+            which = slice(begin, begin + _AT_ONCE)
+            width = last[which] - first[which]
+            stride = np.maximum(1.0, np.ceil(width / _POINTS))[:, None]
+            x = first[which, None] + stride * np.arange(min(_POINTS, int(width.max())) + 1)
+            value = self.log(x, tilt, stride == 1.0, which)  # a spike at 0 has no stride
+            value = np.where(x <= last[which, None], value, -np.inf)
+            share = np.exp(value - value.max(axis=1, keepdims=True))
+            share /= share.sum(axis=1, keepdims=True)
+            mean[which] = np.einsum("ij,ij->i", share, x)
+            variance[which] = np.einsum("ij,ij->i", share, (x - mean[which, None]) ** 2)
+        return mean, variance
 
 
 def solve_tilts(
@@ -114,6 +123,7 @@ def solve_tilts(
     leaves, limit = target.nodes, _largest_tilts(forest, target)
     tilt = np.where(is_inner, 0.0 if start is None else np.minimum(start, limit - 0.0625 * np.abs(limit)), 0.0)
     moved, mean, variance = np.zeros((3, tilt.size))  # last steps; moments of leaves
+    turned = np.zeros(tilt.size, bool)
     measured = np.flatnonzero((factors.kind >= 0) & is_inner)
     for _ in range(_STEPS):
         on_leaf = forest.from_above(tilt, 0.0)[leaves]
@@ -155,7 +165,10 @@ def solve_tilts(
             tilt = tilt + step
             break
         # a step is at most four times the last one, and half of it after a change of sign, as in a bisection
-        bound = np.where(moved == 0.0, 3.0 / deviation, np.where(step * moved < 0.0, 0.5, 4.0) * np.abs(moved))
+        is_turn = step * moved < 0.0
+        turned |= is_turn
+        growth = np.where(is_turn, 0.5, np.where(turned, 1.7, 4.0))  # below 2: two steps back are shorter than one
+        bound = np.where(moved == 0.0, 3.0 / deviation, growth * np.abs(moved))
         moved = np.clip(step, -bound, bound)
         tilt = tilt + moved
     return level_tilts(forest, factors, tilt)

@@ -1,8 +1,8 @@
 """Validated tables of counts that add up on a tree, given noisy values at any of its nodes.
 
 Leaves have independent priors w(x), a node is the sum of its children, and a measured node v contributes the likelihood
-g_v(y_v | x_v). `messages` computes the posterior by convolutions, `tilts` centres them, `formats` contains the
-likelihoods and `priors` the weights. Every error is raised before anything is computed.
+g_v(y_v | x_v). `solve` computes the posterior, `formats` contains the likelihoods and `priors` the weights. Every
+error is raised before anything is computed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, describe, real_array, validate_integer
+from mechanisms.arguments import Floats, Integers, describe, real_array
 from mechanisms.noise import Exact, Noise
 from mechanisms.tables.forest import Forest, grow_forest, select
-from mechanisms.tables.formats import FAR, Factors, NoiseLike, Rounded, Seen, Suppressed, likelihoods, node_name
+from mechanisms.tables.formats import (
+    FAR,
+    Factors,
+    NoiseLike,
+    Rounded,
+    Seen,
+    Suppressed,
+    likelihoods,
+    node_name,
+    refuse_large,
+    validate_count,
+)
 from mechanisms.tables.priors import Prior, Weights, leaf_weights
 
 Names = Sequence[str] | None
@@ -75,8 +86,7 @@ def read_table(
     y = real_array("values", values)
     if y.ndim != 1 or y.size == 0:
         raise ValueError(f"values must have shape (m,), got {describe(y)}; pass one per node and NaN if not measured")
-    if np.isinf(y).any():
-        raise ValueError(f"values must be finite or NaN, got {y[np.isinf(y)][0]}; pass NaN if not measured")
+    refuse_large(y, names)
     forest = _forest(parents, y.size, names)
     kinds = _per_node("noise", noise, y.size, Noise | Exact | None, "a Noise or EXACT", names)
     formats = _per_node("seen", "value" if seen is None else seen, y.size, str | Suppressed | Rounded,
@@ -84,7 +94,7 @@ def read_table(
     roots = np.flatnonzero(forest.parents < 0)
     if n is not None and roots.size != 1:
         raise ValueError(f"n must be None for a table with {roots.size} roots, got {n}; pass the totals with EXACT")
-    size = None if n is None else validate_integer("n", n, 0, "pass the public total")
+    size = None if n is None else validate_count("n", n, "pass the public total")
     total = np.where([isinstance(one, Exact) for one in kinds] & ~np.isnan(y), np.nan_to_num(y, nan=-1.0), -1.0)
     total = np.where([one == "value" for one in formats], total, -1.0).astype(np.int64)
     if size is not None:

@@ -1,5 +1,6 @@
 """Run of all studies with one folder for all stores."""
 
+import itertools
 import shlex
 import time
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ import typer
 import pipeline
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import find_study
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, command
 from pipeline.execution.work import PendingWork
 from pipeline.progress import ProgressDisplay
 from pipeline.stores.store import ResultStore
@@ -76,11 +77,6 @@ def _planned(folder: str, studies: Mapping[str, pipeline.Study]) -> dict[str, Pe
 def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:
     """Return the shell command that resumes the run of all studies."""
     given = {"store": folder, "scale": None if scale == "published" else scale, "seed": seed, **how}
-    options: list[str] = []
-    for name, value in given.items():
-        option = f"--{name.replace('_', '-')}"
-        if value is True:
-            options.append(option)
-        elif value is not None and value is not False:
-            options += [option, str(value)]
-    return f"dpstudies run all {shlex.join(options)}"
+    options = {f"--{name.replace('_', '-')}": value for name, value in given.items() if value is not None}
+    words = ((name, value) if value is not True else (name,) for name, value in options.items() if value is not False)
+    return command("run", "all", *itertools.chain.from_iterable(words))

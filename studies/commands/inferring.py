@@ -83,6 +83,10 @@ def infer(
     for name in named:
         if name in own:
             raise BadInputError(f"--levels must not be names of columns of the results, got {name}; rename the column")
+        if output is not None and output.suffix == ".nc" and not all(ord(letter) < 256 for letter in name):
+            raise BadInputError(f"--levels must be names in Latin-1 for a .nc file, got {name}; write a .csv file")
+    if output is not None and output.exists() and Path(file).exists() and output.samefile(file):
+        raise BadInputError(f"--output must be another file than the table, got {output}; name a new file")
     table = read_table_csv(file, named, value, variance, noise)
     if draws * table.values.size > _LARGEST:
         raise BadInputError(f"--draws must be at most {_LARGEST // table.values.size:,} for this table, got {draws:,}")

@@ -91,24 +91,17 @@ def _shorten(values: tuple[Value, ...]) -> str:
 
 
 def _list_mechanisms() -> None:
-    from mechanisms.counts.registry import MECHANISMS
-    from mechanisms.glm.chains import GLM_CHAINS
-    from mechanisms.glm.mechanisms import GLM_MECHANISMS
-    from mechanisms.inference.methods import INFERENCE_METHODS
-    from mechanisms.regression.partition_probability import PROBABILITY_METHODS
-    from mechanisms.regression.partition_quantile import QUANTILE_METHODS
-    from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
-    from mechanisms.renyi.sampling import RENYI_SAMPLERS
+    import mechanisms
     from studies.audits import REGISTERED
 
     registries: dict[str, Mapping[str, Entry]] = {
-        "counts": MECHANISMS,
-        "counts, Rényi": GAUSSIAN_MECHANISMS,
-        "posterior draw": RENYI_SAMPLERS,
-        "regression weights": {**GLM_MECHANISMS, **GLM_CHAINS},
-        "inference": INFERENCE_METHODS,
-        "probability of a coefficient": PROBABILITY_METHODS,
-        "quantile of a coefficient": QUANTILE_METHODS,
+        "counts": mechanisms.MECHANISMS,
+        "counts, Rényi": mechanisms.GAUSSIAN_MECHANISMS,
+        "posterior draw": mechanisms.RENYI_SAMPLERS,
+        "regression weights": {**mechanisms.GLM_MECHANISMS, **mechanisms.GLM_CHAINS},
+        "inference": mechanisms.INFERENCE_METHODS,
+        "probability of a coefficient": mechanisms.PROBABILITY_METHODS,
+        "quantile of a coefficient": mechanisms.QUANTILE_METHODS,
     }
     rows = [
         (name, kind, entry.origin_text, entry.note)

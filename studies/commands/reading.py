@@ -218,16 +218,22 @@ def report(
     from pipeline.resolve import study_of
     from pipeline.stores.locations import holds_root
     from pipeline.stores.store import open_complete
-    from studies.commands.pages import open_page, page_of_store
+    from studies.commands.pages import default_page, open_address
     from studies.folders import is_folder, other_stores
-    from studies.report import write_report
+    from studies.report import write_collection, write_report
 
     if is_folder(store):
         if figures is not None or study is not None:
             raise BadInputError(f"--figures and --study are for one store, got the folder {store}; omit them")
-        page = _report_all(store, output, markdown)
+        page = output or default_page(store, is_folder=True)
+        with writing(page):
+            counts = write_collection(
+                store, page, markdown, lambda name, reason: fail(f"{name} is not shown: {reason}", 0)
+            )
+        say(", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
+        say(f"report: {page}" + (f", verdicts: {markdown}" if markdown else ""))
         if show:
-            open_page(page)
+            open_address(page.resolve().as_uri())
         return
     if markdown is not None:
         raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; omit --markdown")
@@ -238,7 +244,7 @@ def report(
         )
     opened = open_complete(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # no trial is computed
-    page = output or page_of_store(opened.url)
+    page = output or default_page(opened.url)
     with writing(page):
         findings = write_report(opened, configured, page, figures)
     n_without = 0
@@ -251,22 +257,7 @@ def report(
         say(f"undecided: {n_without} claims, because the store has not all panels that they need; see the page")
     say(f"report: {page}" + (f", figures: {figures}" if figures else ""))
     if show:
-        open_page(page)
-
-
-def _report_all(folder: str, output: Path | None, markdown: Path | None) -> Path:
-    """Write one page about the stores of a folder, and print the number of claims per verdict; return the path."""
-    from studies.commands.pages import page_of_folder
-    from studies.report import write_collection
-
-    page = output or page_of_folder(folder)
-    with writing(page):
-        counts = write_collection(
-            folder, page, markdown, lambda name, reason: fail(f"{name} is not shown: {reason}", 0)
-        )
-    say(", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
-    say(f"report: {page}" + (f", verdicts: {markdown}" if markdown else ""))
-    return page
+        open_address(page.resolve().as_uri())
 
 
 def count_trials(opened: ResultStore) -> Counts:

@@ -183,13 +183,7 @@ def require_seed(seed: int | None) -> None:
 
 
 def parse_time(given: str | None) -> float | None:
-    """Return the seconds of a time with a unit, such as ``30min``; None if no time is given.
-
-    Examples
-    --------
-    >>> parse_time("30min"), parse_time("1.5h")
-    (1800.0, 5400.0)
-    """
+    """Return the seconds of a time with a unit, such as ``30min``; None if no time is given."""
     if given is None:
         return None
     found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(s|min|h)", given.strip())
@@ -199,13 +193,7 @@ def parse_time(given: str | None) -> float | None:
 
 
 def format_size(n_bytes: float) -> str:
-    """Format a number of bytes with three digits and a unit.
-
-    Examples
-    --------
-    >>> format_size(999_400), format_size(999_600)
-    ('999 kB', '1 MB')
-    """
+    """Format a number of bytes with three digits and a unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if n_bytes < 999.5:  # larger numbers are rounded to 1000
             return f"{n_bytes:.3g} {unit}"

@@ -38,8 +38,10 @@ def summarise(
         raise BadInputError("--csv, --json and --output exclude each other, got several; choose one")
     suffix = ".csv" if csv else ".json" if json else ""
     if output is not None:
+        require_file("--output", output, ".csv", ".json", ".parquet")
         suffix = output.suffix
-        _check_output(output)
+        if suffix == ".parquet" and find_spec("pyarrow") is None:
+            raise BadInputError("Parquet requires pyarrow; install it with: pip install 'dpstudies[tables]'")
     from studies.report.selections import encode, select
 
     selected = select(store, split_names(panel), split_names(measure), _parse_where(where))
@@ -63,20 +65,8 @@ def summarise(
     say(f"summary: {output}")
 
 
-def _check_output(output: Path) -> None:
-    require_file("--output", output, ".csv", ".json", ".parquet")
-    if output.suffix == ".parquet" and find_spec("pyarrow") is None:
-        raise BadInputError("Parquet requires pyarrow; install it with: pip install 'dpstudies[tables]'")
-
-
 def _parse_where(assignments: Sequence[str] | None) -> dict[str, list[str]]:
-    """Return the values given by ``--where``, by name.
-
-    Examples
-    --------
-    >>> _parse_where(["n=100,300,mechanism=smooth"])
-    {'n': ['100', '300'], 'mechanism': ['smooth']}
-    """
+    """Return the values given by ``--where``, by name."""
     values: dict[str, list[str]] = {}
     for assignment in assignments or []:
         name = ""

@@ -97,6 +97,7 @@ def read_table(
     text = text.apply(lambda column: column.str.strip()).reset_index(drop=True)
     numbers, variances = (_numbers(frame[name], name) for name in (value, variance))
     _refuse("variance", (variances < 0.0), variances, ">= 0", "0 states an exact count")
+    _refuse("variance", (variances > 0.0) & (variances < 1e-100), variances, "0 or >= 1e-100", "check the units")
     _refuse("variance", ~np.isnan(numbers) & np.isnan(variances), variances, "given for a value", "add it")
     if np.isnan(numbers).all():
         raise BadInputError(f"{value} must be given for at least one cell, got none; check the column")

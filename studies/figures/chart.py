@@ -14,7 +14,7 @@ import xarray as xr
 
 from pipeline.declare.factors import format_value
 from studies.figures.plot import Axis, Layout, Plot, constants_of, label_of, rows_of
-from studies.styles import INK, Look, Styles, assign_series, label_method, looks_of, with_labels
+from studies.styles import INK, Look, Styles, assign_series, label_method, looks_of
 
 Summaries = Mapping[str, xr.Dataset]
 Parts = Mapping[str, xr.Dataset]
@@ -91,10 +91,11 @@ class Chart(Layout):
         y = replace(self.y, title=self.y.title or label_of(some[next(iter(self.show.values()))]))
         y = y if self.limits is None else replace(y, limits=self.limits(rows))
         drawn = {name: look for name, look in looks.items() if name in set(rows["series"].dropna())}
+        is_split, some_part = bool(self.facet) and not self.panels_in_row, next(iter(parts.values()))
         layout = {one.name: getattr(self, one.name) for one in fields(Layout)} | {
             "x": x,
             "y": y,
-            "columns": self.columns or self._n_columns(parts),
+            "columns": self.columns or (int(some_part.sizes[list(self.facet)[-1]]) if is_split else len(parts)),
             "height": self.height or (22 * rows["x"].nunique() if self.sideways else 170),
             "named": self.named and (len(drawn) > 1 or "" not in drawn),
             "first": self._first(drawn, labels),
@@ -127,17 +128,18 @@ class Chart(Layout):
         """Return the parts with labels of the series, their looks, and label -> name."""
         if self.lines is None:
             return parts, {"": Look(INK)}, {}
-        names = [name for ds in parts.values() for name in ds[self.lines].values.tolist()]
-        if self.styles is not None:
-            labelled = {title: with_labels(ds, self.lines) for title, ds in parts.items()}
-            shown = [name for ds in labelled.values() for name in ds[self.lines].values.tolist()]
-            return labelled, looks_of(self.styles, self.lines, parts.values()), dict(zip(shown, names, strict=True))
-        labels = {name: self.series.format(format_value(name)) for name in names}
-        labelled = {
-            title: ds.assign_coords({self.lines: [labels[name] for name in ds[self.lines].values.tolist()]})
+        names = {title: ds[self.lines].values.tolist() for title, ds in parts.items()}
+        shown = {
+            title: [self.series.format(format_value(name)) for name in names[title]]
+            if self.styles is None
+            else [label_method(ds, self.lines, name) for name in names[title]]
             for title, ds in parts.items()
         }
-        return labelled, assign_series(dict.fromkeys(labels.values())), {label: name for name, label in labels.items()}
+        labels = {label: name for title in parts for label, name in zip(shown[title], names[title], strict=True)}
+        labelled = {title: ds.assign_coords({self.lines: shown[title]}) for title, ds in parts.items()}
+        if self.styles is None:
+            return labelled, assign_series(labels), labels
+        return labelled, looks_of(self.styles, self.lines, parts.values()), labels
 
     def _axes(self, parts: Parts) -> Iterator[tuple[str, str, xr.Dataset]]:
         """Yield the title, the picked values and the summary of each axes."""
@@ -161,11 +163,6 @@ class Chart(Layout):
         errors = [f"{name.removesuffix('_mean')}_mcse" for name in shown]
         return ds[[name for name in dict.fromkeys((*shown, *errors, "n_ok")) if name in ds.data_vars]]
 
-    def _n_columns(self, parts: Parts) -> int:
-        if self.facet and not self.panels_in_row:
-            return int(next(iter(parts.values())).sizes[list(self.facet)[-1]])
-        return len(parts)
-
     def _rows(self, title: str, picked: str, ds: xr.Dataset) -> Iterator[pd.DataFrame]:
         by = self.lines if self.lines in ds.dims and self.lines != self.over else None
         main = rows_of(ds, self.over, by, title, **self.show)
@@ -173,24 +170,23 @@ class Chart(Layout):
             main["series"] = main["x"]
         elif by is None and self.lines is not None:  # the axes have one series
             main["series"] = str(ds[self.lines].item())
-        numbers = {column: value for column, value in self.across.items() if not isinstance(value, str)}
-        for column, value in self.across.items():
-            if isinstance(value, str) and not ds[value].dims:
-                numbers[column] = float(ds[value])
-        others = {name: str(value) for name, value in self.across.items() if name not in numbers}
-        curves = {name: value for name, value in others.items() if self.over in ds[value].dims}
+        axes = {"axes": title} if title else {}
+        numbers: dict[str, float] = {}
+        curves: dict[str, str] = {}
         added = []
-        if numbers:
-            added.append(pd.DataFrame({"axes": [title], "series": None, **numbers}))
-        if curves:
-            added.append(rows_of(ds, self.over, None, title, **curves).assign(series=None))
-        for column, value in others.items():
-            if column not in curves:
+        for column, value in self.across.items():
+            if not isinstance(value, str) or not ds[value].dims:
+                numbers[column] = float(ds[value] if isinstance(value, str) else value)
+            elif self.over in ds[value].dims:
+                curves[column] = value
+            else:
                 ends = ds[value].to_series().rename(column).rename_axis("series").reset_index().dropna()
-                added.append(ends.assign(axes=title))
+                added.append(ends.assign(**axes))
+        if curves:
+            added.insert(0, rows_of(ds, self.over, None, title, **curves).assign(series=None))
+        if numbers:
+            added.insert(0, pd.DataFrame([{**axes, "series": None, **numbers}]))
         for rows in (main, *added):
-            if not title and "axes" in rows:
-                rows = rows.drop(columns="axes")
             yield rows.assign(pick=picked) if self.pick else rows
 
 
@@ -199,15 +195,10 @@ def stacked(*charts: Chart) -> Callable[[Summaries], list[Plot]]:
     return lambda summaries: [plot for chart in charts for plot in chart(summaries)]
 
 
-QUANTILES = ("median", "q25", "q75", "q05", "q95")
-
-
 def quantiles(measure: str) -> dict[str, str]:
     """Return the columns of a box with whiskers, or of bands, for a measure."""
-    return {
-        column: f"{measure}_{quantile}"
-        for column, quantile in zip(("y", "low", "high", "low_tail", "high_tail"), QUANTILES, strict=True)
-    }
+    shown = {"y": "median", "low": "q25", "high": "q75", "low_tail": "q05", "high_tail": "q95"}
+    return {column: f"{measure}_{quantile}" for column, quantile in shown.items()}
 
 
 def ratios(source: Callable[[Summaries], Parts] | str, over: str, styles: Styles, ylabel: str) -> Chart:

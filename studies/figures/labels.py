@@ -66,13 +66,7 @@ def _invert(places: np.ndarray, plot: Plot) -> np.ndarray:
 
 
 def _spread(places: np.ndarray, height: float) -> np.ndarray:
-    """Move labels apart, so that neighbours are at least one line apart, and none is above the axes.
-
-    Examples
-    --------
-    >>> _spread(np.array([50.0, 52.0, 10.0]), 100)
-    array([44.5, 57.5, 10. ])
-    """
+    """Move labels apart, so that neighbours are at least one line apart, and none is above the axes."""
     order = np.argsort(places, kind="stable")
     groups = [[float(places[i])] for i in order]  # neighbours that touch are one group around their mean
     while True:

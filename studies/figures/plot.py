@@ -220,14 +220,7 @@ class Plot(Layout):
 
 
 def _first_lines(looks: Mapping[str, Look]) -> tuple[str, ...]:
-    """Return `MAX_LINES` series to show at first, of all origins in turn.
-
-    Examples
-    --------
-    >>> lines = {f"ours-{i}": Look("red", origin="ours") for i in range(9)}
-    >>> _first_lines({**lines, "laplace": Look("red", origin="baseline")})
-    ('ours-0', 'ours-1', 'ours-2', 'ours-3', 'ours-4', 'laplace')
-    """
+    """Return `MAX_LINES` series to show at first, of all origins in turn."""
     groups = [[name for name, look in looks.items() if look.origin == origin] for origin in ("", *ORIGINS)]
     ranked = sorted((rank, number, name) for number, group in enumerate(groups) for rank, name in enumerate(group))
     kept = {name for _, _, name in ranked[:MAX_LINES]}
@@ -239,12 +232,6 @@ def rows_of(ds: xr.Dataset, x: str, by: str | None = None, axes: str = "", **col
 
     The dimension `x` is horizontal, and `by` that of the series. Columns are names of variables;
     ``y="loss_mean"`` also returns ``mcse`` if it is stored.
-
-    Examples
-    --------
-    >>> ds = xr.Dataset({"loss_mean": (("n", "m"), [[1.0, 2.0]])}, {"n": [10], "m": ["a", "b"]})
-    >>> rows_of(ds, "n", "m", y="loss_mean").to_dict("list")
-    {'x': [10, 10], 'series': ['a', 'b'], 'y': [1.0, 2.0]}
     """
     arrays = {name: ds[value] for name, value in columns.items()}
     mean = columns.get("y", "")

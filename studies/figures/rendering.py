@@ -51,11 +51,6 @@ def _tabulate(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Return records as columns by name, whose JSON contains each name, and each text of a column, once.
 
     A column of texts is the list of its distinct texts, followed by the positions in this list.
-
-    Examples
-    --------
-    >>> _tabulate([{"x": 1, "series": "a"}, {"x": 3}, {"series": "a"}])
-    {'x': [1, 3, None], 'series': [['a'], 0, None, 0]}
     """
     names = dict.fromkeys(name for record in records for name in record)
     return {name: _encode([record.get(name) for record in records]) for name in names}

@@ -222,13 +222,7 @@ def _quantitative(
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Return at least four ticks of a logarithmic axis at the coarsest round multiples of powers of 10.
-
-    Examples
-    --------
-    >>> _log_ticks(0.03, 2.0), _log_ticks(0.9, 3.1)
-    ([0.05, 0.1, 0.2, 0.5, 1.0, 2.0], [1.0, 1.5, 2.0, 3.0])
-    """
+    """Return at least four ticks of a logarithmic axis at the coarsest round multiples of powers of 10."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []
     for steps in _STEPS:

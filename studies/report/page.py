@@ -87,28 +87,13 @@ def _shorten(svg: bytes) -> bytes:
 
     These are attributes for scripts, style sheets and screen readers, which do not look into an image, those with the
     default value or the font of the whole image, and paths without fill and stroke.
-
-    Examples
-    --------
-    >>> _shorten(b'<g><path d="M0,0h9Z"/><text class="tick" x="1.234" fill-opacity="0.12" opacity="1">0.345</text></g>')
-    b'<g><text x="1.2" fill-opacity="0.12">0.345</text></g>'
     """
     image = _UNSEEN.sub(b"", _WITHOUT_EFFECT.sub(b"", svg))
     return _PIXELS.sub(lambda found: re.sub(rb"\.0\d*|(\.\d)\d+", rb"\1", found[0]), image)
 
 
 def state_finding(claim: Claim, finding: Finding) -> str:
-    """Return a claim with its verdict as a sentence, and the correction of a claim that is not true as printed.
-
-    Examples
-    --------
-    >>> from pipeline import claim, verdict
-    >>> @claim("positive", "All means are positive.", kind="addition")
-    ... def positive(summaries):
-    ...     return verdict(False, "The smallest mean is -0.1.")
-    >>> state_finding(positive, positive.judge({}))
-    'Does not hold: All means are positive. Correct: The smallest mean is -0.1.'
-    """
+    """Return a claim with its verdict as a sentence, and the correction of a claim that is not true as printed."""
     corrected = correction(claim, finding)
     return f"{finding.verdict.capitalize()}: {claim.statement}{f' Correct: {corrected}' if corrected else ''}"
 

@@ -77,7 +77,8 @@ class Selection:
 
     def hidden(self, long: bool) -> list[str]:
         """Return the measures that `table` omits because they have several values per cell."""
-        return [] if long else [measure for measure in self.measures if measure not in self.table(long)]
+        shown = self.measures if long else self.table(long).columns
+        return [measure for measure in self.measures if measure not in shown]
 
     @property
     def title(self) -> str:
@@ -155,11 +156,5 @@ def encode(selected: Sequence[Selection], long: bool, suffix: str) -> bytes:
 
 
 def _inert(cell: Any) -> Any:
-    """Return a cell of a CSV file, with a quote before text that a spreadsheet would execute as a formula.
-
-    Examples
-    --------
-    >>> _inert("=1+1"), _inert("smooth"), _inert(-1.5)
-    ("'=1+1", 'smooth', -1.5)
-    """
+    """Return a cell of a CSV file, with a quote before text that a spreadsheet would execute as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell

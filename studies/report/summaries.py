@@ -54,13 +54,7 @@ def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
 
 
 def _aligned(values: Sequence[float]) -> list[str]:
-    """Format a column of numbers, with the same number of decimals if they are within four powers of ten.
-
-    Examples
-    --------
-    >>> _aligned([0.5, 12.25]), _aligned([1e-9, 1.0]), _aligned([7, 1000])
-    (['0.500', '12.250'], ['1e-09', '1'], ['7', '1,000'])
-    """
+    """Format a column of numbers, with the same number of decimals if they are within four powers of ten."""
     if all(isinstance(value, int) for value in values):
         return [f"{value:,}" for value in values]
     sizes = [abs(value) for value in values if math.isfinite(value) and value]

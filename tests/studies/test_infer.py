@@ -89,6 +89,7 @@ def test_noise_has_the_stated_variance(name, variance):
         ({"v": ["9", "four", "6"]}, ["a"], "v must be a finite number or blank, got four in data row 2"),
         ({"v": [9.0, np.inf, 6.0]}, ["a"], "v must be a finite number or blank, got inf in data row 2"),
         ({"s": [1.0, -1.0, 1.0]}, ["a"], "variance must be >= 0, got -1.0 in data row 2"),
+        ({"s": [1.0, 5e-324, 1.0]}, ["a"], "variance must be 0 or >= 1e-100, got 5e-324 in data row 2"),
         ({"s": [1.0, np.nan, 1.0]}, ["a"], "variance must be given for a value, got nan in data row 2"),
         ({"a": ["", "x", "x"]}, ["a"], "cells must be unique, got x twice in a"),
         ({"a": ["", "", "x"]}, ["a"], "cells must be unique, got the total twice in the total"),
@@ -118,6 +119,8 @@ def test_bad_tables_are_refused(changed, levels, message):
         *((CELLS, ("--levels", name), f"got {name}; rename") for name in ("value", "mean", "sd", "low", "high")),
         *((CELLS, ("--levels", name, "--output", "o.nc"), f"got {name}; rename") for name in ("cell", "draw", "draws")),
         (CELLS, ("--levels", "draw1", "--draws", "1", "--output", "o.csv"), "got draw1; rename the column"),
+        (CELLS, ("--output", "cells.csv"), "--output must be another file than the table"),
+        (CELLS, ("--levels", "州", "--output", "o.nc"), "must be names in Latin-1"),
     ],
 )
 def test_bad_input_is_refused_on_one_line(command, cells, words, message):

@@ -24,7 +24,7 @@ def convert(make: Callable[..., Any]) -> Callable[..., Any]:
 
 exponential_mechanism = convert(exponential.exponential_mechanism)
 flip_counts = convert(permute_and_flip.permute_and_flip)
-hamming_mechanism = convert(hamming.hamming_mechanism)
+hamming_mechanism = convert(hamming.HammingMechanism)
 power_mixture_mechanism = convert(power_mixture.power_mixture_mechanism)
 k_norm_counts = convert(lambda prior, counts, epsilon: NoisyCounts(prior, counts, KNormNoise(epsilon)))
 discrete_gaussian_counts = convert(

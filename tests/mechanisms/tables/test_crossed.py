@@ -85,3 +85,25 @@ def test_cells_that_are_not_measured_have_their_prior(shape, measurements, prior
     assert np.all(np.abs(free - mean) < error)
     assert np.allclose(posterior.std()[1] ** 2, variance, rtol=0.25)
     assert np.all(posterior.mean()[0] < mean - error)  # negative control: the measured cells differ from it
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3, 4)])
+def test_tables_of_eight_or_more_cells_with_a_public_total_are_accepted(shape):
+    """The bounds of eight cells without one had a sum beyond 64 bits, which refused every total."""
+    rows = np.full(shape[0], 12.0 / shape[0])
+    found = crossed_posterior(shape, [((0,), rows, Noise("gaussian", 1.0))], poisson(2.0), np.random.default_rng(1), 12)
+    assert np.all(found.draws.sum(axis=(2, 3)) == 12)
+
+
+@pytest.mark.parametrize(
+    ("values", "noise", "n", "message"),
+    [
+        ([3.0, 4.0], "laplace", 7, "must be a Noise, got 'laplace'"),
+        ([3.0, 4.0], 3.0, 7, "must be a Noise, got 3.0"),
+        ([3.0, 1e30], Noise("laplace", 1.0), 7, "at most 2"),
+        ([3.0, 4.0], Noise("laplace", 1.0), 10**30, "n must be at most 2"),
+    ],
+)
+def test_other_noise_and_large_numbers_are_refused(values, noise, n, message):
+    with pytest.raises(ValueError, match=message):
+        crossed_posterior((2, 2), [((0,), values, noise)], poisson(2.0), np.random.default_rng(1), n)
