@@ -16,7 +16,8 @@ MEMORY = 8e9
 """Largest forecast of memory in bytes; a table that needs more is refused."""
 
 _OMITTED = 5e-13, 1e-16  # bound of the omitted mass, and more per node, beyond which tilts and windows are improved
-_OMITTED_LARGE = 1e-19  # times the squared number of nodes: an attempt at 10⁶ leaves takes a minute or more
+_OMITTED_LARGE = 1e-17, 1e-7  # the same times the squared number of nodes, and its maximum: attempts take minutes, and
+# cuts of Fourier transforms, which later attempts do not avoid, are most of the bound
 _ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
 _LARGEST = 1e-6  # bound of the error beyond which there is no result
 _POOR = 2e-9  # bound of the omitted mass with which sums of products end the attempts
@@ -166,7 +167,8 @@ def solve(table: Table, start: Floats | None = None) -> Solution:
     tilt = solve_tilts(forest, factors, table.weights, cap, start)
     first, is_direct, centred = tilt, False, tilt
     best: Solution | None = None
-    small = max(_OMITTED[0] + _OMITTED[1] * table.total.size, _OMITTED_LARGE * table.total.size**2)
+    m = table.total.size
+    small = max(_OMITTED[0] + _OMITTED[1] * m, min(_OMITTED_LARGE[0] * m**2, _OMITTED_LARGE[1]))
     for attempt in range(_ATTEMPTS):
         is_direct = is_direct or attempt in (_NEAR - 1, _ATTEMPTS - 1)
         if is_direct and best is not None and best.error <= _ROUNDING:
