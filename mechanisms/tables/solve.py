@@ -16,7 +16,7 @@ MEMORY = 8e9
 """Largest forecast of memory in bytes; a table that needs more is refused."""
 
 _OMITTED = 5e-13, 1e-16  # bound of the omitted mass, and more per node, beyond which tilts and windows are improved
-_OMITTED_LARGE = 1e-21  # times the squared number of nodes: an attempt at 10⁶ leaves takes a minute
+_OMITTED_LARGE = 1e-19  # times the squared number of nodes: an attempt at 10⁶ leaves takes a minute or more
 _ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
 _LARGEST = 1e-6  # bound of the error beyond which there is no result
 _POOR = 2e-9  # bound of the omitted mass with which sums of products end the attempts
