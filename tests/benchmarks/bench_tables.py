@@ -98,7 +98,8 @@ def main() -> None:
                     ratios.append(dividing / reading)
                     print(f"  read {reading:.2f} s, read and divide {dividing:.2f} s: {ratios[-1]:.2f} times")
                 peaks = client.run(peak_memory)
-        assert np.array_equal(found.n_rows, partition.sizes)
+        assert found.n_rows.sum() == n_rows
+        assert np.ptp(found.n_rows) <= 1  # partitions of n rows differ by at most one row
         slope = coefficient_posterior(found.pool(), 1, FlatPrior()).mean().item()
         print(f"  read and divide / read: {statistics.median(ratios):.2f} (target: <= 2); slope {slope:.5f} (true: 2)")
         shown = ", ".join(f"{peaks[worker]} MB ({idle[worker]} after the first blocks)" for worker in peaks)
