@@ -164,7 +164,11 @@ def enumerate_candidates(n: int, k: int) -> Integers:
     >>> enumerate_candidates(2, 3)
     array([[0, 0, 2], [0, 1, 1], [0, 2, 0], [1, 0, 1], [1, 1, 0], [2, 0, 0]])
     """
-    n, k = validate_problem(n, k)
+    return tabulate_candidates(*validate_problem(n, k))
+
+
+def tabulate_candidates(n: int, k: int) -> Integers:
+    """Return the result of `enumerate_candidates` for valid integers."""
     require_at_most(MAX_ENUMERATED, "candidates to enumerate", count_candidates(n, k), n, k)
     candidates = np.empty((count_candidates(n, k), k), dtype=np.int64)
     _fill_candidates(n, candidates)

@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from mechanisms.arguments import Floats, Integers, real_array
-from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, enumerate_candidates, require_at_most
+from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, require_at_most, tabulate_candidates
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
@@ -70,7 +70,7 @@ def enumerate_rows(n: int, k: int) -> Integers:
     """Return rows (n_rows, k − 1) in lexicographic order: first k − 2 counts, then the sum of the last two counts."""
     if k == 2:
         return np.array([[n]], dtype=np.int64)
-    return enumerate_candidates(n, k - 1)
+    return tabulate_candidates(n, k - 1)
 
 
 def row_deficits(deficits: Floats, rows: Integers) -> Floats:

@@ -37,7 +37,7 @@ import numpy as np
 
 from mechanisms.arguments import Floats, Integers, validate_positive
 from mechanisms.calibrate import bisect, first_private
-from mechanisms.conjugate import count_candidates, enumerate_candidates, require_at_most, validate_problem
+from mechanisms.conjugate import count_candidates, require_at_most, tabulate_candidates, validate_problem
 from mechanisms.counts import candidates
 from mechanisms.counts.calibration import Calibration
 from mechanisms.counts.mechanism import CountRelease, Mechanism
@@ -109,7 +109,7 @@ class HammingMechanism(CountRelease):
 
     def log_pmf(self) -> Floats:
         candidates.require_enumerable(self.n, self.k)
-        columns = zip(enumerate_candidates(self.n, self.k).T, self.counts, strict=True)
+        columns = zip(tabulate_candidates(self.n, self.k).T, self.counts, strict=True)
         distances = np.sum([np.maximum(column - count, 0) for column, count in columns], axis=0)
         log_steps = -self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser
         return log_steps[distances]

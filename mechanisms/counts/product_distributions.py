@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +50,6 @@ MAX_ENTRIES = 100_000_000
 MAX_LOG_CANDIDATES = 650.0  # largest ln |R| for which sums over candidates do not overflow
 
 
-@lru_cache(maxsize=64)  # audits build many mechanisms of one size
 def require_product_distributions(n: int, k: int, prior_total: float = 0.0) -> None:
     """Raise ValueError if tables may be too large for some counts of n records; the check uses no private argument."""
     advice = "use fewer records, merge categories, lower the prior, or choose a mechanism that only adds noise"

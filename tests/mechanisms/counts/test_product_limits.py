@@ -69,7 +69,6 @@ def test_neighbours_are_both_rejected_or_both_accepted():
 def test_limits_apply_to_all_data_sets_alike(monkeypatch, limit):
     n, k = 2_000, 3
     bound = bound_tables(n, k, float(k))[limit == "MAX_ENTRIES"]
-    require_product_distributions.cache_clear()  # it remembers accepted sizes
     monkeypatch.setattr(product_distributions, limit, bound - 1)
     for counts in datasets(n, k):
         with pytest.raises(ValueError, match=f"there must be at most {bound - 1:,} (mult|entr)"):
