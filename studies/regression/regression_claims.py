@@ -9,7 +9,7 @@ import xarray as xr
 
 from pipeline import Erratum, Finding, claim, claims_in, critical, verdict
 from pipeline.declare.claims import two_sided_level
-from studies.claims import Stored, Summaries, above, decide, place, smallest
+from studies.claims import Stored, Summaries, above, decide, mean_ratio, place, smallest
 from studies.tables import Table, plus_minus
 
 DELTA, NOMINAL = 1e-6, 0.95
@@ -109,14 +109,6 @@ def clamping_belongs_in_the_model(summaries: Stored) -> Finding:
     return _undercovers(summaries, "normal-covariates", "clamped", 100_000, "variance")
 
 
-def _ratio(one: xr.Dataset, first: str, second: str, measure: str = "score") -> tuple[float, float]:
-    """Return the ratio of the means of two methods, and a bound on its error that ignores their correlation."""
-    a, b = one.sel(algorithm=first), one.sel(algorithm=second)
-    ratio = float(a[f"{measure}_mean"] / b[f"{measure}_mean"])
-    relative = math.hypot(*(float(side[f"{measure}_mcse"] / side[f"{measure}_mean"]) for side in (a, b)))
-    return ratio, ratio * relative
-
-
 def _smaller(
     summaries: Stored,
     first: str,
@@ -133,7 +125,7 @@ def _smaller(
     """
     where = {"n": n, "epsilon": 1.0, "track": track, "records": "inside", "component": "slope-1"}
     one = _one(summaries, panel, (first, second), **where)
-    ratio, error = _ratio(one, first, second)
+    ratio, error = map(float, mean_ratio(one, "score", first, second, "algorithm"))
     a, b = one.sel(algorithm=first), one.sel(algorithm=second)
     gap = float(least * b["score_mean"] - a["score_mean"])
     width = critical(4) * math.hypot(float(a["score_mcse"]), least * float(b["score_mcse"]))
@@ -231,7 +223,7 @@ def _winners(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
         if not one.sizes["algorithm"]:
             continue
         first, *others = one["algorithm"].values.tolist()
-        margins = {name: _ratio(one, name, first) for name in others}
+        margins = {name: tuple(map(float, mean_ratio(one, "score", name, first, "algorithm"))) for name in others}
         equal = [name for name, (ratio, error) in margins.items() if ratio - 1.0 <= 2.0 * error]
         then = next((name for name in others if name not in equal), None)
         score = plus_minus(float(one["score_mean"][0]), float(one["score_mcse"][0]))
