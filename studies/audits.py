@@ -36,7 +36,7 @@ from mechanisms.sampled_audit import SampledBound
 from pipeline.clusters.launch import available_cores
 from pipeline.declare.plugins import Plugins
 from pipeline.declare.source import load_object
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, as_bad_input, unknown
 
 ALL = "all"
 """Name that selects every mechanism that releases counts, including mechanisms of other packages."""
@@ -219,11 +219,9 @@ def _problem(question: Question) -> tuple[tuple[float, ...], int]:
         )
     if question.n < 1:
         raise BadInputError(f"n must be >= 1, got {question.n}; pass --n, such as 100")
-    try:
+    with as_bad_input():
         counts = (question.n, *(0 for _ in question.prior[1:]))
         validate(question.prior, counts, question.epsilon, question.delta or DELTA)
-    except ValueError as error:
-        raise BadInputError(str(error)) from error
     return question.prior, question.n
 
 

@@ -8,8 +8,8 @@ with Laplace noise of scale b, and c ~ U{0, …, n}, its posterior is Pr[c | y] 
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -20,7 +20,7 @@ from mechanisms import Guarantee, private_posterior, publish_bounds
 from mechanisms.exact_noise import require_opendp
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
-from pipeline.errors import BadInputError, ExecutionError
+from pipeline.errors import BadInputError, ExecutionError, as_bad_input
 
 LEVEL = 0.95
 """Probability of the intervals."""
@@ -54,10 +54,8 @@ class Spending:
             if not (math.isfinite(loss) and loss > 0):
                 raise BadInputError(f"epsilon must be finite and > 0, got {loss:g}; pass a loss in nats, such as 1")
         if self.seed is None:
-            try:
+            with as_bad_input():
                 require_opendp()
-            except ModuleNotFoundError as error:
-                raise BadInputError(str(error)) from error
 
     @property
     def losses(self) -> tuple[float, ...]:
@@ -72,7 +70,7 @@ class Spending:
     def posterior(self, records: Any, family: str, prior: Any = None, **options: Any) -> ReleasePosterior:
         """Return the posterior of a release; see `mechanisms.private_posterior`."""
         hook = {"before_release": self.entry(Guarantee(self.epsilon), self.what)}
-        with _refusing():
+        with as_bad_input():
             return private_posterior(records, family, prior, self.epsilon, rehearsal_seed=self.seed, **hook | options)
 
     def find_range(self, records: np.ndarray, check: Callable[[Hook], object]) -> tuple[float, float]:
@@ -81,7 +79,7 @@ class Spending:
         if self.seed is None:
             with suppress(_ValidError):
                 check(_stop)
-        with _refusing():
+        with as_bad_input():
             hook = self.entry(Guarantee(self.search), f"range for the {self.what}")
             found = publish_bounds(records, self.search, self.seed, hook)
         if found is None:
@@ -99,17 +97,6 @@ class _ValidError(Exception):
 
 def _stop() -> None:
     raise _ValidError
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    """Raise BadInputError for an invalid argument of a mechanism."""
-    try:
-        yield
-    except BadInputError:
-        raise
-    except ValueError as error:
-        raise BadInputError(str(error)) from error
 
 
 @dataclass(frozen=True)
