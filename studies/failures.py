@@ -11,7 +11,7 @@ import numpy as np
 from pipeline import Status
 from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
-from pipeline.stores.commits import without_rerun
+from pipeline.stores.commits import cause_of, without_rerun
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
 
@@ -28,7 +28,8 @@ class Failure:
     kind: str  # failed, timed out, or killed
     count: int  # failed trials
     first: int  # index of the first
-    error: str  # stored, of the first trial
+    cause: str  # on one line
+    error: str  # of the first trial: cause, and traceback after an exception
 
     def rerun(self, store: str) -> str:
         """Return the shell command that recomputes the first trial.
@@ -43,7 +44,7 @@ def find_causes(store: ResultStore) -> list[list[Failure]]:
     """Group the failures of a store by panel, kind and error, except for its numbers; the most frequent come first."""
     grouped: dict[tuple[str, str, str], list[Failure]] = {}
     for failure in _failures(store):
-        words = re.sub(r"\d[\d.,e+-]*", "#", _last_line(failure.error))
+        words = re.sub(r"\d[\d.,e+-]*", "#", failure.cause)
         grouped.setdefault((failure.panel, failure.kind, words), []).append(failure)
     return sorted(grouped.values(), key=lambda failures: -sum(failure.count for failure in failures))
 
@@ -68,13 +69,9 @@ def _failures(store: ResultStore) -> Iterator[Failure]:
                 kinds, errors = part["status"].values, part["error"].values
                 for k in np.flatnonzero(np.isin(kinds, FAILURES)).tolist():
                     error = str(errors[k])
-                    cause = int(kinds[k]), _last_line(error)
+                    cause = int(kinds[k]), cause_of(error)
                     counts[cause] += 1
                     first.setdefault(cause, (start + k, without_rerun(error)))
             for cause, (trial, error) in first.items():
-                yield Failure(name, where, cell, Status(cause[0]).words, counts[cause], trial, error)
-
-
-def _last_line(error: str) -> str:
-    r"""Return the last line of a stored error, which states the cause, or an empty string if there is none."""
-    return (without_rerun(error).splitlines() or [""])[-1]
+                kind, text = Status(cause[0]).words, cause[1]
+                yield Failure(name, where, cell, kind, counts[cause], trial, text, error)

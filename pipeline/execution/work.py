@@ -46,7 +46,7 @@ class Tally:
     # array positions of the setting: one per combination of values of the method factors that it does not use
     n_positions: int
     n_ended: int = 0  # failed trials that were killed or timed out
-    cause: str = ""  # place and last line of the error of the first failed trial; empty if none failed
+    cause: str = ""  # of the first failed trial; empty if none failed
 
 
 @dataclass(frozen=True)

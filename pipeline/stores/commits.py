@@ -14,8 +14,6 @@ from pipeline.stores.chunks import Chunks
 from pipeline.stores.files import Files
 from pipeline.stores.regions import regions_of
 
-_AGAIN = "again: "
-
 
 @dataclass(frozen=True)
 class Planned:
@@ -165,9 +163,18 @@ def rerun_line(panel: Panel, block: Block, trial: int) -> str:
     """Return the last line of a stored error, which contains the command that reruns its trial."""
     values = panel.cells()[block.cell].items()
     cell = "".join(f" --cell {shlex.quote(f'{name}={format_value(value)}')}" for name, value in values)
-    return f"{_AGAIN}dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"
+    return f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"
 
 
 def without_rerun(error: str) -> str:
-    """Return a stored error without the line of `rerun_line`."""
-    return "\n".join(line for line in error.splitlines() if not line.startswith(_AGAIN))
+    """Return a stored error without its last line."""
+    return error.rpartition("\n")[0]
+
+
+def cause_of(error: str) -> str:
+    """Return the cause of a failed trial from its stored error: the first line, or that before the last one.
+
+    Stores of version 0.2 have a traceback without a line before it; its last line is the cause.
+    """
+    lines = without_rerun(error).splitlines() or [""]
+    return lines[-1] if lines[0].startswith("Traceback ") else lines[0]

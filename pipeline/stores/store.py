@@ -30,7 +30,7 @@ from pipeline.errors import BadInputError, DamagedChunkError, IncompleteStoreErr
 from pipeline.stores.asked import RECORD, SHARE, Asked, Share, read_asked
 from pipeline.stores.binding import ABSENT, Binding, digest, remove_checksum
 from pipeline.stores.chunks import Chunks, Region
-from pipeline.stores.commits import Commit, Planned
+from pipeline.stores.commits import Commit, Planned, without_rerun
 from pipeline.stores.files import Files, accessing, open_files
 from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
 from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
@@ -236,7 +236,7 @@ class ResultStore:
         position = next(positions(panel, block.cell, setting))
         values = {name: self.read_at(panel, position, block.trials, name) for name in panel.variables}
         status, error = (values.pop(name).reshape(-1) for name in ("status", "error"))
-        return Outcome(values, status, error.astype(object))
+        return Outcome(values, status, np.array([without_rerun(str(text)) for text in error], object))
 
     def read_at(self, panel: Panel, position: tuple[int, ...], trials: range, name: str) -> np.ndarray:
         r"""Read a variable at one array position, shape (trial, \*outputs), without trials if it has none."""
