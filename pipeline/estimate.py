@@ -209,10 +209,7 @@ class Forecast:
 
 
 def forecast(study: Study, until: str, pilot_seconds: float = 10.0) -> list[Forecast]:
-    """Forecast the cost of each panel with trials until a precision, the target `until` of `pipeline.run`.
-
-    Pilots of `MIN_TRIALS` trials in cells begin within `pilot_seconds` in total, with at least one cell per panel.
-    """
+    """Forecast the cost of each panel with trials until a precision, from pilots that begin within `pilot_seconds`."""
     if until.strip() == CLAIMS:
         raise BadInputError(
             "plan requires a precision, got --until claims, whose cost depends on the verdicts; it is at most that of "

@@ -91,11 +91,9 @@ class Outcome:
 
 @one_thread()
 def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budget: int | None = None) -> list[Outcome]:
-    """Simulate one block, and evaluate settings on its data.
+    """Simulate one block, and evaluate settings on its data; each failing trial is isolated by halving the trials.
 
-    If the simulation or a method raises, the trials are halved repeatedly until each failing trial is isolated and
-    fails with its own traceback. `budget` is the number of failed trials, counted per setting from the first trial of
-    the block, after which the other trials are skipped, and remain pending, if none was ok; by default none is.
+    `budget` is the number of failed trials of a setting after which the others remain pending if none was ok.
     """
     panel = study.panel(block.panel)
     cell = panel.cells()[block.cell]
@@ -205,10 +203,7 @@ def _describe(study: Study, error: BaseException) -> str:
 def _evaluate_parts(
     study: Study, panel: Panel, cell: Mapping[str, Value], whole: range, setting: Setting, budget: int | None
 ) -> Outcome:
-    """Evaluate one setting on consecutive trials, in ascending order, and halve trials that raise together.
-
-    After a failure, trials are tried one by one until one succeeds, since all may fail.
-    """
+    """Evaluate one setting on consecutive trials in order, halved if they raise; one by one until one succeeds."""
     found: dict[int, Outcome] = {}
     waiting = [whole]
     n_failed, any_ok = 0, False

@@ -138,10 +138,8 @@ def enable_sibling_imports(source: StudySource) -> None:
 
 
 def source_of(study: Study) -> StudySource:
-    """Return the source of a study object: the file or module that defines it, or else the object itself.
-
-    The modules that define its functions are searched first, since other modules may import the study.
-    """
+    """Return the source of a study object: the file or module that defines it, or else the object itself."""
+    # the modules that define its functions are searched first, since other modules may import the study
     own = {getattr(function, "__module__", None) for function in functions_of(study)}
     for name in sorted(set(sys.modules) - {"__main__"}, key=lambda name: (name not in own, name)):
         attributes = list(getattr(sys.modules[name], "__dict__", {}).items())

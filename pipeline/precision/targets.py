@@ -42,9 +42,8 @@ class Target:
 class Precision:
     """Precision reached in one cell and setting, or for a pair of settings; the widest output counts.
 
-    `ratio` is that of the error to the bound or, if larger, the square root of the ratio of the minimum number of
-    trials to `n`. It is infinite if the draws do not determine an error: for events of which none or all occurred, and
-    for relative bounds at an estimate of zero.
+    `ratio` is that of the error to the bound or, if larger, the root of that of the minimum number of trials to `n`. It
+    is infinite if the draws do not determine an error, as for events of which none or all occurred.
     """
 
     n: int  # ok trials
@@ -96,12 +95,7 @@ class PanelTarget:
     _estimate: Callable[[np.ndarray], Estimate]
 
     def assess(self, draws: Sequence[np.ndarray]) -> Precision:
-        r"""Return the precision at the draws of an item.
-
-        Draws of each setting, shape (trial, \*outputs), are at the trials that are ok in all of them. The precision is
-        that of the output with the largest ratio of error to bound; the error is NaN for fewer than two draws, or draws
-        that are not finite.
-        """
+        r"""Return the precision at the draws of each setting of an item at equal trials, shape (trial, \*outputs)."""
         first, *others = (np.asarray(one, float) for one in draws)
         values = first - others[0] if others else first
         if len(values) < 2:

@@ -28,10 +28,9 @@ class Planned:
 class Commit:
     """Commit of blocks, created before they are computed; after `finish` they are visible, and their values durable.
 
-    `present` has the digests of the durable per-cell chunks that this process has found or written, by key. `write`
-    writes values; `finish` flushes them once for all blocks and then writes the statuses. If the process dies before
-    that, all blocks remain pending. A block with a status is replaced in `finish`: first its status also binds the new
-    chunks, then these are written, then the new status; so it is committed at all times.
+    `present` has the digests of the durable per-cell chunks that this process knows, by key. If the process dies before
+    `finish` has flushed the values and written the statuses, all blocks remain pending. A block with a status is
+    replaced in `finish`, and is committed at all times.
     """
 
     def __init__(
@@ -99,10 +98,8 @@ class Commit:
         self._batch.discard()
 
     def _replace(self) -> None:
-        """Replace committed blocks; each status binds the old and the new chunks before any is replaced.
-
-        Absent per-cell chunks are written first, because readers require such a chunk once a status binds it.
-        """
+        """Replace committed blocks; each status binds the old and the new chunks before any is replaced."""
+        # absent per-cell chunks are written first, because readers require such a chunk once a status binds it
         prepared: dict[str, bytes] = {}
         values: dict[str, bytes] = {}
         statuses: dict[str, bytes] = {}

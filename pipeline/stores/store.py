@@ -191,10 +191,7 @@ class ResultStore:
 
     @classmethod
     def create(cls, session: Session, study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
-        """Write the template of a study: the copy of the root, the files of all arrays, and last the root.
-
-        An interrupted creation is completed. No block is written before the root exists.
-        """
+        """Write the template of a study, or complete an interrupted creation; no block is written before the root."""
         files = session.files
         found = read_root(files)
         if found is not None:
@@ -309,10 +306,7 @@ class ResultStore:
     def scan(
         self, panel: Panel, retry: Collection[Status] = (), asked: Mapping[str, Asked] | None = None
     ) -> np.ndarray:
-        """Return the state of every block and setting: `COMMITTED` (also if not asked for), `UNWRITTEN` or `STALE`.
-
-        The shape is (cell, block, setting). `asked` has the numbers of trials by panel, by default the recorded ones.
-        """
+        """Return the state of every block, shape (cell, block, setting): `COMMITTED` also if not asked for."""
         status = self.array(panel.name, "status")
         states = np.full(status.cdata_shape, UNWRITTEN, np.uint8)
         for chunks, region in iterate_slabs(status):
