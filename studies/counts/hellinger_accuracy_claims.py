@@ -51,7 +51,8 @@ def _beats_dimension(
 @joined("Ratios of exact means: {}.")
 def _smaller_means(summaries: Stored, *pairs: tuple[str, str, str]) -> Iterator[Finding]:
     """Judge the statement that, for each (panel, first, second), `first` has the smaller mean distance at all n."""
-    stored = [at_poster(summaries, *pair, **({"n": _SIZES[pair[0]]} if pair[0] in _SIZES else {})) for pair in pairs]
+    sizes: dict[str, Any] = {panel: {"n": n} for panel, n in _SIZES.items()}
+    stored = [at_poster(summaries, *pair, **sizes.get(pair[0], {})) for pair in pairs]
     for summary, (panel, first, second) in zip(stored, pairs, strict=True):
         found = ratio(summary["expected_hellinger"], first, second)
         if "n" in found.dims:

@@ -124,7 +124,8 @@ def statement_1(summaries: Stored) -> Finding:
 def statement_1_below(summaries: Stored) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, H(x, x+1) > H(x+1, x+2) for x <= x0."""
     when = "as the mirrored inequality of the first half, H(x, x-1) < H(x-1, x-2) for x <= x0"
-    return _without_counterexample(*_statements(summaries, "I-below", "I"), when)
+    printed, mirrored = _statements(summaries, "I-below", "I")
+    return _without_counterexample(printed, mirrored, when)
 
 
 @p1(
@@ -139,7 +140,8 @@ def statement_2(summaries: Stored) -> Finding:
     for x >= x0, H(x, x-1) for x <= x0.
     """
     when = "for 0 < x < n; at an edge this step does not exist, and LS is the distance of the step inwards"
-    return _without_counterexample(*_statements(summaries, "II", "II-inside"), when)
+    printed, inside = _statements(summaries, "II", "II-inside")
+    return _without_counterexample(printed, inside, when)
 
 
 @p1(

@@ -52,7 +52,7 @@ _CATEGORIES = {"k2": 2, "k3": 3, "k4": 4, "k10": 10, "abalone": 3, "skewed": 3, 
 """Number of categories of the panels of claims."""
 
 
-def at_poster(summaries: Stored, panel: str, *mechanisms: str, **values: tuple[Any, ...]) -> Any:
+def at_poster(summaries: Stored, panel: str, *mechanisms: str, **values: Any) -> Any:
     """Return a panel, of which the claim needs the mechanisms with the constants of the poster, and these values."""
     prior = ":".join("1" * _CATEGORIES[panel])
     return summaries.need(panel, mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,), prior=(prior,), **values)
