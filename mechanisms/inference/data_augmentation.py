@@ -47,8 +47,15 @@ from scipy import special, stats
 
 from mechanisms.arguments import Floats
 from mechanisms.inference.drawn_posterior import Chain, sampler
-from mechanisms.inference.families import MODELS, normal_contribution_moments
-from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON, UNKNOWN_VARIANCE, Bounds
+from mechanisms.inference.families import (
+    EXPONENTIAL,
+    MODELS,
+    NORMAL,
+    POISSON,
+    UNKNOWN_VARIANCE,
+    Bounds,
+    normal_contribution_moments,
+)
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 

@@ -30,8 +30,7 @@ from mechanisms.arguments import Floats
 from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
 from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, interpolate, invert, tabulate
 from mechanisms.inference.count_table import Measurement, solve_counts
-from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import EXPONENTIAL, NORMAL
+from mechanisms.inference.families import EXPONENTIAL, FAMILIES, NORMAL
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_likelihood
 from mechanisms.noise import Noise

@@ -21,8 +21,7 @@ from scipy import special
 
 from mechanisms.arguments import Floats
 from mechanisms.inference import adaptive_grid
-from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import Marginal
+from mechanisms.inference.families import FAMILIES, Marginal
 from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
 from mechanisms.metadata import find_entry
 from mechanisms.protocols import Posterior, validate_probabilities

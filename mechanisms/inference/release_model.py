@@ -28,8 +28,7 @@ from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from mechanisms.arguments import Floats, real_array, validate_positive
-from mechanisms.inference.families import MODELS, normal_contribution_moments
-from mechanisms.inference.family import Bounds, Family
+from mechanisms.inference.families import MODELS, Bounds, Family, normal_contribution_moments
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring

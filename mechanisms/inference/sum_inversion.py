@@ -38,7 +38,7 @@ import numpy as np
 from scipy import special
 
 from mechanisms.arguments import Floats
-from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON
+from mechanisms.inference.families import EXPONENTIAL, NORMAL, POISSON
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 
