@@ -276,6 +276,26 @@ class Family:
         assert checked is not None
         return self.regions.moments(values, *checked)
 
+    def contribution_moments(self, theta: Floats, bounds: Bounds, clamps: bool) -> tuple[Floats, Floats]:
+        """Return mean, shape (m, d), and covariance, (m, d, d), of the contribution of one record given θ, (m, p).
+
+        They are accurate to about 1e-8 of the squared range of a contribution. Records outside are clamped or dropped.
+        """
+        a, b = bounds
+        if self.has_square:
+            return normal_contribution_moments(theta[:, 0], np.sqrt(theta[:, 1]), a, b, clamps)
+        assert self.regions is not None
+        least, most = self.regions.parameter(
+            np.array(self.regions.interval(a, b))
+        )  # beyond, one region has all records
+        if self.code == EXPONENTIAL and a == 0.0:
+            most = np.inf  # all records lie within the bounds, and their mean is 1/θ
+        q, mean, variance = self.regions.moments(theta[:, 0].clip(least, most), a, b)
+        value = np.column_stack([np.full(len(q), a * clamps), mean[:, 1], np.full(len(q), b * clamps)])
+        average = (q * value).sum(axis=1)
+        spread = q[:, 1] * variance[:, 1] + (q * (value - average[:, None]) ** 2).sum(axis=1)
+        return average[:, None], spread[:, None, None]
+
 
 # 1/t − 1/(eᵗ − 1) = ½ − Σ_{k≥1} B₂ₖ·t^(2k−1)/(2k)!, Bernoulli numbers B₂ₖ; at t ≤ 1 the tenth term is below 1e-16.
 _K = np.arange(1, 11)
