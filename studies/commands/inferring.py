@@ -8,7 +8,7 @@ import typer
 
 from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.options import Level, option, require_level, require_seed, split_names
+from studies.commands.options import Level, format_level, option, require_level, require_seed, split_names
 from studies.commands.output import print_table, progress_bar, require_file, say, writing
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def infer(
     print_table(frame.columns, shown.to_numpy().tolist())
     if len(frame) > _SHOWN:
         say(f"and {len(frame) - _SHOWN:,} more cells{'; pass --output for all' if output is None else ''}")
-    say(f"{100 * level:g} % intervals, {len(frame):,} cells, {noise} noise, prior {posterior.prior}")
+    say(f"{format_level(level)} intervals, {len(frame):,} cells, {noise} noise, prior {posterior.prior}")
     if output is not None:
         with writing(output, "the values above are valid"):
             _write(output, frame, drawn)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -185,6 +186,11 @@ def require_level(level: float) -> None:
     """Raise BadInputError unless the ends of an interval with a probability are quantiles in (0, 1)."""
     if not 0.0 < level < (1.0 + level) / 2.0 < 1.0:  # the ends are rounded
         raise BadInputError(f"level must be in (0, 1) and not round to 1, got {level!r}; choose e.g. 0.95")
+
+
+def format_level(level: float) -> str:
+    """Return the probability of intervals in percent, with all of its digits."""
+    return f"{(100 * Decimal(repr(level))).normalize():f} %"
 
 
 def require_seed(seed: int | None) -> None:

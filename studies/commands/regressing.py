@@ -8,6 +8,7 @@ from pipeline.errors import BadInputError
 from studies.commands.options import (
     TABLE,
     Level,
+    format_level,
     option,
     parse_numbers,
     parse_values,
@@ -106,7 +107,7 @@ def regress(
     coefficients = posterior.to_dict(level)["coefficients"]
     rows = ((name, *(f"{value:.4g}" for value in values.values())) for name, values in coefficients.items())
     print_table(("coefficient", "mean", "sd", "low", "high"), rows)
-    say(f"{100 * level:g} % intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
+    say(f"{format_level(level)} intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
     for one in caught:
         say(f"warning: {one.message}")
     if released.guarantee is None:
@@ -228,4 +229,4 @@ def _show_forecast(prepared, rehearsal: bool) -> None:  # type: ignore[no-untype
     say(f"{prepared.table.rows.shape[0]:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
     widths = zip(("intercept", *prepared.box.names[:-1]), prepared.expected, strict=False)
     shown = ", ".join(f"{name} {width:.3g}" for name, width in widths)
-    say(f"expected widths of {100 * prepared.request.level:g} % intervals: {shown}")
+    say(f"expected widths of {format_level(prepared.request.level)} intervals: {shown}")
