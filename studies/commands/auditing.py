@@ -41,7 +41,7 @@ def audit(
     from pipeline.errors import BadInputError, unknown
     from studies.audits import Audited, Question, audit_named, tabulate_audits
 
-    alpha = parse_numbers("prior", prior or "", "vector") or None
+    alpha = parse_numbers("prior", prior, "vector") if prior else None
     epsilons, orders = parse_numbers("at", at), parse_numbers("order", order)
     if relation not in RELATIONS:
         raise BadInputError(unknown("relation", relation, RELATIONS))

@@ -175,8 +175,8 @@ def _parse(assignments: list[str] | None, form: str, twice: str) -> dict[str, st
 
 
 def parse_numbers(name: str, given: str, kind: Literal["float", "vector"] = "float") -> tuple[float, ...]:
-    """Return the numbers of an option, separated by commas or, in a vector, by colons; none for an empty option."""
-    if not given:
+    """Return the numbers of an option, separated by commas or, in a vector, by colons; none for an empty list."""
+    if not given and kind == "float":
         return ()
     values: Any = Factor(name, tuple(given.split(",")) if kind == "float" else (given,), "", kind).values
     return values if kind == "float" else values[0]

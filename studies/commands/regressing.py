@@ -185,7 +185,7 @@ def partition(
         intercept=not no_intercept,
         prior=prior,
         error_variance=error_variance,
-        split=parse_numbers("split", split, "vector"),
+        split=parse_numbers("split", split, "vector") if split else (),
         start=mu,
         share=theta,
         ranges=_parse_ranges(ranges or []),
@@ -216,7 +216,7 @@ def _parse_ranges(words: list[str]) -> dict[str, tuple[float, float]]:
     ranges = {}
     for word in words:
         column, _, ends = word.rpartition("=")
-        values = parse_numbers("range", ends if column else "", "vector")
+        values = parse_numbers("range", ends, "vector") if column and ends else ()
         if len(values) != 2:
             raise BadInputError(f"range must have the form COLUMN=LOW:HIGH, got {word}; e.g. income=0:100000")
         ranges[column] = (values[0], values[1])
