@@ -174,11 +174,6 @@ class LatticeGaussianNoise:
         vectors = clipped_vectors(counts, distance)
         return vectors, _log_weights(counts, vectors, self.noise_std)
 
-    def log_likelihood(self, residuals: Integers) -> Floats:
-        """Return −‖z‖²/(2σ²) − ln Z."""
-        squares, one = np.square(residuals).sum(axis=-1), np.zeros(1, dtype=np.int64)
-        return -squares / (2.0 * self.noise_std**2) - log_coset_sum(residuals.shape[-1], one, self.noise_std)
-
     def profile(self, sensitivity: int) -> PrivacyProfile:
         """Return the exact profile of the vector, a bound for projected counts; δ includes the omitted mass."""
         assert sensitivity == 2

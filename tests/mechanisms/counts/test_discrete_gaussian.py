@@ -21,7 +21,6 @@ from mechanisms import (
 )
 from mechanisms.conjugate import posterior
 from mechanisms.counts.discrete_gaussian import (
-    LatticeGaussianNoise,
     calibrate_noise_std,
     loss_distribution,
     omitted_mass,
@@ -234,15 +233,6 @@ def test_audited_delta_of_the_vectors_is_attained():
         moved[i] = logs[place[tuple(row)]] if tuple(row) in place else -np.inf
     distributions = OutputDistributions(np.arange(2), vectors, np.array([[0, 1]]), [logs, moved].__getitem__)
     assert audit_distributions(distributions, [1.0]).deltas[1.0] == pytest.approx(1e-3, rel=1e-6)
-
-
-def test_likelihood_of_a_vector_equals_the_pmf_of_the_noise():
-    vectors, logs = lattice(3, 1.8)
-    place = {tuple(v): i for i, v in enumerate(vectors.tolist())}
-    datasets = enumerate_candidates(3, 3)
-    expected = [logs[place[tuple(np.array([3, -1, 1]) - c)]] for c in datasets]
-    found = LatticeGaussianNoise(3, 1.8).log_likelihood(np.array([3, -1, 1]) - datasets)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
