@@ -40,8 +40,7 @@ from mechanisms.arguments import Floats, Integers, validate_integer
 from mechanisms.conjugate import validate_prior
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import Bounds, Family
+from mechanisms.inference.families import FAMILIES, Bounds, Family
 from mechanisms.inference.publish import validate_data
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry

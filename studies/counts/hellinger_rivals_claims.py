@@ -103,11 +103,11 @@ def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
     summary = _ask(summaries, ("random",), *_COMPARED)["random"]
     found = private_rivals(summary["ratio_to_k_norm_mean"]).dropna("mechanism", how="all")
     rivals = found["mechanism"].values.tolist()
-    excess, tolerance = found - 1, 3 * summary["ratio_to_k_norm_mcse"].sel(mechanism=rivals)
+    error = summary["ratio_to_k_norm_mcse"].sel(mechanism=rivals)
     nearest = smallest(found)
     low = summary["ratio_to_k_norm_q05"].sel(mechanism=rivals).min()
     return decide(
-        *above(0.0, excess, tolerance),
+        *above(1.0, (found, error), 3),
         f"{int(summary['n_ok'].sel(mechanism='k-norm').sum())} data sets, {len(rivals)} rivals. Mean ratio of the "
         f"exact mean to that of k-norm at least {nearest:.3f} ({nearest['mechanism'].item()}, "
         f"{_place(nearest)}); its 5 % quantile over the data sets is at least {low:.3f} for every rival.",

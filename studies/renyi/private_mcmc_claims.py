@@ -12,7 +12,7 @@ import xarray as xr
 from mechanisms.glm.langevin import LEAST_DRAWS
 from pipeline import Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, at_most, below, both, decide, gap, joined, largest, listed, place, smallest
+from studies.claims import Stored, at_most, below, both, decide, gap, joined, largest, listed, mean, place, smallest
 from studies.renyi.logistic_trials import LABELS
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -35,12 +35,10 @@ def _not_worse(
 ) -> Iterator[Finding]:
     """Judge the statement that the log loss of `one` exceeds that of no other method by more than the margin."""
     for panel, ds in stored.items():
-        ds = ds.sel(epsilon=ds["epsilon"] <= most)
-        pairs = [gap(ds, "test_nll", one, other, _DECIDING) for other in others]
-        gaps, limits = (xr.concat(each, xr.Variable("other", list(others))) for each in zip(*pairs, strict=True))
-        worst = largest(gaps)
-        evidence = f"{panel} {worst:+.4f} (against {worst['other'].item()}, {place(worst, ('epsilon',))})"
-        yield decide(*at_most(_MARGIN, gaps, limits), evidence)
+        pairs = [gap(ds.sel(epsilon=ds["epsilon"] <= most), "test_nll", one, other) for other in others]
+        gaps, errors = (xr.concat(each, xr.Variable("against", list(others))) for each in zip(*pairs, strict=True))
+        evidence = f"{panel} {largest(gaps):+.4f} ({place(largest(gaps), gaps.dims)})"
+        yield decide(*at_most(_MARGIN, (gaps, errors), _DECIDING), evidence)
 
 
 @claim(kind="addition", min_trials=10)
@@ -61,13 +59,13 @@ def many_draws_at_large_budgets(summaries: Stored) -> Iterator[Finding]:
     privacy: their energy distance is smaller.
     """
     for panel, ds in _stored(summaries, "langevin", _EXACT, epsilons=EPSILONS[-1:]).items():
-        less, limit = (each.sel(epsilon=10.0) for each in gap(ds, "energy", "langevin", _EXACT, _DECIDING))
+        less = gap(ds.sel(epsilon=10.0), "energy", "langevin", _EXACT)
         best = ds["energy_mean"].sel(mechanism=[_EXACT, _ONE, *_MANY])
         winners = (
             f"{smallest(one)['mechanism'].item()} at {one['epsilon']:g}" for one in best.transpose("epsilon", ...)
         )
         shown = listed(ds["energy_mean"].sel(epsilon=10.0, mechanism=["langevin", _EXACT]).values, ".3f")
-        yield decide(*below(0.0, less, limit), f"{panel} {shown} (smallest: {', '.join(winners)})")
+        yield decide(*below(0.0, less, _DECIDING), f"{panel} {shown} (smallest: {', '.join(winners)})")
 
 
 @claim(kind="addition", min_trials=10)
@@ -110,9 +108,8 @@ def coverage_where_planned(summaries: Stored) -> Finding:
     """
     ds = summaries.need("simulated", beta=(0.1,), epsilon=(10.0,), mechanism=("langevin",)).sel(mechanism="langevin")
     planned = ds["planned"] > 0
-    covered, error = (ds[f"covered_{what}"].where(planned) for what in ("mean", "mcse"))
-    least = smallest(covered)
-    others = ds["covered_mean"].where(~planned)
+    covered, error = (one.where(planned) for one in mean(ds, "covered"))
+    least, others = smallest(covered), ds["covered_mean"].where(~planned)
     return decide(
         planned.any() and not (covered - 2.0 * error < _LEAST_COVERAGE).any(),
         (covered + 2.0 * error < _LEAST_COVERAGE).any(),
@@ -128,11 +125,11 @@ def effective_draws(summaries: Stored) -> Finding:
     potentials, and are at most the forecast for the largest curvature on logistic ones.
     """
     ds = summaries.need("step-size", model=("quadratic", "logistic"), step=(0.05, 0.5, 0.8))
-    ratio, error = (ds[f"effective_{what}"] / ds["predicted_draws"] for what in ("mean", "mcse"))
+    ratio, error = (one / ds["predicted_draws"] for one in mean(ds, "effective"))
     off, bound = abs(ratio.sel(model="quadratic") - 1.0), ratio.sel(model="logistic")
-    is_equal = at_most(_CLOSE, off, _DECIDING * error.sel(model="quadratic"), 0.0)
+    is_equal = at_most(_CLOSE, (off, error.sel(model="quadratic")), _DECIDING, slack=0.0)
     return decide(
-        *both(is_equal, at_most(1.0, bound, _DECIDING * error.sel(model="logistic"), 0.0)),
+        *both(is_equal, at_most(1.0, (bound, error.sel(model="logistic")), _DECIDING, slack=0.0)),
         f"Largest deviation from the forecast on quadratics {off.max():.1%}, largest ratio to the bound on "
         f"logistic potentials {bound.max():.3f}.",
     )

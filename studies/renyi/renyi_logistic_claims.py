@@ -30,8 +30,8 @@ def _ask(summaries: Stored, *mechanisms: str, panels: Sequence[str] = _DATA_SETS
 
 def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
     """Return masks of the settings in which `one` has a significantly smaller, or a larger, mean than `other`."""
-    more, limit = gap(ds, measure, one, other, _DECIDING)
-    return more < -limit, more > limit
+    more, error = gap(ds, measure, one, other)
+    return more < -_DECIDING * error, more > _DECIDING * error
 
 
 def _same_distribution(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
