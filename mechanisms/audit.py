@@ -84,8 +84,7 @@ class OutputDistributions:
         object.__setattr__(self, "pairs", pairs)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.dtype.kind not in "iu":
             raise ValueError(
-                f"pairs must be integers of shape (P, 2) with P >= 1, got {pairs.dtype} of shape {pairs.shape}; "
-                "pass the indices of neighbouring data sets"
+                f"pairs must be integers of shape (P, 2), P >= 1, got {pairs.dtype} of {pairs.shape}; pass indices"
             )
         if pairs.min() < 0 or pairs.max() >= len(self.datasets):
             raise ValueError(
@@ -102,9 +101,7 @@ class OutputDistributions:
         if table.ndim != 2:
             raise ValueError(f"probabilities must have shape (D, R), got {table.shape}; pass one row per data set")
         if not np.all(table >= 0):
-            raise ValueError(
-                f"probabilities must be >= 0, got {table[~(table >= 0)][0]}; pass probabilities, not logarithms"
-            )
+            raise ValueError(f"probabilities must be >= 0, got {table[~(table >= 0)][0]}; pass no logarithms")
         with np.errstate(divide="ignore"):
             logs = np.log(table)
         distributions = cls(np.arange(len(table)), np.arange(table.shape[1]), np.asarray(pairs), logs.__getitem__)
@@ -126,9 +123,7 @@ def require_comparable(distributions: OutputDistributions) -> None:
     size = len(distributions.pairs) * len(distributions.outputs)
     if size > MAX_AUDITED:
         raise ValueError(
-            f"an exact audit must compare at most {MAX_AUDITED:,} combinations of pairs and outputs, got {size:,} "
-            f"({len(distributions.pairs):,} pairs, {len(distributions.outputs):,} outputs); use fewer records, or a "
-            "mechanism whose guarantee is proved for every size"
+            f"an exact audit must have at most {MAX_AUDITED:,} pairs times outputs, got {size:,}; use fewer records"
         )
 
 
@@ -270,56 +265,37 @@ class Audit:
         """
         if not isinstance(guarantee, Guarantee | RenyiGuarantee | ConcentratedGuarantee):
             raise ValueError(
-                f"guarantee must be a Guarantee, RenyiGuarantee or ConcentratedGuarantee, got {guarantee!r}; for a "
-                "mechanism without one, pass the guarantee to compare it with, such as Guarantee(1.0)"
+                f"guarantee must be a Guarantee, RenyiGuarantee or ConcentratedGuarantee, got {guarantee!r}; pass one"
             )
         if guarantee.relation is not self.relation:
             raise ValueError(
                 f"a guarantee must be checked under its own relation ({guarantee.relation.value}), got an audit under "
                 f"another ({self.relation.value}); audit under the relation of the guarantee"
             )
-        if isinstance(guarantee, RenyiGuarantee):
-            return self._check_renyi(guarantee)
         if isinstance(guarantee, ConcentratedGuarantee):
             return self._check_concentrated(guarantee)
-        holds = not exceeds(self.epsilon, guarantee.epsilon, self.rounding)
-        if guarantee.is_pure or holds:
-            slack, loss = guarantee.epsilon - self.epsilon, _nats(self.epsilon)
-            if holds:
-                return Verdict(True, slack, f"within {guarantee}: loses {loss}, slack {_nats(max(slack, 0.0))}")
-            loss = format_excess(self.epsilon, guarantee.epsilon, loss)
-            return Verdict(False, slack, f"broken: stated {guarantee}, loses {loss} at {self.witness}")
-        if guarantee.epsilon not in self.deltas:
-            raise ValueError(
-                f"epsilon must be one of the audited {list(self.deltas)}, got {guarantee.epsilon:g}; add it to "
-                "`epsilons` of the audit"
+        value, stated, rounding, uncertain = self.epsilon, guarantee.epsilon, self.rounding, 0.0
+        found, broken, at, shown = "loses", "loses", "", _nats
+        if isinstance(guarantee, RenyiGuarantee):
+            value, rounding = (
+                _audited(self.renyi, "order", guarantee.order),
+                self.renyi_rounding.get(guarantee.order, 0.0),
             )
-        delta = self.deltas[guarantee.epsilon]
-        slack = guarantee.delta - delta
-        if not exceeds(delta - self.delta_rounding.get(guarantee.epsilon, 0.0), guarantee.delta):
-            return Verdict(True, slack, f"within {guarantee}: delta {delta:.3g}, slack {max(slack, 0):.3g}")
-        shown = format_excess(delta, guarantee.delta, f"{delta:.3g}")
-        return Verdict(False, slack, f"broken: stated {guarantee}, delta is {shown}; worst ratio at {self.witness}")
-
-    def _check_renyi(self, guarantee: RenyiGuarantee) -> Verdict:
-        if guarantee.order not in self.renyi:
-            raise ValueError(
-                f"order must be one of the audited {list(self.renyi)}, got {guarantee.order:g}; add it to `orders` of "
-                "the audit"
-            )
-        divergence = self.renyi[guarantee.order]
-        slack = guarantee.epsilon - divergence
-        if not exceeds(divergence, guarantee.epsilon, self.renyi_rounding.get(guarantee.order, 0.0)):
-            return Verdict(True, slack, f"within {guarantee}: reaches {divergence:.6g}, slack {max(slack, 0):.6g}")
-        shown = format_excess(divergence, guarantee.epsilon, f"{divergence:.6g}")
-        return Verdict(False, slack, f"broken: stated {guarantee}, reaches {shown}; worst ratio at {self.witness}")
+            found, broken, at, shown = "reaches", "reaches", "; worst ratio", "{:.6g}".format
+        elif not guarantee.is_pure and exceeds(value, stated, rounding):
+            value, stated = _audited(self.deltas, "epsilon", guarantee.epsilon), guarantee.delta
+            rounding, uncertain = 0.0, self.delta_rounding.get(guarantee.epsilon, 0.0)
+            found, broken, at, shown = "delta", "delta is", "; worst ratio", "{:.3g}".format
+        slack = stated - value
+        if not exceeds(value - uncertain, stated, rounding):
+            return Verdict(True, slack, f"within {guarantee}: {found} {shown(value)}, slack {shown(max(slack, 0.0))}")
+        excess = format_excess(value, stated, shown(value))
+        return Verdict(False, slack, f"broken: stated {guarantee}, {broken} {excess}{at} at {self.witness}")
 
     def _check_concentrated(self, guarantee: ConcentratedGuarantee) -> Verdict:
-        verdicts = {order: self._check_renyi(guarantee.at_order(order)) for order in self.renyi if order > 1}
+        verdicts = {order: self.check(guarantee.at_order(order)) for order in self.renyi if order > 1}
         if not verdicts:
-            raise ValueError(
-                f"an order > 1 must be audited for {guarantee}, got {list(self.renyi)}; pass `orders` to the audit"
-            )
+            raise ValueError(f"an order > 1 must be audited for {guarantee}, got {list(self.renyi)}; pass `orders`")
         order = min(verdicts, key=lambda order: (verdicts[order].holds, verdicts[order].slack / order))
         worst = verdicts[order]
         if worst.holds:
@@ -327,6 +303,15 @@ class Audit:
         else:
             text = f"broken: stated {guarantee}; {worst.text}"
         return Verdict(worst.holds, worst.slack / order, text)
+
+
+def _audited(found: dict[float, float], name: str, value: float) -> float:
+    """Return the value that was found at an ε or an order; raise ValueError if there is none."""
+    if value not in found:
+        raise ValueError(
+            f"{name} must be one of the audited {list(found)}, got {value:g}; add it to `{name}s` of the audit"
+        )
+    return found[value]
 
 
 def exceeds(loss: Any, stated: Any, rounding: float = 0.0) -> Any:
@@ -394,20 +379,20 @@ def audit_distributions(
         found = list(pool.map(partial(_audit_part, distributions, epsilons, orders, CACHE_BYTES // len(parts)), parts))
     worst = max(found, key=lambda part: part.epsilon)
     omitted, sizes = distributions.omitted, (len(pairs), len(distributions.outputs))
-    deltas = {float(e): min(max(part.deltas[i] for part in found) + omitted, 1.0) for i, e in enumerate(epsilons)}
+    deltas, certain_deltas = np.max([part.deltas for part in found], axis=0).tolist()
+    renyi, certain_renyi = np.max([part.renyi for part in found], axis=0).tolist()
+    profile = {float(e): min(delta + omitted, 1.0) for e, delta in zip(epsilons, deltas, strict=True)}
     if omitted:
         first, second = (distributions.datasets[place] for place in worst.pair)
         witness = Witness(first, second, f"omitted outputs of probability {omitted:g}", math.inf)
-        renyi = dict.fromkeys(map(float, orders), math.inf)
-        return Audit(math.inf, witness, deltas, renyi, *sizes, relation=distributions.relation)
-    renyi = {float(order): max(part.renyi[i] for part in found) for i, order in enumerate(orders)}
-    certain_deltas = [max(part.certain_deltas[i] for part in found) for i in range(len(epsilons))]
-    certain_renyi = [max(part.certain_renyi[i] for part in found) for i in range(len(orders))]
+        curve = dict.fromkeys(map(float, orders), math.inf)
+        return Audit(math.inf, witness, profile, curve, *sizes, relation=distributions.relation)
+    curve = dict(zip(map(float, orders), renyi, strict=True))
     return Audit(
-        worst.epsilon, _witness(distributions, *worst.pair), deltas, renyi, *sizes, relation=distributions.relation,
+        worst.epsilon, _witness(distributions, *worst.pair), profile, curve, *sizes, relation=distributions.relation,
         rounding=_excess(worst.epsilon, max(part.certain for part in found)),
-        delta_rounding={float(e): deltas[e] - each for e, each in zip(epsilons, certain_deltas, strict=True)},
-        renyi_rounding={float(o): _excess(renyi[o], each) for o, each in zip(orders, certain_renyi, strict=True)},
+        delta_rounding={float(e): profile[e] - each for e, each in zip(epsilons, certain_deltas, strict=True)},
+        renyi_rounding={float(o): _excess(curve[o], each) for o, each in zip(orders, certain_renyi, strict=True)},
     )  # fmt: skip
 
 
@@ -425,13 +410,11 @@ def _witness(distributions: OutputDistributions, first: int, second: int) -> Wit
     return Witness(distributions.datasets[first], distributions.datasets[second], output, abs(ratio))
 
 
-@dataclass
+@dataclass(repr=False)
 class _Found:
-    pair: tuple[int, int]
-    deltas: list[float]
-    renyi: list[float]
-    certain_deltas: list[float]
-    certain_renyi: list[float]
+    deltas: Floats  # largest values, and largest values that are certain, shape (2, number of ε)
+    renyi: Floats  # shape (2, number of orders)
+    pair: tuple[int, int] = (0, 0)
     epsilon: float = -1.0
     certain: float = -math.inf
 
@@ -439,8 +422,7 @@ class _Found:
 def _audit_part(
     distributions: OutputDistributions, epsilons: Sequence[float], orders: Sequence[float], cache: int, pairs: Integers
 ) -> _Found:
-    deltas, renyi = [0.0] * len(epsilons), [0.0] * len(orders)
-    found = _Found((0, 0), deltas, renyi, deltas.copy(), renyi.copy())
+    found = _Found(np.zeros((2, len(epsilons))), np.zeros((2, len(orders))))
     distribution = cached_log_pmf(distributions, cache)
     for first, second in pairs.tolist():
         here, there = distribution(first), distribution(second)
@@ -450,19 +432,16 @@ def _audit_part(
             found.epsilon, found.pair = loss, (first, second)
         for log_p, log_q, up, down in ((here, there, high, -low), (there, here, -low, high)):
             for i, epsilon in enumerate(epsilons):
-                if divergences.hockey_stick_bound(up, down, epsilon) > found.deltas[i]:
+                if divergences.hockey_stick_bound(up, down, epsilon) > found.deltas[0, i]:
                     losses = divergences.log_ratios(log_p, log_q)
-                    certain = divergences.hockey_stick(
-                        log_p, losses - divergences.rounding_errors(log_p, log_q), epsilon
-                    )
-                    found.deltas[i] = max(found.deltas[i], divergences.hockey_stick(log_p, losses, epsilon))
-                    found.certain_deltas[i] = max(found.certain_deltas[i], certain)
+                    certainly = losses - divergences.rounding_errors(log_p, log_q)
+                    values = [divergences.hockey_stick(log_p, each, epsilon) for each in (losses, certainly)]
+                    found.deltas[:, i] = np.maximum(found.deltas[:, i], values)
             for i, order in enumerate(orders):
-                if divergences.renyi_bound(up, down, order) > found.renyi[i]:
+                if divergences.renyi_bound(up, down, order) > found.renyi[0, i]:
                     divergence = divergences.renyi_divergence(log_p, log_q, order)
                     error = divergences.renyi_error(log_p, log_q, order) if divergence < math.inf else 0.0
-                    found.renyi[i] = max(found.renyi[i], divergence)
-                    found.certain_renyi[i] = max(found.certain_renyi[i], divergence - error)
+                    found.renyi[:, i] = np.maximum(found.renyi[:, i], [divergence, divergence - error])
     return found
 
 

@@ -1,14 +1,17 @@
 """Options of a run, declared once for `run`, `submit`, `resume` and `extend`, in Python and as commands."""
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from inspect import Parameter, signature
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.profiles import Profile, load_profile
 from pipeline.declare.factors import require_integer
 from pipeline.declare.panel import MAX_TRIALS
-from pipeline.declare.study import Values
+from pipeline.declare.source import StudySource
+from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError
 from pipeline.precision.stopping import MIN_TRIALS
 from pipeline.stores.asked import Share
@@ -16,10 +19,11 @@ from pipeline.stores.asked import Share
 OTHERS_THAN_UNTIL = "--until cannot be combined with --trials, or with --set of an extension; omit one of them"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of a run; see `pipeline.run` for their meaning."""
+    """Options of a run; see `pipeline.run`, `extend` and `resume` for their meaning."""
 
+    study: Study | StudySource | str | None = None  # of an existing store
     trials: int | Mapping[str, int] | None = None
     seed: int | None = None
     panels: Iterable[str] = ()
@@ -58,6 +62,36 @@ class RunOptions:
         object.__setattr__(self, "profile", profile)
 
 
-def options_of(arguments: Mapping[str, Any]) -> RunOptions:
-    """Return the options among the arguments of a function."""
-    return RunOptions(**{one.name: arguments[one.name] for one in fields(RunOptions) if one.name in arguments})
+_P = ParamSpec("_P")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+_R = TypeVar("_R")
+
+
+class _Declare(Protocol[_P]):
+    @overload
+    def __call__(self, function: Callable[[_A, RunOptions], _R]) -> Callable[Concatenate[_A, _P], _R]: ...
+    @overload
+    def __call__(self, function: Callable[[_A, _B, RunOptions], _R]) -> Callable[Concatenate[_A, _B, _P], _R]: ...
+
+
+def takes(options: Callable[_P, RunOptions], *omitted: str) -> _Declare[_P]:
+    """Return a decorator for a function of some arguments and `RunOptions`, which takes the options as keywords."""
+    make: Any = options  # the class, whose parameters type checkers then know as those of the decorated function
+    known = [one for one in fields(make) if one.init and one.name not in omitted]
+    keywords = [Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type) for one in known]
+
+    def declare(function: Any) -> Any:
+        own = signature(function)
+        *first, _ = own.parameters.values()
+        declared = own.replace(parameters=[*first, *keywords])
+
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            bound = declared.bind(*args, **given).arguments
+            return function(*(bound.pop(one.name) for one in first), make(**bound))
+
+        call.__signature__ = declared  # type: ignore[attr-defined]
+        return call
+
+    return declare

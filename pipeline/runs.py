@@ -4,41 +4,21 @@ Invalid values, clusters and stores raise an error before anything is written.
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
-from pipeline.blocks.evaluate import Status
 from pipeline.computation import Computation, compute_pending
 from pipeline.declare.source import StudySource
-from pipeline.declare.study import Study, Values
+from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from pipeline.growth import Growth
-from pipeline.options import OTHERS_THAN_UNTIL, RunOptions, options_of
-from pipeline.progress import Progress
+from pipeline.options import OTHERS_THAN_UNTIL, RunOptions, takes
 from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.stores.asked import read_goal
 from pipeline.stores.store import ResultStore, open_to_change
 
 
-def run(
-    study: Study | StudySource | str,
-    store: str | os.PathLike[str],
-    *,
-    trials: int | Mapping[str, int] | None = None,
-    seed: int | None = None,
-    panels: Iterable[str] = (),
-    values: Values | None = None,
-    cluster: str | None = None,
-    time_limit: float | None = None,
-    until: str | None = None,
-    at_most: int | None = None,
-    within: float | None = None,
-    share: str | None = None,
-    allow_failures: bool = False,
-    accept_edited_study: bool = False,
-    progress: Progress | bool = True,
-) -> ResultStore:
+@takes(RunOptions, "study", "retry")
+def run(study: Study | StudySource | str, store: str | os.PathLike[str], options: RunOptions) -> ResultStore:
     """Run a study, or continue an earlier run with the same spec.
 
     Parameters
@@ -92,20 +72,11 @@ def run(
     ...     store.complete
     True
     """
-    return compute(configured_computation(study, store, options_of(locals())))
+    return compute(configured_computation(study, store, options))
 
 
-def resume(
-    store: str | os.PathLike[str],
-    *,
-    study: StudySource | Study | str | None = None,
-    retry: Collection[Status] = (),
-    cluster: str | None = None,
-    time_limit: float | None = None,
-    allow_failures: bool = False,
-    accept_edited_study: bool = False,
-    progress: Progress | bool = True,
-) -> ResultStore:
+@takes(RunOptions, "trials", "seed", "panels", "values", "until", "at_most", "within", "share")
+def resume(store: str | os.PathLike[str], options: RunOptions) -> ResultStore:
     """Compute the pending trials of a store, and continue an interrupted run with `until` towards its target.
 
     Parameters
@@ -136,27 +107,13 @@ def resume(
     ...     resume(run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"])).complete
     True
     """
-    options = options_of(locals())
     existing = open_to_change(store)
-    return compute(resumed_computation(existing, *study_of(existing, study, accept_edited_study), options))
+    source, study = study_of(existing, options.study, options.accept_edited_study)
+    return compute(resumed_computation(existing, source, study, options))
 
 
-def extend(
-    store: str | os.PathLike[str],
-    *,
-    trials: int | None = None,
-    values: Mapping[str, Iterable[Any]] | None = None,
-    panels: Iterable[str] = (),
-    study: StudySource | Study | str | None = None,
-    cluster: str | None = None,
-    time_limit: float | None = None,
-    until: str | None = None,
-    at_most: int | None = None,
-    within: float | None = None,
-    allow_failures: bool = False,
-    accept_edited_study: bool = False,
-    progress: Progress | bool = True,
-) -> ResultStore:
+@takes(RunOptions, "seed", "share", "retry")
+def extend(store: str | os.PathLike[str], options: RunOptions) -> ResultStore:
     """Add trials, factor values or methods to a store; stored numbers do not change.
 
     A repeated call after an interruption continues the extension.
@@ -192,17 +149,16 @@ def extend(
     ...     extend(store, trials=8).spec["panels"]["k2"]["trials"]
     8
     """
-    options = options_of(locals())
-    if until is not None and values:
+    if options.until is not None and options.values:
         raise BadInputError(OTHERS_THAN_UNTIL)
     existing, asked = open_to_change(store), None
     if existing.share is not None:
         raise BadInputError(f"the store {existing.url} has share {existing.share} of a run; merge all shares first")
-    source, configured = study_of(existing, study, accept_edited_study)
-    if until is None:
+    source, configured = study_of(existing, options.study, options.accept_edited_study)
+    if options.until is None:
         names = tuple(options.panels)
-        configured = configured.extended(source.load(), trials, values or {}, names)
-        if trials is not None:  # the panels ask for all trials from now on
+        configured = configured.extended(source.load(), options.trials, options.values or {}, names)
+        if options.trials is not None:  # the panels ask for all trials from now on
             asked = {name: one for name, one in existing.asked.items() if names and name not in names}
     return compute(Computation(source, configured, store, existing, options, asked))
 

@@ -12,7 +12,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,12 +22,12 @@ from pipeline.clusters.cluster import UnreachableSchedulerError, connect, reach_
 from pipeline.clusters.profiles import Profile, load_profile, split_choice
 from pipeline.computation import Computation, Driver
 from pipeline.declare.source import StudySource
-from pipeline.declare.study import Study, Values
+from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
 from pipeline.execution import driver_task
 from pipeline.execution.tasks import unship
 from pipeline.faults import explain
-from pipeline.options import RunOptions, options_of
+from pipeline.options import RunOptions, takes
 from pipeline.runs import compute, configured_computation, resumed_computation
 from pipeline.stores.asked import Asked
 from pipeline.stores.files import open_files
@@ -93,29 +93,15 @@ class _Order:
     record: Mapping[str, Any]
 
 
-def submit(
-    study: Study | StudySource | str,
-    store: str | os.PathLike[str],
-    *,
-    cluster: str,
-    trials: int | Mapping[str, int] | None = None,
-    seed: int | None = None,
-    panels: Iterable[str] = (),
-    values: Values | None = None,
-    time_limit: float | None = None,
-    until: str | None = None,
-    at_most: int | None = None,
-    within: float | None = None,
-    allow_failures: bool = False,
-    accept_edited_study: bool = False,
-) -> Submission | None:
+@takes(RunOptions, "study", "share", "retry", "progress")
+def submit(study: Study | StudySource | str, store: str | os.PathLike[str], options: RunOptions) -> Submission | None:
     """Submit a study to a scheduler that computes it independently of this process.
 
     Parameters
     ----------
     cluster : str
-        Profile with the address of a scheduler.
-    study, store, trials, ...
+        Profile with the address of a scheduler, required.
+    study, store, trials, seed, panels, values, time_limit, until, at_most, within, allow_failures, accept_edited_study
         See `run`.
 
     Returns
@@ -131,7 +117,6 @@ def submit(
     ExecutionError
         If the scheduler or the workers cannot compute the study.
     """
-    options = options_of({**locals(), "progress": False})
     profile = options.profile
     if profile.address is None:
         raise BadInputError(
@@ -139,21 +124,30 @@ def submit(
             "instead, or start a scheduler with 'dask scheduler'"
         )
     computation = configured_computation(study, store, options)
-    if until is None and computation.pending is not None and not computation.pending:
+    if options.until is None and computation.pending is not None and not computation.pending:
         return None
     if computation.existing is not None:
         require_idle(computation.existing.files)  # the driver may have to wait for a thread of the other session
     identifier, url = uuid.uuid4().hex, normalise_location(store)
     here = describe(computation.source.file)  # the driver has neither the user's command nor the repository
     record: dict[str, Any] = {name: here[name] for name in ("command", "git_commit", "git_dirty") if name in here}
-    record |= {"submission": identifier, "address": profile.address, "cluster": recorded_choice(cluster, profile)}
+    record |= {
+        "submission": identifier,
+        "address": profile.address,
+        "cluster": recorded_choice(options.cluster, profile),
+    }
     order = _Order(
         identifier,
         computation.source,
         computation.study.spec(),
         url,
-        # without the security of the profile, which only this process needs
-        replace(computation.options, cluster=Profile(profile.name, address=profile.address), values=None, trials=None),
+        replace(
+            computation.options,
+            cluster=Profile(profile.name, address=profile.address),  # only this process needs its security
+            values=None,
+            trials=None,
+            progress=False,
+        ),
         computation.asked,
         record,
     )
@@ -167,7 +161,7 @@ def submit(
             raise
 
 
-def recorded_choice(choice: str, profile: Profile) -> str:
+def recorded_choice(choice: Any, profile: Profile) -> str:
     """Return the choice of a profile as a session records it: its file by an absolute path."""
     return f"{os.path.abspath(split_choice(choice)[0])}:{profile.name}"
 

@@ -1,4 +1,4 @@
-"""Helpers for checks of claims: findings with three outcomes, and formatted evidence."""
+"""Checks of claims: estimates and tests of them, findings with three outcomes, and formatted evidence."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pipeline import Finding, Stored, claim, verdict
+from pipeline import Finding, Stored, claim, critical, verdict
 from pipeline.declare.factors import Factor, format_value
 
 __all__ = ["Stored"]
@@ -16,6 +16,11 @@ p0, p1, p2, p3, p4 = (partial(claim, paper=f"P{number}") for number in range(5))
 
 Summaries = Mapping[str, xr.Dataset]
 """Summaries by panel."""
+
+Estimate = tuple[xr.DataArray, Any]
+"""Values and their Monte Carlo standard errors."""
+
+# Findings
 
 
 def decide(holds: object, fails: object, evidence: str) -> Finding:
@@ -48,34 +53,83 @@ def joined(
     return decorate
 
 
-def select(summaries: Stored, panel: str, **at: Any) -> xr.Dataset:
-    """Return a panel at values that the claim needs: a tuple per dimension, or one value of a dimension or constant.
+def smaller(
+    ds: xr.Dataset,
+    measure: str,
+    one: str,
+    other: str,
+    factor: float = 1.0,
+    by: str = "algorithm",
+    deviations: float = 4,
+) -> Finding:
+    """Test if the mean of a method is smaller than `factor` times that of another one in each cell.
 
-    A dimension with one value is dropped.
+    The difference is tested, because a standard error of the ratio is small where the ratio is.
     """
-    needed = {name: values if isinstance(values, tuple) else (values,) for name, values in at.items()}
-    stored: xr.Dataset = summaries.need(panel, **needed)
-    chosen = {name: list(values) if isinstance(values, tuple) else values for name, values in at.items()}
-    return stored.sel({name: values for name, values in chosen.items() if name in stored.dims})
+    test = below(0.0, gap(ds, measure, one, other, by, factor), critical(deviations))
+    return decide(
+        *test, f"Ratio of means of {measure}, {one} to {other}: {shown(mean_ratio(ds, measure, one, other, by))}."
+    )
 
 
-def at_most(limit: float, values: xr.DataArray, errors: Any, slack: Any = None) -> tuple[bool, bool]:
-    """Return True, False if all values are <= limit − errors, and False, True if one is significantly larger.
+def tested(ds: xr.Dataset) -> dict[str, xr.DataArray]:
+    """Return the stored p-values of the tests that quantiles, ranks and joint coverage are uniform."""
+    names = {"quantiles": "pit_p", "ranks": "rank_p", "joint coverage": "joint_p"}
+    return {what: ds[name] for what, name in names.items() if name in ds}
+
+
+def uniform(p_values: Mapping[str, xr.DataArray], level: float) -> Finding:
+    """Test several arrays of p-values, with Bonferroni levels; NaN in cells without results."""
+    n_tests = sum(int(values.count()) for values in p_values.values())
+    share = level / n_tests
+    least = [f"{lowest(values, '.2g')} for {what}" for what, values in p_values.items()]
+    return verdict(
+        all(values.min() > share for values in p_values.values()),
+        f"p-values of at least {' and '.join(least)}; values above {share:.2g} are accepted in {n_tests} tests",
+    )
+
+
+# Estimates, and tests of them: whether the statement holds, and whether it fails, both beyond the errors
+
+
+def mean(ds: xr.Dataset, measure: str, **at: Any) -> Estimate:
+    """Return the mean of a measure at some coordinates."""
+    estimate, error = (ds[f"{measure}_{what}"].sel(at) for what in ("mean", "mcse"))
+    return estimate, error
+
+
+def gap(ds: xr.Dataset, measure: str, one: str, other: str, by: str = "mechanism", factor: float = 1.0) -> Estimate:
+    """Return the mean of one method minus `factor` times that of another."""
+    (first, error), (second, spread) = (mean(ds, measure, **{by: name}) for name in (one, other))
+    return first - factor * second, np.hypot(error, factor * spread)
+
+
+def mean_ratio(ds: xr.Dataset, measure: str, one: str, other: str, by: str = "mechanism") -> Estimate:
+    """Return the ratio of two means; the standard error ignores correlations."""
+    (first, error), (second, spread) = (mean(ds, measure, **{by: name}) for name in (one, other))
+    found = first / second
+    return found, found * np.hypot(error / first, spread / second)
+
+
+def at_most(limit: float, estimate: Estimate, deviations: float, slack: float | None = None) -> tuple[bool, bool]:
+    """Return True, False if all values are <= limit beyond their errors, and False, True if one is larger.
 
     All values may be as large as limit − `slack` instead, such as 0 for a statement about estimates.
     """
+    values, errors = estimate[0], deviations * estimate[1]
     margin = errors if slack is None else slack
     return bool((values + margin <= limit).all()), bool((values - errors > limit).any())
 
 
-def above(limit: float, values: xr.DataArray, errors: Any) -> tuple[bool, bool]:
-    """Return True, False if all values exceed a limit by more than `errors`, and False, True if one falls below it."""
+def above(limit: float, estimate: Estimate, deviations: float) -> tuple[bool, bool]:
+    """Return True, False if all values exceed a limit by more than `deviations` errors; False, True if one is below."""
+    values, errors = estimate[0], deviations * estimate[1]
     return bool((values - errors > limit).all()), bool((values + errors < limit).any())
 
 
-def below(limit: float, values: xr.DataArray, errors: Any) -> tuple[bool, bool]:
+def below(limit: float, estimate: Estimate, deviations: float) -> tuple[bool, bool]:
     """Return the test of `above` for values that have to fall below a limit."""
-    return above(-limit, -values, errors)
+    return above(-limit, (-estimate[0], estimate[1]), deviations)
 
 
 def both(*tests: tuple[bool, bool]) -> tuple[bool, bool]:
@@ -83,43 +137,17 @@ def both(*tests: tuple[bool, bool]) -> tuple[bool, bool]:
     return all(holds for holds, _ in tests), any(fails for _, fails in tests)
 
 
-def gap(
-    ds: xr.Dataset, measure: str, one: str, other: str, deviations: float, by: str = "mechanism"
-) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return the differences of two means, and `deviations` Monte Carlo standard errors of them."""
-    mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
-    limit: Any = deviations * np.hypot(error.sel({by: one}), error.sel({by: other}))
-    return mean.sel({by: one}) - mean.sel({by: other}), limit
-
-
-def mean_ratio(
-    ds: xr.Dataset, measure: str, one: str, other: str, by: str = "mechanism"
-) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return the ratio of two means, and a bound of its Monte Carlo standard error, which ignores correlations."""
-    mean = ds[f"{measure}_mean"]
-    relative = ds[f"{measure}_mcse"] / mean
-    found = mean.sel({by: one}) / mean.sel({by: other})
-    return found, found * np.hypot(relative.sel({by: one}), relative.sel({by: other}))
-
-
 def ratio(values: xr.DataArray, one: str, other: str) -> xr.DataArray:
     """Return the ratios of the values of two mechanisms."""
     return values.sel(mechanism=one) / values.sel(mechanism=other)
 
 
-def uniform(summary: xr.Dataset, level: float) -> Finding:
-    """Test quantiles and ranks, and joint coverage if stored, in each cell for uniformity, with Bonferroni levels.
+# Phrases of evidence
 
-    The p-values of the cells are ``pit_p``, ``rank_p`` and ``joint_p``, NaN in cells without results.
-    """
-    tested = {"pit_p": "quantiles", "rank_p": "ranks", "joint_p": "joint coverage"}
-    stored = {what: summary[name] for name, what in tested.items() if name in summary}
-    level /= sum(int(values.count()) for values in stored.values())
-    listed = [f"{lowest(values, '.2g')} for {what}" for what, values in stored.items()]
-    return verdict(
-        all(values.min() > level for values in stored.values()),
-        f"smallest p-value {' and '.join(listed)}; values above {level:.2g} are accepted",
-    )
+
+def shown(estimate: Estimate, form: str = ".3f") -> str:
+    """Format a value or the range of several, with the largest standard error."""
+    return f"{span(estimate[0], form)} {'±' if estimate[0].size == 1 else '± up to'} {estimate[1].max():{form}}"
 
 
 def span(values: xr.DataArray, form: str = ".2f") -> str:
@@ -151,6 +179,12 @@ def smallest(values: xr.DataArray) -> xr.DataArray:
 def place(one: xr.DataArray, dims: Iterable[Any]) -> str:
     """Format the coordinates of a scalar along the dimensions `dims`."""
     return ", ".join(f"{dim} = {format_value(one[dim].item())}" for dim in dims)
+
+
+def count(hits: xr.DataArray, among: xr.DataArray | None = None) -> str:
+    """Format the number of hits among some values, or all, such as "3 of 12"."""
+    among = xr.ones_like(hits, bool) if among is None else among
+    return f"{int((hits & among).sum()):,} of {int(among.sum()):,}"
 
 
 def highest(values: xr.DataArray, form: str) -> str:

@@ -25,22 +25,19 @@ from studies import __version__
 from studies.commands import (
     auditing,
     clusters,
-    compacting,
     creating,
     estimating,
     inferring,
     listing,
+    pages,
     reading,
     regressing,
-    releasing,
     running,
-    serving,
     summaries,
     verifying,
 )
 from studies.commands.headings import OWN_NUMBERS, HeadedGroup
-from studies.commands.output import OutputError, guarded_streams
-from studies.commands.shared import ERRORS, fail, say
+from studies.commands.output import ERRORS, OutputError, fail, guarded_streams, say
 
 app = typer.Typer(
     name="dpstudies",
@@ -82,10 +79,10 @@ for command in (
     reading.trial,
     reading.errors,
     verifying.verify,
-    compacting.compact,
+    verifying.compact,
     summaries.summarise,
-    reading.report,
-    serving.serve,
+    pages.report,
+    pages.serve,
     auditing.audit,
 ):
     app.command()(command)
@@ -96,7 +93,7 @@ for release in (
     estimating.count,
     inferring.infer,
     regressing.regress,
-    releasing.partition,
+    regressing.partition,
 ):
     app.command(rich_help_panel=OWN_NUMBERS)(release)
 app.command("summarize", hidden=True)(summaries.summarise)

@@ -28,7 +28,6 @@ MAX_TABLE = 25_000_000  # largest number of table entries per data set: 200 MB
 FEWER = "use fewer records, merge categories, or choose a mechanism that only adds noise"
 
 _CACHED_RECORDS, _CACHED_ROWS = 1_000, 8_192  # at most 66 MB; audits need each row at many data sets
-_RATES = (1e-101, 1e101)
 
 
 def require_streamable(n: int, k: int) -> None:
@@ -109,21 +108,8 @@ def require_uniforms(uniforms: Floats, n_uniforms: int) -> Floats:
     """Return `uniforms` as a contiguous float64 array of shape (trials, n_uniforms) with values in [0, 1)."""
     values = np.ascontiguousarray(real_array("uniforms", uniforms))
     if values.ndim != 2 or values.shape[1] != n_uniforms:
-        raise ValueError(
-            f"uniforms must have shape (trials, {n_uniforms}), got {values.shape}; draw n_uniforms numbers per trial"
-        )
+        raise ValueError(f"uniforms must have shape (trials, {n_uniforms}), got {values.shape}; draw as many per trial")
     if not (values.min(initial=0.0) >= 0.0 and values.max(initial=0.0) < 1.0):  # the condition also rejects NaN
         bad = values[~((values >= 0) & (values < 1))][0]
         raise ValueError(f"uniforms must be in [0, 1), got {bad}; use Generator.random")
     return values
-
-
-def compute_inverse_temperature(rate: float, sensitivity: float) -> float:
-    """Return the inverse temperature rate/S of the weights exp(−rate·H/S), for a rate in [1e-101, 1e101]."""
-    if not _RATES[0] <= rate <= _RATES[1]:
-        raise ValueError(f"rate must be in [1e-101, 1e101], got {rate}; pass a rate in nats, such as epsilon / 2")
-    if not 0 < sensitivity < math.inf:
-        raise ValueError(
-            "sensitivity must be a finite number > 0, got an invalid value; use a weaker prior if it is rounded to 0"
-        )
-    return rate / sensitivity

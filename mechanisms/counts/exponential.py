@@ -62,7 +62,7 @@ def exponential_mechanism(prior: Floats, counts: Integers, rate: float, sensitiv
     for the smooth sensitivity see `Mechanism`, and for the local one there is no guarantee. Draws are assumed to be
     exact.
     """
-    inverse_temperature = candidates.compute_inverse_temperature(rate, sensitivity)
+    inverse_temperature = rate / sensitivity
     n, k = int(counts.sum()), counts.size
     if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or candidates.count_table(n, k) > candidates.MAX_TABLE:
         return power_mixture_mechanism(prior, counts, inverse_temperature)

@@ -213,12 +213,6 @@ class KNormNoise:
         classes = lattice_classes(counts, self.epsilon, _reach(counts.size, self.epsilon) if near else None)
         return classes.statistics, classes.log_pmf(counts)
 
-    def log_likelihood(self, residuals: Integers) -> Floats:
-        """Return −ε·½‖z‖₁ − ln Z."""
-        return -self.epsilon * np.maximum(residuals, 0).sum(axis=-1) - k_norm_log_normaliser(
-            residuals.shape[-1], self.epsilon
-        )
-
     def profile(self, sensitivity: int) -> Guarantee:
         return Guarantee(self.epsilon * sensitivity / 2)
 

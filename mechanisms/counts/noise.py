@@ -58,9 +58,6 @@ class VectorNoise(Protocol):
     def clipped(self, counts: Integers, near: bool) -> tuple[Integers, Floats]:
         """Return the values of clip(c + Z, 0, n), shape (m, k), and log probabilities; omit unlikely ones if `near`."""
 
-    def log_likelihood(self, residuals: Integers) -> Floats:
-        """Return ln Pr[Z = z] for integer vectors z of shape (..., k) with sum 0."""
-
     def profile(self, sensitivity: int) -> Guarantee | PrivacyProfile:
         """Return the guarantee or the profile of noisy counts that change by `sensitivity` in ℓ₁."""
 
@@ -99,9 +96,6 @@ class IndependentNoise:
             vectors = np.column_stack([vectors[row], values[place]])
             distances, log_weights = distances[row] + away[place], log_weights[row] + log_pmf[place]
         return vectors, log_weights
-
-    def log_likelihood(self, residuals: Integers) -> Floats:
-        return self.noise.log_prob(residuals)
 
     def profile(self, sensitivity: int) -> Guarantee:
         return Guarantee(sensitivity / self.noise.scale)

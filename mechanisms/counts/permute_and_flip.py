@@ -38,7 +38,7 @@ from mechanisms.audit import sum_exp
 from mechanisms.calibrate import largest_below
 from mechanisms.conjugate import neighbouring_pairs
 from mechanisms.counts.calibration import Calibration, calibrate, search_rate
-from mechanisms.counts.candidates import candidate_distances, compute_inverse_temperature, enumerate_rows
+from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.mechanism import Mechanism, TabulatedRelease
 from mechanisms.counts.sensitivity import Rule, global_sensitivity, smoothed_scales
 from mechanisms.jit import kernel
@@ -68,7 +68,7 @@ def permute_and_flip(prior: Floats, counts: Integers, rate: float, sensitivity: 
     sensitivity (McKenna & Sheldon 2020, Theorem 1). Other sensitivities need an audit, as in `calibrate_flip`.
     """
     distances = candidate_distances(prior, counts, enumerate_rows(int(counts.sum()), counts.size))
-    log_pmf = log_flip_pmf(-compute_inverse_temperature(rate, sensitivity) * distances)
+    log_pmf = log_flip_pmf(-rate / sensitivity * distances)
     return TabulatedRelease(prior, counts, log_pmf, float(weighted_sum(np.exp(log_pmf), distances)))
 
 

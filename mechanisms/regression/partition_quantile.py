@@ -151,17 +151,8 @@ def window_distribution(
     uniform. A draw is ε-DP: replacing one value v_j changes every count by at most 1, and the normaliser by a factor of
     at most e^(ε/2). Values outside the range are clipped to it, so that windows at its ends contain them.
     """
-    v = np.asarray(values, dtype=np.float64)
     low, high = reach
-    if not half_window > 0:
-        raise ValueError(f"half_window must be > 0, got {half_window}; pass half the width of the window")
-    if v.ndim != 1 or not v.size or np.any(np.isnan(v)):
-        raise ValueError(
-            f"values must be numbers of shape (M,), got shape {v.shape}, {np.isnan(v).sum()} NaN; "
-            "pass one value per partition"
-        )
-    epsilon = validate_epsilon(epsilon)
-    v = np.clip(v, low, high)
+    v = np.clip(np.asarray(values, dtype=np.float64), low, high)
     starts, ends = np.sort(v - half_window), np.sort(v + half_window)
     edges = np.concatenate([[low], np.clip(np.sort(np.concatenate([starts, ends])), low, high), [high]])
     middles = edges[:-1] + 0.5 * np.diff(edges)
@@ -291,8 +282,7 @@ class PartitionQuantile(PartitionRelease):
         M = self.n_partitions
         if q.ndim != 2 or q.shape[0] != M or s.shape != (M,):
             raise ValueError(
-                f"quantiles and spreads must have shapes ({M}, c) and ({M},), got {q.shape} and {s.shape}; "
-                "pass one row per partition"
+                f"quantiles and spreads must have shapes ({M}, c) and ({M},), got {q.shape} and {s.shape}; pass M rows"
             )
         if np.any(np.isnan(q)) or not np.all(s > 0):
             raise ValueError("quantiles must be numbers and spreads > 0, got invalid values; check the posteriors")

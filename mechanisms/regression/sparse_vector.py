@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -86,7 +86,7 @@ class SparseVector:
         """
         if self.noise_factor >= 0.75:
             return Guarantee(self.epsilon)
-        return Guarantee(max(self.epsilon, _loss(self) * (1.0 + _ERROR)))
+        return Guarantee(max(self.epsilon, self.loss * (1.0 + _ERROR)))
 
     @property
     def threshold_scale(self) -> float:
@@ -98,9 +98,17 @@ class SparseVector:
         """Scale of the noise νₜ on each count, in counts."""
         return 4.0 * self.noise_factor / self.epsilon
 
+    @cached_property
     def loss(self) -> float:
-        """Return the exact privacy loss of the search in nats, over all data sets."""
-        return _loss(self)
+        """Exact privacy loss of the search in nats, over all data sets."""
+        T, M = self.doublings, self.n_values
+        full, inside, outside = np.full(T + 1, M), np.full(T + 1, M - 1), np.zeros(T + 1)
+        last = np.where(np.arange(T + 1) == T - 1, 1, 0)
+        at_full = self.log_pmf(full)
+        moved = self.log_pmf(inside + last)[T - 1] - at_full[T - 1]
+        capped = self.log_pmf(inside)[T] - at_full[T]
+        entered = self.log_pmf(outside + last)[T - 1] - self.log_pmf(outside)[T - 1]
+        return float(max(moved, capped, entered))
 
     def bound(self, stop: int) -> float:
         """Return the bound μ2ᵗ for the stopping index t."""
@@ -108,14 +116,8 @@ class SparseVector:
 
     def counts(self, values: ArrayLike) -> Integers:
         """Return the number of values in each interval; the T + 1 counts ascend, since the intervals are nested."""
-        q = np.asarray(values, dtype=np.float64)
-        if q.shape != (self.n_values,) or np.any(np.isnan(q)):
-            raise ValueError(
-                f"values must be {self.n_values} numbers, got shape {q.shape}, {np.isnan(q).sum()} NaN; "
-                "pass one value per partition"
-            )
         edges = np.ldexp(self.start, np.arange(self.doublings + 1))
-        return np.searchsorted(np.sort(np.abs(q)), edges, side="right")
+        return np.searchsorted(np.sort(np.abs(values)), edges, side="right")
 
     def release(self, rng: np.random.Generator, values: ArrayLike) -> int:
         """Draw the stopping index t of the search; all T + 1 noise variables are drawn for every t.
@@ -159,19 +161,6 @@ class SparseVector:
 
 
 @lru_cache(maxsize=128)
-def _loss(search: SparseVector) -> float:
-    """Return the exact loss of a search; cached, as its guarantee is read repeatedly."""
-    T, M = search.doublings, search.n_values
-    full, inside, outside = np.full(T + 1, M), np.full(T + 1, M - 1), np.zeros(T + 1)
-    last = np.where(np.arange(T + 1) == T - 1, 1, 0)
-    at_full = search.log_pmf(full)
-    moved = search.log_pmf(inside + last)[T - 1] - at_full[T - 1]
-    capped = search.log_pmf(inside)[T] - at_full[T]
-    entered = search.log_pmf(outside + last)[T - 1] - search.log_pmf(outside)[T - 1]
-    return float(max(moved, capped, entered))
-
-
-@lru_cache(maxsize=128)
 def calibrate_search(
     n_values: int, epsilon: float, start: float = 1.0, share: float = 0.8, doublings: int = 30
 ) -> SparseVector:
@@ -182,7 +171,7 @@ def calibrate_search(
     published = SparseVector(n_values, epsilon, start, share, doublings)
 
     def excess(noise_factor: float) -> float:
-        return replace(published, noise_factor=noise_factor).loss() / epsilon - (1.0 - _MARGIN)
+        return replace(published, noise_factor=noise_factor).loss / epsilon - (1.0 - _MARGIN)
 
     low = 0.375
     while excess(low) <= 0.0:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import Floats, Integers, validate_integer, validate_positive
+from mechanisms.arguments import Floats, Integers, validate_integer
 from mechanisms.jit import kernel
 from mechanisms.privacy_parameters import validate_size
 
@@ -53,8 +53,7 @@ class RegressionStatistics:
             )
         if width[0] < 2 - bool(self.intercept):
             raise ValueError(
-                f"statistics must have at least one coefficient, got {width[0] - 1} columns and no intercept; add a "
-                "column or an intercept"
+                f"statistics must have at least one coefficient, got {width[0] - 1} columns; add one, or an intercept"
             )
         if not (np.all(n_rows >= 0) and np.all(np.isfinite(means)) and np.all(np.isfinite(scatter))):
             raise ValueError("statistics must be finite and n_rows >= 0; remove rows with missing or infinite values")
@@ -72,20 +71,10 @@ class RegressionStatistics:
 
     @staticmethod
     def stack(parts: Sequence[RegressionStatistics]) -> RegressionStatistics:
-        """Stack statistics of equal shape along a new first axis; ``pool(0)`` then combines chunks of one table."""
-        kinds = sorted({(part.means.shape, part.intercept) for part in parts})
-        if len(kinds) != 1:
-            raise ValueError(
-                "parts must be statistics of one shape, all with an intercept or all without, got "
-                f"{', '.join(f'{shape} with intercept={intercept}' for shape, intercept in kinds) or 'none'}; compute "
-                "all with the same columns"
-            )
-        return RegressionStatistics(
-            np.stack([part.n_rows for part in parts]),
-            np.stack([part.means for part in parts]),
-            np.stack([part.scatter for part in parts]),
-            parts[0].intercept,
-        )
+        """Stack statistics of equal columns along a new first axis; ``pool(0)`` then combines chunks of one table."""
+        arrays = zip(*((part.n_rows, part.means, part.scatter) for part in parts), strict=True)
+        n_rows, means, scatter = map(np.stack, arrays)
+        return RegressionStatistics(n_rows, means, scatter, parts[0].intercept)
 
     def pool(self, axis: int = -1) -> RegressionStatistics:
         """Return the statistics of the union of the partitions along an axis."""
@@ -164,9 +153,7 @@ def partition_statistics(
     z = np.concatenate([columns, outcome[:, None]], axis=1)
     finite = np.isfinite(z).all(axis=1)
     if not finite.all():
-        raise ValueError(
-            f"rows must be finite, got a non-finite value in row {np.flatnonzero(~finite)[0]}; drop the row"
-        )
+        raise ValueError(f"rows must be finite, got a non-finite value in row {np.argmin(finite)}; drop it")
     most = int(labels.max(initial=-1)) + 1
     total = most if n_partitions is None else validate_integer("n_partitions", n_partitions)
     if labels.dtype.kind not in "iu" or labels.min(initial=0) < 0 or most > total or total < 1:
@@ -233,16 +220,9 @@ def simulate_statistics(
     accumulated over (x, e), whose expected means are 0, so centring causes no cancellation; the statistics of y are
     computed from them.
     """
-    n_rows, b = np.asarray(sizes), np.asarray(coefficients, dtype=np.float64)
-    if n_rows.ndim != 1 or n_rows.dtype.kind not in "iu" or not n_rows.size or n_rows.min() < 1:
-        raise ValueError(f"sizes must be integers >= 1 of shape (M,), got {sizes!r}; use partition_sizes")
-    if b.ndim != 1 or b.size < 2 or not np.all(np.isfinite(b)):
-        raise ValueError(
-            f"coefficients must be finite, of shape (p + 1,), got {coefficients!r}; pass intercept and slopes"
-        )
-    error_std = validate_positive("error_std", error_std, "pass a standard deviation")
+    n_rows, b = np.asarray(sizes, dtype=np.int64), np.asarray(coefficients, dtype=np.float64)
     means, scatter = np.empty((n_rows.size, b.size)), np.empty((n_rows.size, b.size, b.size))
-    _draw_rows(rng, n_rows.astype(np.int64), error_std, means, scatter)
+    _draw_rows(rng, n_rows, float(error_std), means, scatter)
     return RegressionStatistics(n_rows, means, scatter).add_to_outcome(b)
 
 

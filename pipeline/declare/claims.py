@@ -87,6 +87,14 @@ class Stored(Mapping[str, Any]):
         """Return the summaries of several panels, of which the claim needs the same values."""
         return {panel: self.need(panel, **values) for panel in panels}
 
+    def select(self, panel: str, **at: Any) -> Any:
+        """Return a panel at values that the claim needs; a dimension with one value instead of a tuple is dropped."""
+        stored = self.need(
+            panel, **{name: value if isinstance(value, tuple) else (value,) for name, value in at.items()}
+        )
+        chosen = {name: list(value) if isinstance(value, tuple) else value for name, value in at.items()}
+        return stored.sel({name: value for name, value in chosen.items() if name in stored.dims})
+
     def __getitem__(self, panel: str) -> Any:
         return self._summaries[panel]
 
@@ -102,7 +110,14 @@ class _ReadError(Exception):
 
 
 class _Unread:
-    """Summary whose values are not known."""
+    """Summary whose values are not known; to select or sort reads none."""
+
+    dims = ()
+
+    def sel(self, *at: Any, **values: Any) -> "_Unread":
+        return self
+
+    sortby = sel
 
     def __getattr__(self, name: str) -> Any:
         raise _ReadError

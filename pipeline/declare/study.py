@@ -189,7 +189,7 @@ class Study:
         return replace(self, panels=tuple(panels))
 
     def extended(
-        self, declared: "Study", trials: int | None, values: Mapping[str, Iterable[Any]], panels: Collection[str] = ()
+        self, declared: "Study", trials: Any, values: Mapping[str, Iterable[Any]], panels: Collection[str] = ()
     ) -> "Study":
         """Return the study with more trials, and with values appended to its factors and lists of methods.
 

@@ -120,6 +120,7 @@ class _Codecs:
 
     def __init__(self, array: zarr.Array) -> None:
         documents: Any = array.metadata.to_dict()["codecs"]
+        documents = documents if array.shards is None else documents[0]["configuration"]["codecs"]
         layout, compression = (codec.get("configuration", {}) for codec in documents[:2])
         is_big = layout.get("endian") == "big"  # one-byte numbers have no byte order
         self._dtype, self._shape = array.dtype, array.chunks

@@ -11,24 +11,24 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any
 
 import fsspec
-import numpy as np
 
 from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, BusyStoreError, StoreAccessError, command
 from pipeline.stores.asked import SHARE, Share
 from pipeline.stores.binding import remove_checksum
-from pipeline.stores.chunks import Region
+from pipeline.stores.chunks import Chunks, Region
 from pipeline.stores.files import Files, open_files
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import ROOT, SESSIONS, exists_remotely, is_local, normalise_location
 from pipeline.stores.provenance import now
 from pipeline.stores.regions import iterate_slabs
-from pipeline.stores.root import COMPACT_FORMAT, COPY, Root, seal_root
+from pipeline.stores.root import COMPACT_FORMAT, COPY, Root, metadata_files, seal_root
 from pipeline.stores.sessions import SESSION_COPIES, is_lost, last_number, record_files, require_idle
-from pipeline.stores.shards import Sharding, metadata_files, pack_shard, shard_root, unshard_root
+from pipeline.stores.shards import iterate_shards, pack_shard, shard_root
 from pipeline.stores.store import ResultStore, open_complete
 
 
@@ -83,26 +83,32 @@ def compact(
         raise BadInputError(f"the store {source.url} has share {source.share} of a run; merge all shares first")
     _refuse_copy(source, url)
     numbers = {source: require_idle(source.files)}
-    root = _compact_root(source)
-    shardings = unshard_root(root)[1]
-    total = 2 * sum(sharding.n_shards for sharding in shardings.values())
-    n_done = 0
+    root = Root(_compact_root(source))
+    sharded = Chunks(root.content)
+    shards = [
+        (panel, name, *shard)
+        for panel, name in _sharded_variables(source)
+        for shard in iterate_shards(sharded.array(panel, name))
+    ]
+    n_done = count(1)
 
-    def count() -> None:
-        nonlocal n_done
-        n_done += 1
+    def report() -> None:
         if progress is not None:
-            progress(n_done, total)
+            progress(next(n_done), 2 * len(shards))
 
-    with _new_store(url, numbers[source], root, numbers) as (files, batch):
-        for shard, keys, contents in _shards(source, shardings):
-            if any(content is not None for content in contents.values()):
-                batch.put(shard, pack_shard([None if key is None else contents[key] for key in keys]))
-            count()
-        _put_all(batch.put, _read_others(source, shardings))
+    with _new_store(url, numbers[source], root.content, numbers) as (files, batch):
+        for panel, name, shard, region in shards:
+            contents = _committed_chunks(source, panel, name, region)
+            _put_all(batch.put, {shard: pack_shard(sharded.array(panel, name), region, contents)})
+            report()
+        _put_all(batch.put, _read_others(source))
         batch.finish()
         _require_unchanged(numbers)
-        _compare(source, ResultStore(files, Root(root)), shardings, count)
+        copy = ResultStore(files, root)
+        for panel, name, _, region in shards:
+            _require_equal(source, copy, _committed_chunks(source, panel, name, region))
+            report()
+        _require_equal(source, copy, _read_others(source))
     return ResultStore.open(url)
 
 
@@ -148,9 +154,8 @@ def merge(stores: Sequence[str | os.PathLike[str]], destination: str | os.PathLi
     root = seal_root(json.dumps({**json.loads(first.root.content), "attributes": attributes}).encode())
     records = [{**one, SHARE: str(source.share)} for source in sources for one in source.sessions if not is_lost(one)]
     with _new_store(url, len(records), root, numbers) as (_, batch):
-        for panel in first.spec["panels"]:
-            for name in ("status", "error", *first.spec["panels"][panel]["measures"]):
-                _join(sources, panel, name, batch.put)
+        for panel, name in _variables(first):
+            _join(sources, panel, name, batch.put)
         _put_all(batch.put, _coordinate_chunks(first) | record_files(records))
     return ResultStore.open(url)
 
@@ -209,13 +214,8 @@ def _refuse_copy(source: ResultStore, url: str) -> None:
 
 def _compact_root(source: ResultStore) -> bytes:
     """Return the root of the compact copy of a store."""
-    variables = {}
-    for panel, spec in source.spec["panels"].items():
-        for name in ("status", "error", *spec["measures"]):
-            array = source.array(panel, name)
-            if array.ndim:  # an array without dimensions is a single chunk
-                variables[array.path] = array.dtype.itemsize
-    root = shard_root(json.loads(source.root.content), variables)
+    arrays = [source.array(panel, name) for panel, name in _sharded_variables(source)]
+    root = shard_root(json.loads(source.root.content), arrays)
     attributes = {**source.attributes, "store_format": COMPACT_FORMAT, "compacted": now()}
     return seal_root(json.dumps({**root, "attributes": attributes}).encode())
 
@@ -308,20 +308,6 @@ def _put_all(put: Callable[[str, bytes], None], contents: Mapping[str, bytes | N
             put(key, content)
 
 
-def _shards(
-    source: ResultStore, shardings: Mapping[str, Sharding]
-) -> Iterator[tuple[str, list[str | None], dict[str, bytes | None]]]:
-    """Yield the key of each shard, the keys of its chunks, and these chunks as their blocks committed them."""
-    for path, sharding in shardings.items():
-        panel, name = path.split("/")
-        size = source.array(panel, name).chunks
-        for shard, keys in sharding.shards():
-            places = np.array([sharding.position(key) for key in keys if key is not None])
-            first, last = places.min(axis=0) * size, (places.max(axis=0) + 1) * size
-            region = tuple(map(slice, first.tolist(), last.tolist()))
-            yield shard, keys, _committed_chunks(source, panel, name, region)
-
-
 def _committed_chunks(source: ResultStore, panel: str, name: str, region: Region) -> dict[str, bytes | None]:
     """Return the encoded chunks of a region as their blocks committed them, statuses with their digests."""
     with source.reading():
@@ -332,14 +318,22 @@ def _committed_chunks(source: ResultStore, panel: str, name: str, region: Region
     return contents
 
 
-def _read_others(source: ResultStore, shardings: Mapping[str, Sharding]) -> dict[str, bytes | None]:
-    """Read the files to copy unchanged: records of sessions, coordinates, and arrays without dimensions."""
+def _sharded_variables(source: ResultStore) -> list[tuple[str, str]]:
+    """Return panel and name of each variable that a copy has in shards; one without dimensions is a single chunk."""
+    return [(panel, name) for panel, name in _variables(source) if source.array(panel, name).ndim]
+
+
+def _variables(source: ResultStore) -> list[tuple[str, str]]:
+    return [(panel, name) for panel, names in source.binding.variables.items() for name in ("status", *names)]
+
+
+def _read_others(source: ResultStore) -> dict[str, bytes | None]:
+    """Read the files to copy unchanged: records of sessions, coordinates, and variables without dimensions."""
     records = [f"{SESSIONS}/{name}" for name in source.files.names(SESSIONS) if name.endswith(".json")]
     found = source.files.read_many([*records, SESSION_COPIES]) | _coordinate_chunks(source)
-    for panel, variables in source.binding.variables.items():
-        for name in ("status", *variables):
-            if f"{panel}/{name}" not in shardings:
-                found |= _committed_chunks(source, panel, name, ())
+    for panel, name in _variables(source):
+        if not source.array(panel, name).ndim:
+            found |= _committed_chunks(source, panel, name, ())
     return found
 
 
@@ -358,19 +352,10 @@ def _coordinate_chunks(source: ResultStore) -> dict[str, bytes | None]:
     return found
 
 
-def _compare(
-    source: ResultStore, copy: ResultStore, shardings: Mapping[str, Sharding], count: Callable[[], None]
-) -> None:
+def _require_equal(source: ResultStore, copy: ResultStore, contents: Mapping[str, bytes | None]) -> None:
     """Raise `StoreAccessError` if a chunk or another file of a copy differs from the source."""
-
-    def require_equal(contents: Mapping[str, bytes | None]) -> None:
-        with copy.reading():
-            found = copy.reader.read_many(contents)
-        for key, content in contents.items():
-            if found[key] != content:
-                raise StoreAccessError(f"{key} differs between the store {source.url} and its copy; run compact again")
-
-    for _, _, contents in _shards(source, shardings):
-        require_equal(contents)
-        count()
-    require_equal(_read_others(source, shardings))
+    with copy.reading():
+        found = copy.reader.read_many(contents)
+    for key, content in contents.items():
+        if found[key] != content:
+            raise StoreAccessError(f"{key} differs between the store {source.url} and its copy; run compact again")

@@ -17,9 +17,8 @@ from pipeline.stores.commits import keys_of, rerun_line
 from pipeline.stores.files import accessing
 from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import positions, region_of
-from pipeline.stores.root import COPY
+from pipeline.stores.root import COPY, metadata_files
 from pipeline.stores.sessions import check_records
-from pipeline.stores.shards import metadata_files
 from pipeline.stores.store import ResultStore
 from pipeline.stores.template import make_template
 

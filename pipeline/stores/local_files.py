@@ -40,13 +40,10 @@ class LocalFiles:
         self._temporary = os.path.join(url, _WRITING, session or "")
         self._checked = {""}  # folders that are no links
 
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
-        """Return a file or a part, None if it does not exist, or empty bytes if it is not a regular file.
-
-        A negative start counts from the end.
-        """
+    def read(self, key: str) -> bytes | None:
+        """Return a file, None if it does not exist, or empty bytes if it is not a regular file."""
         try:
-            return retried(self._read, key, start, stop)
+            return retried(self._read, key)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -54,20 +51,18 @@ class LocalFiles:
                 return b""
             raise
 
-    def _read(self, key: str, start: int, stop: int | None) -> bytes:
+    def _read(self, key: str) -> bytes:
         # without O_NONBLOCK, opening a pipe would block
         descriptor = os.open(self._path(key, True), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:  # few system calls, since each takes a fifth of the time of a scan
-            content = b"" if start or stop is not None else os.pread(descriptor, _PIECE, 0)
+            content = os.pread(descriptor, _PIECE, 0)
             if content and len(content) < _PIECE:
                 return content
             state = os.fstat(descriptor)
             if not stat.S_ISREG(state.st_mode):
                 return b""
-            at = max(0, start + state.st_size if start < 0 else start) + len(content)
-            end = state.st_size if stop is None else min(stop, state.st_size)
-            while at < end and (part := os.pread(descriptor, end - at, at)):
-                content, at = content + part, at + len(part)
+            while (left := state.st_size - len(content)) > 0 and (part := os.pread(descriptor, left, len(content))):
+                content += part
             return content
         finally:
             os.close(descriptor)

@@ -9,7 +9,6 @@ import errno
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import fsspec
@@ -35,11 +34,10 @@ class ObjectFiles:
         options = {"max_concurrency": 1} if self._is_conditional else {}
         self._files, self._root = fsspec.url_to_fs(url, use_listings_cache=False, **options)
 
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
-        """Return an object or a part of it, or None if it does not exist; a negative start counts from the end."""
-        part = {"start": start, "end": stop} if start or stop is not None else {}
+    def read(self, key: str) -> bytes | None:
+        """Return an object, or None if it does not exist."""
         try:
-            return retried(partial(self._files.cat_file, self._path(key), **part))
+            return retried(self._files.cat_file, self._path(key))
         except FileNotFoundError:
             return None
 

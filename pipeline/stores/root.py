@@ -235,3 +235,12 @@ def _is_one_of(document: Mapping[str, Any], arrays: list[_Array]) -> bool:
             for path, dims, shape, chunks, dtypes in arrays
         )
     )
+
+
+def metadata_files(root: bytes) -> dict[str, bytes]:
+    """Return the metadata files of all groups and arrays by key, from the consolidated metadata of a root."""
+    found = {}
+    for path, document in json.loads(root)["consolidated_metadata"]["metadata"].items():
+        document = {name: value for name, value in document.items() if name != "consolidated_metadata"}
+        found[f"{path}/{ROOT}"] = json.dumps(document, indent=2).encode()
+    return found

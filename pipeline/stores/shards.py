@@ -1,198 +1,154 @@
-"""Shards of a compact store: each file holds many chunks of an array, an index, and a checksum of the index.
+"""Shards of a compact store: files that hold many chunks of an array and an index, packed and divided by Zarr.
 
-Plain Zarr reads shards with its codec ``sharding_indexed``. The encoded chunks, with their checksums, are the bytes of
-the original store, so every function that reads chunks by key reads both kinds of store; see `ShardReader`.
+Each value of the array that Zarr packs stands for an encoded chunk of the store, so that a shard contains the bytes
+of the original, with their checksums. Every function that reads chunks by key therefore reads both kinds of store.
 """
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import zarr
+from zarr.abc.codec import ArrayBytesCodec
+from zarr.buffer.cpu import Buffer, NDBuffer
+from zarr.codecs import ShardingCodec
+from zarr.storage import MemoryStore
 
 from pipeline.errors import DamagedChunkError
-from pipeline.stores.binding import add_checksum, remove_checksum
+from pipeline.stores.chunks import Chunks, Region
 from pipeline.stores.files import Files
-from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import chunk_steps
 
 _MOST_CHUNKS = 1000  # chunks per shard
 _MOST_BYTES = 2**26  # bytes of a shard before compression, or one chunk if it is larger
-_CODEC = "sharding_indexed"
-_INDEX_CODECS = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
-_CHECKSUM_BYTES = 4
-_ABSENT = 2**64 - 1  # offset and length of an absent chunk
-_CACHED_INDICES = 256
+_CACHED_SHARDS = 8
 
 
 @dataclass(frozen=True)
-class Sharding:
-    """Division of the chunks of one array into shards."""
+class _Encoded(ArrayBytesCodec):
+    """Codec of an array whose values are numbers of encoded chunks, from 1; each chunk of the array is one value."""
 
-    path: str  # of the array in the store
-    grid: tuple[int, ...]  # number of chunks along each dimension
-    counts: tuple[int, ...]  # number of chunks per shard along each dimension
+    contents: list[Any]  # bytes, or parts of a shard, which are not copied
 
-    @property
-    def n_chunks(self) -> int:
-        """Number of chunks per shard."""
-        return math.prod(self.counts)
+    is_fixed_size = False
 
-    @property
-    def n_shards(self) -> int:
-        """Number of shards of the array."""
-        return math.prod(_grid(self.grid, self.counts))
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": "encoded"}
 
-    def position(self, key: str) -> tuple[int, ...]:
-        """Return the position of a chunk in the grid."""
-        return tuple(map(int, key[len(self.path) + 3 :].split("/")))
+    async def _encode_single(self, chunk_array: Any, chunk_spec: Any) -> Any:
+        return Buffer.from_bytes(self.contents[chunk_array.as_numpy_array().item() - 1])
 
-    def locate(self, key: str) -> tuple[str, int]:
-        """Return the key of the shard that holds a chunk, and the position of the chunk in its index."""
-        shard, at = [], 0
-        for index, count in zip(self.position(key), self.counts, strict=True):
-            shard.append(index // count)
-            at = at * count + index % count
-        return self._key(shard), at
+    async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
+        self.contents.append(chunk_bytes)
+        return NDBuffer.from_numpy_array(np.full(chunk_spec.shape, len(self.contents)))
 
-    def shards(self) -> Iterator[tuple[str, list[str | None]]]:
-        """Yield the key of each shard and the keys of its chunks, with None beyond the end of the array."""
-        for shard in np.ndindex(*_grid(self.grid, self.counts)):
-            places = np.array(shard) * self.counts + np.array(list(np.ndindex(*self.counts)))
-            yield self._key(shard), [self._key(place) if (place < self.grid).all() else None for place in places]
-
-    def _key(self, position: Iterable[int]) -> str:
-        return f"{self.path}/c/{'/'.join(map(str, position))}"
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
+        raise NotImplementedError  # the index has the sizes
 
 
-def shard_root(root: Mapping[str, Any], variables: Mapping[str, int]) -> dict[str, Any]:
-    """Return the document of a root in which the arrays at paths of `variables` (bytes per value) are sharded."""
-    arrays = dict(root["consolidated_metadata"]["metadata"])
-    for path, n_bytes in variables.items():
-        document = arrays[path]
-        chunk = document["chunk_grid"]["configuration"]["chunk_shape"]
-        room = max(1, min(_MOST_CHUNKS, _MOST_BYTES // (n_bytes * math.prod(chunk))))
-        counts = chunk_steps(_grid(document["shape"], chunk), room)
-        shape = [size * count for size, count in zip(chunk, counts, strict=True)]
-        configuration = {
-            "chunk_shape": chunk,
-            "codecs": document["codecs"],
-            "index_codecs": _INDEX_CODECS,
-            "index_location": "end",
-        }
-        arrays[path] = {
-            **document,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shape}},
-            "codecs": [{"name": _CODEC, "configuration": configuration}],
-        }
-    return {**root, "consolidated_metadata": {**root["consolidated_metadata"], "metadata": arrays}}
+def _open_shard(counts: tuple[int, ...], contents: list[Any], files: dict[str, Any]) -> zarr.Array:
+    """Return an array of numbers of encoded chunks, 0 for absent ones, that is one shard, the file `_key_of`."""
+    ones, codec = (1,) * len(counts), _Encoded(contents)
+    kind: Any = {"dtype": np.int64, "fill_value": 0, "serializer": codec, "compressors": None}
+    return zarr.create_array(MemoryStore(files), shape=counts, chunks=ones, shards=counts, **kind)
 
 
-def unshard_root(content: bytes) -> tuple[bytes, dict[str, Sharding]]:
-    """Return a root whose arrays have the chunks of the shards, and the sharding of each array by path."""
-    root = json.loads(content)
-    arrays, shardings = dict(root["consolidated_metadata"]["metadata"]), {}
-    for path, document in arrays.items():
-        codec = (document.get("codecs") or [{}])[0]
-        if codec.get("name") != _CODEC:
-            continue
-        configuration = codec["configuration"]
-        chunk, shard = configuration["chunk_shape"], document["chunk_grid"]["configuration"]["chunk_shape"]
-        counts = tuple(whole // size for whole, size in zip(shard, chunk, strict=True))
-        shardings[path] = Sharding(path, _grid(document["shape"], chunk), counts)
-        grid = {"name": "regular", "configuration": {"chunk_shape": chunk}}
-        arrays[path] = {**document, "chunk_grid": grid, "codecs": configuration["codecs"]}
-    plain = {**root, "consolidated_metadata": {**root["consolidated_metadata"], "metadata": arrays}}
-    return json.dumps(plain).encode(), shardings
+def _key_of(counts: tuple[int, ...]) -> str:
+    return "/".join(["c", *("0" for _ in counts)])
 
 
-def metadata_files(root: bytes) -> dict[str, bytes]:
-    """Return the metadata files of all groups and arrays by key, from the consolidated metadata of a root."""
-    found = {}
-    for path, document in json.loads(root)["consolidated_metadata"]["metadata"].items():
-        document = {name: value for name, value in document.items() if name != "consolidated_metadata"}
-        found[f"{path}/{ROOT}"] = json.dumps(document, indent=2).encode()
-    return found
+def pack_shard(array: zarr.Array, region: Region, chunks: Mapping[str, bytes | None]) -> bytes | None:
+    """Return the shard at a region of a sharded array, with the encoded chunks in C order, or None without chunks."""
+    sizes = zip(region, array.shape, array.chunks, strict=True)
+    within = [-(-(min(part.stop, length) - part.start) // size) for part, length, size in sizes]
+    counts, files, contents = shard_counts(array), dict[str, Any](), list(chunks.values())
+    numbers = np.zeros(counts, int)
+    present = [0 if content is None else number for number, content in enumerate(contents, start=1)]
+    numbers[tuple(map(slice, within))] = np.reshape(present, within)
+    _open_shard(counts, contents, files)[...] = numbers
+    shard = files.get(_key_of(counts))
+    return None if shard is None else shard.to_bytes()
 
 
-def pack_shard(contents: Sequence[bytes | None]) -> bytes:
-    """Return a shard with the given encoded chunks, None for absent ones, and its index."""
-    index = np.full((len(contents), 2), _ABSENT, "<u8")
-    offset = 0
-    for k, content in enumerate(contents):
-        if content is not None:
-            index[k] = offset, len(content)
-            offset += len(content)
-    return b"".join([*(content for content in contents if content is not None), add_checksum(index.tobytes())])
-
-
-def read_index(content: bytes, n_chunks: int) -> np.ndarray:
-    """Return offsets and lengths of the chunks of a shard, shape (n_chunks, 2), from its end; 2⁶⁴ - 1 if absent."""
-    n_bytes = 16 * n_chunks + _CHECKSUM_BYTES
+def read_shard(content: bytes, counts: tuple[int, ...]) -> dict[tuple[int, ...], Any]:
+    """Return the encoded chunks of a shard as buffers, by position in the shard."""
+    contents: list[Any] = []
     try:
-        return np.frombuffer(remove_checksum(content[-n_bytes:]), "<u8").reshape(n_chunks, 2)
-    except ValueError as error:
+        if not content:
+            raise ValueError("a shard is empty")
+        numbers = _open_shard(counts, contents, {_key_of(counts): Buffer.from_bytes(content)})[...]
+    except Exception as error:  # no file is read here, so any error means damage
         raise DamagedChunkError("the index of a shard fails its checksum") from error
+    return {place: contents[number - 1] for place, number in np.ndenumerate(np.asarray(numbers)) if number}
+
+
+def shard_counts(array: zarr.Array) -> tuple[int, ...]:
+    """Return the number of chunks per shard along each dimension; an empty tuple for an array without shards."""
+    return tuple(whole // size for whole, size in zip(array.shards or (), array.chunks, strict=False))
+
+
+def iterate_shards(array: zarr.Array) -> Iterator[tuple[str, Region]]:
+    """Yield the key and the region of each shard of an array."""
+    assert array.shards is not None
+    for place in np.ndindex(*(-(-length // size) for length, size in zip(array.shape, array.shards, strict=True))):
+        region = [slice(k * size, (k + 1) * size) for k, size in zip(place, array.shards, strict=True)]
+        yield "/".join([array.path, "c", *map(str, place)]), tuple(region)
+
+
+def shard_root(root: Mapping[str, Any], variables: Iterable[zarr.Array]) -> dict[str, Any]:
+    """Return the document of a root in which some arrays are sharded."""
+    arrays = dict(root["consolidated_metadata"]["metadata"])
+    for array in variables:
+        document = arrays[array.path]
+        room = max(1, min(_MOST_CHUNKS, _MOST_BYTES // (array.dtype.itemsize * math.prod(array.chunks))))
+        counts = chunk_steps(array.cdata_shape, room)
+        shape = [size * count for size, count in zip(array.chunks, counts, strict=True)]
+        grid = {"name": "regular", "configuration": {"chunk_shape": shape}}
+        codec = ShardingCodec(chunk_shape=array.chunks, codecs=document["codecs"]).to_dict()
+        arrays[array.path] = {**document, "chunk_grid": grid, "codecs": [codec]}
+    # only types of JSON, as in a stored root
+    return json.loads(
+        json.dumps({**root, "consolidated_metadata": {**root["consolidated_metadata"], "metadata": arrays}})
+    )
 
 
 class ShardReader:
     """Reader of chunks of a compact store by their keys in the original; those of a damaged index have no content."""
 
-    def __init__(self, files: Files, shardings: Mapping[str, Sharding]) -> None:
-        self._files, self._shardings = files, shardings
-        self._index = lru_cache(maxsize=_CACHED_INDICES)(self._read_index)  # errors are not cached
+    def __init__(self, files: Files, chunks: Chunks) -> None:
+        self._files, self._chunks = files, chunks
+        self._shard = lru_cache(maxsize=_CACHED_SHARDS)(self._read_shard)  # errors are not cached
 
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
-        """Return encoded chunks by key; a shard that holds several of them is read once, as a whole."""
-        places: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+        """Return encoded chunks by key; a shard is read as a whole."""
         found: dict[str, bytes | None] = {}
         for key in keys:
-            sharding = self._sharding(key)
-            if sharding is None:
+            panel, name, *place = key.split("/")
+            counts = shard_counts(self._chunks.array(panel, name)) if len(place) > 1 else ()  # no session or scalar
+            if not counts:
                 found[key] = self._files.read(key)
-            else:
-                shard, at = sharding.locate(key)
-                places[shard, sharding.n_chunks][key] = at
-        for (shard, n_chunks), of_shard in places.items():
-            found |= self._read_shard(shard, n_chunks, of_shard)
-        return found
-
-    def _read_shard(self, shard: str, n_chunks: int, places: Mapping[str, int]) -> Mapping[str, bytes | None]:
-        """Return some chunks of a shard by key, from their positions in its index."""
-        content = self._files.read(shard) if len(places) > 1 else None
-        try:
-            index = self._index(shard, n_chunks) if content is None else read_index(content, n_chunks)
-        except FileNotFoundError:
-            return dict.fromkeys(places)
-        except DamagedChunkError:
-            return dict.fromkeys(places, b"")
-        found: dict[str, bytes | None] = {}
-        for key, at in places.items():
-            offset, length = map(int, index[at])
-            span = offset, offset + length
-            if offset == _ABSENT:
+                continue
+            position = [divmod(int(k), count) for k, count in zip(place[1:], counts, strict=True)]
+            shard = "/".join([panel, name, "c", *(str(k) for k, _ in position)])
+            try:
+                content = self._shard(shard, counts).get(tuple(k for _, k in position))
+                found[key] = None if content is None else content.to_bytes()
+            except FileNotFoundError:
                 found[key] = None
-            else:
-                found[key] = self._files.read(shard, *span) if content is None else content[slice(*span)]
+            except DamagedChunkError:
+                found[key] = b""
         return found
 
     def exists(self, key: str) -> bool:
         """Return True if the chunk exists, or if the index of its shard is damaged."""
-        return self._files.exists(key) if self._sharding(key) is None else self.read_many([key])[key] is not None
+        return self.read_many([key])[key] is not None
 
-    def _sharding(self, key: str) -> Sharding | None:
-        return self._shardings.get(key.rpartition("/c/")[0])
-
-    def _read_index(self, shard: str, n_chunks: int) -> np.ndarray:
-        content = self._files.read(shard, -(16 * n_chunks + _CHECKSUM_BYTES))
+    def _read_shard(self, shard: str, counts: tuple[int, ...]) -> dict[tuple[int, ...], Any]:
+        content = self._files.read(shard)
         if content is None:
             raise FileNotFoundError(shard)
-        return read_index(content, n_chunks)
-
-
-def _grid(shape: Sequence[int], chunk: Sequence[int]) -> tuple[int, ...]:
-    return tuple(-(-length // size) for length, size in zip(shape, chunk, strict=True))
+        return read_shard(content, counts)

@@ -36,7 +36,7 @@ from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, no
 from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
 from pipeline.stores.root import COMPACT_FORMAT, Root, read_root
 from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
-from pipeline.stores.shards import ShardReader, unshard_root
+from pipeline.stores.shards import ShardReader
 from pipeline.stores.template import INAPPLICABLE, root_attributes, write_template
 
 COMMITTED, UNWRITTEN, STALE = 0, 1, 2
@@ -49,12 +49,8 @@ class ResultStore:
 
     def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
         self.root, self.files, self.url, self._is_checked = root, files, files.url, damaged
-        self.reader: Files | ShardReader = files  # of encoded chunks by key, or of the shards of a compact store
-        content = root.content
-        if self.is_compact:
-            content, shardings = unshard_root(content)
-            self.reader = ShardReader(files, shardings)
-        self.chunks = Chunks(content)
+        self.chunks = Chunks(root.content)
+        self.reader = ShardReader(files, self.chunks) if self.is_compact else files  # of encoded chunks by key
         variables = {name: ("error", *panel["measures"]) for name, panel in self.spec["panels"].items()}
         self.binding = Binding(f"{self.spec['study']}/{self.spec['seed']}", variables)
         self._present: dict[str, bytes] = {}

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from pipeline.errors import BadInputError, command
-from studies.commands.shared import say
+from studies.commands.output import say
 
 app = typer.Typer(help="Write a running file with comments: a mechanism or a study of your own.")
 

@@ -15,7 +15,8 @@ from pipeline.declare.source import find_study
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from studies import MODULES, STUDIES
-from studies.commands.shared import complete_study, print_table, say
+from studies.commands.options import complete_study, option
+from studies.commands.output import print_table, say
 
 if TYPE_CHECKING:
     from mechanisms.metadata import Entry
@@ -32,7 +33,7 @@ def list_studies(
             autocompletion=complete_study,
         ),
     ] = None,
-    mechanisms: Annotated[bool, typer.Option("--mechanisms", help="List the mechanisms and methods instead.")] = False,
+    mechanisms: Annotated[bool, option("--mechanisms", "List the mechanisms and methods instead.")] = False,
 ) -> None:
     """List the studies, the panels of the given studies, or the mechanisms."""
     if mechanisms and study:

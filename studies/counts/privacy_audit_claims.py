@@ -11,7 +11,7 @@ from mechanisms.audit import exceeds
 from mechanisms.privacy import RELATIONS
 from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, joined, largest, p0, p1, select, span
+from studies.claims import Stored, Summaries, correct, joined, largest, p0, p1, span
 from studies.counts.page_tables import stated_audits
 
 BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
@@ -130,7 +130,7 @@ def conjectured_guarantees_hold(summaries: Stored) -> Finding:
 )
 def smooth_at_the_published_setting(summaries: Stored) -> Finding:
     """The exponential mechanism with smooth sensitivity is (1, 1e-8)-DP for the prior Beta(1, 1) and n = 100."""
-    one = select(summaries, "binomial", prior="1:1", n=100, epsilon=1.0, delta=1e-8, mechanism="smooth")
+    one = summaries.select("binomial", prior="1:1", n=100, epsilon=1.0, delta=1e-8, mechanism="smooth")
     loss, delta = float(one["exact_epsilon"]), float(one["exact_delta"])
     pure = f": it is {loss:.4f}-DP with delta = 0, well within its budget" if loss <= 1 else ""
     evidence = f"The exact loss is {loss:.4f}, with delta {delta:.2g} at epsilon = 1{pure}."

@@ -11,7 +11,7 @@ import xarray as xr
 
 from pipeline import Claim, Erratum, Finding, claim, critical, error_level, two_sided_level, verdict
 from pipeline.declare.claims import Kind
-from studies.claims import Stored, gap, largest, p4, place, span, uniform
+from studies.claims import Stored, gap, largest, p4, place, span, tested, uniform
 from studies.inference.noisy_trials import LARGEST_AUGMENTED, LARGEST_RHAT
 
 _LEVEL = 0.01
@@ -29,35 +29,7 @@ MODELS: dict[str, tuple[str, Kind]] = {
 
 EXPONENTIAL = ("exponential", "exponential-wide", "exponential-paper-bounds")
 _P4: dict[str, Any] = {"paper": "P4", "place": "section 5"}
-
-
-_ADDED = (
-    (
-        "repaired",
-        "The Gibbs sampler with the joint distribution of the regions and the full conditional of the sum is "
-        "calibrated",
-        "gibbs",
-        EXPONENTIAL,
-    ),
-    (
-        "collapsed",
-        "The Gibbs sampler with a Metropolis move between posterior modes is calibrated",
-        "gibbs-collapsed",
-        EXPONENTIAL,
-    ),
-    (
-        "marginal",
-        "The marginal posterior is calibrated at every size and privacy loss",
-        "marginal",
-        ("binomial", *EXPONENTIAL),
-    ),
-    (
-        "gibbs-exact",
-        "The Gibbs sampler with integer draws of the counts is calibrated",
-        "gibbs-exact",
-        ("binomial", "multinomial"),
-    ),
-)
+_ADDED: dict[str, Any] = {"kind": "addition"}
 
 
 def _ask(summaries: Stored, panel: str, *methods: str, most: int = 100_000) -> xr.Dataset:
@@ -68,7 +40,7 @@ def _ask(summaries: Stored, panel: str, *methods: str, most: int = 100_000) -> x
 def _calibrated(panel: str, method: str, summaries: Stored, most: int = 100_000) -> Finding:
     """Judge the statement that a method is calibrated at all values of n ≤ `most` to which it applies."""
     one = _ask(summaries, panel, method, most=most).sel(algorithm=method)
-    found = uniform(one, error_level(_LEVEL))
+    found = uniform(tested(one), error_level(_LEVEL))
     text = f"{method}: KS distance {span(one['pit_ks'], '.3f')}; {found.evidence}"
     if one["rhat_stuck"].notnull().any():
         text += (
@@ -95,7 +67,8 @@ def _over_confident(panel: str, method: str, summaries: Stored) -> Finding:
 
 def _nearer(panel: str, method: str, summaries: Stored, to: str) -> Finding:
     """Judge the statement that the MMD of a method is not significantly larger than that of another method."""
-    less, limit = gap(_ask(summaries, panel, method, to), "mmd2", method, to, critical(3), "algorithm")
+    less, error = gap(_ask(summaries, panel, method, to), "mmd2", method, to, "algorithm")
+    limit = critical(3) * error
     n_behind, worst = int((less > limit).sum()), largest(less)
     text = f"{method} has a smaller MMD^2 than {to} in {int((less < 0).sum())} of {less.size} cells"
     if n_behind:
@@ -109,17 +82,16 @@ def _claims(
     statement: str,
     method: str = "",
     panels: Iterable[str] = MODELS,
-    level: float = _LEVEL,
-    given: Mapping[str, Any] = MappingProxyType({}),
-    **origin: Any,
+    options: Mapping[str, Any] = MappingProxyType(_P4),
+    **given: Any,
 ) -> Iterator[Claim]:
     """Yield the claims that a statement holds for a method, by default the sampler as printed, one per panel."""
     for panel in panels:
         printed, kind = MODELS[panel]
         fewest = _FEWEST_FOR_PUBLISHED if not method and printed == "gibbs-published" else 100
+        declared = {"level": _LEVEL, "kind": kind, "min_trials": fewest, **options}
         check = partial(judge, panel, method or printed, **given)
-        options: Any = {"level": level, "kind": kind, "min_trials": fewest, **origin}
-        yield claim(f"{label}-{panel}", f"{statement} (panel {panel}).", **options)(check)
+        yield claim(f"{label}-{panel}", f"{statement} (panel {panel}).", **declared)(check)
 
 
 @p4(place="section 5", level=two_sided_level(5))
@@ -160,7 +132,8 @@ def bounds_hide_it(summaries: Stored) -> Finding:
     panels = ("exponential-wide", "exponential-paper-bounds")
     wide, own = summaries.each(panels, n=(1_000,), epsilon=(0.1,), algorithm=names).values()
     is_accepted, passes = (
-        uniform(ds.sel(algorithm="gibbs-published"), error_level(_LEVEL)).verdict == "holds" for ds in (wide, own)
+        uniform(tested(ds.sel(algorithm="gibbs-published")), error_level(_LEVEL)).verdict == "holds"
+        for ds in (wide, own)
     )
     ks, p = (wide[name].sel(n=1_000, epsilon=0.1) for name in ("pit_ks", "pit_p"))
     listed = ", ".join(f"{name} {ks.sel(algorithm=name):.3f} (p = {p.sel(algorithm=name):.1g})" for name in names)
@@ -172,56 +145,64 @@ def bounds_hide_it(summaries: Stored) -> Finding:
     )
 
 
+_NAIVE = "over-confident at small n and epsilon and calibrated at large ones"
+_GIBBS, _TO = "Gibbs posteriors are at least as near in MMD to the non-private posterior as naive", "naive-truncated"
+_EXACT = {
+    "repaired": (
+        "gibbs",
+        EXPONENTIAL,
+        "The Gibbs sampler with the joint distribution of the regions and the full conditional of the sum is "
+        "calibrated",
+    ),
+    "collapsed": (
+        "gibbs-collapsed",
+        EXPONENTIAL,
+        "The Gibbs sampler with a Metropolis move between posterior modes is calibrated",
+    ),
+    "marginal": (
+        "marginal",
+        ("binomial", *EXPONENTIAL),
+        "The marginal posterior is calibrated at every size and privacy loss",
+    ),
+    "gibbs-exact": (
+        "gibbs-exact",
+        ("binomial", "multinomial"),
+        "The Gibbs sampler with integer draws of the counts is calibrated",
+    ),
+}
+_UTILITY = {**_P4, "level": two_sided_level(3)}
+
 CLAIMS = (
     *_claims(
         _calibrated,
         "gibbs-is-calibrated",
         "The Gibbs sampler, as printed, is calibrated at every size and privacy loss",
-        **_P4,
     ),
     bounds_hide_it,
-    *_claims(
-        _over_confident,
-        "naive-is-over-confident",
-        "The naive method is over-confident at small n and epsilon and calibrated at large ones",
-        "naive",
-        **_P4,
-    ),
+    *_claims(_over_confident, "naive-is-over-confident", f"The naive method is {_NAIVE}", "naive"),
     ops_is_over_dispersed,
-    *_claims(
-        _nearer,
-        "utility",
-        "Gibbs posteriors are at least as near in MMD to the non-private posterior as naive ones",
-        level=two_sided_level(3),
-        given={"to": "naive"},
-        **_P4,
-    ),
+    *_claims(_nearer, "utility", f"{_GIBBS} ones", options=_UTILITY, to="naive"),
     *_claims(
         _over_confident,
         "naive-recovers",
-        "The naive method applied to the private statistic is over-confident at small n and epsilon and calibrated at "
-        "large ones",
-        "naive-truncated",
+        f"The naive method applied to the private statistic is {_NAIVE}",
+        _TO,
         EXPONENTIAL,
-        **_P4,
-        kind="addition",
+        _P4 | _ADDED,
     ),
     *_claims(
         _nearer,
         "utility-of-release",
-        "Gibbs posteriors are at least as near in MMD to the non-private posterior as naive posteriors from the "
-        "private statistic",
+        f"{_GIBBS} posteriors from the private statistic",
         "gibbs",
         EXPONENTIAL,
-        two_sided_level(3),
-        {"to": "naive-truncated"},
-        **_P4,
-        kind="addition",
+        _UTILITY | _ADDED,
+        to=_TO,
     ),
     *(
-        each
-        for label, statement, method, panels in _ADDED
-        for each in _claims(_calibrated, label, statement, method, panels, kind="addition")
+        one
+        for label, (method, panels, statement) in _EXACT.items()
+        for one in _claims(_calibrated, label, statement, method, panels, _ADDED)
     ),
     *_claims(
         _calibrated,
@@ -229,14 +210,14 @@ CLAIMS = (
         f"Data augmentation is calibrated at up to {LARGEST_AUGMENTED} records",
         "data-augmentation",
         ("binomial", "multinomial", "exponential", "exponential-wide"),
-        given={"most": LARGEST_AUGMENTED},
-        kind="addition",
+        _ADDED,
+        most=LARGEST_AUGMENTED,
     ),
     *_claims(
         _calibrated,
         "control",
         "The non-private posterior given the records is calibrated",
         "non-private",
-        kind="self-check",
+        options={"kind": "self-check"},
     ),
 )

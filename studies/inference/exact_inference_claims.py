@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Claim, Finding, claim, verdict
-from studies.claims import Stored, below, decide, entries, highest, joined, lowest, mean_ratio, named, p4, span, uniform
+from studies.claims import Stored, entries, highest, joined, lowest, named, p4, smaller, span, tested, uniform
 
 _LEVEL = 1e-3
 _LARGEST_SCALED = 1.95
@@ -41,7 +41,7 @@ def _calibrated(panel: str, methods: tuple[str, ...]) -> Claim:
     def check(summaries: Stored) -> Iterator[Finding]:
         summary = summaries.need(panel, n=(100,), epsilon=(1.0,), algorithm=methods)
         for name in methods:
-            found = uniform(summary.sel(algorithm=name), _LEVEL / len(methods))
+            found = uniform(tested(summary.sel(algorithm=name)), _LEVEL / len(methods))
             yield replace(found, evidence=f"{name}: {found.evidence}")
 
     return check
@@ -185,16 +185,8 @@ def _k_norm_is_narrower(panel: str) -> Claim:
         kind="addition",
     )
     def check(summaries: Stored) -> Finding:
-        ds = summaries.need(panel, n=(100,), noise=("laplace", "k-norm"), algorithm=("exact",)).sel(algorithm="exact")
-        ratio, error = mean_ratio(ds, "mean_width", "k-norm", "laplace", "noise")
-        found = decide(
-            *below(1.0, ratio, 3 * error),
-            f"Ratio of mean widths of 95 % intervals, k-norm to laplace: {lowest(ratio, '.3f')} to "
-            f"{highest(ratio, '.3f')}.",
-        )
-        if found.verdict != "undecided":
-            return found
-        return replace(found, evidence=f"{found.evidence} Three standard errors are up to {3 * error.max():.3f}.")
+        ds = summaries.need(panel, n=(100,), noise=("laplace", "k-norm"), algorithm=("exact",))
+        return smaller(ds.sel(algorithm="exact"), "mean_width", "k-norm", "laplace", by="noise", deviations=3)
 
     return check
 

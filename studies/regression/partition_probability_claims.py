@@ -1,6 +1,7 @@
 """Claims and figures of the study `partition-probability` (P2, chapter 3)."""
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import xarray as xr
@@ -9,7 +10,7 @@ from scipy import special
 from mechanisms.audit import exceeds
 from mechanisms.regression.partition_probability import score_slope
 from pipeline import Erratum, Figure, Finding, claim, claims_in
-from studies.claims import Stored, above, at_most, correct, decide, listed, named, p2, together
+from studies.claims import Estimate, Stored, above, at_most, both, correct, decide, joined, listed, mean, named, p2
 from studies.figures import Chart
 from studies.regression.partition_figures import ERRORS, spreads
 
@@ -27,10 +28,20 @@ def _default(summaries: Stored, *methods: str) -> xr.Dataset:
     return summaries.need("default", cutoff=_CUTOFFS, algorithm=methods)
 
 
-def _gap(default: xr.Dataset, method: str, n_errors: float = 0.0) -> float:
-    """Return the largest absolute mean difference over the cutoffs, minus `n_errors` Monte Carlo standard errors."""
-    one = default.sel(algorithm=method)
-    return float((np.abs(one["difference_mean"]) - n_errors * one["difference_mcse"]).max())
+def _apart(ds: xr.Dataset, names: Sequence[str]) -> Estimate:
+    """Return the absolute mean differences of methods."""
+    difference, error = mean(ds, "difference", algorithm=list(names))
+    return abs(difference), error
+
+
+def _over(ds: xr.Dataset, cutoffs: Sequence[int]) -> Estimate:
+    """Return the mean differences at cutoffs below the true slope, and those above it with the other sign."""
+    difference, error = mean(ds, "difference", cutoff=list(cutoffs))
+    return difference * -np.sign(difference["cutoff"]), error
+
+
+def _differences(ds: xr.Dataset) -> str:
+    return f"at cutoffs {listed(ds['cutoff'], 'g')}: {listed(ds['difference_mean'], '+.4f')}"
 
 
 def _means_agree(summaries: Stored, published: str, corrected: str) -> Finding:
@@ -40,15 +51,14 @@ def _means_agree(summaries: Stored, published: str, corrected: str) -> Finding:
     """
     names, repaired = ([f"{name}-noiseless", name] for name in (published, corrected))
     default = _default(summaries, "full", *names, *repaired)
-    gaps = {name: _gap(default, name) for name in (*names, *repaired)}
+    gaps = _apart(default, (*names, *repaired))[0].max("cutoff")
     evidence = (
         f"Largest difference of means over cutoffs, compared with the posterior given all rows (similar: at most "
-        f"{_AGREE}): {'; '.join(f'{name} {gap:.4f}' for name, gap in gaps.items())}. Noise shifts all means towards "
-        "1/2."
+        f"{_AGREE}): {named(gaps, (*names, *repaired), '.4f', 'algorithm')}. Noise shifts all means towards 1/2."
     )
-    if any(_gap(default, name, _DECIDING) > _AGREE for name in names):
-        return correct(False, max(gaps[name] for name in repaired) <= _AGREE, evidence)
-    return decide(max(gaps[name] for name in names) <= _AGREE, False, evidence)
+    holds, fails = at_most(_AGREE, _apart(default, names), _DECIDING, slack=0.0)
+    is_repaired = (gaps.sel(algorithm=repaired) <= _AGREE).all()
+    return correct(False, is_repaired, evidence) if fails else decide(holds, False, evidence)
 
 
 @p2(place="section 3.1.1, Figure 3.1")
@@ -71,13 +81,7 @@ def means_agree_fisher(summaries: Stored) -> Finding:
 def normality_over_then_under(summaries: Stored) -> Finding:
     """The normality method overestimates probabilities below the true slope and underestimates them above it."""
     one = _default(summaries, "normality-noiseless").sel(algorithm="normality-noiseless")
-    over = -np.sign(one["cutoff"]) * one["difference_mean"].where(one["cutoff"] != 0)
-    error = _DECIDING * one["difference_mcse"]
-    return decide(
-        bool((over - error).min() > 0),
-        bool((over + error).min() < 0),
-        f"Mean difference at cutoffs {listed(one['cutoff'], 'g')}: {listed(one['difference_mean'], '+.4f')}.",
-    )
+    return decide(*above(0.0, _over(one, (-3, -2, -1, 1, 2, 3)), _DECIDING), f"Mean difference {_differences(one)}.")
 
 
 @claim(
@@ -95,31 +99,27 @@ def corrected_does_not(summaries: Stored) -> Finding:
     """
     methods = ("normality", "normality-corrected")
     default = _default(summaries, *methods, *(f"{name}-noiseless" for name in methods))
-    one, printed = (default.sel(algorithm=f"{name}-noiseless") for name in ("normality-corrected", "normality"))
+    printed, one = (default.sel(algorithm=f"{name}-noiseless") for name in methods)
     ends = default.sel(cutoff=[-3, 3])
-    rmse, spread = (one[name].sel(cutoff=[-3, 3]) for name in ("difference_rmse", "difference_rmse_mcse"))
+    rmse, spread = (ends[name].sel(algorithm=one["algorithm"]) for name in ("difference_rmse", "difference_rmse_mcse"))
     others = ends["difference_rmse"].max("cutoff")
-    small, biased = at_most(_BIAS, abs(one["difference_mean"]), _DECIDING * one["difference_mcse"], slack=0.0)
-    near, far = at_most(_RMSE, rmse, _DECIDING * spread, slack=0.0)
+    bias = abs(one["difference_mean"]), one["difference_mcse"]
     return decide(
-        small and near,
-        biased or far,
-        f"Bias at cutoffs {listed(one['cutoff'], 'g')}: {listed(one['difference_mean'], '+.4f')} (Monte Carlo standard "
-        f"error up to {float(one['difference_mcse'].max()):.4f}; at most {_BIAS} is required), with the printed factor "
-        f"{listed(printed['difference_mean'], '+.4f')}. RMSE at -3 and 3 sd up to {float(rmse.max()):.4f} (Monte Carlo "
-        f"standard error {float(spread.max()):.4f}; at most {_RMSE} is required), with the printed factor "
-        f"{float(others.sel(algorithm='normality-noiseless')):.4f}; with noise "
+        *both(at_most(_BIAS, bias, _DECIDING, slack=0.0), at_most(_RMSE, (rmse, spread), _DECIDING, slack=0.0)),
+        f"Bias {_differences(one)} (standard error up to {bias[1].max():.4f}; at most {_BIAS} is required), "
+        f"with the printed factor {listed(printed['difference_mean'], '+.4f')}. RMSE at -3 and 3 sd up to "
+        f"{rmse.max():.4f} (standard error {spread.max():.4f}; at most {_RMSE} is required), with the "
+        f"printed factor {named(others, ('normality-noiseless',), '.4f', 'algorithm')}; with noise "
         f"{named(others, methods, '.4f', 'algorithm')}.",
     )
 
 
-@claim(
-    "slopes-of-scores",
-    "When the normal score of the posterior probability changes by 1, the score of the normality method changes by "
-    "1/sqrt(2), that of the -2 log p method by .90, and those of the corrected methods by 1.",
-    kind="addition",
-)
-def slopes_of_scores(summaries: Stored) -> Finding:
+@claim(kind="addition")
+@joined(f"{{}}; deviations of at most {_SLOPE} are allowed.")
+def slopes_of_scores(summaries: Stored) -> Iterator[Finding]:
+    """When the normal score of the posterior probability changes by 1, the score of the normality method changes by
+    1/sqrt(2), that of the -2 log p method by .90, and those of the corrected methods by 1.
+    """
     expected = {
         "full": 1.0,
         "normality-noiseless": math.sqrt(0.5),
@@ -129,7 +129,6 @@ def slopes_of_scores(summaries: Stored) -> Finding:
     }
     default = _default(summaries, *expected)
     expected["fisher-noiseless"] = score_slope(float(default["least_probability"]))
-    parts = []
     for name, slope in expected.items():
         ends = default.sel(algorithm=name, cutoff=[-1, 1])
         score = special.ndtri(ends["probability_median"].values)
@@ -137,27 +136,21 @@ def slopes_of_scores(summaries: Stored) -> Finding:
         found, spread = float(score[1] - score[0]) / 2, float(np.hypot(*error)) / 2
         off = abs(found - slope)
         evidence = f"{name} {found:.3f} (expected {slope:.3f}, Monte Carlo standard error {spread:.3f})"
-        parts.append(decide(off <= _SLOPE, off > _SLOPE + _DECIDING * spread, evidence))
-    return together(parts, f"{{}}; deviations of at most {_SLOPE} are allowed.")
+        yield decide(off <= _SLOPE, off > _SLOPE + _DECIDING * spread, evidence)
 
 
 @p2(place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4")
-def largest_near_the_truth(summaries: Stored) -> Finding:
+@joined(f"Standard deviation of the differences at cutoffs {listed(_CUTOFFS, 'g')}: {{}}.")
+def largest_near_the_truth(summaries: Stored) -> Iterator[Finding]:
     """The differences from the probabilities given all rows vary most at cutoffs near the true slope."""
     names = ("normality-noiseless", "normality", "fisher-noiseless", "fisher")
     default = _default(summaries, *names)
-    parts = []
     for name in names:
-        one = default.sel(algorithm=name)
-        sd = one["difference_sd"]
-        # standard error of the standard deviation of normal differences
-        error = _DECIDING * sd / np.sqrt(2.0 * one["n_ok"])
-        excess = sd.sel(cutoff=0) - sd.sel(cutoff=[-3, -2, 2, 3])
-        limit = np.hypot(error.sel(cutoff=0), error.sel(cutoff=[-3, -2, 2, 3]))
-        evidence = f"{name} {listed(sd, '.3f')}"
-        parts.append(decide(*above(0.0, excess, limit), evidence))
-    where = listed(default["cutoff"], "g")
-    return together(parts, f"Standard deviation of the differences at cutoffs {where}: {{}}.")
+        sd = default["difference_sd"].sel(algorithm=name)
+        error = sd / np.sqrt(2.0 * default["n_ok"].sel(algorithm=name))  # of normal differences
+        near, far = ((one.sel(cutoff=0), one.sel(cutoff=[-3, -2, 2, 3])) for one in (sd, error))
+        excess, limit = near[0] - near[1], np.hypot(*far)
+        yield decide(*above(0.0, (excess, limit), _DECIDING), f"{name} {listed(sd, '.3f')}")
 
 
 @p2(
@@ -172,12 +165,12 @@ def fisher_has_no_pattern(summaries: Stored) -> Finding:
     """The -2 log p method has no clear pattern of under- or overestimation."""
     default = _default(summaries, "fisher-noiseless", "fisher-corrected-noiseless")
     one, corrected = (default.sel(algorithm=f"{name}-noiseless") for name in ("fisher", "fisher-corrected"))
-    mean, error = (one[f"difference_{what}"].sel(cutoff=[-2, 2]).values for what in ("mean", "mcse"))
+    over, error = _over(one, (-2, 2))
     return decide(
-        bool(np.all(np.abs(mean) + _DECIDING * error <= _BIAS)),
-        bool(np.all(np.abs(mean) > _DECIDING * error)) and mean[0] > 0 > mean[1],
-        f"Mean difference without noise at cutoffs {listed(one['cutoff'], 'g')}: "
-        f"{listed(one['difference_mean'], '+.4f')}. Corrected method: {listed(corrected['difference_mean'], '+.4f')}.",
+        at_most(_BIAS, (abs(over), error), _DECIDING)[0],
+        above(0.0, (over, error), _DECIDING)[0],
+        f"Mean difference without noise {_differences(one)}. "
+        f"Corrected method: {listed(corrected['difference_mean'], '+.4f')}.",
     )
 
 
@@ -224,7 +217,7 @@ def g_is_the_partitions_length(summaries: Stored) -> Finding:
     )
     return correct(
         not float(there.sel(algorithm=list(names)).min()) > 0.99,
-        max(_gap(stored["default"], name) for name in names) < 0.1,
+        (_apart(stored["default"], names)[0] < 0.1).all(),
         f"Mean probability at the true slope: {numbers}. The correct value is about 1/2.",
     )
 

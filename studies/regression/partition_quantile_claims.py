@@ -4,7 +4,7 @@ Released quantiles have heavy tails, because the noise has the scale of the boun
 quartiles, in standard deviations of the posterior given all rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import xarray as xr
 from mechanisms.audit import exceeds
 from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, above, at_most, decide, listed, p2, span, together, vector
+from studies.claims import Stored, above, at_most, decide, joined, listed, mean, named, p2, place, span, vector
 from studies.figures import Chart
 from studies.regression.partition_figures import Limits, spreads
 from studies.regression.partition_trials import SLOPE
@@ -26,37 +26,37 @@ _ALIKE = 1.0  # posterior standard deviations; errors of single releases are sev
 _P = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
 
 
+def _width(ds: xr.Dataset) -> xr.DataArray:
+    return ds["difference_q75"] - ds["difference_q25"]
+
+
 def _accuracy(summaries: Stored, method: str) -> Finding:
     """Judge the statement that the median of the absolute difference is at most one posterior standard deviation."""
-    one = summaries.need("default", p=_P, algorithm=(method,)).sel(algorithm=method)
-    error, wide = one["difference_absolute"], _width(one)
+    one = summaries.select("default", p=_P, algorithm=method)
+    error = one["difference_absolute"]
     return verdict(
-        float(error.max()) <= _ACCURATE,
+        (error <= _ACCURATE).all(),
         f"Median absolute difference from the quantile given all rows {span(error)} posterior sd (accurate: at "
-        f"most {_ACCURATE:g}), interquartile range {span(wide)}, 5 and 95 % quantiles down to "
-        f"{float(one['difference_q05'].min()):.3g} and up to {float(one['difference_q95'].max()):.3g}. The median "
-        f"half width of the bounds is {span(one['half_width_median'])}, the 95 % quantile "
-        f"{span(one['half_width_q95'])}; up to {float(one['capped_mean'].max()):.2%} of the searches end at the "
-        "largest number of doublings.",
+        f"most {_ACCURATE:g}), interquartile range {span(_width(one))}, 5 and 95 % quantiles down to "
+        f"{one['difference_q05'].min():.3g} and up to {one['difference_q95'].max():.3g}. The median half width of the "
+        f"bounds is {span(one['half_width_median'])}, the 95 % quantile {span(one['half_width_q95'])}; up to "
+        f"{one['capped_mean'].max():.2%} of the searches end at the largest number of doublings.",
     )
-
-
-def _width(one: xr.Dataset) -> xr.DataArray:
-    return one["difference_q75"] - one["difference_q25"]
 
 
 def _gain(summaries: Stored, panel: str) -> Finding:
     """Judge the statement that a private centre reduces the interquartile range at every p."""
-    summary = summaries.need(panel, p=_P, algorithm=("quantile", "quantile-centred"))
-    plain, centred = (summary.sel(algorithm=name) for name in ("quantile", "quantile-centred"))
-    errors = [np.hypot(each["difference_q75_mcse"], each["difference_q25_mcse"]) for each in (plain, centred)]
-    tails = [float((each["difference_q95"] - each["difference_q05"]).median()) for each in (centred, plain)]
+    ds = summaries.select(panel, p=_P, algorithm=("quantile", "quantile-centred"))
+    plain, centred = (ds.sel(algorithm=name) for name in ("quantile", "quantile-centred"))
+    errors = [one[f"difference_{what}_mcse"] for one in (plain, centred) for what in ("q75", "q25")]
+    gain = _width(plain) - _width(centred), np.sqrt(sum(error**2 for error in errors))
+    tails = (ds["difference_q95"] - ds["difference_q05"]).median("p")
+    apart, other = (one["difference_absolute"] for one in (centred, plain))
     return decide(
-        *above(0.0, _width(plain) - _width(centred), _DECIDING * np.hypot(*errors)),
-        f"At equal epsilon the median absolute difference is {span(centred['difference_absolute'])} posterior sd "
-        f"with a private centre and {span(plain['difference_absolute'])} with bounds around 0 (ratio "
-        f"{span(plain['difference_absolute'] / centred['difference_absolute'], '.1f')}). The range between the 5 and "
-        f"95 % quantiles is {tails[0]:.3g} and {tails[1]:.3g}.",
+        *above(0.0, gain, _DECIDING),
+        f"At equal epsilon the median absolute difference is {span(apart)} posterior sd with a private centre and "
+        f"{span(other)} with bounds around 0 (ratio {span(other / apart, '.1f')}). Range between the 5 and 95 % "
+        f"quantiles: {named(tails, ('quantile-centred', 'quantile'), '.3g', 'algorithm')}.",
     )
 
 
@@ -64,30 +64,30 @@ def _gain(summaries: Stored, panel: str) -> Finding:
 def means_agree(summaries: Stored) -> Finding:
     """The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p."""
     default = summaries.need("default", p=_P, algorithm=("full", "quantile", "quantile-noiseless"))
-    parts, noisy = (default.sel(algorithm=name) for name in ("quantile-noiseless", "quantile"))
-    gap = float(abs(parts["difference_mean"]).max())
-    holds, fails = at_most(_ALIKE, abs(noisy["difference_mean"]), _DECIDING * noisy["difference_mcse"])
-    worst = noisy.isel(p=int(abs(noisy["difference_mean"]).argmax("p")))
+    parts, (noisy, error) = (mean(default, "difference", algorithm=f"quantile{one}") for one in ("-noiseless", ""))
+    worst = noisy.isel(p=int(abs(noisy).argmax("p")))
+    holds, fails = at_most(_ALIKE, (abs(noisy), error), _DECIDING)
+    median = default["difference_median"].sel(algorithm="quantile")
     return decide(
         holds,
-        gap > _ALIKE or fails,
-        f"Without noise the means differ from those given all rows by at most {gap:.3f} posterior sd; with noise by "
-        f"{float(worst['difference_mean']):.2g} +- {float(worst['difference_mcse']):.2g} at p = "
-        f"{format_value(worst['p'].item())}, where the mean is dominated by outliers. Medians with noise differ by at "
-        f"most {float(abs(noisy['difference_median']).max()):.2f} (similar: at most {_ALIKE:g}).",
+        (abs(parts[0]) > _ALIKE).any() or fails,
+        f"Without noise the means differ from those given all rows by at most {abs(parts[0]).max():.3f} posterior sd; "
+        f"with noise by {worst:.2g} +- {error.sel(p=worst['p']):.2g} at {place(worst, ('p',))}, where the mean is "
+        f"dominated by outliers. Medians with noise differ by at most {abs(median).max():.2f} (similar: at most "
+        f"{_ALIKE:g}).",
     )
 
 
 @p2(place="section 4.1, Figure 4.2")
 def partitions_have_no_pattern(summaries: Stored) -> Finding:
     """Differences between quantiles given all rows and quantiles from partitions have no clear pattern."""
-    one = summaries.need("default", p=_P, algorithm=("quantile-noiseless",)).sel(algorithm="quantile-noiseless")
-    mean, error = one["difference_mean"], one["difference_mcse"]
+    ds = summaries.select("default", p=_P, algorithm="quantile-noiseless")
+    difference, error = mean(ds, "difference")
     return decide(
-        *at_most(_NO_PATTERN, abs(mean), _DECIDING * error),
-        f"Mean difference in posterior sd at p = {', '.join(map(format_value, one['p'].values.tolist()))}: "
-        f"{listed(mean, '+.4f')} (Monte Carlo standard error up to {float(error.max()):.4f}; no pattern: at most "
-        f"{_NO_PATTERN}); standard deviation {span(one['difference_sd'], '.3f')}.",
+        *at_most(_NO_PATTERN, (abs(difference), error), _DECIDING),
+        f"Mean difference in posterior sd at p = {', '.join(map(format_value, ds['p'].values.tolist()))}: "
+        f"{listed(difference, '+.4f')} (Monte Carlo standard error up to {error.max():.4f}; no pattern: at most "
+        f"{_NO_PATTERN}); standard deviation {span(ds['difference_sd'], '.3f')}.",
     )
 
 
@@ -105,23 +105,22 @@ def reasonably_accurate(summaries: Stored) -> Finding:
 
 
 @claim(kind="addition")
-def no_share_helps(summaries: Stored) -> Finding:
+@joined()
+def no_share_helps(summaries: Stored) -> Iterator[Finding]:
     """With bounds around 0, quantiles are inaccurate for both values of theta: bounds that contain most quantiles are
     too wide, and bounds that contain half of them clip the others.
     """
-    parts = []
     names = ("quantile", "quantile-noiseless")
     for ds in summaries.each(("default", "half-share"), p=_P, algorithm=names).values():
         plain, noiseless = (ds.sel(algorithm=name) for name in names)
-        evidence = (
-            f"theta = {float(plain['share']):g}: half widths {span(plain['half_width_q05'])} (5 % quantiles), "
+        yield verdict(
+            (plain["difference_absolute"] > 3.0).all(),
+            f"theta = {float(ds['share']):g}: half widths {span(plain['half_width_q05'])} (5 % quantiles), "
             f"{span(plain['half_width_median'])} (medians), {span(plain['half_width_q95'])} (95 % quantiles), without "
-            f"noise {float(noiseless['half_width_q05'].min()):g} to {float(noiseless['half_width_q95'].max()):g}; "
+            f"noise {noiseless['half_width_q05'].min():g} to {noiseless['half_width_q95'].max():g}; "
             f"median absolute difference {span(plain['difference_absolute'])} posterior sd, without noise "
-            f"{span(noiseless['difference_absolute'], '.3f')}"
+            f"{span(noiseless['difference_absolute'], '.3f')}",
         )
-        parts.append(verdict(bool(plain["difference_absolute"].min() > 3.0), evidence))
-    return together(parts)
 
 
 @p2(place="chapter 4")
@@ -129,14 +128,14 @@ def bounds_are_private(summaries: Stored) -> Finding:
     """The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most
     epsilon_1 + epsilon_2.
     """
-    one = summaries.need("audit", algorithm=("quantile",)).sel(algorithm="quantile")
-    budgets = vector(one, "split")
+    one = summaries.select("audit", algorithm="quantile")
     search, total, epsilon = (float(one[name]) for name in ("search_epsilon", "exact_epsilon", "epsilon"))
-    data, neighbour = (one[name].values.astype(int).tolist() for name in ("worst_dataset", "worst_neighbour"))
+    data, neighbour = (one[f"worst_{what}"].values.astype(int).tolist() for what in ("dataset", "neighbour"))
+    budget = vector(one, "split")[0]
     return verdict(
-        not (exceeds(search, budgets[0]) or exceeds(total, epsilon)),
+        not (exceeds(search, budget) or exceeds(total, epsilon)),
         f"Exact audits with {int(one['n_partitions'])} partitions and {one['ring'].size - 1} doublings. The loss of "
-        f"the search over all data sets is {search:.4f}, with budget {budgets[0]:g} ({data} against {neighbour}, "
+        f"the search over all data sets is {search:.4f}, with budget {budget:g} ({data} against {neighbour}, "
         f"output {int(one['worst_output'])}). The loss of search and mean together is {total:.4f}, with budget "
         f"{epsilon:g}. By proof the search uses at most three quarters of its budget.",
     )

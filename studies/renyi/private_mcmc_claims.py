@@ -4,19 +4,18 @@ Differences between methods are judged with a margin of 0.01 nat per test record
 errors of the margin they are undecided. Standard errors are those of draws on a fixed split.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import xarray as xr
 
 from mechanisms.glm.langevin import LEAST_DRAWS
 from pipeline import Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, at_most, below, both, decide, gap, joined, largest, listed, place, smallest
+from studies.claims import Stored, at_most, below, both, decide, gap, highest, joined, listed, mean, place, smallest
 from studies.renyi.logistic_trials import LABELS
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-_DATA_SETS = tuple(LABELS)
 _ONE, _EXACT = "langevin-last", "glm-gdp"
 _MANY = ("glm-gdp-4", "glm-gdp-16", "langevin", "penalty")
 _MARGIN = 0.01
@@ -25,22 +24,15 @@ _CLOSE = 0.1
 _LEAST_COVERAGE = 0.9
 
 
-def _stored(summaries: Stored, *mechanisms: str, epsilons: Sequence[float] = EPSILONS) -> dict[str, xr.Dataset]:
-    return summaries.each(_DATA_SETS, epsilon=tuple(epsilons), mechanism=mechanisms)
-
-
 @joined("Largest difference of the mean log loss, in nats per test record: {}.")
-def _not_worse(
-    stored: dict[str, xr.Dataset], one: str, others: Sequence[str], most: float = np.inf
-) -> Iterator[Finding]:
+def _not_worse(summaries: Stored, one: str, others: Sequence[str], most: float = math.inf) -> Iterator[Finding]:
     """Judge the statement that the log loss of `one` exceeds that of no other method by more than the margin."""
-    for panel, ds in stored.items():
+    needed = tuple(epsilon for epsilon in EPSILONS if epsilon <= most)
+    for panel, ds in summaries.each(LABELS, epsilon=needed, mechanism=(one, *others)).items():
         ds = ds.sel(epsilon=ds["epsilon"] <= most)
-        pairs = [gap(ds, "test_nll", one, other, _DECIDING) for other in others]
-        gaps, limits = (xr.concat(each, xr.Variable("other", list(others))) for each in zip(*pairs, strict=True))
-        worst = largest(gaps)
-        evidence = f"{panel} {worst:+.4f} (against {worst['other'].item()}, {place(worst, ('epsilon',))})"
-        yield decide(*at_most(_MARGIN, gaps, limits), evidence)
+        pairs = [gap(ds, "test_nll", one, other) for other in others]
+        gaps, errors = (xr.concat(each, xr.Variable("rival", list(others))) for each in zip(*pairs, strict=True))
+        yield decide(*at_most(_MARGIN, (gaps, errors), _DECIDING), f"{panel} {highest(gaps, '+.4f')}")
 
 
 @claim(kind="addition", min_trials=10)
@@ -48,7 +40,7 @@ def one_draw_at_small_budgets(summaries: Stored) -> Finding:
     """At epsilon <= 1, one draw (langevin-last) predicts test records at least as well, within 0.01 nat, as several
     exact draws with a divided budget and as chains that publish all states.
     """
-    return _not_worse(_stored(summaries, _ONE, *_MANY, epsilons=EPSILONS[:3]), _ONE, _MANY, 1.0)
+    return _not_worse(summaries, _ONE, _MANY, 1.0)
 
 
 @claim(kind="addition", min_trials=10, leads=True)
@@ -60,14 +52,14 @@ def many_draws_at_large_budgets(summaries: Stored) -> Iterator[Finding]:
     """At epsilon = 10, the iterates of a Langevin chain represent the posterior better than one exact draw of equal
     privacy: their energy distance is smaller.
     """
-    for panel, ds in _stored(summaries, "langevin", _EXACT, epsilons=EPSILONS[-1:]).items():
-        less, limit = (each.sel(epsilon=10.0) for each in gap(ds, "energy", "langevin", _EXACT, _DECIDING))
+    for panel, ds in summaries.each(LABELS, epsilon=(10.0,), mechanism=("langevin", _EXACT)).items():
+        less = gap(ds.sel(epsilon=10.0), "energy", "langevin", _EXACT)
         best = ds["energy_mean"].sel(mechanism=[_EXACT, _ONE, *_MANY])
         winners = (
             f"{smallest(one)['mechanism'].item()} at {one['epsilon']:g}" for one in best.transpose("epsilon", ...)
         )
         shown = listed(ds["energy_mean"].sel(epsilon=10.0, mechanism=["langevin", _EXACT]).values, ".3f")
-        yield decide(*below(0.0, less, limit), f"{panel} {shown} (smallest: {', '.join(winners)})")
+        yield decide(*below(0.0, less, _DECIDING), f"{panel} {shown} (smallest: {', '.join(winners)})")
 
 
 @claim(kind="addition", min_trials=10)
@@ -75,7 +67,7 @@ def finite_chain_suffices(summaries: Stored) -> Finding:
     """The last iterate of a finite Langevin chain predicts test records at least as well, within 0.01 nat, as an
     exact draw with the same guarantee (glm-gdp).
     """
-    return _not_worse(_stored(summaries, _ONE, _EXACT), _ONE, (_EXACT,))
+    return _not_worse(summaries, _ONE, (_EXACT,))
 
 
 @claim(kind="addition", min_trials=10)
@@ -83,8 +75,7 @@ def gaussian_calibration(summaries: Stored) -> Finding:
     """At equal (epsilon, delta), a draw calibrated by Gaussian differential privacy predicts test records at least
     as well, within 0.01 nat, as draws calibrated by Rényi differential privacy at all orders (Algorithms 4 and 5).
     """
-    others = ("glm-diffused", "glm-concentrated")
-    return _not_worse(_stored(summaries, _EXACT, *others), _EXACT, others)
+    return _not_worse(summaries, _EXACT, ("glm-diffused", "glm-concentrated"))
 
 
 @claim(kind="addition", min_trials=0)
@@ -96,7 +87,7 @@ def no_intervals(summaries: Stored) -> Iterator[Finding]:
     """At epsilon <= 1, no chain that publishes all iterates has 20 effective draws in each direction, so that
     intervals are not possible.
     """
-    for panel, ds in _stored(summaries, "langevin", epsilons=EPSILONS[:3]).items():
+    for panel, ds in summaries.each(LABELS, epsilon=EPSILONS[:3], mechanism=("langevin",)).items():
         one = ds.sel(mechanism="langevin", epsilon=ds["epsilon"] <= 1.0)
         last = one.sel(epsilon=1.0)
         evidence = f"{panel} {last['total_draws']:.0f}, a mean of at most {last['mean_draws']:.2f}"
@@ -110,9 +101,8 @@ def coverage_where_planned(summaries: Stored) -> Finding:
     """
     ds = summaries.need("simulated", beta=(0.1,), epsilon=(10.0,), mechanism=("langevin",)).sel(mechanism="langevin")
     planned = ds["planned"] > 0
-    covered, error = (ds[f"covered_{what}"].where(planned) for what in ("mean", "mcse"))
-    least = smallest(covered)
-    others = ds["covered_mean"].where(~planned)
+    covered, error = (one.where(planned) for one in mean(ds, "covered"))
+    least, others = smallest(covered), ds["covered_mean"].where(~planned)
     return decide(
         planned.any() and not (covered - 2.0 * error < _LEAST_COVERAGE).any(),
         (covered + 2.0 * error < _LEAST_COVERAGE).any(),
@@ -128,11 +118,11 @@ def effective_draws(summaries: Stored) -> Finding:
     potentials, and are at most the forecast for the largest curvature on logistic ones.
     """
     ds = summaries.need("step-size", model=("quadratic", "logistic"), step=(0.05, 0.5, 0.8))
-    ratio, error = (ds[f"effective_{what}"] / ds["predicted_draws"] for what in ("mean", "mcse"))
+    ratio, error = (one / ds["predicted_draws"] for one in mean(ds, "effective"))
     off, bound = abs(ratio.sel(model="quadratic") - 1.0), ratio.sel(model="logistic")
-    is_equal = at_most(_CLOSE, off, _DECIDING * error.sel(model="quadratic"), 0.0)
+    is_equal = at_most(_CLOSE, (off, error.sel(model="quadratic")), _DECIDING, slack=0.0)
     return decide(
-        *both(is_equal, at_most(1.0, bound, _DECIDING * error.sel(model="logistic"), 0.0)),
+        *both(is_equal, at_most(1.0, (bound, error.sel(model="logistic")), _DECIDING, slack=0.0)),
         f"Largest deviation from the forecast on quadratics {off.max():.1%}, largest ratio to the bound on "
         f"logistic potentials {bound.max():.3f}.",
     )

@@ -23,7 +23,7 @@ from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Str
 from pipeline.declare.claims import two_sided_level
 from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials
 from pipeline.precision.targets import estimate_mean
-from studies.claims import Stored, above, below, both, decide, lowest, span
+from studies.claims import Estimate, Stored, above, below, both, decide, lowest, mean, shown, span
 from studies.figures import Chart
 from studies.panels import given
 
@@ -186,138 +186,122 @@ SKEWED = Panel(
 )
 
 
+# Claims
+
+_BY_3: dict[str, Any] = {"kind": "self-check", "level": two_sided_level(3)}
+_BY_5: dict[str, Any] = {"kind": "self-check", "level": two_sided_level(5)}
+
+
 def _coverage(summaries: Stored, rule: str, minimum: int, distributions: tuple[str, ...] = _CONTINUOUS) -> xr.Dataset:
-    minimums = (2, MIN_TRIALS) if distributions == _CONTINUOUS else (minimum,)
-    coverage = summaries.need("coverage", distribution=distributions, minimum=minimums)
-    return coverage.sel(rule=rule, minimum=minimum, distribution=list(distributions))
+    return summaries.select("coverage", rule=rule, minimum=minimum, distribution=distributions)
 
 
-def _describe(one: xr.Dataset) -> str:
+def _describe(ds: xr.Dataset) -> str:
+    covered = f"smallest coverage {lowest(ds['covered_mean'], '.3f')}, nominal {_NOMINAL}, standard errors up to "
     return (
-        f"smallest coverage {lowest(one['covered_mean'], '.3f')}, nominal {_NOMINAL}, with "
-        f"{span((one['draws_mean'] / one['needed']), '.3f')} of the ideal number of draws"
+        f"{covered}{ds['covered_mcse'].max():.4f}; {span(ds['draws_mean'] / ds['needed'], '.3f')} of the ideal draws."
     )
 
 
-def _find_loss(one: xr.Dataset, words: str) -> Finding:
-    """Decide whether coverage is lost in every cell; `words` introduce the range of the loss in the evidence."""
-    lost = above(0.0, one["lost_mean"], critical(5) * one["lost_mcse"])
-    return decide(*lost, f"{words} {span(one['lost_mean'], '.3f')}; {_describe(one)}.")
+def _loses(ds: xr.Dataset) -> Finding:
+    """Judge the statement that coverage is lost in every cell."""
+    lost = mean(ds, "lost")
+    return decide(*above(0.0, lost, critical(5)), f"Loss {span(lost[0], '.3f')}; {_describe(ds)}")
+
+
+def _undercovers(ds: xr.Dataset, deviations: float) -> Finding:
+    """Judge the statement that the coverage is less than the nominal one in every cell."""
+    covered = mean(ds, "covered")
+    return decide(
+        *below(_NOMINAL, covered, critical(deviations)), f"Coverage {span(covered[0], '.3f')}; {_describe(ds)}"
+    )
 
 
 @claim(
-    "minimum-keeps-coverage",
-    f"For continuous distributions, fixed-width stopping with at least {MIN_TRIALS} draws loses less than two "
-    "percentage points of the coverage of intervals of fixed size.",
-    kind="self-check",
-    level=two_sided_level(3),
+    statement=f"For continuous distributions, fixed-width stopping with at least {MIN_TRIALS} draws loses less than "
+    "two percentage points of the coverage of intervals of fixed size.",
+    **_BY_3,
 )
 def minimum_keeps_coverage(summaries: Stored) -> Finding:
-    one = _coverage(summaries, "fixed-width", MIN_TRIALS)
-    loss, error = one["lost_mean"], critical(3) * one["lost_mcse"]
-    return decide(
-        *below(_LARGEST_LOSS, loss, error),
-        f"Largest loss {loss.max():.4f}, up to {(loss + error).max():.4f} with its error; {_describe(one)}.",
+    ds = _coverage(summaries, "fixed-width", MIN_TRIALS)
+    loss, error = mean(ds, "lost")
+    text = (
+        f"Largest loss {loss.max():.4f}, up to {(loss + critical(3) * error).max():.4f} with its error; {_describe(ds)}"
     )
+    return decide(*below(_LARGEST_LOSS, (loss, error), critical(3)), text)
 
 
-@claim(kind="self-check", level=two_sided_level(5))
+@claim(**_BY_5)
 def two_draws_lose_coverage(summaries: Stored) -> Finding:
     """Without a minimum, that is with two draws, fixed-width stopping loses coverage at every distribution."""
-    return _find_loss(_coverage(summaries, "fixed-width", 2), "Loss")
+    return _loses(_coverage(summaries, "fixed-width", 2))
 
 
 @claim(
-    "rare-events-need-more",
-    f"For draws that are 1 with probability 1/100 and 0 otherwise, a minimum of {MIN_TRIALS} draws is too small: the "
-    "interval loses coverage, since all draws are often equal.",
-    kind="self-check",
-    level=two_sided_level(5),
+    statement=f"For draws that are 1 with probability 1/100 and 0 otherwise, a minimum of {MIN_TRIALS} draws is too "
+    "small: the interval loses coverage, since all draws are often equal.",
+    **_BY_5,
 )
 def rare_events_need_more(summaries: Stored) -> Finding:
-    return _find_loss(_coverage(summaries, "fixed-width", MIN_TRIALS, ("bernoulli-1%",)), "Probability 1/100: loss")
+    return _loses(_coverage(summaries, "fixed-width", MIN_TRIALS, ("bernoulli-1%",)))
 
 
 @claim(
-    "sequence-holds-at-all-sizes",
-    f"For continuous distributions, the probability that the confidence sequence contains the mean at all sizes from "
-    f"{MIN_TRIALS} draws on is at least the nominal one.",
-    kind="self-check",
-    level=two_sided_level(3),
+    statement=f"For continuous distributions, the probability that the confidence sequence contains the mean at all "
+    f"sizes from {MIN_TRIALS} draws on is at least the nominal one.",
+    **_BY_3,
 )
 def sequence_holds_at_all_sizes(summaries: Stored) -> Finding:
-    one = _coverage(summaries, "confidence-sequence", MIN_TRIALS)
-    return decide(
-        *above(_NOMINAL, one["covered_mean"], critical(3) * one["covered_mcse"]),
-        f"Smallest probability {one['covered_mean'].min():.3f}, nominal {_NOMINAL}; largest standard error "
-        f"{one['covered_mcse'].max():.4f}.",
-    )
+    ds = _coverage(summaries, "confidence-sequence", MIN_TRIALS)
+    return decide(*above(_NOMINAL, mean(ds, "covered"), critical(3)), f"Confidence sequence: {_describe(ds)}")
 
 
 @claim(
-    "sequence-is-asymptotic",
-    f"For draws that are 1 with probability 1/10 or 1/100 and 0 otherwise, the confidence sequence from {MIN_TRIALS} "
-    "draws on has less than the nominal coverage.",
-    kind="self-check",
-    level=two_sided_level(5),
+    statement=f"For draws that are 1 with probability 1/10 or 1/100 and 0 otherwise, the confidence sequence from "
+    f"{MIN_TRIALS} draws on has less than the nominal coverage.",
+    **_BY_5,
 )
 def sequence_is_asymptotic(summaries: Stored) -> Finding:
-    one = _coverage(summaries, "confidence-sequence", MIN_TRIALS, _RARE)
-    is_less = below(_NOMINAL, one["covered_mean"], critical(5) * one["covered_mcse"])
-    return decide(*is_less, f"Coverage {span(one['covered_mean'], '.3f')}, nominal {_NOMINAL}.")
+    covered = mean(_coverage(summaries, "confidence-sequence", MIN_TRIALS, _RARE), "covered")
+    return decide(*below(_NOMINAL, covered, critical(5)), f"Coverage {shown(covered)}, nominal {_NOMINAL}.")
 
 
-def _bias(one: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return the bias of the final mean in its standard errors, and the Monte Carlo standard error."""
-    return one["deviation_mean"] / one["deviation_sd"], one["deviation_mcse"] / one["deviation_sd"]
-
-
-def _skewed(summaries: Stored, rule: str, distributions: tuple[str, ...]) -> xr.Dataset:
-    return summaries.need("skewed", distribution=distributions).sel(rule=rule, distribution=list(distributions))
-
-
-def _describe_bias(one: xr.Dataset) -> str:
-    bias, error = _bias(one)
-    return (
-        f"Smallest coverage {lowest(one['covered_mean'], '.3f')}, standard error up to "
-        f"{one['covered_mcse'].max():.4f}; bias {span(bias, '.3f')} standard errors, with an error up to "
-        f"{error.max():.3f}."
-    )
+def _skewed(summaries: Stored, rule: str, distributions: tuple[str, ...]) -> tuple[xr.Dataset, Estimate, str]:
+    """Return the panel, the bias of the final mean in its standard errors, and the evidence."""
+    ds = summaries.select("skewed", rule=rule, distribution=distributions)
+    bias, error = (one / ds["deviation_sd"] for one in mean(ds, "deviation"))
+    return ds, (bias, error), f"Bias {shown((bias, error))} standard errors; {_describe(ds)}"
 
 
 @claim(
-    "skewness-keeps-coverage",
-    "For events with probabilities from 1/1000 to 1/2, normal and exponential draws, the rule of the pipeline loses "
-    f"less than {_LARGEST_LOSS:g} of the nominal coverage, and its bias is less than {_LARGEST_BIAS:g} standard "
-    "errors.",
-    kind="self-check",
-    level=two_sided_level(3),
+    statement="For events with probabilities from 1/1000 to 1/2, normal and exponential draws, the rule of the "
+    f"pipeline loses less than {_LARGEST_LOSS:g} of the nominal coverage, and its bias is less than {_LARGEST_BIAS:g} "
+    "standard errors.",
+    **_BY_3,
 )
 def skewness_keeps_coverage(summaries: Stored) -> Finding:
-    one = _skewed(summaries, "by-skewness", _MODERATE)
-    bias, error = _bias(one)
-    covers = above(_NOMINAL - _LARGEST_LOSS, one["covered_mean"], critical(3) * one["covered_mcse"])
-    return decide(*both(covers, below(_LARGEST_BIAS, abs(bias), critical(3) * error)), _describe_bias(one))
+    ds, (bias, error), evidence = _skewed(summaries, "by-skewness", _MODERATE)
+    covers = above(_NOMINAL - _LARGEST_LOSS, mean(ds, "covered"), critical(3))
+    return decide(*both(covers, below(_LARGEST_BIAS, (abs(bias), error), critical(3))), evidence)
 
 
-@claim(kind="self-check", level=two_sided_level(5))
+@claim(**_BY_5)
 def error_alone_loses_coverage(summaries: Stored) -> Finding:
     """For events with a probability of at most 3/100, stopping by the error alone loses coverage, and the final mean is
     too small by more than a tenth of its standard error.
     """
-    one = _skewed(summaries, "by-error", ("bernoulli-3%", "bernoulli-1%", "bernoulli-0.1%"))
-    bias, error = _bias(one)
-    is_less = below(_NOMINAL, one["covered_mean"], critical(5) * one["covered_mcse"])
-    return decide(*both(is_less, below(-0.1, bias, critical(5) * error)), _describe_bias(one))
+    ds, bias, evidence = _skewed(summaries, "by-error", ("bernoulli-3%", "bernoulli-1%", "bernoulli-0.1%"))
+    covers = below(_NOMINAL, mean(ds, "covered"), critical(5))
+    return decide(*both(covers, below(-0.1, bias, critical(5))), evidence)
 
 
-@claim(kind="self-check", level=two_sided_level(3))
+@claim(**_BY_3)
 def heavy_tails_lose_coverage(summaries: Stored) -> Finding:
     """For lognormal draws, whose skewness of 6 is underestimated by few draws, the rule of the pipeline has less than
     the nominal coverage.
     """
-    one = _skewed(summaries, "by-skewness", ("lognormal",))
-    return decide(*below(_NOMINAL, one["covered_mean"], critical(3) * one["covered_mcse"]), _describe_bias(one))
+    ds, _, evidence = _skewed(summaries, "by-skewness", ("lognormal",))
+    return decide(*below(_NOMINAL, mean(ds, "covered"), critical(3)), evidence)
 
 
 STUDY = Study(

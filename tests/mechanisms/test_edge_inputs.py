@@ -12,7 +12,7 @@ from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sa
 from mechanisms.inference.exact_posterior import _log_beta_binomial
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
-from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
+from mechanisms.regression.statistics import partition_statistics
 from mechanisms.renyi.sampling import renyi_sampler
 from tests.mechanisms.inference.enumeration import binomial_mixture
 
@@ -93,15 +93,6 @@ def test_weights_of_a_noisy_count_near_by_equal_the_formula_exactly():
 def test_public_counts_beyond_double_precision_raise(public_counts):
     with pytest.raises(ValueError, match="public_counts must be 2 integers >= 0 and < 2\\*\\*53"):
         renyi_sampler("direct", [1, 1], 3, 1, public_counts)
-
-
-def test_stacking_statistics_with_and_without_an_intercept_raises():
-    rows = [[1.0, 2.0], [3.0, 4.0], [5.0, 1.0]], [0.0, 1.0, 2.0], [0, 0, 0]
-    with_intercept, without = (partition_statistics(*rows, intercept=each) for each in (True, False))
-    for parts in ([with_intercept, without], [without, with_intercept], []):
-        with pytest.raises(ValueError, match="parts must be statistics of one shape, all with an intercept or all"):
-            RegressionStatistics.stack(parts)
-    assert not RegressionStatistics.stack([without, without]).intercept
 
 
 @pytest.mark.parametrize("k", [1, 1.0])

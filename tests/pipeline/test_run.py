@@ -1,11 +1,12 @@
 """Tests that stores do not depend on clusters or interruptions, and that stores computed by other code are refused."""
 
-import ast
 import errno
+import re
 import shutil
 import threading
 from dataclasses import replace
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import xarray as xr
 import yaml
 
 import pipeline.clusters.cluster
-from pipeline import open_results, resume, run
+from pipeline import extend, open_results, resume, run, submit
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status
 from pipeline.declare.source import find_study
@@ -68,22 +69,18 @@ def lose(store, panel, *position, whole=False):
 # One run
 
 
-def late_calls_of_locals(source):
-    """Return the functions that call locals() after their first statement, which could have assigned other names."""
-    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
-    return [
-        function.name
-        for function in functions
-        for statement in function.body[1 + (ast.get_docstring(function) is not None) :]
-        if "locals()" in ast.unparse(statement)
-    ]
-
-
-def test_options_are_the_arguments_only():
-    """An assignment before locals() would replace an option without a message."""
-    folder = Path(pipeline.__file__).parent
-    assert [name for path in folder.rglob("*.py") for name in late_calls_of_locals(path.read_text())] == []
-    assert late_calls_of_locals("def f(a):\n    a = 1\n    return options_of(locals())") == ["f"]
+@pytest.mark.parametrize(
+    ("entry", "refused"), [(run, "retry"), (resume, "trials"), (extend, "seed"), (submit, "share")]
+)
+def test_entries_take_the_options_that_apply_to_them(tmp_path, entry, refused):
+    """The signature lists them, and another one is refused as by any function, before anything is written."""
+    assert refused not in signature(entry).parameters
+    positional = [tmp_path / "r.zarr"] if entry in (resume, extend) else [STUDY, tmp_path / "r.zarr"]
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{refused}'"):
+        entry(*positional, **{refused: None})
+    described = set(re.findall(r"\w+", entry.__doc__.split("Parameters")[1].split("Raises")[0]))
+    assert described >= signature(entry).parameters.keys()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

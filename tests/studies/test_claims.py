@@ -19,10 +19,12 @@ from studies.claims import (
     mean_ratio,
     named,
     place,
-    select,
+    shown,
+    smaller,
     smallest,
     span,
     together,
+    uniform,
     vector,
 )
 
@@ -63,13 +65,14 @@ def test_function_that_yields_findings_of_parts_is_a_check():
     ("least", "found"), [(0.0, (True, False)), (0.9, (False, False)), (1.5, (False, False)), (1.6, (False, True))]
 )
 def test_values_are_compared_with_a_limit_beyond_their_errors(least, found):
-    values = xr.DataArray([1.0, 3.0])
-    assert above(least, values, 0.5) == found
-    assert below(-least, -values, 0.5) == found
+    values, errors = xr.DataArray([1.0, 3.0]), xr.DataArray([0.25, 0.25])
+    assert above(least, (values, errors), 2) == found
+    assert below(-least, (-values, errors), 2) == found
 
 
 def test_phrases_of_evidence():
     assert (span(xr.DataArray([2.0, 1.0])), span(xr.DataArray([1.0, 1.001]))) == ("1.00 to 2.00", "1.00")
+    assert shown((xr.DataArray([2.0, 1.0]), xr.DataArray([0.1, 0.2]))) == "1.000 to 2.000 ± up to 0.200"
     assert listed([0.5, -1.0], "+.2f") == "+0.50, -1.00"
     assert named(VALUES[0], (30, 20), ".1f", "n") == "30 1.0, 20 3.0"
     assert highest(VALUES[0], ".2f") == "3.00 (n = 20)"
@@ -85,7 +88,25 @@ def test_ratio_of_means_has_the_error_of_a_quotient():
     assert (float(found), float(error)) == pytest.approx((0.75, 0.75 * (0.1**2 + 0.2**2) ** 0.5))
 
 
+@pytest.mark.parametrize(("mean", "verdict"), [(0.5, "holds"), (0.8, "undecided"), (0.9, "does not hold")])
+def test_mean_is_smaller_by_a_factor_beyond_the_error_of_the_difference(mean, verdict):
+    ds = xr.Dataset({"x_mean": ("m", [mean, 1.0]), "x_mcse": ("m", [0.01, 0.01])}, {"m": ["a", "b"]})
+    found = smaller(ds, "x", "a", "b", 0.8, "m")
+    assert found.verdict == verdict
+    assert found.evidence.startswith(f"Ratio of means of x, a to b: {mean:.3f} ± 0.01")
+
+
+def test_p_values_have_a_joint_level():
+    p = {"ranks": VALUES / 100, "quantiles": VALUES / 50}
+    assert uniform(p, 0.03).verdict == "holds"
+    assert uniform(p, 0.04) == verdict(
+        False,
+        "p-values of at least 0.01 (epsilon = 0.1, n = 30) for ranks and 0.02 (epsilon = 0.1, n = 30) for quantiles; "
+        "values above 0.01 are accepted in 4 tests",
+    )
+
+
 def test_selected_values_are_needed_and_single_ones_lose_their_dimension():
     ds = xr.Dataset({"x": (("n", "m"), [[1.0, 2.0], [3.0, 4.0]])}, {"n": [1, 2], "m": ["a", "b"], "delta": 0.5})
-    found = select(Stored({"panel": ds}), "panel", n=(2,), m="b", delta=0.5)
+    found = Stored({"panel": ds}).select("panel", n=(2,), m="b", delta=0.5)
     assert (found["x"].dims, found["x"].values.tolist()) == (("n",), [4.0])

@@ -5,7 +5,8 @@ import pytest
 import xarray as xr
 
 from pipeline import claim, verdict
-from studies.commands.shared import format_size, parse_time
+from studies.commands.options import parse_time
+from studies.commands.output import format_size
 from studies.commands.summaries import _parse_where
 from studies.figures.labels import _spread
 from studies.figures.plot import _first_lines, rows_of

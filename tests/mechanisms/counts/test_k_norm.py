@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.counts.k_norm import (
     MIN_EPSILON,
-    KNormNoise,
     count_classes,
     count_vectors,
     k_norm_log_normaliser,
@@ -21,6 +20,7 @@ from mechanisms.counts.k_norm import (
 from mechanisms.counts.noise import geometric_counts
 from mechanisms.counts.projection import project
 from mechanisms.hellinger import hellinger
+from mechanisms.noise import Noise
 from tests.mechanisms.counts.constructors import draw_vectors, k_norm_counts, vectors_from
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -169,7 +169,7 @@ def test_loss_of_the_release_is_epsilon_and_attained(k, epsilon):
     n, reach = 4, {2: 200, 3: 24, 4: 9}[k]
     datasets = enumerate_candidates(n, k)
     vectors = balanced_counts(n, k) + vectors_within(k, reach)
-    log_pmf = KNormNoise(epsilon).log_likelihood(vectors[:, None] - datasets)
+    log_pmf = Noise("k-norm", 2 / epsilon).log_prob(vectors[:, None] - datasets)
     assert np.exp(log_pmf).sum(axis=0).max() > 1 - 1e-6
     first, second = np.nonzero(np.abs(datasets[:, None] - datasets).sum(axis=-1) == 2)
     loss = np.abs(log_pmf[:, first] - log_pmf[:, second])
@@ -276,7 +276,7 @@ def test_projected_counts_lose_information():
     released = np.array([6, -1, -1])
     assert project(released[None], 4, np.zeros((1, 3))).tolist() == [[4, 0, 0]]
     datasets = [[4, 0, 0], [3, 1, 0]]
-    vector = KNormNoise(1.0).log_likelihood(released - np.array(datasets))
+    vector = Noise("k-norm", 2.0).log_prob(released - np.array(datasets))
     projected = [k_norm_counts(np.ones(3), c, 1.0).log_prob([4, 0, 0]) for c in datasets]
     assert vector[0] - vector[1] == pytest.approx(1.0)
     assert projected[0] - projected[1] < 0.9

@@ -75,7 +75,7 @@ NOISY_SEARCHES = [  # each epsilon occurs with every search and with every noise
 def test_stated_loss_is_the_largest_over_all_data_sets(n_values, doublings, share, epsilon, factor):
     """The stated loss is the largest one over all neighbours, even if the noise is multiplied by 0.3 or 2."""
     search = SparseVector(n_values, epsilon, share=share, doublings=doublings, noise_factor=factor)
-    assert search.loss() == pytest.approx(audit(search).epsilon, rel=1e-9)
+    assert search.loss == pytest.approx(audit(search).epsilon, rel=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.45, 4.0])
@@ -147,19 +147,13 @@ def test_invalid_parameters_raise(parameters, message):
         SparseVector(**({"n_values": 5, "epsilon": 1.0} | parameters))
 
 
-@pytest.mark.parametrize("values", [np.zeros(4), np.array([0.0, 0.0, np.nan, 0.0, 0.0]), np.zeros((5, 1))])
-def test_invalid_values_raise(values):
-    with pytest.raises(ValueError, match="values must be 5 numbers"):
-        SparseVector(5, 1.0).release(np.random.default_rng(1), values)
-
-
 @pytest.mark.parametrize("noise_factor", [0.05, 0.3, 0.6, 0.74, 0.75, 1.0, 2.0])
 @pytest.mark.parametrize(("n_values", "epsilon"), [(10, 1.0), (3, 0.2), (50, 4.0)])
 def test_guarantee_is_not_below_the_exact_loss(n_values, epsilon, noise_factor):
     """With less noise than the proof requires, the guarantee is the exact loss."""
     search = SparseVector(n_values, epsilon, share=0.5, doublings=4, noise_factor=noise_factor)
-    assert search.guarantee.epsilon >= max(search.loss(), epsilon)
-    assert search.guarantee.epsilon <= max(search.loss() * (1 + 1e-9), epsilon)
+    assert search.guarantee.epsilon >= max(search.loss, epsilon)
+    assert search.guarantee.epsilon <= max(search.loss * (1 + 1e-9), epsilon)
 
 
 def test_guarantee_of_a_calibrated_search_is_epsilon():
