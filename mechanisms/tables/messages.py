@@ -142,9 +142,9 @@ class Messages:
         self.start, self.offset, self.size = np.zeros((3, forest.above.size), np.int64)
         self.log_sum, self.lost, self.rounded, self.mean, self.variance, self.peak = np.zeros((6, forest.above.size))
         self.values, self.used = np.empty(1 << 12), 0
-        for node, one in given.items():
-            self._store(np.array([node]), one.values, np.array([one.start]), np.array([one.values.size]), cut=0.0)
-            self.log_sum[node], self.lost[node], self.rounded[node] = one.log_sum, one.lost, one.rounded
+        for node, known in given.items():
+            self._store(np.array([node]), known.values, np.array([known.start]), np.array([known.values.size]), cut=0.0)
+            self.log_sum[node], self.lost[node], self.rounded[node] = known.log_sum, known.lost, known.rounded
         leaves = np.setdiff1d(forest.leaves, list(given))
         for nodes in _pieces(leaves, plan.last[leaves] - plan.first[leaves] + 1):
             self._add_leaves(nodes, weights)
