@@ -174,10 +174,7 @@ class GramNoise:
 
 
 def calibrated_gram_noise(name: NoiseName, p: int, epsilon: float, delta: float | None = None) -> GramNoise:
-    """Return the noise with which a release of the Gram matrix is ε-DP, or (ε, δ)-DP for Gaussian noise.
-
-    Gaussian noise has the largest ρ for which ρ-zCDP implies (ε, δ)-DP.
-    """
+    """Return the noise with which a Gram matrix is released with ε-DP or, by zCDP, with (ε, δ)-DP if it is Gaussian."""
     sensitivity = GramNoise(name, 1.0, p).sensitivity
     if name == "gaussian":
         std = sensitivity / math.sqrt(2.0 * largest_rho(epsilon, delta))

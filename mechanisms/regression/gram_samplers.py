@@ -220,10 +220,7 @@ def sample_gram(
     n_draws: int = 1_000,
     thinning: int | None = None,
 ) -> Floats:
-    """Return draws of (θ₀, θ, σ²) in scaled units, shape (n_chains, n_draws, p + 1).
-
-    Each chain starts at a random state, discards `n_burn_in` iterations, and keeps every `thinning`-th.
-    """
+    """Return draws of (θ₀, θ, σ²) in scaled units, shape (n_chains, n_draws, p + 1), from random states."""
     entry, noise = find_entry(GRAM_METHODS, method, "method"), release.noise
     if noise.name not in entry.noises:
         raise ValueError(f"noise must be one of {', '.join(entry.noises)} for {method}, got {noise.name}; change it")

@@ -164,10 +164,7 @@ class SparseVector:
 def calibrate_search(
     n_values: int, epsilon: float, start: float = 1.0, share: float = 0.8, doublings: int = 30
 ) -> SparseVector:
-    """Return the search with the least noise for which its exact loss is ε.
-
-    The `loss` of the search is ε less one part in 10⁹ for rounding. Its noise factor is at most ¾, up to this margin.
-    """
+    """Return the search with the least noise for which its exact loss is ε, less one part in 10⁹ for rounding."""
     published = SparseVector(n_values, epsilon, start, share, doublings)
 
     def excess(noise_factor: float) -> float:
