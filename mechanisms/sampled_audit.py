@@ -226,8 +226,7 @@ def sampled_bound(
     0.92
     1.88
     """
-    if not (isinstance(n_samples, int) and n_samples >= _MIN_SAMPLES):
-        raise ValueError(f"n_samples must be an integer >= {_MIN_SAMPLES}, got {n_samples}; use more draws")
+    n_samples = validate_integer("n_samples", n_samples, _MIN_SAMPLES, "use more draws")
     if not 0 <= delta < 1:
         raise ValueError(f"delta must be in [0, 1), got {delta}; pass the delta of the stated guarantee")
     if not 0 < confidence < 1:

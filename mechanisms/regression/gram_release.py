@@ -85,7 +85,7 @@ class PublicBox:
         if not len(self.names) == len(self.low) == len(self.high) >= 2:
             raise ValueError(f"bounds must be of at least 2 columns, got {len(self.low)}; pass a pair per column")
         for name, low, high in zip(self.names, self.low, self.high, strict=True):
-            if not (math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low) and low < high):
+            if not 0.0 < high - low < math.inf:
                 raise ValueError(
                     f"bounds of {name} must be finite numbers LOW < HIGH, got {low:g} and {high:g}; choose a range "
                     "that is plausible without looking at the data, and values outside it are clamped"
