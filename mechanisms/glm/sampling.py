@@ -26,7 +26,7 @@ from scipy.linalg import lapack
 from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 
-from mechanisms.arguments import Floats, validate_integer
+from mechanisms.arguments import Floats, real_array, validate_integer
 from mechanisms.glm.mechanisms import GlmMechanism, validate_design
 from mechanisms.jit import kernel
 
@@ -145,7 +145,7 @@ def sample_glm(
         while np.any(outside := np.sum((approximation.mean + offset) ** 2, axis=1) >= mechanism.radius**2):
             offset[outside] *= 0.5
     else:
-        offset = start - approximation.mean
+        offset = _validate_start(start, (n_chains, d), mechanism.radius) - approximation.mean
     # ζ = S⁻¹u by a triangular solve
     whitened = np.stack([lapack.dtrtrs(approximation.factor, u)[0] for u in offset])
     predictors_at_mode = design @ approximation.mean
@@ -162,6 +162,16 @@ def sample_glm(
             draws.log_density[:, steps],
         )  # fmt: skip
     return draws
+
+
+def _validate_start(start: Floats, shape: tuple[int, int], radius: float) -> Floats:
+    """Return `start` after checking that all weights are in the ball; outside, the density is 0 and no chain moves."""
+    weights = real_array("start", start)
+    if weights.shape != shape or not np.all(np.isfinite(weights)):
+        raise ValueError(f"start must be finite, of shape {shape}, got shape {weights.shape}; pass one row per chain")
+    if np.any(np.sum(weights**2, axis=1) > radius**2 * (1.0 + 1e-9)):
+        raise ValueError(f"start must be within the ball of radius {radius:g}, got weights outside; scale them down")
+    return weights
 
 
 @kernel
