@@ -17,7 +17,6 @@ from studies.commands.options import (
     StorePath,
     StudyName,
     arguments,
-    complete_study,
     option,
     profile_option,
     takes,
@@ -105,7 +104,7 @@ def _plan_until(configured: pipeline.Study, until: str) -> None:
 
 def complete_run(incomplete: str) -> list[str]:
     """Return the names of studies, and ``all``, that start with the partial word `incomplete`, for shell completion."""
-    return [*complete_study(incomplete), *(["all"] if "all".startswith(incomplete) else [])]
+    return [name for name in (*MODULES, "all") if name.startswith(incomplete)]
 
 
 @takes(*_GRID, *_UNTIL, "share", "cluster", *_CONDUCT)
