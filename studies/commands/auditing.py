@@ -4,16 +4,16 @@ from typing import Annotated
 
 import typer
 
-from studies.commands.options import option, parse_numbers
+from studies.commands.options import argument, option, parse_numbers
 from studies.commands.output import print_table, say
 
 
 def audit(
     mechanism: Annotated[
         list[str],
-        typer.Argument(
-            metavar="MECHANISM",
-            help="A registered name, 'all', or module:object or file.py:object of a mechanisms.Mechanism or "
+        argument(
+            "MECHANISM",
+            "A registered name, 'all', or module:object or file.py:object of a mechanisms.Mechanism or "
             "mechanisms.OutputDistributions. Distributions have their own data sets; they are compared with --epsilon "
             "and --delta.",
         ),

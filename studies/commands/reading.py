@@ -150,8 +150,7 @@ def trial(
 
 
 def errors(
-    store: StorePath,
-    full: Annotated[bool, option("--full", "Print every cell and full tracebacks.")] = False,
+    store: StorePath, full: Annotated[bool, option("--full", "Print every cell and full tracebacks.")] = False
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
     from pipeline.stores.commits import without_rerun

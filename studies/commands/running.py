@@ -16,6 +16,7 @@ from studies.commands.options import (
     Scheduler,
     StorePath,
     StudyName,
+    argument,
     arguments,
     option,
     profile_option,
@@ -111,11 +112,7 @@ def complete_run(incomplete: str) -> list[str]:
 def run(
     study: Annotated[
         str,
-        typer.Argument(
-            metavar="STUDY",
-            help="A name, a .py file with STUDY, module:object, or all: every listed study.",
-            autocompletion=complete_run,
-        ),
+        argument("STUDY", "A name, a .py file with STUDY, module:object, or all: every listed study.", complete_run),
     ],
     store: Annotated[str, option("PATH", "Path of the result store; a folder if STUDY is all.")],
     scale: Annotated[str | None, option("NAME", _SCALE)] = None,
@@ -143,7 +140,7 @@ def run(
 
 
 def merge(
-    shares: Annotated[list[str], typer.Argument(metavar="SHARES...", help="Stores of all shares of one run.")],
+    shares: Annotated[list[str], argument("SHARES...", "Stores of all shares of one run.")],
     store: Annotated[str, option("DEST", "Path of the joined store.")],
 ) -> None:
     """Join the stores of run --share K/M into the store of the whole run."""
