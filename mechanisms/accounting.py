@@ -117,14 +117,10 @@ def accounting_event(source: Source, *, allow_conjectured: bool = False) -> Any:
         return library.GaussianDpEvent(source.noise_std / math.sqrt(2.0))
     if isinstance(source, RenyiGuarantee):
         raise ValueError(
-            f"source must have an event in dp-accounting, got {source}; add divergences of equal order, then use "
-            "mechanisms.approximate_epsilon"
+            f"source must have an event, got {source}; add divergences per order, then use approximate_epsilon"
         )
     if not isinstance(source, Source):
-        raise ValueError(
-            "source must be a Guarantee, ConcentratedGuarantee, GaussianGuarantee, PrivacyProfile, NoisyCounts or "
-            f"GaussianCounts, got {type(source).__name__}; pass the guarantee of the mechanism"
-        )
+        raise ValueError(f"source must be a guarantee, profile or noisy counts, got {type(source).__name__}; pass one")
     require_proved(source, allow_conjectured)
     if isinstance(source, ConcentratedGuarantee):
         return library.ZCDpEvent(source.rho)
@@ -257,8 +253,7 @@ class Ledger:
         """
         if source is None:
             raise ValueError(
-                "source must be a guarantee, got None; a release without a guarantee, such as a rehearsal, cannot be "
-                "added"
+                "source must be a guarantee, got None; a release without one, such as a rehearsal, cannot be added"
             )
         if isinstance(times, bool) or not isinstance(times, int) or times < 1:
             raise ValueError(f"times must be an integer >= 1, got {times!r}; pass the number of releases")
@@ -266,8 +261,7 @@ class Ledger:
         relation = getattr(source, "relation", Neighbouring.REPLACE_ONE)
         if self.relation not in (None, relation):
             raise ValueError(
-                f"all releases of a ledger must have one neighbouring relation ({self.relation.value}), got "
-                f"{source} ({relation.value}); use one ledger per relation"
+                f"releases must have one relation ({self.relation.value}), got {relation.value}; use one ledger each"
             )
         status = getattr(source, "status", Status.PROVED)
         entry = LedgerEntry(label, _describe(source), times, *_parameters(source), event)

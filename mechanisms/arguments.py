@@ -54,9 +54,7 @@ def validate_positive(name: str, value: Any, advice: str) -> float:
 def require_generator(rng: Any, purpose: str) -> np.random.Generator:
     """Return `rng` if it is a generator, which `purpose` needs."""
     if not isinstance(rng, np.random.Generator):
-        raise ValueError(
-            f"rng must be a numpy Generator for {purpose}, got {describe(rng)}; pass np.random.default_rng(1)"
-        )
+        raise ValueError(f"rng must be a numpy Generator for {purpose}, got {describe(rng)}; use default_rng(1)")
     return rng
 
 

@@ -29,8 +29,7 @@ def validate_resolved_epsilon(epsilon: float) -> float:
     value = validate_epsilon(epsilon)
     if value < SMALLEST_EPSILON:
         raise ValueError(
-            f"epsilon must be >= {SMALLEST_EPSILON:g} for a distribution computed in double precision, got {value:g}; "
-            "choose a larger epsilon"
+            f"epsilon must be >= {SMALLEST_EPSILON:g} in double precision, got {value:g}; choose a larger epsilon"
         )
     return value
 
@@ -49,9 +48,7 @@ def validate_order(order: float) -> float:
     """Return the order λ of a Rényi divergence as a float if it is finite and ≥ 1."""
     value = _as_float(order, "order must be a finite number >= 1")
     if not (math.isfinite(value) and value >= 1):
-        raise ValueError(
-            f"order must be a finite number >= 1, got {order}; choose an order such as 2, or 1 for Kullback-Leibler"
-        )
+        raise ValueError(f"order must be a finite number >= 1, got {order}; choose 1 (Kullback-Leibler) or more")
     return value
 
 

@@ -81,13 +81,10 @@ class PrivacyProfile:
         deltas = np.array(self.deltas, dtype=np.float64)
         if deltas.ndim != 1 or not deltas.size or not np.all((deltas >= 0) & (deltas <= 1)):
             raise ValueError(
-                f"deltas must be numbers in [0, 1] of shape (m + 1,), got an array of shape {deltas.shape}; pass the "
-                "values of delta at 0, STEP, 2 STEP and so on"
+                f"deltas must be in [0, 1] of shape (m + 1,), got shape {deltas.shape}; pass a profile on the grid"
             )
         if np.any(np.diff(deltas) > 1e-12):
-            raise ValueError(
-                f"deltas must not increase with epsilon, got an increase of {np.diff(deltas).max():g}; pass a profile"
-            )
+            raise ValueError(f"deltas must not increase, got an increase of {np.diff(deltas).max():g}; pass a profile")
         deltas = np.minimum.accumulate(deltas)
         deltas.flags.writeable = False
         object.__setattr__(self, "deltas", deltas)

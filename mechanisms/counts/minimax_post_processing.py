@@ -105,8 +105,7 @@ def minimax_post_processing(prior: Floats, n: int, epsilon: float, slack: float 
     largest = found.smallest_worst_case * (1.0 + slack) * (1.0 + _EXCESS)
     if not found.worst_case <= largest:
         raise ValueError(
-            f"the worst case of a solution must be at most {largest:.3g}, by its lower bound, got "
-            f"{found.worst_case:.3g} at epsilon = {epsilon:g}; choose a smaller epsilon, or k-norm"
+            f"the worst case must be at most {largest:.3g}, got {found.worst_case:.3g}; use a smaller epsilon or k-norm"
         )
     return found
 

@@ -252,9 +252,7 @@ class PowerMixture(CountRelease):
         error = float(np.max(np.abs(coarse - fine) / np.maximum(fine, np.finfo(np.float64).tiny)))
         if not error < MEAN_TOLERANCE:
             raise ValueError(
-                f"the relative error of the mean must be below {MEAN_TOLERANCE}, got {error:.1e} (n = {self.n}, "
-                f"k = {self.k}, inverse temperature {self.inverse_temperature:.6g}); average draws instead, or use "
-                "fewer records or categories"
+                f"the error of the mean must be below {MEAN_TOLERANCE}, got {error:.1e}; average draws instead"
             )
         weight, moment = fine.tolist()
         return math.log1p(weight), moment / (1.0 + weight)

@@ -57,8 +57,7 @@ def require_product_distributions(n: int, k: int, prior_total: float = 0.0) -> N
     log_candidates = math.log(count_candidates(n, k))
     if log_candidates > MAX_LOG_CANDIDATES:
         raise ValueError(
-            f"there must be at most exp({MAX_LOG_CANDIDATES:g}) candidates, got exp({log_candidates:.0f}) "
-            f"(n = {n}, k = {k}); {FEWER}"
+            f"there must be at most exp({MAX_LOG_CANDIDATES:g}) candidates, got exp({log_candidates:.0f}); {FEWER}"
         )
     work, size = bound_tables(n, k, prior_total)
     require_at_most(MAX_WORK, "multiplications for convolutions", work, n, k, advice)

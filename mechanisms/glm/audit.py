@@ -242,7 +242,5 @@ def _find_box(mechanism: GlmMechanism, rows: Floats, others: Floats, orders: Seq
             return moved
         box = moved
     raise ValueError(
-        f"the integration box did not converge within {_MOST_MOVES} steps at prior precision "
-        f"{mechanism.precision:g} and {others[:, -1].sum():g} shared records; use fewer shared "
-        "records, or place more of them along the axes"
+        f"the integration box did not converge at prior precision {mechanism.precision:g}; use fewer shared records"
     )

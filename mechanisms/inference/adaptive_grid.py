@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,14 @@ def _nested_rule(n_nodes: int) -> tuple[NDArray, NDArray, NDArray]:
 
 NODES, WEIGHTS, _CUMULATIVE = _nested_rule(9)
 COARSE_WEIGHTS = _nested_rule(5)[1]
+
+
+class Grid(NamedTuple):
+    """Distribution of φ in each trial, tabulated at the nodes of all panels; arrays have shape (n_trials, g)."""
+
+    points: Floats  # φ, ascending; ends of panels twice, last points of short rows repeated
+    cdf: Floats  # distribution function at the points
+    density: Floats  # its derivative
 
 
 def panel_nodes(panel: Integers, low: float, root_width: float) -> Floats:
@@ -103,12 +112,11 @@ def refine(
 
 def tabulate(
     n_trials: int, trial: Integers, phi: Floats, log_integrand: Floats, to_theta: Callable[[Floats], Floats]
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Tabulate the distribution function of each trial by integrating over its panels from the left.
+) -> tuple[Grid, Floats]:
+    """Tabulate the distribution of φ in each trial by integrating over its panels from the left; also return means.
 
-    `phi` and `log_integrand`, shape (panels, 9), belong to panels of `refine`, and `to_theta` maps φ to θ. Return, per
-    trial, the nodes of all panels, shape (n_trials, g), ascending, with ends of panels twice and short rows that repeat
-    their last point; the distribution function of φ and its derivative there; and the mean of θ.
+    `phi` and `log_integrand`, shape (panels, 9), belong to panels of `refine`. The means, shape (n_trials,), are those
+    of θ = `to_theta`(φ).
     """
     order = np.lexsort((phi[:, 0], trial))
     trial, phi, log_integrand = trial[order], phi[order], log_integrand[order]
@@ -132,7 +140,8 @@ def tabulate(
     # Rounding and interpolation in the tails may break monotonicity by less than the tolerance.
     ordered = np.maximum.accumulate(cdf.reshape(flat) / total[:, None], axis=1)
     moment = np.bincount(trial, half_width[:, 0] * weighted_sum(integrand * to_theta(phi), WEIGHTS), n_trials)
-    return points.reshape(flat), np.clip(ordered, 0.0, 1.0), density.reshape(flat) / total[:, None], moment / total
+    density /= total[:, None, None]
+    return Grid(points.reshape(flat), np.clip(ordered, 0.0, 1.0), density.reshape(flat)), moment / total
 
 
 def integrate_panels(points: Floats, values: Floats) -> Floats:

@@ -26,8 +26,7 @@ from scipy import optimize, special, stats
 
 from mechanisms.arguments import Floats, describe, real_array
 from mechanisms.inference.drawn_posterior import DrawnPosterior
-from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import Family
+from mechanisms.inference.families import MODELS, Family
 from mechanisms.noise import Exact, Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.protocols import Posterior, validate_probabilities

@@ -47,8 +47,7 @@ from scipy import special, stats
 
 from mechanisms.arguments import Floats
 from mechanisms.inference.drawn_posterior import Chain, sampler
-from mechanisms.inference.families import MODELS, normal_contribution_moments
-from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON, UNKNOWN_VARIANCE, Bounds
+from mechanisms.inference.families import EXPONENTIAL, MODELS, NORMAL, POISSON, UNKNOWN_VARIANCE, Bounds
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 
@@ -90,8 +89,9 @@ def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats)
     # density of the proposal in the cells, with respect to φ and z.
     lower, upper = (float(limit[-1]) for limit in model.parameter_limits())
     assert model.bounds is not None
-    key = model.family, tuple(prior.tolist()), (lower, upper), model.bounds, model.outside == "clamp"
-    edges, z_edges, probability, mean, covariance = _cells(*key)
+    edges, z_edges, probability, mean, covariance = _cells(
+        model.family, tuple(prior.tolist()), (lower, upper), model.bounds, model.outside == "clamp"
+    )
     total = model.n * covariance + model.noise.density_variance * np.eye(len(noisy_statistics))
     with np.errstate(all="ignore"):
         log_likelihood = _log_normal_density(noisy_statistics - model.n * mean, total)
@@ -145,26 +145,7 @@ def _cells(
     else:
         theta = (centres if entry.code == NORMAL else np.exp(centres))[:, None]
     with np.errstate(all="ignore"):
-        return edges, z_edges, probability / probability.sum(), *contribution_moments(family, theta, bounds, clamps)
-
-
-def contribution_moments(family: str, theta: Floats, bounds: Bounds, clamps: bool) -> tuple[Floats, Floats]:
-    """Return mean and covariance of the contribution c of one record, or of (c, c²) if the variance is unknown."""
-    # `theta` has shape (m, p), the mean (m, d), and the covariance (m, d, d), accurate to about 1e-8 of the squared
-    # range of a contribution, as moments about zero are subtracted. Records outside the bounds are clamped or dropped.
-    a, b = bounds
-    if MODELS[family].has_square:
-        return normal_contribution_moments(theta[:, 0], np.sqrt(theta[:, 1]), a, b, clamps)
-    regions = MODELS[family].regions
-    assert regions is not None
-    least, most = regions.parameter(np.array(regions.interval(a, b)))  # beyond, all records lie in one region
-    if MODELS[family].code == EXPONENTIAL and a == 0.0:
-        most = np.inf  # all records lie within the bounds, and their mean is 1/θ
-    q, mean, variance = regions.moments(theta[:, 0].clip(least, most), a, b)
-    value = np.column_stack([np.full(len(q), a * clamps), mean[:, 1], np.full(len(q), b * clamps)])
-    average = (q * value).sum(axis=1)
-    spread = q[:, 1] * variance[:, 1] + (q * (value - average[:, None]) ** 2).sum(axis=1)
-    return average[:, None], spread[:, None, None]
+        return edges, z_edges, probability / probability.sum(), *entry.contribution_moments(theta, bounds, clamps)
 
 
 @kernel

@@ -28,10 +28,9 @@ from scipy import special
 
 from mechanisms.arguments import Floats
 from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
-from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, interpolate, invert, tabulate
+from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, Grid, interpolate, invert, tabulate
 from mechanisms.inference.count_table import Measurement, solve_counts
-from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import EXPONENTIAL, NORMAL
+from mechanisms.inference.families import EXPONENTIAL, FAMILIES, NORMAL
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_likelihood
 from mechanisms.noise import Noise
@@ -50,11 +49,9 @@ _TAIL = 1e-35  # prior probability beyond each end of the range of rates and mea
 
 @dataclass(frozen=True, eq=False)
 class QuadraturePosterior(Posterior):
-    """Posterior of a scalar θ from values of its density at g nodes; build it with `exact_posterior`."""
+    """Posterior of a scalar θ from values of its density at nodes; build it with `exact_posterior`."""
 
-    points: Floats = field(repr=False)  # φ = ln θ, or θ for normal records, at the nodes of all panels; ascending
-    cdf_values: Floats = field(repr=False)  # distribution function at the nodes, given that φ is at least the first
-    density: Floats = field(repr=False)  # its derivative
+    grid: Grid = field(repr=False)  # of φ = ln θ, or θ for normal records, given that φ is at least the first point
     moments: tuple[float, float]  # mean and standard deviation of θ
     below: float  # probability below the first node, where θ has a density ∝ θ^(shape − 1)
     shape: float  # shape of the prior; unused if `below` is 0
@@ -66,8 +63,9 @@ class QuadraturePosterior(Posterior):
         values = np.asarray(theta, dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             phi = np.where(values > 0.0, np.log(values), -np.inf) if self.is_log else values
-        found = interpolate(self.points[None], self.cdf_values[None], self.density[None], phi.reshape(1, -1))
-        tail = self.below * np.exp(self.shape * np.minimum(phi - self.points[0], 0.0)) if self.below else 0.0
+        found = interpolate(*self.grid, phi.reshape(1, -1))
+        first = self.grid.points[0, 0]
+        tail = self.below * np.exp(self.shape * np.minimum(phi - first, 0.0)) if self.below else 0.0
         return (tail + (1.0 - self.below) * found.reshape(values.shape))[()]
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
@@ -88,11 +86,10 @@ class QuadraturePosterior(Posterior):
 
     def _invert(self, p: Floats) -> Floats:
         above = np.clip((p.reshape(1, -1) - self.below) / (1.0 - self.below), 0.0, 1.0)
-        phi = invert(self.points[None], self.cdf_values[None], self.density[None], above)
-        found = phi.reshape(p.shape)
+        found = invert(*self.grid, above).reshape(p.shape)
         if self.below > 1e-300:
             tail = np.log(np.minimum(np.maximum(p, 1e-300) / self.below, 1.0)) / self.shape
-            found = np.where(p < self.below, self.points[0] + tail, found)
+            found = np.where(p < self.below, self.grid.points[0, 0] + tail, found)
         return (np.exp(found) if self.is_log else found)[()]
 
 
@@ -173,8 +170,8 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
         halves = np.column_stack([np.append(left, middle), np.append(middle, right)])
         kept = zip((phi, log_integrand, error), evaluate(halves), strict=True)
         phi, log_integrand, error = (np.concatenate([old[~split], new]) for old, new in kept)
-    zeros = np.zeros(len(phi), dtype=np.int64)
-    points, cdf, density, means = tabulate(1, zeros, phi, log_integrand, marginal.to_theta)
+    grid, means = tabulate(1, np.zeros(len(phi), dtype=np.int64), phi, log_integrand, marginal.to_theta)
+    grid = grid._replace(points=unit * grid.points, density=grid.density / unit)
     weights = np.exp(log_integrand - log_integrand.max()) * WEIGHTS * 0.5 * (phi[:, -1:] - phi[:, :1])
     total = weights.sum()
     below = 0.0
@@ -185,9 +182,7 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
     shares, mean = weights * ((1.0 - below) / total), float(means[0] * (1.0 - below))
     variance = float((shares * (marginal.to_theta(phi) - mean) ** 2).sum() + below * mean**2)
     moments, total_error = (unit * mean, unit * math.sqrt(variance)), gap + float((shares * error).sum())
-    return QuadraturePosterior(
-        unit * points[0], cdf[0], density[0] / unit, moments, below, float(prior[0]), is_log, total_error
-    )
+    return QuadraturePosterior(grid, moments, below, float(prior[0]), is_log, total_error)
 
 
 _FRACTIONS = (1.0 + NODES) / 2.0

@@ -69,8 +69,7 @@ from scipy.interpolate import CubicSpline
 
 from mechanisms.arguments import Floats
 from mechanisms.inference.drawn_posterior import Chain, sampler
-from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import EXPONENTIAL, POISSON
+from mechanisms.inference.families import EXPONENTIAL, MODELS, POISSON
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 

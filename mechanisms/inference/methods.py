@@ -216,7 +216,7 @@ def rehearse(model: ReleaseModel, prior: ArrayLike, choice: Choice) -> int:
     rng = np.random.default_rng(1)
     drawn = model.draw_parameters(rng, prior, 1_001)
     theta = drawn.mean(axis=0) if model.entry.is_vector else np.median(drawn, axis=0)
-    y = model.draw_statistics(rng, theta[None])[0]
+    y = model.draw_sums(rng, theta[None])[1][0]
     for n_draws in _REHEARSED:
         posterior = choice.entry.fit(rng, model, prior, y, n_draws=n_draws)
         assert isinstance(posterior, DrawnPosterior)

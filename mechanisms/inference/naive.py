@@ -28,8 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats, validate_integer
-from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import Family
+from mechanisms.inference.families import FAMILIES, Family
 from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum

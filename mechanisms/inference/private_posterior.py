@@ -29,8 +29,7 @@ from numpy.typing import ArrayLike
 from mechanisms.arguments import Floats, describe, real_array, require_generator, validate_integer
 from mechanisms.inference.count_table import CountTable, count_table
 from mechanisms.inference.drawn_posterior import DrawnPosterior
-from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import NORMAL, Bounds, Family
+from mechanisms.inference.families import MODELS, NORMAL, Bounds, Family
 from mechanisms.inference.methods import Choice, choose_method, fit_release, rehearse
 from mechanisms.inference.publish import release_sums, validate_data
 from mechanisms.inference.release_model import ReleaseModel

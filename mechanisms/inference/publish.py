@@ -28,8 +28,7 @@ from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats, real_array, validate_integer
 from mechanisms.exact_noise import integer_laplace, laplace_scale_for, require_opendp
-from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import Bounds, Family
+from mechanisms.inference.families import MODELS, Bounds, Family
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise, calibrated_noise

@@ -28,8 +28,7 @@ from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from mechanisms.arguments import Floats, real_array, validate_positive
-from mechanisms.inference.families import MODELS, normal_contribution_moments
-from mechanisms.inference.family import Bounds, Family
+from mechanisms.inference.families import MODELS, Bounds, Family, normal_contribution_moments
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
@@ -124,10 +123,6 @@ class ReleaseModel:
     def entry(self) -> Family:
         """Entry of the family in `MODELS`."""
         return MODELS[self.family]
-
-    def n_components(self, prior: ArrayLike) -> int:
-        """Return d, the number of components of the statistic."""
-        return self.entry.n_components(prior)
 
     def contribution_range(self) -> tuple[float, float]:
         """Return the smallest and the largest contribution of a record, without its square."""
@@ -294,13 +289,9 @@ class ReleaseModel:
                     sums[rows, 1] += (c**2).sum(axis=1)
         return totals, sums
 
-    def draw_statistics(self, rng: np.random.Generator, theta: ArrayLike) -> Floats:
-        """Draw one data set per row of θ, shape (trials, p), and return its exact statistic s, shape (trials, d)."""
-        return self.draw_sums(rng, theta)[1]
-
     def draw_release(self, rng: np.random.Generator, theta: ArrayLike) -> Floats:
         """Draw one data set per row of θ and return its noisy statistic y, shape (trials, d)."""
-        s = self.draw_statistics(rng, theta)
+        _, s = self.draw_sums(rng, theta)
         return s + self.noise.sample(rng, s.shape)
 
     def validate_release(self, prior: ArrayLike, noisy_statistics: ArrayLike) -> tuple[Floats, Floats]:
@@ -310,7 +301,7 @@ class ReleaseModel:
         """
         hyperparameters = np.array(self.validate_prior(prior))
         y = np.atleast_1d(np.array(real_array("noisy_statistics", noisy_statistics)))
-        d = self.n_components(hyperparameters)
+        d = self.entry.n_components(hyperparameters)
         if y.shape != (d,) or not np.all(np.isfinite(y)):
             raise ValueError(f"noisy_statistics must be finite, of shape ({d},), got {y.tolist()}; pass one release")
         if self.noise.is_integer and not np.all(y == np.floor(y)):

@@ -38,8 +38,6 @@ from mechanisms.privacy import ConcentratedGuarantee
 from mechanisms.privacy_parameters import validate_delta
 from mechanisms.regression.gram_release import GramNoise, largest_rho
 
-__all__ = ["AdaSSP", "AdaSSPRelease", "BudgetedRelease"]
-
 _FAILURE = 0.05  # probability that the noise of XᵀX exceeds the smallest eigenvalue after the penalty
 _SMALLEST, _LARGEST = 1e-6, 1.0  # of the error variance; responses are in [−1, 1]
 

@@ -127,9 +127,7 @@ def quantile_distributions(mechanism: PartitionQuantile, values: ArrayLike, pair
     sets have shape (D, M). Each output is a pair: t, which determines the bounds, and the centre of a bin.
     """
     if mechanism.method.is_centred or not mechanism.method.has_noise:
-        raise ValueError(
-            f"mechanism must be quantile or quantile-exact, got {mechanism.name}; audit quantile-centred by its steps"
-        )
+        raise ValueError(f"mechanism must be quantile or quantile-exact, got {mechanism.name}; audit others by step")
     q = np.asarray(values, dtype=np.float64)
     search = mechanism.search
     outcomes, bins = [], []

@@ -52,16 +52,6 @@ from mechanisms.regression.gram_kernels import (
 )
 from mechanisms.regression.gram_release import NOISE_CODES, GramRelease
 
-__all__ = [
-    "GRAM_METHODS",
-    "GramMethod",
-    "RegressionPrior",
-    "normal_statistic",
-    "regression_of",
-    "sample_gram",
-    "simulate_gram",
-]
-
 
 @dataclass(frozen=True)
 class RegressionPrior:
@@ -236,9 +226,7 @@ def sample_gram(
     """
     entry, noise = find_entry(GRAM_METHODS, method, "method"), release.noise
     if noise.name not in entry.noises:
-        raise ValueError(
-            f"noise must be one of {', '.join(entry.noises)} for {method}, got {noise.name}; choose another"
-        )
+        raise ValueError(f"noise must be one of {', '.join(entry.noises)} for {method}, got {noise.name}; change it")
     if release.n < noise.p + 2:
         raise ValueError(f"n must be at least {noise.p + 2} for {noise.p - 1} features, got {release.n}; use fewer")
     step = entry.thinning if thinning is None else validate_integer("thinning", thinning)

@@ -190,14 +190,11 @@ class PartitionProbability(PartitionRelease):
         p = np.asarray(probabilities, dtype=np.float64)
         if p.ndim < 2 or p.shape[-2] != self.n_partitions:
             raise ValueError(
-                f"probabilities must have shape (..., {self.n_partitions}, c), got {p.shape}; pass one row per "
-                "partition"
+                f"probabilities must have shape (..., {self.n_partitions}, c), got {p.shape}; pass one per partition"
             )
         if not np.all((p >= 0) & (p <= 1)):
             partition = np.argwhere(~((p >= 0) & (p <= 1)))[0, -2]
-            raise ValueError(
-                f"probabilities must be in [0, 1], got an invalid value in partition {partition}; check the posteriors"
-            )
+            raise ValueError(f"probabilities must be in [0, 1], got another in partition {partition}; check them")
         return p if self.method.is_mean else -2.0 * np.log(np.maximum(p, self.least_probability))
 
     def aggregate(self, probabilities: ArrayLike) -> Floats:

@@ -282,8 +282,7 @@ class PartitionQuantile(PartitionRelease):
         M = self.n_partitions
         if q.ndim != 2 or q.shape[0] != M or s.shape != (M,):
             raise ValueError(
-                f"quantiles and spreads must have shapes ({M}, c) and ({M},), got {q.shape} and {s.shape}; "
-                "pass one row per partition"
+                f"quantiles and spreads must have shapes ({M}, c) and ({M},), got {q.shape} and {s.shape}; pass M rows"
             )
         if np.any(np.isnan(q)) or not np.all(s > 0):
             raise ValueError("quantiles must be numbers and spreads > 0, got invalid values; check the posteriors")

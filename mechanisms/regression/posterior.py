@@ -249,9 +249,7 @@ def _replace(found: CoefficientPosterior, flawed: NDArray[np.bool_], substitute:
         return found
     location, scale = substitute
     if not (math.isfinite(location) and math.isfinite(scale) and scale > 0):
-        raise ValueError(
-            f"substitute must be a finite mean and a standard deviation > 0, got {substitute}; pass both numbers"
-        )
+        raise ValueError(f"substitute must be a finite mean and a deviation > 0, got {substitute}; pass both")
     first = np.arange(found.weights.shape[-1]) == 0
     marked = flawed[..., None]
     return CoefficientPosterior(

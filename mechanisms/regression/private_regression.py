@@ -39,14 +39,6 @@ from mechanisms.regression.gram_samplers import (
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = [
-    "RegressionPosterior",
-    "expected_widths",
-    "private_regression",
-    "regression_from_release",
-    "require_support",
-]
-
 
 AUGMENTED = 200
 """Largest number of records for which ``auto`` redraws all records."""

@@ -53,8 +53,7 @@ class RegressionStatistics:
             )
         if width[0] < 2 - bool(self.intercept):
             raise ValueError(
-                f"statistics must have at least one coefficient, got {width[0] - 1} columns and no intercept; add a "
-                "column or an intercept"
+                f"statistics must have at least one coefficient, got {width[0] - 1} columns; add one, or an intercept"
             )
         if not (np.all(n_rows >= 0) and np.all(np.isfinite(means)) and np.all(np.isfinite(scatter))):
             raise ValueError("statistics must be finite and n_rows >= 0; remove rows with missing or infinite values")
@@ -154,9 +153,7 @@ def partition_statistics(
     z = np.concatenate([columns, outcome[:, None]], axis=1)
     finite = np.isfinite(z).all(axis=1)
     if not finite.all():
-        raise ValueError(
-            f"rows must be finite, got a non-finite value in row {np.flatnonzero(~finite)[0]}; drop the row"
-        )
+        raise ValueError(f"rows must be finite, got a non-finite value in row {np.argmin(finite)}; drop it")
     most = int(labels.max(initial=-1)) + 1
     total = most if n_partitions is None else validate_integer("n_partitions", n_partitions)
     if labels.dtype.kind not in "iu" or labels.min(initial=0) < 0 or most > total or total < 1:

@@ -122,13 +122,10 @@ class RenyiSampling:
         c = real_array("counts", counts)
         if c.ndim < 1 or c.shape[-1] != len(self.prior) or not np.all((c >= 0) & (c == np.floor(c))):
             raise ValueError(
-                f"counts must be integers >= 0 in {len(self.prior)} categories on the last axis, got shape {c.shape}; "
-                "pass one count per category"
+                f"counts must be integers >= 0 in {len(self.prior)} categories, got shape {c.shape}; pass one each"
             )
         if not np.all(c.sum(axis=-1) == self.n):
-            raise ValueError(
-                f"counts must sum to the {self.n} private records, got a different sum; correct the counts or n"
-            )
+            raise ValueError(f"counts must sum to the {self.n} private records, got another sum; correct them")
         return self.start + self.step * c
 
     def at(self, counts: ArrayLike) -> DirichletDraw:
@@ -203,8 +200,7 @@ def renyi_sampler(
     # Doubles represent all integers up to 2**53.
     if public.shape != alpha.shape or not np.all((public >= 0) & (public == np.floor(public)) & (public < 2**53)):
         raise ValueError(
-            f"public_counts must be {alpha.size} integers >= 0 and < 2**53, got {public_counts!r}; pass one count per "
-            "category"
+            f"public_counts must be {alpha.size} integers >= 0 and < 2**53, got {public_counts!r}; pass counts"
         )
     return RenyiSampling(
         name, tuple(alpha.tolist()), int(n), float(coefficient), tuple(public.astype(np.int64).tolist())

@@ -441,7 +441,7 @@ def test_prior_that_respects_the_bounds_gives_a_posterior_within_them():
         ("family must be one of binomial, .*got 3", {"family": 3}),
         ("prior .*must be", {"prior": (0, 1)}),
         ("prior must have 2 numbers", {"prior": (1, 1, 1)}),
-        ("prior must be numbers", {"prior": "flat"}),
+        ("prior must have 2 numbers", {"prior": "flat"}),
         ("n must be an integer", {"n": 0}),
         ("n must be an integer", {"n": 2.5}),
         ("epsilon must be a finite number > 0", {"epsilon": 0.0}),
