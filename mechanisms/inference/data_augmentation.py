@@ -125,7 +125,7 @@ def _cells(
         z_edges = np.linspace(-_REACH, _REACH, n_cells + 1) / np.sqrt(strength)
         z_probability = np.diff(special.ndtr(z_edges * np.sqrt(strength)))
     else:
-        n_cells, distribution = _CELLS, entry.prior_distribution(prior)
+        n_cells, distribution = _CELLS, entry.marginal.frozen(*prior)
         z_edges, z_probability = np.array([0.0, 1.0]), np.ones(1)
     least, most = special.ndtri(distribution.cdf(limits)).clip(-_REACH, _REACH)
     levels = np.linspace(least, most, n_cells + 1)

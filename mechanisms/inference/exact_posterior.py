@@ -223,7 +223,7 @@ def _first_edges(model: ReleaseModel, prior: Floats) -> Floats:
         spread = _REACH * math.sqrt(prior[1])
         parts = [(a - reach, b + reach), (prior[0] - spread, prior[0] + spread)]
     else:
-        distribution = model.entry.prior_distribution(prior)
+        distribution = model.entry.marginal.frozen(*prior)
         with np.errstate(divide="ignore"):
             parts = [tuple(np.log([distribution.ppf(_TAIL), distribution.isf(_TAIL)]))]
         if model.entry.code == EXPONENTIAL:

@@ -257,10 +257,6 @@ class Family:
             return max(abs(a), abs(b))
         return b - a if outside == "clamp" else max(b, 0.0) - min(a, 0.0)
 
-    def prior_distribution(self, prior: ArrayLike) -> stats.rv_continuous:
-        """Return the prior of a scalar θ as a frozen distribution of `scipy.stats`."""
-        return self.marginal.frozen(*self.validate_prior(prior))
-
     def region_moments(self, theta: ArrayLike, bounds: Bounds) -> Moments:
         """Return the probability of each region x < a, a ≤ x ≤ b, x > b, and the moments of a record in the region.
 
@@ -376,18 +372,15 @@ def normal_contribution_moments(mu: Floats, sigma: Floats, a: float, b: float, c
 
 def poisson_regions(theta: Floats, a: float, b: float) -> Moments:
     """Return the probability of each region, and the mean and variance of a Poisson(θ) record in the region."""
-    moments = np.zeros((3, theta.size, 3))
-    _fill_poisson_regions(np.ravel(theta), np.array([0.0, a, b + 1.0, np.inf]), moments)
+    moments = _poisson_regions(np.ravel(theta), np.array([0.0, a, b + 1.0, np.inf]))
     q, mean, variance = moments.reshape(3, *theta.shape, 3)
     return q, mean, variance
 
 
 @kernel
-def _fill_poisson_regions(theta, starts, moments):
-    """Fill `moments` by sums of the pmf in each region; differences of distribution functions suffer from cancellation.
-
-    Sums start at the largest term of the region and proceed outwards.
-    """
+def _poisson_regions(theta, starts):
+    """Return moments by sums of the pmf from the largest term of each region outwards, shape (3, m, 3)."""
+    moments = np.zeros((3, theta.size, 3))
     for i in range(theta.size):
         for region in range(3):
             low, high = starts[region], starts[region + 1] - 1.0
@@ -407,6 +400,7 @@ def _fill_poisson_regions(theta, starts, moments):
             moments[0, i, region] = total * math.exp(x0 * math.log(theta[i]) - theta[i] - math.lgamma(x0 + 1.0))
             moments[1, i, region] = x0 + shift
             moments[2, i, region] = second / total - shift**2
+    return moments
 
 
 def _gamma_parameters(rng: np.random.Generator, prior: Floats, size: int) -> Floats:

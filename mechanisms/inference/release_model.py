@@ -20,6 +20,7 @@ arXiv:2405.13801, 2024, which clamps them, and restricts the prior to parameters
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -253,13 +254,13 @@ class ReleaseModel:
             )
         return found
 
-    def range_probability(self, prior: ArrayLike) -> float:
+    def range_probability(self, prior: Sequence[float]) -> float:
         """Return the prior probability of `parameter_range`, for models with bounds."""
         lower, upper = self.parameter_limits()
         if not self.entry.has_square:
-            low, high = self.entry.prior_distribution(prior).cdf([lower[0], upper[0]])
+            low, high = self.entry.marginal.frozen(*prior).cdf([lower[0], upper[0]])
             return float(high - low)
-        mean, strength, shape, scale = self.entry.validate_prior(prior)
+        mean, strength, shape, scale = prior
         variance = stats.invgamma(shape, scale=scale).ppf((np.arange(_LEVELS) + 0.5) / _LEVELS)
         low, high = stats.norm.cdf((np.array([[lower[0]], [upper[0]]]) - mean) / np.sqrt(variance / strength))
         return float(np.mean((high - low) * ((variance >= lower[1]) & (variance <= upper[1]))))
