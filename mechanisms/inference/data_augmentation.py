@@ -84,9 +84,8 @@ def sample_data_augmentation(model: ReleaseModel, prior: Floats, y: Floats, star
 
 def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats) -> Proposal:
     """Return the proposal distribution for one release of a model with bounds."""
-    # For m cells in φ and k in z (one, from 0 to 1, in models with one parameter), return their edges, shapes (m + 1,)
-    # and (k + 1,), ascending; the sums of the probabilities of the m·k cells, in which z varies fastest; and the log
-    # density of the proposal in the cells, with respect to φ and z.
+    # Return the ascending edges of m cells in φ, and of k cells in z (one, from 0 to 1, in models with one parameter);
+    # the sums of the probabilities of the m·k cells, in which z varies fastest; and the log densities in the cells.
     lower, upper = (float(limit[-1]) for limit in model.parameter_limits())
     assert model.bounds is not None
     edges, z_edges, probability, mean, covariance = _cells(
@@ -355,9 +354,7 @@ def augment_records(rng, theta, kind, prior, n, noisy, power, rate, bounds, limi
 
 @kernel
 def augment_binary_records(rng, start, prior, n, to_one, to_zero, n_burn_in, draws):
-    """Fill `draws` with values of θ by the sampler for binary records."""
-    # With s ones, a proposal to change a 0 is accepted with probability to_one[s], and one to change a 1 with
-    # to_zero[s].
+    """Fill `draws` with values of θ, for binary records; with s ones, changes are accepted with given probabilities."""
     theta = start[0]
     s = int(rng.binomial(n, theta))
     for iteration in range(-n_burn_in, len(draws)):

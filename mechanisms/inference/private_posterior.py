@@ -8,12 +8,9 @@ If records of unknown variance are clamped, the posterior is that of the mean an
 are what the release measures: the share of the records that the normal distribution places outside the bounds is
 an assumption, which is wrong for skewed records, and with it the mean before clamping.
 
-The family for amounts such as incomes is normal-unknown-variance: variance ~ InverseGamma(shape, scale), and the mean
-given the variance ~ N(mean, variance/strength). Only this family has a default prior. With m the midpoint of the bounds
-and h half of their width, it is (m, 1/3, 1, h²/10): the median of the standard deviation is 0.38·h, and the prior
-weighs as much as a third of a record for the mean and two records for the variance.
-
-`mechanisms.inference.families` describes the families, and `mechanisms.inference.publish` draws the releases.
+The family for amounts such as incomes is normal-unknown-variance. Under its default prior, (m, 1/3, 1, h²/10) for
+bounds with midpoint m and half-width h, the median of the standard deviation is 0.38·h, and the prior weighs as much as
+a third of a record for the mean and two records for the variance.
 """
 
 from __future__ import annotations
