@@ -243,12 +243,13 @@ def _contribution(x, low, high, clamps):
 
 
 @kernel
-def _log_likelihood(contributions, noisy, power, rate):
+def _log_likelihood(records, bounds, noisy, power, rate):
     """Return the sum and the sum of squares of the contributions, and ln p(y | x) up to a constant."""
     s = s_square = 0.0
-    for i in range(contributions.size):
-        s += contributions[i]
-        s_square += contributions[i] * contributions[i]
+    for i in range(records.size):
+        c = _contribution(records[i], *bounds)
+        s += c
+        s_square += c * c
     log_density = _log_noise(noisy[0] - s, power, rate)
     if noisy.size > 1:
         log_density += _log_noise(noisy[1] - s_square, power, rate)
@@ -295,49 +296,42 @@ def augment_records(rng, theta, kind, prior, n, noisy, power, rate, bounds, limi
     """Fill `draws` with values of θ, for records with bounds."""
     # `bounds` is (low, high, clamps). The prior is restricted to the box between `limits`, two arrays of shape (p,).
     # `proposal` is (edges, z_edges, cumulative, log_density).
-    low, high, clamps = bounds
     edges, z_edges, cumulative, log_density_of_cell = proposal
     has_square = kind == UNKNOWN_VARIANCE
     p, candidate = theta.size, np.empty_like(theta)
-    records, proposals, contributions, proposed = np.empty((4, n))
+    records, proposals = np.empty((2, n))
     _draw_records(rng, kind, theta, records)
-    for i in range(n):
-        contributions[i] = _contribution(records[i], low, high, clamps)
     for iteration in range(-n_burn_in, len(draws)):
         # Sums are computed anew in every iteration, so that rounding errors do not accumulate.
-        s, s_square, log_density = _log_likelihood(contributions, noisy, power, rate)
+        s, s_square, log_density = _log_likelihood(records, bounds, noisy, power, rate)
 
         # Step 2: update each record in O(1) operations.
         if iteration % 2 == 0:
             _draw_records(rng, kind, theta, proposals)
             for i in range(n):
-                x = proposals[i]
-                c = _contribution(x, low, high, clamps)
-                if c == contributions[i]:
-                    records[i] = x
+                old, c = _contribution(records[i], *bounds), _contribution(proposals[i], *bounds)
+                if c == old:
+                    records[i] = proposals[i]
                 else:
-                    new_s, new_square = s - contributions[i] + c, s_square
+                    new_s, new_square = s - old + c, s_square
                     new_density = _log_noise(noisy[0] - new_s, power, rate)
                     if has_square:
-                        new_square += c * c - contributions[i] * contributions[i]
+                        new_square += c * c - old * old
                         new_density += _log_noise(noisy[1] - new_square, power, rate)
                     if new_density >= log_density or rng.standard_exponential() >= log_density - new_density:
                         s, s_square, log_density = new_s, new_square, new_density
-                        records[i], contributions[i] = x, c
+                        records[i] = proposals[i]
 
         # Step 3: replace θ and all records.
         _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, candidate)
         if _is_within(candidate, *limits):
             _draw_records(rng, kind, candidate, proposals)
-            for i in range(n):
-                proposed[i] = _contribution(proposals[i], low, high, clamps)
-            log_ratio = _log_likelihood(proposed, noisy, power, rate)[2] - log_density
+            log_ratio = _log_likelihood(proposals, bounds, noisy, power, rate)[2] - log_density
             log_ratio += _log_weight(kind, prior, edges, z_edges, log_density_of_cell, candidate)
             log_ratio -= _log_weight(kind, prior, edges, z_edges, log_density_of_cell, theta)
             if log_ratio >= 0.0 or rng.standard_exponential() >= -log_ratio:
                 theta, candidate = candidate, theta
                 records, proposals = proposals, records
-                contributions, proposed = proposed, contributions
 
         # Step 1: draw θ given the records.
         total = squares = 0.0

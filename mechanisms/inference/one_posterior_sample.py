@@ -181,11 +181,9 @@ def _invert(uniforms, a, b, phi):
             start = low + cell * width
             left, right = start, start + width
             x = left + width * (target - below[cell]) / (below[cell + 1] - below[cell])
-            converged = False
             for _ in range(_MAX_STEPS):
                 excess = below[cell] + _integral(start, x, a[i], b[i], theta_peak) - target
                 if abs(excess) <= _TOLERANCE * below[-1]:
-                    converged = True
                     break
                 if excess > 0:
                     right = x
@@ -194,7 +192,7 @@ def _invert(uniforms, a, b, phi):
                 x -= excess / math.exp(_log_ratio(x, a[i], b[i], theta_peak))
                 if not left < x < right:
                     x = (left + right) / 2
-            if not converged:
+            else:
                 return False
             phi[i, j] = peak + x
     return True
