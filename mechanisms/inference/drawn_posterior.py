@@ -25,10 +25,8 @@ chain, shape (n_draws, p), and returns the number of the first iteration without
 def sampler(prepare: Callable[..., Chain]) -> Callable[..., Floats]:
     """Return the function that checks the arguments of a sampler and draws chains, each started from the prior.
 
-    ``prepare(model, prior, y, starts, **options)`` returns the kernel for a standardised model, and may change the
-    starts, shape (n_chains, p). The returned function takes (rng, model, prior, y, *, n_chains=4, n_burn_in=2000,
-    n_draws=5000, **options), where y is one release, and returns draws of shape (n_chains, n_draws), or (n_chains,
-    n_draws, p) for p > 1 parameters.
+    ``prepare(model, prior, y, starts, **options)`` returns the kernel for a standardised model and one release, and may
+    change the starts, shape (n_chains, p). Draws have shape (n_chains, n_draws), or (n_chains, n_draws, p) for p > 1.
     """
 
     @wraps(prepare)

@@ -91,26 +91,22 @@ GAUSSIAN = Marginal(
 
 @dataclass(frozen=True)
 class Regions:
-    """Moments of one record in the regions outside and within bounds, as functions of a coordinate u of θ.
+    """Moments of one record in the regions outside and within bounds, and a coordinate u of θ for their tables."""
 
-    The moments vary over distances of about one in u.
-    """
-
-    moments: Callable[[Floats, float, float], Moments]  # maps θ and the bounds to `Moments`
-    # maps the bounds to the range of u outside which all records lie in one region
-    interval: Callable[[float, float], tuple[float, float]]
-    step: float  # distance of tabulated values of u
-    parameter: Callable[[Floats], Floats]  # maps u to θ
-    mean_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated mean
-    variance_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated variance
+    moments: Callable[[Floats, float, float], Moments]  # of θ and the bounds
+    interval: Callable[[float, float], tuple[float, float]]  # range of u beyond which one region has all records
+    step: float  # distance of tabulated values of u, over which moments vary by about one per cent
+    parameter: Callable[[Floats], Floats]  # u -> θ
+    mean_unit: Callable[[Floats], Floats]  # u -> unit of a tabulated mean
+    variance_unit: Callable[[Floats], Floats]  # u -> unit of a tabulated variance
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Exponential family with a conjugate prior; the members are listed in `FAMILIES` and `MODELS`.
+    """Exponential family with a conjugate prior.
 
-    Arrays of parameters have shape (trials, p), and arrays of statistics have shape (trials, d). Here p = d, which is k
-    for the multinomial, 2 if the variance is unknown, and 1 otherwise.
+    Parameters have shape (trials, p), and statistics (trials, d), where p = d is k for the multinomial, 2 if the
+    variance is unknown, and 1 otherwise.
     """
 
     name: str

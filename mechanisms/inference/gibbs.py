@@ -79,18 +79,17 @@ _TINY = 1e-300  # added to noise variances, which may underflow, so that weights
 
 
 class RegionTable(NamedTuple):
-    """Moments for Algorithm 2 as piecewise cubic polynomials in a function u of θ; build it with `tabulate_regions`.
+    """Moments for Algorithm 2 as piecewise cubic polynomials in u = ln θ (exponential), √θ (Poisson) or θ (normal).
 
-    Interval i begins at u = origin + i/steps_per_unit, where u = ln θ (exponential), √θ (Poisson) or θ (normal).
-    Outside the table the end values are used, because all records then lie in one region. The coefficients, shape
-    (intervals, 3, 4), are those of powers 0 to 3 of the relative position in the interval, for three functions: the
-    mean of x·1[a ≤ x ≤ b], in units of the mean of a record (1 for the normal); its variance, and q_l·μ_l·q_u·μ_u for
-    the lower and the upper region, both in units of the variance of a record.
+    Outside the table the end values are used, because all records then lie in one region. The coefficients are those of
+    powers 0 to 3 of the relative position in an interval, for three functions: the mean of x·1[a ≤ x ≤ b], in units of
+    the mean of a record (1 for the normal); its variance, and q_l·μ_l·q_u·μ_u for the lower and the upper region, both
+    in units of the variance of a record.
     """
 
-    origin: float
-    steps_per_unit: float
-    coefficients: Floats
+    origin: float  # u at the start of the first interval
+    steps_per_unit: float  # number of intervals per unit of u
+    coefficients: Floats  # shape (intervals, 3, 4)
 
 
 @lru_cache(maxsize=8)

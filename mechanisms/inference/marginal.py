@@ -116,10 +116,9 @@ def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
 def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike) -> MarginalPosterior:
     """Return the posterior of θ given a noisy sum y = ŝ + Lap(b), with ŝ approximately normal given θ, in each trial.
 
-    The mean m(θ) and the variance V(θ) of ŝ are those of the exact (truncated) statistic of n records. The absolute
-    error of the distribution function under this approximation is below 1e-6 (the largest measured error is 3e-7). Beta
-    parameters and the shape of a Gamma prior must be ≥ 0.1. Releases have shape (trials,), (trials, 1) or (); a trial
-    uses about 30 kB of memory.
+    The mean and the variance of ŝ are those of the exact (truncated) statistic of n records. The absolute error of the
+    distribution function under this approximation is below 1e-6. Beta parameters and the shape of a Gamma prior must be
+    ≥ 0.1. Releases have shape (trials,), (trials, 1) or (); a trial uses about 30 kB of memory.
     """
     hyperparameters = validate_marginal_prior(model.family, prior)
     marginal, scale = model.entry.marginal, model.noise.scale

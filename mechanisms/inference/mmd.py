@@ -40,10 +40,10 @@ _WIDEST = 300.0
 def mmd2(x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
     """Return the unbiased estimate of MMD² between samples of shapes (..., m) and (..., n), m, n ≥ 2.
 
-    Rounding errors are below 1e-13. Unbiased estimates may be negative. P4 pairs the samples (m = n) and omits the m
-    pairs (xᵢ, yᵢ) from the last sum; for independent samples the sum over all pairs is also unbiased, with a smaller
-    variance. Time grows with the range of the draws: 15 frequencies on the unit interval, 443 for a range of 300; for
-    wider ranges it is quadratic in the number of draws within 9 of each other.
+    Rounding errors are below 1e-13. P4 pairs the samples (m = n) and omits the m pairs (xᵢ, yᵢ) from the last sum; for
+    independent samples the sum over all pairs is also unbiased, with a smaller variance. Time grows with the range of
+    the draws: 15 frequencies on the unit interval, 443 for a range of 300; for wider ranges it is quadratic in the
+    number of draws within 9 of each other.
     """
     first, second = _as_draws("x", x), _as_draws("y", y)
     if first.shape[:-1] != second.shape[:-1]:

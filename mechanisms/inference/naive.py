@@ -37,10 +37,9 @@ from mechanisms.sums import weighted_sum
 def naive_statistics(model: ReleaseModel, noisy_statistics: ArrayLike, within: bool = True) -> Floats:
     """Clip every component of noisy statistics, shape (trials, d), to the range of the sum of n records.
 
-    The range is [n·low, n·high] for records in [low, high]. If y is a noisy sum of the records `within` public bounds,
-    it is [n·min(a, 0), n·max(b, 0)]. P4 does not specify its naive method for y outside the support of s, where the
-    conjugate update may be improper. Statistics are not rounded, and the components of a multinomial are clipped
-    separately, so that their sum may differ from n.
+    If y is a noisy sum of the records `within` public bounds, the range is [n·min(a, 0), n·max(b, 0)]. P4 does not
+    specify its naive method for y outside the support of s, where the conjugate update may be improper. Statistics are
+    not rounded, and the clipped components of a multinomial may have a sum other than n.
     """
     low, high = model.contribution_range() if within else model.entry.record_range
     return np.clip(validate_statistics("noisy_statistics", noisy_statistics), model.n * low, model.n * high)

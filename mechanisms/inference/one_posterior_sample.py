@@ -107,11 +107,10 @@ class OnePosteriorSampling:
     def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
         """Draw the released values of θ, shape (trials, N_DRAWS), by inverting the distribution function.
 
-        In φ = ln(θ/(1−θ)) the log density aφ − (a+b)·ln(1 + exp(φ)) is concave for all a, b > 0, and its curvature is
-        at least a₀(1−a₀)·(a+b). This bounds the interval where the log density is within 40 of its maximum, however
-        small the mass of the Beta distribution in [a₀, 1 − a₀] is. Gauss–Legendre quadrature on 16 subintervals gives
-        the distribution function with an error of about 1e-13, and bracketed Newton steps invert it to 1e-14. The
-        guarantee holds up to the rounding of doubles.
+        In φ = ln(θ/(1−θ)) the log density aφ − (a+b)·ln(1 + exp(φ)) is concave, with a curvature of at least
+        a₀(1−a₀)·(a+b). This bounds the interval where it is within 40 of its maximum. Gauss–Legendre quadrature on 16
+        subintervals gives the distribution function with an error of about 1e-13, and bracketed Newton steps invert it
+        to 1e-14. The guarantee holds up to the rounding of doubles.
         """
         a, b = self.beta_parameters(counts).T
         u = np.asarray(uniforms, dtype=np.float64)
