@@ -99,9 +99,9 @@ def refine(
         trial, panel = np.concatenate([trial[keep], new_trial]), np.concatenate([panel[keep], new_panel])
         log_integrand = np.concatenate([log_integrand[keep], new_log_integrand])
         bound = np.concatenate([bound[keep], new_bound])
+    first = trial[split][0]
     raise ValueError(
-        f"the posterior was not resolved within {_MAX_ROUNDS} halvings in trial {trial[split][0]}; "
-        "check the scale of its noisy statistic against n and the prior"
+        f"the posterior was not resolved within {_MAX_ROUNDS} halvings in trial {first}; check its release"
     )
 
 

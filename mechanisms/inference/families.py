@@ -95,7 +95,7 @@ class Regions:
 
     moments: Callable[[Floats, float, float], Moments]  # of θ and the bounds
     interval: Callable[[float, float], tuple[float, float]]  # range of u beyond which one region has all records
-    step: float  # distance of tabulated values of u, over which moments vary by about one per cent
+    step: float  # distance of tabulated values; moments vary over distances of about one
     parameter: Callable[[Floats], Floats]  # u -> θ
     mean_unit: Callable[[Floats], Floats]  # u -> unit of a tabulated mean
     variance_unit: Callable[[Floats], Floats]  # u -> unit of a tabulated variance
@@ -195,10 +195,8 @@ class Family:
         if math.isinf(high):
             inside &= values > low
         if not np.all(inside):
-            raise ValueError(
-                f"theta must be finite and between {low:g} and {high:g} for the {self.name} family, "
-                f"got {values[~inside].flat[0]}; check the parameters"
-            )
+            rule = f"finite and between {low:g} and {high:g} for the {self.name} family"
+            raise ValueError(f"theta must be {rule}, got {values[~inside].flat[0]}; check the parameters")
         if self.is_vector and not np.allclose(values.sum(axis=-1), 1.0, rtol=0.0, atol=1e-12):
             raise ValueError(f"theta must sum to 1 over the categories, got {values.sum(axis=-1)}; normalise theta")
         return values

@@ -101,15 +101,11 @@ def tabulate_regions(family: str, bounds: tuple[float, float]) -> RegionTable:
     """
     regions = MODELS[family].regions
     if regions is None:
-        raise ValueError(
-            f"family must be exponential, poisson or normal for bounds, got {family!r}; choose one of them"
-        )
+        raise ValueError(f"family must be exponential, poisson or normal for bounds, got {family!r}; use one of them")
     low, high = regions.interval(*bounds)
     n_cells = math.ceil((high - low) / regions.step)
     if n_cells > _MAX_CELLS:
-        raise ValueError(
-            f"bounds must be closer together for the {family} family, got {bounds}; choose narrower bounds"
-        )
+        raise ValueError(f"bounds must be closer together for the {family} family, got {bounds}; narrow them")
     u = low + regions.step * np.arange(n_cells + 1, dtype=np.float64)
     mean_unit, variance_unit = regions.mean_unit(u), regions.variance_unit(u)
     q, mean, variance = MODELS[family].region_moments(regions.parameter(u), bounds)

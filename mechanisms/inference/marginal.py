@@ -107,9 +107,7 @@ def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     model = find_entry(scalar, family, "family", "use sample_gibbs for others")
     hyperparameters = model.validate_prior(prior)
     if any(shape < _MIN_SHAPE for shape in hyperparameters[: model.marginal.n_shapes]):
-        raise ValueError(
-            f"prior must have shapes >= {_MIN_SHAPE} for marginal, got {prior!r}; use a less extreme prior"
-        )
+        raise ValueError(f"prior must have shapes >= {_MIN_SHAPE} for marginal, got {prior!r}; use another prior")
     return hyperparameters
 
 

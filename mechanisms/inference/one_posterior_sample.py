@@ -96,10 +96,8 @@ class OnePosteriorSampling:
         """Return the parameters a and b of the Beta distribution of θ, shape (trials, 2), truncated to [a₀, 1 − a₀]."""
         s = np.atleast_1d(real_array("counts", counts))
         if s.ndim != 1 or not np.all((s >= 0) & (s <= self.n) & (s == np.floor(s))):
-            raise ValueError(
-                f"counts must be integers from 0 to {self.n}, of shape (trials,), got shape {s.shape}; "
-                "pass the number of ones in each trial"
-            )
+            rule = f"integers from 0 to {self.n}, of shape (trials,)"
+            raise ValueError(f"counts must be {rule}, got shape {s.shape}; pass the number of ones in each trial")
         shapes = FAMILIES["binomial"].posterior(self.prior, s[:, None], self.n)
         start = np.ones(2) if self.tempers_prior else np.array(self.prior)
         return start + self.power * (shapes - start)
@@ -115,10 +113,8 @@ class OnePosteriorSampling:
         a, b = self.beta_parameters(counts).T
         u = np.asarray(uniforms, dtype=np.float64)
         if u.shape != (a.size, N_DRAWS) or not np.all((u >= 0) & (u < 1)):
-            raise ValueError(
-                f"uniforms must be in [0, 1), of shape ({a.size}, {N_DRAWS}), got shape {u.shape}; "
-                "draw them with rng.random"
-            )
+            rule = f"in [0, 1), of shape ({a.size}, {N_DRAWS})"
+            raise ValueError(f"uniforms must be {rule}, got shape {u.shape}; draw them with rng.random")
         phi = np.empty(u.shape)
         solved = _invert(u, a, b, phi)
         assert solved, f"no root within {_MAX_STEPS} steps: {self}"

@@ -306,14 +306,11 @@ class ReleaseModel:
         if y.shape != (d,) or not np.all(np.isfinite(y)):
             raise ValueError(f"noisy_statistics must be finite, of shape ({d},), got {y.tolist()}; pass one release")
         if self.noise.is_integer and not np.all(y == np.floor(y)):
-            raise ValueError(
-                f"noisy_statistics must be integers for {self.noise.name} noise, got {y.tolist()}; pass the released "
-                "integers"
-            )
+            rule = f"integers for {self.noise.name} noise"
+            raise ValueError(f"noisy_statistics must be {rule}, got {y.tolist()}; pass the released integers")
         if self.noise.sums_to_zero and y.sum() != self.n:
-            raise ValueError(
-                f"noisy_statistics must sum to n = {self.n} for k-norm noise, got {y.sum():g}; pass one release"
-            )
+            rule = f"sum to n = {self.n} for k-norm noise"
+            raise ValueError(f"noisy_statistics must {rule}, got {y.sum():g}; pass one release")
         return hyperparameters, y
 
     def is_surprising(self, noisy_statistics: ArrayLike) -> bool:
@@ -354,9 +351,7 @@ def validate_statistics(name: str, statistics: ArrayLike, d: int | None = None) 
     values = real_array(name, statistics)
     values = values.reshape(-1, 1) if values.ndim < 2 else values
     if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)) or d not in (None, values.shape[1]):
-        raise ValueError(
-            f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; pass a row per trial"
-        )
+        raise ValueError(f"{name} must be finite, one row per trial, got shape {values.shape}; pass (trials, d)")
     return values
 
 
@@ -366,8 +361,6 @@ def per_trial(name: str, values: Floats, trials: int, cells: tuple[int, ...] = (
     axes = values.ndim - len(cells)
     if axes not in (1, 2) or len(values) != trials or values.shape[axes:] != cells:
         shape = ", ".join(str(length) for length in (trials, *cells))
-        raise ValueError(
-            f"{name} must have shape ({shape}), or this with one more axis after the first, got {values.shape}; "
-            "pass one row per trial"
-        )
+        rule = f"shape ({shape}), or this with one more axis after the first"
+        raise ValueError(f"{name} must have {rule}, got {values.shape}; pass one row per trial")
     return values
