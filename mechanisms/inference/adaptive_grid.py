@@ -33,9 +33,8 @@ def _nested_rule(n_nodes: int) -> tuple[NDArray, NDArray, NDArray]:
     """Return Chebyshev–Lobatto nodes on [−1, 1], their weights, and the matrix that integrates from −1 to each."""
     nodes = np.sin(np.pi * (2 * np.arange(n_nodes) - (n_nodes - 1)) / (2 * (n_nodes - 1)))
     ends = np.where(np.arange(n_nodes) % (n_nodes - 1), 1.0, 0.5)
-    to_coefficients = (
-        2 / (n_nodes - 1) * np.outer(ends, ends) * np.polynomial.chebyshev.chebvander(nodes, n_nodes - 1).T
-    )
+    values = np.polynomial.chebyshev.chebvander(nodes, n_nodes - 1)
+    to_coefficients = 2 / (n_nodes - 1) * np.outer(ends, ends) * values.T
     antiderivative = np.polynomial.chebyshev.chebint(to_coefficients, lbnd=-1.0, axis=0)
     cumulative = weighted_sum(np.polynomial.chebyshev.chebvander(nodes, n_nodes), antiderivative)
     return nodes, cumulative[-1], cumulative
@@ -100,9 +99,7 @@ def refine(
         log_integrand = np.concatenate([log_integrand[keep], new_log_integrand])
         bound = np.concatenate([bound[keep], new_bound])
     first = trial[split][0]
-    raise ValueError(
-        f"the posterior was not resolved within {_MAX_ROUNDS} halvings in trial {first}; check its release"
-    )
+    raise ValueError(f"the posterior is not resolved by {_MAX_ROUNDS} halvings in trial {first}; check its release")
 
 
 def tabulate(

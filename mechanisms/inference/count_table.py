@@ -54,15 +54,14 @@ def solve_counts(
     values, parents = np.full(k + 1, np.nan).tolist(), [*([k] * k), -1]
     noise: list[Noise | Exact | None] = [None] * (k + 1)
     seen: list[Seen] = ["value"] * (k + 1)
-    top, is_free = list(range(k + 1)), [True] * (k + 1)
+    top = list(range(k + 1))
     for node, value, one, form in measured:
-        place = node
-        if not is_free[node]:
-            place = len(values)
+        if noise[node] is None:
+            values[node], noise[node], seen[node] = value, one, form
+        else:
             parents.append(parents[top[node]])
-            parents[top[node]] = top[node] = place
-            values, noise, seen = [*values, np.nan], [*noise, None], [*seen, "value"]
-        values[place], noise[place], seen[place], is_free[node] = value, one, form, False
+            parents[top[node]] = top[node] = len(values)
+            values, noise, seen = [*values, value], [*noise, one], [*seen, form]
     return table_posterior(values, noise, parents, prior, n=n, seen=seen)
 
 

@@ -275,9 +275,7 @@ class Family:
         if self.has_square:
             return normal_contribution_moments(theta[:, 0], np.sqrt(theta[:, 1]), a, b, clamps)
         assert self.regions is not None
-        least, most = self.regions.parameter(
-            np.array(self.regions.interval(a, b))
-        )  # beyond, one region has all records
+        least, most = self.regions.parameter(np.array(self.regions.interval(a, b)))  # beyond, all are in one region
         if self.code == EXPONENTIAL and a == 0.0:
             most = np.inf  # all records lie within the bounds, and their mean is 1/θ
         q, mean, variance = self.regions.moments(theta[:, 0].clip(least, most), a, b)

@@ -386,10 +386,8 @@ def update_sums(rng, split, noisy, noise_variance, low, high, least_total, centr
     mean, std = centre_mean + weight * (noisy - centre_mean), math.sqrt(weight * noise_variance)
     for _ in range(_JOINT_TRIES):
         new_centre = mean + std * rng.standard_normal()
-        new_mean, new_variance = _residual(
-            rest_mean, rest_variance, covariance, new_centre, centre_mean, centre_variance
-        )
-        new_rest = new_mean + math.sqrt(new_variance) * rng.standard_normal()
+        new_mean, spread = _residual(rest_mean, rest_variance, covariance, new_centre, centre_mean, centre_variance)
+        new_rest = new_mean + math.sqrt(spread) * rng.standard_normal()
         if low <= new_centre <= high and new_centre + new_rest >= least_total:
             return new_centre, new_rest
     mean, variance = _residual(centre_mean, centre_variance, covariance, rest, rest_mean, rest_variance)
@@ -462,10 +460,8 @@ def run_truncated_published(rng, start, kind, prior, n, noisy, noise_scale, tabl
     noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
     for iteration in range(-n_burn_in, len(draws)):
         # Line 6: the three regions are treated as independent, so outer variances are added without covariance.
-        (centre_mean, centre_variance, rest_mean, rest_variance, _), outer_product = split_moments(
-            kind, theta, n, table
-        )
-        rest_variance += 2.0 * outer_product
+        (centre_mean, centre_variance, rest_mean, rest_variance, _), outer = split_moments(kind, theta, n, table)
+        rest_variance += 2.0 * outer
         # Lines 7 and 8: draw the total, given y.
         weight = centre_variance / (centre_variance + noise_variance)
         mean = centre_mean + weight * (y - centre_mean) + rest_mean

@@ -86,9 +86,8 @@ def _log_noise(x, centre, power, rate):
 @kernel
 def _log_pmf(x, pmf):
     total, log_odds, first, second, paired, power, rate, table = pmf
-    value = (
-        x * log_odds - _log_factorial(x, table) - _log_factorial(total - x, table) + _log_noise(x, first, power, rate)
-    )
+    value = x * log_odds - _log_factorial(x, table) - _log_factorial(total - x, table)
+    value += _log_noise(x, first, power, rate)
     return value + _log_noise(x, second, power, rate) if paired else value
 
 

@@ -140,9 +140,8 @@ def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: 
 
     trial, panel, log_integrand = adaptive_grid.refine(y.size, root_width, evaluate)
     phi = adaptive_grid.panel_nodes(panel, low, root_width)
-    return MarginalPosterior(
-        model.family, *adaptive_grid.tabulate(y.size, trial, phi, log_integrand, marginal.to_theta)
-    )
+    grid, means = adaptive_grid.tabulate(y.size, trial, phi, log_integrand, marginal.to_theta)
+    return MarginalPosterior(model.family, grid, means)
 
 
 def _interval(marginal: Marginal, prior: tuple[float, ...]) -> tuple[float, float]:

@@ -108,7 +108,5 @@ def conjugate_posterior(model: ReleaseModel, prior: ArrayLike, statistics: Array
     """
     parameters = model.entry.posterior(prior, validate_statistics("statistics", statistics), model.n)
     if not np.all(parameters[:, model.entry.any_sign :] > 0):
-        raise ValueError(
-            f"statistics must be possible sums of {model.n} records, got others; clip them with naive_statistics"
-        )
+        raise ValueError(f"statistics must be possible sums of {model.n} records, got others; use naive_statistics")
     return ConjugatePosterior(model.family, parameters)

@@ -265,9 +265,7 @@ def _unscaled(
 ) -> ReleaseModel:
     """Return the model with Laplace noise of scale 1, after checking that the variance is given if it must be."""
     if family.code == NORMAL and variance is None:
-        raise ValueError(
-            "variance must be known for the normal family, got None; pass variance=, or use normal-unknown-variance"
-        )
+        raise ValueError("variance must be known for normal records, got None; pass it, or use normal-unknown-variance")
     noise = Noise("laplace", 1.0)
     return ReleaseModel(family.name, n, noise, bounds, outside, parameter_range, 1.0 if variance is None else variance)
 

@@ -98,9 +98,7 @@ class ReleaseModel:
         if not isinstance(self.noise, Noise):
             raise ValueError(f"noise must be a Noise, got {self.noise!r}; pass Noise(name, scale)")
         if self.noise.is_integer and not family.integer_records:
-            raise ValueError(
-                f"noise must be laplace or gaussian for the {name} family, got {self.noise.name}; choose one of them"
-            )
+            raise ValueError(f"noise must be laplace or gaussian for the {name} family, got {self.noise.name}; use one")
         if self.noise.sums_to_zero and not family.is_vector:
             raise ValueError(f"family must be multinomial for k-norm noise, got {name}; use geometric noise")
         variance = validate_positive("variance", self.variance, "pass the variance of a record")
@@ -209,9 +207,7 @@ class ReleaseModel:
             lower, upper = real_array("parameter_range", given).reshape(2, p)
         except (TypeError, ValueError):
             one = "a number" if p == 1 else "a pair (mean, variance)"
-            raise ValueError(
-                f"parameter_range must be (lower, upper), each {one}, got {given!r}; pass public limits"
-            ) from None
+            raise ValueError(f"parameter_range must be (lower, upper), each {one}, got {given!r}; pass both") from None
         if not np.all(lower < upper):  # also NaN
             raise ValueError(f"parameter_range must have lower < upper, got {given}; choose public limits")
         return lower, upper

@@ -329,9 +329,7 @@ def test_normal_family_needs_its_variance():
         lambda: private_posterior(INCOMES, "normal", (0, 1), 1.0, bounds=(0, 1)),
         lambda: posterior_from_release(1.0, "normal", (0, 1), n=9, epsilon=1.0, bounds=(0, 1)),
     ):
-        with pytest.raises(
-            ValueError, match=r"variance must be .* got None; pass variance=, or use normal-unknown-var"
-        ):
+        with pytest.raises(ValueError, match=r"variance must be .* got None; pass it, or use normal-unknown-var"):
             call()
     with pytest.raises(ValueError, match="variance must be a finite number > 0"):
         private_posterior(INCOMES, "normal", (0, 1), 1.0, bounds=(0, 1), variance=0.0)
