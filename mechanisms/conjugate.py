@@ -28,8 +28,7 @@ def validate_prior(prior: ArrayLike, k: int | None = None) -> Floats:
     if not (alpha.min() > 0 and alpha.max() < math.inf):  # the condition also rejects NaN
         bad = np.flatnonzero(~(np.isfinite(alpha) & (alpha > 0)))
         raise ValueError(
-            f"prior must have positive finite entries, got {alpha[bad[0]]} at position {bad[0]}; "
-            "use 1.0 per category for a uniform prior"
+            f"prior must have positive finite entries, got {alpha[bad[0]]} at position {bad[0]}; use 1.0 for uniform"
         )
     if alpha.max() > MAX_PRIOR:
         raise ValueError(f"prior must have entries <= {MAX_PRIOR:g}, got {alpha.max()}; choose a weaker prior")
@@ -59,8 +58,7 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
 def _require_categories(name: str, values: Floats, k: int | None) -> None:
     if values.ndim != 1 or values.size < 2:
         raise ValueError(
-            f"{name} must be one-dimensional with at least 2 categories, got shape {values.shape}; "
-            "for a binomial pass the counts of both categories"
+            f"{name} must be one-dimensional with at least 2 categories, got shape {values.shape}; pass one for each"
         )
     if k is not None and values.size != k:
         raise ValueError(f"{name} must have {k} categories, got {values.size}; pass one number per category")
@@ -127,8 +125,7 @@ def posterior(prior: ArrayLike, counts: ArrayLike) -> Floats:
     values = real_array("counts", counts)
     if values.ndim == 0 or values.shape[-1] != alpha.size:
         raise ValueError(
-            f"counts must have {alpha.size} categories on their last axis, got shape {values.shape}; "
-            "pass one count per category"
+            f"counts must have {alpha.size} categories on their last axis, got shape {values.shape}; pass one each"
         )
     if not np.all((values >= 0) & np.isfinite(values)):
         raise ValueError("counts must be finite and >= 0, got an invalid value; pass one count per category")
@@ -145,10 +142,8 @@ def enumerate_candidates(n: int, k: int) -> Integers:
 
     Parameters
     ----------
-    n : int
-        Number of records, ≥ 1.
-    k : int
-        Number of categories, ≥ 2.
+    n, k : int
+        As in `balanced_counts`.
 
     Returns
     -------

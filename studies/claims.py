@@ -181,6 +181,12 @@ def place(one: xr.DataArray, dims: Iterable[Any]) -> str:
     return ", ".join(f"{dim} = {format_value(one[dim].item())}" for dim in dims)
 
 
+def count(hits: xr.DataArray, among: xr.DataArray | None = None) -> str:
+    """Format the number of hits among some values, or all, such as "3 of 12"."""
+    among = xr.ones_like(hits, bool) if among is None else among
+    return f"{int((hits & among).sum()):,} of {int(among.sum()):,}"
+
+
 def highest(values: xr.DataArray, form: str) -> str:
     """Format the largest value with its coordinates."""
     return f"{format(float(values.max()), form)} ({place(largest(values), values.dims)})"
