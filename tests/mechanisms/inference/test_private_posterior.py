@@ -463,7 +463,7 @@ def test_prior_that_respects_the_bounds_gives_a_posterior_within_them():
         ("noisy_statistics must be integers", {"y": 1.5, "noise": "geometric"}),
         ("y must be an array of real numbers", {"y": "12"}),
         (
-            "rng must be a numpy Generator for the sampler data-augmentation, got None; pass np.random",
+            "rng must be a numpy Generator for the sampler data-augmentation, got None; use default_rng",
             {"family": "normal-unknown-variance", "prior": (0, 1, 1, 1), "bounds": (0, 1), "y": [3.0, 2.0]},
         ),
         (
