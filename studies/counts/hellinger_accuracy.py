@@ -262,7 +262,7 @@ _PANELS = (
 
 def _with_mean(ds: xr.Dataset) -> xr.Dataset:
     """Return a summary with the exact mean, or that of the draws where it is not computable."""
-    return ds.assign(mean=ds["expected_hellinger"].fillna(ds["hellinger_mean"]))
+    return ds.assign(mean=mean_distance(ds)[0])
 
 
 def accuracy(panel: str) -> Chart:
@@ -285,14 +285,14 @@ def accuracy(panel: str) -> Chart:
 def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
     """Return the mean distances divided by that of k-norm, for each panel and decreasing shares."""
     parts = {}
-    for panel in (panel for panel in SKEWED if panel in summaries):
-        mean = mean_distance(summaries[panel])[0]
-        for shares in mean["shares"].values.tolist():
-            if list(entries(shares)) == sorted(entries(shares), reverse=True):
-                one = mean.sel(shares=shares)
-                found = private_rivals(one / one.sel(mechanism="k-norm", drop=True)).dropna("mechanism", how="all")
-                names = found["mechanism"].values.tolist()
-                parts[f"shares {shares}"] = summaries[panel].sel(shares=shares, mechanism=names).assign(ratio=found)
+    for ds in (summaries[panel] for panel in SKEWED if panel in summaries):
+        mean = mean_distance(ds)[0]
+        ratio = private_rivals(mean / mean.sel(mechanism="k-norm", drop=True))
+        for shares in (
+            one for one in ds["shares"].values.tolist() if tuple(sorted(entries(one))[::-1]) == entries(one)
+        ):
+            found = ratio.sel(shares=shares).dropna("mechanism", how="all")
+            parts[f"shares {shares}"] = ds.sel(shares=shares, mechanism=found["mechanism"]).assign(ratio=found)
     return parts
 
 
