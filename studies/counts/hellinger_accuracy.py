@@ -298,22 +298,22 @@ def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]
 
 # Figures
 
-_LINES = (
-    "Mean Hellinger distance between the true and the released posterior against the number of records. Markers show "
-    "means of the draws; error bars show ± 2 Monte Carlo standard errors and are often smaller than the marker. Lines "
-    "connect the exact expectations."
-)
+
+def _against_size(k: int, label: str = "") -> Figure:
+    caption = (
+        "Mean Hellinger distance between the true and the released posterior against the number of records, at "
+        "balanced data. Markers show means of the draws; error bars show ± 2 Monte Carlo standard errors and are often "
+        "smaller than the marker. Lines connect the exact expectations, or the means of draws where these cannot be "
+        "computed."
+    )
+    title = f"Accuracy against n, {k} categories{label}"
+    return Figure(f"accuracy-k{k}", title, caption, (f"k{k}",), accuracy(f"k{k}"))
+
+
 _FIGURES = (
-    *(
-        Figure(
-            f"accuracy-k{k}",
-            f"Accuracy against n, {k} categories (P0, Figure {label})",
-            _LINES,
-            (f"k{k}",),
-            accuracy(f"k{k}"),
-        )
-        for k, label in ((2, "2a"), (3, "2b"), (4, "2c"))
-    ),
+    _against_size(2, " (P0, Figure 2a)"),
+    _against_size(3, " (P0, Figure 2b)"),
+    _against_size(4, " (P0, Figure 2c)"),
     Figure(
         "accuracy-prior",
         "Accuracy against the prior (P0, Figure 3a)",
@@ -356,15 +356,7 @@ _FIGURES = (
             with_constants=True,
         ),
     ),
-    Figure(
-        "accuracy-k10",
-        "Accuracy against n, 10 categories",
-        "Mean Hellinger distance between the true and the released posterior against the number of records, at "
-        "balanced data of ten categories. Markers show means of the draws; error bars show ± 2 Monte Carlo standard "
-        "errors. Lines connect the exact expectations, or the means of draws where these cannot be computed.",
-        ("k10",),
-        accuracy("k10"),
-    ),
+    _against_size(10),
     Figure(
         "accuracy-skewed",
         "Accuracy at unequal shares, relative to K-norm noise",
