@@ -142,10 +142,8 @@ def enumerate_candidates(n: int, k: int) -> Integers:
 
     Parameters
     ----------
-    n : int
-        Number of records, ≥ 1.
-    k : int
-        Number of categories, ≥ 2.
+    n, k : int
+        As in `balanced_counts`.
 
     Returns
     -------

@@ -19,11 +19,11 @@ import numpy as np
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.tables.forest import Forest, select
-from mechanisms.tables.formats import FAR, LARGEST, Factors
+from mechanisms.tables.formats import FAR, GAUSSIAN, LARGEST, Factors
 from mechanisms.tables.priors import Weights
 
 _DEPTH = 48.0  # log weight below the maximum at which windows of leaves end
-_POINTS = 128  # number of counts per leaf that the moments use
+_POINTS = 64, 128  # number of counts per leaf that the moments use: with Gaussian noise, and with others or none
 _AT_ONCE = 1 << 13  # number of leaves whose moments are computed at once
 _STEPS = 40  # largest number of steps
 _NEAR = 0.2  # change of the means, in standard deviations, that ends the search
@@ -99,14 +99,15 @@ class Leaves:
         return np.where(spike & (at_zero > at_mode - _DEPTH), 0.0, first), last
 
     def moments(self, tilt: Floats, first: Floats, last: Floats) -> tuple[Floats, Floats]:
-        """Return mean and variance of tilted leaves, from at most `_POINTS` + 1 counts each."""
+        """Return mean and variance of tilted leaves, from some counts each."""
         mean, variance = np.empty((2, first.size))
         for begin in range(0, first.size, _AT_ONCE):
             which = slice(begin, begin + _AT_ONCE)
             width = last[which] - first[which]
-            stride = np.maximum(1.0, np.ceil(width / _POINTS))[:, None]
-            x = first[which, None] + stride * np.arange(min(_POINTS, int(width.max())) + 1)
-            value = self.log(x, tilt, stride == 1.0, which)  # a spike at 0 has no stride
+            points = np.where(self.factors.kind[self.nodes[which]] >= GAUSSIAN, *_POINTS)
+            stride = np.maximum(1.0, np.ceil(width / points))
+            x = first[which, None] + stride[:, None] * np.arange(int((width / stride).max()) + 1)
+            value = self.log(x, tilt, stride[:, None] == 1.0, which)  # a spike at 0 has no stride
             value = np.where(x <= last[which, None], value, -np.inf)
             share = np.exp(value - value.max(axis=1, keepdims=True))
             share /= share.sum(axis=1, keepdims=True)
@@ -179,7 +180,7 @@ def _curvature(factors: Factors, nodes: Integers, total: Floats) -> tuple[Floats
     scale, high = factors.scale[nodes], factors.high[nodes]
     distance = np.abs(np.where(np.isfinite(high), high, factors.low[nodes]) - total)
     width = np.where(factors.kind[nodes] % 2, high - factors.low[nodes], 0.0)
-    variance = np.where(factors.kind[nodes] < 4, scale * np.hypot(distance, scale), scale * scale)
+    variance = np.where(factors.kind[nodes] < GAUSSIAN, scale * np.hypot(distance, scale), scale * scale)
     variance += np.where(np.isfinite(width), width * width / 12.0, 0.0)
     slope = factors.slope(nodes, total)
     return 1.0 / variance, np.where(np.isfinite(slope), slope, np.sign(-total) / scale)
