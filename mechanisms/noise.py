@@ -382,7 +382,7 @@ NOISES: dict[str, NoiseShape] = {
     "laplace": NoiseShape(
         lambda scale, d: d * math.log(2.0 * scale), lambda rng, scale, shape: rng.laplace(scale=scale, size=shape),
         rounded=RoundedShape(
-            _laplace_from_uniforms, _laplace_log_equal, lambda d, scale: math.log(0.5) - (d - 0.5) / scale)),
+            _laplace_from_uniforms, _laplace_log_equal, lambda d, scale: math.log(0.5) - np.subtract(d, 0.5) / scale)),
     "geometric": NoiseShape(
         lambda scale, d: -d * math.log(math.tanh(0.5 * (1.0 / scale))), _draw_geometric, is_integer=True,
         rounded=RoundedShape(
