@@ -111,10 +111,7 @@ class OutputDistributions:
 
 
 def cached_log_pmf(distributions: OutputDistributions, cache_bytes: int = CACHE_BYTES) -> Callable[[int], Floats]:
-    """Return the log-pmf as a function of the data set, with a cache of recent ones, at least two, of `cache_bytes`.
-
-    It raises ValueError if it is not a valid distribution.
-    """
+    """Return the checked log-pmf as a function of the data set; a cache of `cache_bytes` holds at least two."""
     return lru_cache(max(2, cache_bytes // (8 * len(distributions.outputs))))(partial(_distribution, distributions))
 
 

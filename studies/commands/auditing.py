@@ -4,16 +4,16 @@ from typing import Annotated
 
 import typer
 
-from studies.commands.options import option, parse_numbers
+from studies.commands.options import argument, option, parse_numbers
 from studies.commands.output import print_table, say
 
 
 def audit(
     mechanism: Annotated[
         list[str],
-        typer.Argument(
-            metavar="MECHANISM",
-            help="A registered name, 'all', or module:object or file.py:object of a mechanisms.Mechanism or "
+        argument(
+            "MECHANISM",
+            "A registered name, 'all', or module:object or file.py:object of a mechanisms.Mechanism or "
             "mechanisms.OutputDistributions. Distributions have their own data sets; they are compared with --epsilon "
             "and --delta.",
         ),
@@ -39,7 +39,7 @@ def audit(
     """Compute exact privacy losses of mechanisms over all neighbours, and compare them with the stated guarantees."""
     from mechanisms.privacy import RELATIONS
     from pipeline.errors import BadInputError, unknown
-    from studies.audits import Audited, Question, audit_named, tabulate_audits
+    from studies.audits import Question, audit_named, tabulate_audits
 
     alpha = parse_numbers("prior", prior, "vector") if prior else None
     epsilons, orders = parse_numbers("at", at), parse_numbers("order", order)
@@ -47,18 +47,15 @@ def audit(
         raise BadInputError(unknown("relation", relation, RELATIONS))
     question = Question(alpha, n, epsilon, delta, epsilons, orders, RELATIONS[relation])
     audited, left_out = audit_named(mechanism, question)
-    exact = [one for one in audited if isinstance(one, Audited)]
-    if exact:
-        print_table(*tabulate_audits(exact, question))
-    broken = [one for one in audited if not (one.verdict.holds if isinstance(one, Audited) else one.holds)]
-    for line in (
-        *(f"omitted: {reason}" for reason in left_out),
-        *(f"{one.name}: {one.evidence}" for one in audited),
-    ):
-        say(line)
-    for compared in dict.fromkeys(
-        one.audit.relation if isinstance(one, Audited) else one.compared.relation for one in audited
-    ):
+    heads, rows = tabulate_audits(audited, question)
+    if rows:
+        print_table(heads, rows)
+    for reason in left_out:
+        say(f"omitted: {reason}")
+    for one in audited:
+        say(f"{one.name}: {one.evidence}")
+    for compared in dict.fromkeys(one.compared.relation for one in audited):
         say(f"neighbours: {compared.value}")
-    say(f"audited: {len(audited)}, broken: {len(broken)}")
-    raise typer.Exit(1 if broken else 0)
+    n_broken = sum(not one.holds for one in audited)
+    say(f"audited: {len(audited)}, broken: {n_broken}")
+    raise typer.Exit(1 if n_broken else 0)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from studies.commands.options import complete_profile, option
+from studies.commands.options import argument, complete_profile, option
 from studies.commands.output import ERRORS, print_table, say
 
 app = typer.Typer(rich_markup_mode=None)
@@ -37,12 +37,7 @@ def list_profiles() -> None:
 
 @app.command()
 def check(
-    profile: Annotated[
-        str,
-        typer.Argument(
-            metavar="PROFILE", help="A listed profile, FILE, or FILE:PROFILE.", autocompletion=complete_profile
-        ),
-    ],
+    profile: Annotated[str, argument("PROFILE", "A listed profile, FILE, or FILE:PROFILE.", complete_profile)],
     store: Annotated[str | None, option("PATH", "Also check that workers can read and write this store.")] = None,
     connect: Annotated[bool, option("Start or connect to the cluster, and check each worker.")] = True,
 ) -> None:

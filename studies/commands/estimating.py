@@ -5,17 +5,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import typer
 
 from pipeline.errors import BadInputError
-from studies.commands.options import option, parse_numbers, takes
+from studies.commands.options import argument, option, parse_numbers, takes
 from studies.commands.output import print_table, require_file, say
 from studies.commands.spending import RELEASE, open_account, write_plot
 
 if TYPE_CHECKING:
     from studies.estimates import Estimate, Spending
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="CSV file of private records, one per row; may be .gz.")]
+File = Annotated[str, argument("FILE", "CSV file of private records, one per row; may be .gz.")]
 Epsilon = Annotated[float, option("Privacy loss of the release, in nats.")]
 Column = Annotated[str, option("Column of the values.")]
 Where = Annotated[str, option("CONDITION", "COLUMN=VALUE, or with !=, <, <=, > or >=, in quotes.")]

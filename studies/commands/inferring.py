@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import typer
 
 from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.options import Level, format_level, option, require_level, require_seed, split_names
+from studies.commands.options import Level, argument, format_level, option, require_level, require_seed, split_names
 from studies.commands.output import print_table, progress_bar, require_file, say, writing
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ _LARGEST = 10**8  # largest number of counts in all draws
 
 
 def infer(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV file with one row per cell and level; may be .gz.")],
+    file: Annotated[str, argument("FILE", "CSV file with one row per cell and level; may be .gz.")],
     levels: Annotated[
         str,
         option("A,B", "Columns of the levels, from the coarsest to the finest; a blank level is the total over it."),

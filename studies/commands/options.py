@@ -35,19 +35,19 @@ def option(*words: str, **more: Any) -> Any:
     return typer.Option(*flags, metavar=metavar, help=text, **more)
 
 
-StudyName = Annotated[
-    str,
-    typer.Argument(
-        metavar="STUDY", help="A name, a .py file with STUDY, or module:object.", autocompletion=complete_study
-    ),
-]
-StorePath = Annotated[str, typer.Argument(metavar="STORE", help="Path of a result store.")]
-StoreOrFolder = Annotated[str, typer.Argument(metavar="STORE", help="A result store, or a folder of 'run all'.")]
+def argument(metavar: str, text: str, complete: Callable[[str], list[str]] | None = None) -> Any:
+    """Return a positional argument from its metavar, its help text, and its completion in shells."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete)
+
+
+StudyName = Annotated[str, argument("STUDY", "A name, a .py file with STUDY, or module:object.", complete_study)]
+StorePath = Annotated[str, argument("STORE", "Path of a result store.")]
+StoreOrFolder = Annotated[str, argument("STORE", "A result store, or a folder of 'run all'.")]
 NewStore = Annotated[str, option("--store", "PATH", "Path of the result store.")]
 Open = Annotated[bool, option("--open", "Open the page in a browser.")]
 Level = Annotated[float, option("Probability of the intervals.")]
 Panels = Annotated[list[str] | None, option("Only this panel; may be repeated.")]
-TABLE = typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet, .csv or .csv.gz.")
+TABLE = argument("TABLE", "A table: .zarr, .parquet, .csv or .csv.gz.")
 
 
 def profile_option(text: str) -> Any:
@@ -62,8 +62,7 @@ OPTIONS: dict[str, Any] = {
     "trials": Annotated[int | None, option("Total number of trials per cell.")],
     "seed": Annotated[int | None, option("Seed of all random streams.")],
     "values": Annotated[
-        list[str] | None,
-        option("--set", "NAME=V1,V2", "Values of a factor, constant or method list; may be repeated."),
+        list[str] | None, option("--set", "NAME=V1,V2", "Values of a factor, constant or method list; may be repeated.")
     ],
     "until": Annotated[str | None, option("TARGET", _UNTIL)],
     "at_most": Annotated[int | None, option("N", "Maximum trials per cell, with --until.")],

@@ -128,44 +128,29 @@ def fail(message: str, code: int) -> int:
 
 
 class _Guarded:
-    """Wrapper of a standard stream that ignores write errors, so that a run continues."""
+    """Wrapper of a standard stream. After a write error, standard output raises OutputError, and others are ignored."""
 
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream or io.StringIO()  # the stream is None if it is closed
+    def __init__(self, stream: TextIO | None, is_output: bool) -> None:
+        self._stream, self._is_output = stream or io.StringIO(), is_output  # the stream is None if it is closed
         self._error: OSError | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except OSError as error:
-            self._error = error
-            return len(text)
+        self._call(lambda: self._stream.write(text))
+        return len(text)
 
     def flush(self) -> None:
+        self._call(self._stream.flush)
+
+    def _call(self, work: Callable[[], object]) -> None:
         try:
-            self._stream.flush()
+            work()
         except OSError as error:
             self._error = error
-
-
-class _GuardedOutput(_Guarded):
-    """Wrapper of standard output that raises OutputError after write errors."""
-
-    def write(self, text: str) -> int:
-        written = super().write(text)
-        self._raise()
-        return written
-
-    def flush(self) -> None:
-        super().flush()
-        self._raise()
-
-    def _raise(self) -> None:
-        """Raise OutputError after a failure, and discard the buffer, which the interpreter would write on exit."""
-        if self._error is not None:
+        if self._is_output and self._error is not None:
+            # the interpreter would write the buffer on exit
             with suppress(OSError), open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
             raise OutputError(f"cannot write the output: {self._error.strerror or self._error}") from self._error
@@ -180,7 +165,7 @@ def guarded_streams() -> Iterator[None]:
     streams = sys.stdout, sys.stderr
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout, sys.stderr = _GuardedOutput(sys.stdout), _Guarded(sys.stderr)
+    sys.stdout, sys.stderr = _Guarded(sys.stdout, True), _Guarded(sys.stderr, False)
     try:
         yield
     finally:

@@ -87,10 +87,10 @@ def _watch(store: str, every: float, cluster: str | None) -> tuple[ResultStore, 
     from pipeline.progress import format_duration
 
     opened, counts = _count(store)
-    total = sum(total_by_kind(counts.values()))
-    started, at_start = time.monotonic(), _pending(counts)
+    n_ok, n_failed, pending = total_by_kind(counts.values())
+    total, at_start, started = n_ok + n_failed + pending, pending, time.monotonic()
     with ERRORS.status("") as line:
-        while pending := _pending(counts):
+        while pending:
             rate = (at_start - pending) / max(time.monotonic() - started, 1e-9)
             eta = format_duration(pending / rate if rate else None)
             text = f"{total - pending:,} of {total:,} evaluations, {rate:,.0f} evaluations/s, ETA {eta}"
@@ -100,7 +100,8 @@ def _watch(store: str, every: float, cluster: str | None) -> tuple[ResultStore, 
                 ERRORS.print(text)
             time.sleep(every)
             opened, counts = _count(store)  # the store may grow meanwhile
-            if _pending(counts) == pending and _is_abandoned(opened, cluster):
+            before, pending = pending, total_by_kind(counts.values())[2]
+            if pending == before and _is_abandoned(opened, cluster):
                 break
     return opened, counts
 
@@ -111,10 +112,6 @@ def _is_abandoned(opened: ResultStore, cluster: str | None) -> bool:
     if submission is None or submission.stopped:
         return submission is not None
     return cluster is not None and not submission.is_running(cluster)
-
-
-def _pending(counts: Counts) -> int:
-    return sum(by_kind[Status.PENDING] for by_kind in counts.values())
 
 
 @takes("study", "accept_edited_study")
@@ -153,8 +150,7 @@ def trial(
 
 
 def errors(
-    store: StorePath,
-    full: Annotated[bool, option("--full", "Print every cell and full tracebacks.")] = False,
+    store: StorePath, full: Annotated[bool, option("--full", "Print every cell and full tracebacks.")] = False
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
     from pipeline.stores.commits import without_rerun

@@ -16,8 +16,8 @@ from studies.commands.options import (
     Scheduler,
     StorePath,
     StudyName,
+    argument,
     arguments,
-    complete_study,
     option,
     profile_option,
     takes,
@@ -105,18 +105,14 @@ def _plan_until(configured: pipeline.Study, until: str) -> None:
 
 def complete_run(incomplete: str) -> list[str]:
     """Return the names of studies, and ``all``, that start with the partial word `incomplete`, for shell completion."""
-    return [*complete_study(incomplete), *(["all"] if "all".startswith(incomplete) else [])]
+    return [name for name in (*MODULES, "all") if name.startswith(incomplete)]
 
 
 @takes(*_GRID, *_UNTIL, "share", "cluster", *_CONDUCT)
 def run(
     study: Annotated[
         str,
-        typer.Argument(
-            metavar="STUDY",
-            help="A name, a .py file with STUDY, module:object, or all: every listed study.",
-            autocompletion=complete_run,
-        ),
+        argument("STUDY", "A name, a .py file with STUDY, module:object, or all: every listed study.", complete_run),
     ],
     store: Annotated[str, option("PATH", "Path of the result store; a folder if STUDY is all.")],
     scale: Annotated[str | None, option("NAME", _SCALE)] = None,
@@ -144,7 +140,7 @@ def run(
 
 
 def merge(
-    shares: Annotated[list[str], typer.Argument(metavar="SHARES...", help="Stores of all shares of one run.")],
+    shares: Annotated[list[str], argument("SHARES...", "Stores of all shares of one run.")],
     store: Annotated[str, option("DEST", "Path of the joined store.")],
 ) -> None:
     """Join the stores of run --share K/M into the store of the whole run."""

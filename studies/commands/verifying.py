@@ -7,7 +7,7 @@ import typer
 
 import pipeline
 from pipeline.errors import BadInputError
-from studies.commands.options import StorePath, arguments, option, takes
+from studies.commands.options import StorePath, argument, arguments, option, takes
 from studies.commands.output import progress_bar, say
 
 _SHOWN = 20
@@ -33,12 +33,7 @@ def verify(
         raise BadInputError(f"--seed must be >= 0, got {seed}")
     with progress_bar("blocks") as show:
         found = verify_store(
-            store,
-            sample=None if every else sample,
-            seed=seed,
-            repair=repair,
-            progress=show,
-            **arguments(given),
+            store, sample=None if every else sample, seed=seed, repair=repair, progress=show, **arguments(given)
         )
     for problem in found.problems[:_SHOWN]:
         say(f"{problem.where}: {problem.variable} is {problem.damage}")
@@ -68,8 +63,7 @@ def verify(
 
 
 def compact(
-    store: StorePath,
-    destination: Annotated[str, typer.Argument(metavar="DEST", help="Path of the copy, at which nothing may exist.")],
+    store: StorePath, destination: Annotated[str, argument("DEST", "Path of the copy, at which nothing may exist.")]
 ) -> None:
     """Copy a complete store into few files, to archive or publish it, and compare every chunk with the original."""
     with progress_bar("files") as show:

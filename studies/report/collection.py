@@ -14,11 +14,10 @@ from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import now
 from studies.figures import Converter, specify_small
 from studies.folders import other_stores
-from studies.report.errata import list_errata
 from studies.report.page import Chapter, Judged, image_uri, render_figures, render_page, write_page, write_whole
 from studies.report.papers import OTHER, PAPERS, Paper
 from studies.report.provenance import cite, describe_folder
-from studies.report.results import Results, StudyResults, count_undecided, list_comparisons, load_results
+from studies.report.results import Results, StudyResults, count_undecided, list_comparisons, list_errata, load_results
 from studies.report.summaries import State
 from studies.tables import Table, duration, markdown_table
 

@@ -184,7 +184,7 @@ def render_figures(
     """
     drawn = [(figure, figure.draw(_of_figure(figure, summaries))) for figure in drawable(study, summaries)]
     drawn = [(figure, plots) for figure, plots in drawn if plots]
-    places = [_illustrating([figure for figure, _ in drawn], claim) for claim, _ in claims]
+    places = {claim.name: _illustrating([figure for figure, _ in drawn], claim) for claim, _ in claims}
     rendered: dict[str, RenderedFigure] = {}
     for figure, plots in drawn:
         spec = specify(plots)
@@ -195,16 +195,15 @@ def render_figures(
             png = converter.submit("png", {**spec, "background": "white"})
             write_whole(Path(figures_folder, f"{figure.name}.png"), png.result())
         data = interactive(plots, spec["datasets"]).replace("<", "\\u003c")  # must not end the script element
-        own = [one for one, place in zip(claims, places, strict=True) if place == figure.name]
-        decided = [one for one in own if one[1].verdict != "undecided"]
-        first = min(decided, key=lambda one: not one[0].leads, default=None)
-        finding = state_finding(*first) if first else ""
-        target = f"{prefix}{figure.name}"
+        own = [one for one in claims if places[one[0].name] == figure.name and one[1].verdict != "undecided"]
+        first = min(own, key=lambda one: not one[0].leads, default=None)
+        finding, target = state_finding(*first) if first else "", f"{prefix}{figure.name}"
         rendered[figure.name] = RenderedFigure(target, figure.title, figure.caption, svg, data, finding, plots[0])
-    return list(rendered.values()), [
-        Judged(study.name, claim, finding, rendered.get(place), f"claim-{prefix}{claim.name}")
-        for (claim, finding), place in zip(claims, places, strict=True)
+    judged = [
+        Judged(study.name, claim, finding, rendered.get(places[claim.name]), f"claim-{prefix}{claim.name}")
+        for claim, finding in claims
     ]
+    return list(rendered.values()), judged
 
 
 def render_page(template: str, converter: Converter, mark: str, **shown: Any) -> str:
