@@ -22,9 +22,8 @@ from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES, __version__
 from studies.figures import Converter, specify
 from studies.folders import configure, is_folder
-from studies.report.errata import list_errata
 from studies.report.page import RenderedFigure, render_figures
-from studies.report.results import StudyResults, load_results, read_results
+from studies.report.results import StudyResults, list_errata, load_results, read_results
 from studies.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]

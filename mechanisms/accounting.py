@@ -32,6 +32,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mechanisms.arguments import validate_integer
 from mechanisms.counts.noise import IndependentNoise, NoisyCounts
 from mechanisms.privacy import (
     ConcentratedGuarantee,
@@ -117,14 +118,10 @@ def accounting_event(source: Source, *, allow_conjectured: bool = False) -> Any:
         return library.GaussianDpEvent(source.noise_std / math.sqrt(2.0))
     if isinstance(source, RenyiGuarantee):
         raise ValueError(
-            f"source must have an event in dp-accounting, got {source}; add divergences of equal order, then use "
-            "mechanisms.approximate_epsilon"
+            f"source must have an event, got {source}; add divergences per order, then use approximate_epsilon"
         )
     if not isinstance(source, Source):
-        raise ValueError(
-            "source must be a Guarantee, ConcentratedGuarantee, GaussianGuarantee, PrivacyProfile, NoisyCounts or "
-            f"GaussianCounts, got {type(source).__name__}; pass the guarantee of the mechanism"
-        )
+        raise ValueError(f"source must be a guarantee, profile or noisy counts, got {type(source).__name__}; pass one")
     require_proved(source, allow_conjectured)
     if isinstance(source, ConcentratedGuarantee):
         return library.ZCDpEvent(source.rho)
@@ -257,17 +254,14 @@ class Ledger:
         """
         if source is None:
             raise ValueError(
-                "source must be a guarantee, got None; a release without a guarantee, such as a rehearsal, cannot be "
-                "added"
+                "source must be a guarantee, got None; a release without one, such as a rehearsal, cannot be added"
             )
-        if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-            raise ValueError(f"times must be an integer >= 1, got {times!r}; pass the number of releases")
+        times = validate_integer("times", times, advice="pass the number of releases")
         event = accounting_event(source, allow_conjectured=allow_conjectured)
         relation = getattr(source, "relation", Neighbouring.REPLACE_ONE)
         if self.relation not in (None, relation):
             raise ValueError(
-                f"all releases of a ledger must have one neighbouring relation ({self.relation.value}), got "
-                f"{source} ({relation.value}); use one ledger per relation"
+                f"releases must have one relation ({self.relation.value}), got {relation.value}; use one ledger each"
             )
         status = getattr(source, "status", Status.PROVED)
         entry = LedgerEntry(label, _describe(source), times, *_parameters(source), event)
@@ -321,9 +315,7 @@ class Ledger:
         )
 
     def _compose(self) -> Any:
-        from mechanisms.profile_accountant import ProfileAccountant  # imported here, because dp-accounting is optional
-
-        accountant = ProfileAccountant()
+        accountant = _import("mechanisms.profile_accountant").ProfileAccountant()
         for entry in self.entries:
             accountant.compose(entry.event, entry.times)
         return accountant

@@ -84,8 +84,7 @@ class OutputDistributions:
         object.__setattr__(self, "pairs", pairs)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.dtype.kind not in "iu":
             raise ValueError(
-                f"pairs must be integers of shape (P, 2) with P >= 1, got {pairs.dtype} of shape {pairs.shape}; "
-                "pass the indices of neighbouring data sets"
+                f"pairs must be integers of shape (P, 2), P >= 1, got {pairs.dtype} of {pairs.shape}; pass indices"
             )
         if pairs.min() < 0 or pairs.max() >= len(self.datasets):
             raise ValueError(
@@ -102,9 +101,7 @@ class OutputDistributions:
         if table.ndim != 2:
             raise ValueError(f"probabilities must have shape (D, R), got {table.shape}; pass one row per data set")
         if not np.all(table >= 0):
-            raise ValueError(
-                f"probabilities must be >= 0, got {table[~(table >= 0)][0]}; pass probabilities, not logarithms"
-            )
+            raise ValueError(f"probabilities must be >= 0, got {table[~(table >= 0)][0]}; pass no logarithms")
         with np.errstate(divide="ignore"):
             logs = np.log(table)
         distributions = cls(np.arange(len(table)), np.arange(table.shape[1]), np.asarray(pairs), logs.__getitem__)
@@ -114,10 +111,7 @@ class OutputDistributions:
 
 
 def cached_log_pmf(distributions: OutputDistributions, cache_bytes: int = CACHE_BYTES) -> Callable[[int], Floats]:
-    """Return the log-pmf as a function of the data set, with a cache of recent ones, at least two, of `cache_bytes`.
-
-    It raises ValueError if it is not a valid distribution.
-    """
+    """Return the checked log-pmf as a function of the data set; a cache of `cache_bytes` holds at least two."""
     return lru_cache(max(2, cache_bytes // (8 * len(distributions.outputs))))(partial(_distribution, distributions))
 
 
@@ -126,9 +120,7 @@ def require_comparable(distributions: OutputDistributions) -> None:
     size = len(distributions.pairs) * len(distributions.outputs)
     if size > MAX_AUDITED:
         raise ValueError(
-            f"an exact audit must compare at most {MAX_AUDITED:,} combinations of pairs and outputs, got {size:,} "
-            f"({len(distributions.pairs):,} pairs, {len(distributions.outputs):,} outputs); use fewer records, or a "
-            "mechanism whose guarantee is proved for every size"
+            f"an exact audit must have at most {MAX_AUDITED:,} pairs times outputs, got {size:,}; use fewer records"
         )
 
 
@@ -270,8 +262,7 @@ class Audit:
         """
         if not isinstance(guarantee, Guarantee | RenyiGuarantee | ConcentratedGuarantee):
             raise ValueError(
-                f"guarantee must be a Guarantee, RenyiGuarantee or ConcentratedGuarantee, got {guarantee!r}; for a "
-                "mechanism without one, pass the guarantee to compare it with, such as Guarantee(1.0)"
+                f"guarantee must be a Guarantee, RenyiGuarantee or ConcentratedGuarantee, got {guarantee!r}; pass one"
             )
         if guarantee.relation is not self.relation:
             raise ValueError(
@@ -301,9 +292,7 @@ class Audit:
     def _check_concentrated(self, guarantee: ConcentratedGuarantee) -> Verdict:
         verdicts = {order: self.check(guarantee.at_order(order)) for order in self.renyi if order > 1}
         if not verdicts:
-            raise ValueError(
-                f"an order > 1 must be audited for {guarantee}, got {list(self.renyi)}; pass `orders` to the audit"
-            )
+            raise ValueError(f"an order > 1 must be audited for {guarantee}, got {list(self.renyi)}; pass `orders`")
         order = min(verdicts, key=lambda order: (verdicts[order].holds, verdicts[order].slack / order))
         worst = verdicts[order]
         if worst.holds:
@@ -418,7 +407,7 @@ def _witness(distributions: OutputDistributions, first: int, second: int) -> Wit
     return Witness(distributions.datasets[first], distributions.datasets[second], output, abs(ratio))
 
 
-@dataclass
+@dataclass(repr=False)
 class _Found:
     deltas: Floats  # largest values, and largest values that are certain, shape (2, number of ε)
     renyi: Floats  # shape (2, number of orders)

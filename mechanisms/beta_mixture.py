@@ -42,9 +42,7 @@ class BinomialMixture(Posterior):
         values = real_array("theta", theta)
         possible = (values >= 0.0) & (values <= 1.0)
         if not np.all(possible):
-            raise ValueError(
-                f"theta must be finite and between 0 and 1, got {values[~possible].flat[0]}; check the parameters"
-            )
+            raise ValueError(f"theta must be in [0, 1], got {values[~possible].flat[0]}; check the parameters")
         alpha, beta = self._components()
         if alpha.size <= _MANY or np.ndim(self.n):
             return weighted_sum(special.betainc(alpha, beta, values[..., None]), self.weights)

@@ -252,7 +252,4 @@ class GaussianGuarantee(_Stated):
 def require_proved(guarantee: Any, allow_conjectured: bool = False) -> None:
     """Raise ValueError if a guarantee or a privacy profile is conjectured, unless the caller allows it."""
     if guarantee.status is Status.CONJECTURED and not allow_conjectured:
-        raise ValueError(
-            f"a guarantee must be proved to be composed, got {guarantee}; pass a proved guarantee, or "
-            "allow_conjectured=True for a total that depends on the conjecture"
-        )
+        raise ValueError(f"a guarantee must be proved, got {guarantee}; pass another, or allow_conjectured=True")

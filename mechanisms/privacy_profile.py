@@ -81,13 +81,10 @@ class PrivacyProfile:
         deltas = np.array(self.deltas, dtype=np.float64)
         if deltas.ndim != 1 or not deltas.size or not np.all((deltas >= 0) & (deltas <= 1)):
             raise ValueError(
-                f"deltas must be numbers in [0, 1] of shape (m + 1,), got an array of shape {deltas.shape}; pass the "
-                "values of delta at 0, STEP, 2 STEP and so on"
+                f"deltas must be in [0, 1] of shape (m + 1,), got shape {deltas.shape}; pass a profile on the grid"
             )
         if np.any(np.diff(deltas) > 1e-12):
-            raise ValueError(
-                f"deltas must not increase with epsilon, got an increase of {np.diff(deltas).max():g}; pass a profile"
-            )
+            raise ValueError(f"deltas must not increase, got an increase of {np.diff(deltas).max():g}; pass a profile")
         deltas = np.minimum.accumulate(deltas)
         deltas.flags.writeable = False
         object.__setattr__(self, "deltas", deltas)
@@ -188,20 +185,17 @@ def guarantee_profile(guarantee: Guarantee) -> PrivacyProfile:
     return PrivacyProfile(delta + (1.0 - delta) * response, guarantee.relation, guarantee.status)
 
 
-def losses_profile(
-    losses: ArrayLike, probabilities: ArrayLike, relation: Neighbouring = Neighbouring.REPLACE_ONE, omitted: float = 0.0
-) -> PrivacyProfile:
+def losses_profile(losses: ArrayLike, probabilities: ArrayLike, omitted: float = 0.0) -> PrivacyProfile:
     """Return the profile of a mechanism whose privacy loss distribution is the same for all pairs of neighbours.
 
-    `losses` ln p(r)/p'(r) have the `probabilities` under p. `omitted`, which is added to δ, bounds the probability of
-    losses that are omitted or underflow.
+    `losses` ln p(r)/p'(r) have the `probabilities` under p; others have at most `omitted`, which is added to δ.
     """
     values = np.asarray(losses, dtype=np.float64)
     with np.errstate(divide="ignore"):
         log_p = np.log(np.asarray(probabilities, dtype=np.float64))
     deltas = np.zeros(1 + math.ceil(min(max(float(values.max()), 0.0), LARGEST_LOSS) / STEP))
     _raise_profile(log_p, log_p - values, STEP, deltas)
-    return PrivacyProfile(np.minimum(deltas + omitted, 1.0), relation)
+    return PrivacyProfile(np.minimum(deltas + omitted, 1.0))
 
 
 @kernel

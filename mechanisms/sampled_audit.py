@@ -36,12 +36,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from mechanisms.arguments import Floats, Integers, validate_integer
+from mechanisms.arguments import Floats, Integers, validate_integer, validate_number
 from mechanisms.conjugate import validate_prior
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import Bounds, Family
+from mechanisms.inference.families import FAMILIES, Bounds, Family
 from mechanisms.inference.publish import validate_data
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry
@@ -157,10 +156,7 @@ def _categories(dataset: ArrayLike, k: int) -> Integers:
     allowed = np.isin(records, np.arange(k))
     if not allowed.all():
         record = np.flatnonzero(~allowed)[0]
-        raise ValueError(
-            f"dataset must contain categories 0 to {k - 1}, got an invalid value in record {record}; number the "
-            "categories from 0, one per entry of the prior"
-        )
+        raise ValueError(f"dataset must contain categories 0 to {k - 1}, got another in record {record}; recode them")
     return records.astype(np.int64)
 
 
@@ -230,17 +226,14 @@ def sampled_bound(
     0.92
     1.88
     """
-    if not (isinstance(n_samples, int) and n_samples >= _MIN_SAMPLES):
-        raise ValueError(f"n_samples must be an integer >= {_MIN_SAMPLES}, got {n_samples}; use more draws")
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must be in [0, 1), got {delta}; pass the delta of the stated guarantee")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be in (0, 1), got {confidence}; choose e.g. 0.999")
+    n_samples = validate_integer("n_samples", n_samples, _MIN_SAMPLES, "use more draws")
+    delta = validate_number("delta", delta, "in [0, 1)", lambda value: 0.0 <= value < 1.0, "pass that of the guarantee")
+    confidence = validate_number(
+        "confidence", confidence, "in (0, 1)", lambda value: 0.0 < value < 1.0, "choose e.g. 0.999"
+    )
     half, alpha = n_samples // 2, 1.0 - confidence
     draws = [_rows(sampler(data, 2 * half), 2 * half) for data in (dataset, neighbour)]
-    pooled = np.concatenate([draw[:half] for draw in draws])
-    divisions = (*_make_bins(pooled), *(_declared(event, 2 * len(events)) for event in events))
-    choices = [choice for bins in divisions for choice in _choose(bins, draws, half, delta, alpha)]
+    choices = [choice for bins in _divide(draws, half, events) for choice in _choose(bins, half, delta, alpha)]
     _, likely, unlikely = max(choices, key=lambda choice: choice[0])
     epsilon = float(_lower_bounds(np.array([likely]), np.array([unlikely]), half, delta, alpha)[0])
     return SampledBound(epsilon, delta, confidence, (likely, unlikely), half)
@@ -254,16 +247,21 @@ def _lower_bounds(likely: Integers, unlikely: Integers, size: int, delta: float,
         return np.maximum(np.log(np.maximum(lower - delta, 0.0) / upper), 0.0)
 
 
-def _choose(
-    bins: _Division, draws: Sequence[Floats], half: int, delta: float, alpha: float
-) -> Iterator[tuple[float, int, int]]:
+class _Division(NamedTuple):
+    """Division of the outputs into numbered sets, of which the last contains all other outputs."""
+
+    labels: list[Integers]  # numbers of the sets that contain the draws, for each data set
+    size: int
+    n_singles: int  # number of candidates if each set is one; 0 if unions of sets are
+
+
+def _choose(bins: _Division, half: int, delta: float, alpha: float) -> Iterator[tuple[float, int, int]]:
     """Yield the event of a division with the largest lower bound in the first half, for both orders of the data sets.
 
     The event is given by this bound, and its occurrences in the second half where it is likely and unlikely.
     """
-    labels = [bins.label(draw) for draw in draws]
-    first, second = (np.bincount(label[:half], minlength=bins.size) for label in labels)
-    for p, q, later in ((first, second, labels), (second, first, labels[::-1])):
+    first, second = (np.bincount(label[:half], minlength=bins.size) for label in bins.labels)
+    for p, q, later in ((first, second, bins.labels), (second, first, bins.labels[::-1])):
         order = np.argsort(-(p + 0.5) / (q + 0.5), kind="stable")
         likely, unlikely = (each[order] if bins.n_singles else np.cumsum(each[order]) for each in (p, q))
         bounds = _lower_bounds(likely, unlikely, half, delta, alpha / max(bins.n_singles, 1))
@@ -273,66 +271,47 @@ def _choose(
         yield float(bounds[best]), here, there
 
 
-class _Division(NamedTuple):
-    """Division of the outputs into numbered sets, of which the last contains all other outputs."""
-
-    size: int
-    n_singles: int  # number of candidates if each set is one; 0 if unions of sets are
-    label: Callable[[Floats], Integers]  # numbers of the sets that contain the rows
-
-
-def _bins(edges: tuple[Floats, ...], codes: Integers) -> _Division:
-    """Return the division into the bins between `edges` with the given codes."""
-
-    def label(rows: Floats) -> Integers:
-        code = _encode(rows, edges)
-        place = np.minimum(np.searchsorted(codes, code), codes.size - 1)
-        return np.where(codes[place] == code, place, codes.size)
-
-    return _Division(codes.size + 1, 0, label)
-
-
-def _atoms(columns: slice, atoms: Floats) -> _Division:
-    """Return the division into single values of some columns."""
-
-    def label(rows: Floats) -> Integers:
-        inverse = np.unique(np.concatenate([atoms, rows[:, columns]]), axis=0, return_inverse=True)[1].reshape(-1)
-        place = np.full(inverse.size, len(atoms))
-        place[inverse[: len(atoms)]] = np.arange(len(atoms))
-        return place[inverse[len(atoms) :]]
-
-    return _Division(len(atoms) + 1, len(atoms) + 1, label)
+def _divide(draws: Sequence[Floats], half: int, events: Sequence[Callable[[Floats], ArrayLike]]) -> Iterator[_Division]:
+    """Yield the divisions: distinct outputs if there are few, else bins and repeated values; then declared events."""
+    pooled = np.concatenate([draw[:half] for draw in draws])
+    d = pooled.shape[1]
+    edges, columns = tuple(np.unique(column) for column in pooled.T), []
+    if len(np.unique(pooled, axis=0)) > _MAX_BINS:
+        levels = np.linspace(0, 1, max(2, round(_QUANTILE_BINS ** (1 / d))) + 1)[1:-1]
+        edges = tuple(np.unique(np.quantile(column, levels)) for column in pooled.T)
+        columns = [slice(None), *(slice(i, i + 1) for i in range(d) if d > 1)]
+    codes = np.unique(_encode(pooled, edges))
+    yield _Division([_find(codes, _encode(draw, edges)) for draw in draws], codes.size + 1, 0)
+    for chosen in columns:
+        values, counts = np.unique(pooled[:, chosen], axis=0, return_counts=True)
+        atoms = values[counts >= _MIN_REPEATS]
+        yield _Division([_find_rows(atoms, draw[:, chosen]) for draw in draws], len(atoms) + 1, len(atoms) + 1)
+    for event in events:
+        yield _Division([_occurs(event, draw) for draw in draws], 2, 2 * len(events))
 
 
-def _declared(event: Callable[[Floats], ArrayLike], n_singles: int) -> _Division:
-    """Return the division into a declared event, with label 1, and all other outputs."""
-
-    def label(rows: Floats) -> Integers:
-        occurs = np.asarray(event(rows))
-        if occurs.shape != (len(rows),) or occurs.dtype != np.bool_:
-            raise ValueError(
-                f"an event must return {len(rows)} Booleans, got {occurs.dtype} of shape {occurs.shape}; return one "
-                "per draw"
-            )
-        return occurs.astype(np.int64)
-
-    return _Division(2, n_singles, label)
+def _find(codes: Integers, code: Integers) -> Integers:
+    """Return the places of numbers among ascending `codes`, which is their size for others."""
+    place = np.minimum(np.searchsorted(codes, code), codes.size - 1)
+    return np.where(codes[place] == code, place, codes.size)
 
 
-def _make_bins(rows: Floats) -> list[_Division]:
-    """Return one bin per distinct output if there are few; otherwise bins between quantiles, and repeated values."""
-    distinct = np.unique(rows, axis=0)
-    if len(distinct) <= _MAX_BINS:
-        edges = tuple(np.unique(column) for column in rows.T)
-        return [_bins(edges, np.unique(_encode(distinct, edges)))]
-    n_levels = max(2, round(_QUANTILE_BINS ** (1 / rows.shape[1])))
-    levels = np.linspace(0, 1, n_levels + 1)[1:-1]
-    edges = tuple(np.unique(np.quantile(column, levels)) for column in rows.T)
-    found = [_bins(edges, np.unique(_encode(rows, edges)))]
-    for columns in (slice(None), *(slice(i, i + 1) for i in range(rows.shape[1]) if rows.shape[1] > 1)):
-        values, counts = np.unique(rows[:, columns], axis=0, return_counts=True)
-        found.append(_atoms(columns, values[counts >= _MIN_REPEATS]))
-    return found
+def _find_rows(atoms: Floats, rows: Floats) -> Integers:
+    """Return the places of rows among `atoms`, which is their number for others."""
+    inverse = np.unique(np.concatenate([atoms, rows]), axis=0, return_inverse=True)[1].reshape(-1)
+    place = np.full(inverse.size, len(atoms))
+    place[inverse[: len(atoms)]] = np.arange(len(atoms))
+    return place[inverse[len(atoms) :]]
+
+
+def _occurs(event: Callable[[Floats], ArrayLike], rows: Floats) -> Integers:
+    """Return 1 for the rows in a declared event, and 0 for all others."""
+    occurs = np.asarray(event(rows))
+    if occurs.shape != (len(rows),) or occurs.dtype != np.bool_:
+        raise ValueError(
+            f"an event must return {len(rows)} Booleans, got {occurs.dtype}, {occurs.shape}; return one per draw"
+        )
+    return occurs.astype(np.int64)
 
 
 def _encode(rows: Floats, edges: tuple[Floats, ...]) -> Integers:

@@ -20,7 +20,6 @@ from mechanisms import (
     Neighbouring,
     OutputDistributions,
     RenyiGuarantee,
-    Verdict,
     audit_distributions,
     sampled_bound,
 )
@@ -32,7 +31,6 @@ from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_distributions
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
-from mechanisms.sampled_audit import SampledBound
 from pipeline.clusters.launch import available_cores
 from pipeline.declare.plugins import Plugins
 from pipeline.declare.source import load_object
@@ -76,52 +74,30 @@ class Audited:
     name: str  # as given by the user
     stated: Guarantee | RenyiGuarantee | None
     compared: Guarantee | RenyiGuarantee  # with the losses: the stated guarantee if any, otherwise the requested ε
-    audit: Audit  # exact privacy losses
-    verdict: Verdict  # comparison of the losses with `compared`
-
-    @property
-    def evidence(self) -> str:
-        """Neighbours and output that attain the largest loss, and the number of compared pairs, as one line of text."""
-        found = self.audit
-        outputs = f" on {found.n_outputs:,} outputs" if found.n_outputs else ""
-        compared = f"{found.n_pairs:,} pairs{outputs}, {found.evidence}"
-        if self.verdict.holds:
-            return f"loses most at {found.witness} ({compared})"
-        loss = found.epsilon
-        if isinstance(self.compared, RenyiGuarantee):
-            loss = found.renyi[self.compared.order]
-        broken = f"not private: loses {format_excess(loss, self.compared.epsilon)} at {found.witness}"
-        return f"{broken if self.stated is None else self.verdict.text} ({compared})"
+    holds: bool
+    evidence: str  # neighbours that attain the largest loss, and the number of compared pairs, in one line
+    audit: Audit | None = None  # exact privacy losses; None if the mechanism can only be sampled
+    slack: float = 0.0  # of an exact audit
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """Largest statistical lower bound on the loss of a mechanism that can only be sampled, over some neighbours."""
-
-    name: str  # as given by the user
-    compared: Guarantee  # the stated guarantee if any, otherwise the requested ε
-    bound: SampledBound
-    witness: str  # neighbours at which the bound is attained
-    n_pairs: int
-
-    @property
-    def holds(self) -> bool:
-        """True if the draws do not contradict the guarantee."""
-        return self.bound.epsilon <= self.compared.epsilon
-
-    @property
-    def evidence(self) -> str:
-        """The bound and the verdict as one line of text."""
-        bound = self.bound
-        return (
-            f"can only be sampled: loses at least {bound.epsilon:.4g} at {self.witness} (confidence "
-            f"{_CONFIDENCE:.1%} over {self.n_pairs} pairs, {2 * bound.n_samples:,} draws per data set), "
-            f"{'which does not contradict' if self.holds else 'which BREAKS'} {self.compared}"
-            + ("; draws cannot prove a guarantee" if self.holds else "")
-        )
+def _compare(
+    name: str, stated: Guarantee | RenyiGuarantee | None, compared: Guarantee | RenyiGuarantee, found: Audit
+) -> Audited:
+    """Compare exact privacy losses with a guarantee."""
+    verdict = found.check(compared)
+    outputs = f" on {found.n_outputs:,} outputs" if found.n_outputs else ""
+    if verdict.holds:
+        evidence = f"loses most at {found.witness}"
+    elif stated is None:
+        loss = found.renyi[compared.order] if isinstance(compared, RenyiGuarantee) else found.epsilon
+        evidence = f"not private: loses {format_excess(loss, compared.epsilon)} at {found.witness}"
+    else:
+        evidence = verdict.text
+    evidence += f" ({found.n_pairs:,} pairs{outputs}, {found.evidence})"
+    return Audited(name, stated, compared, verdict.holds, evidence, found, verdict.slack)
 
 
-def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited | Sampled], list[str]]:
+def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited], list[str]]:
     """Audit mechanisms by name; those that can only be sampled by draws.
 
     Names are those of built-in or registered mechanisms, ``all``, or ``module:object`` or ``file.py:object`` of a
@@ -149,19 +125,21 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited 
 
 
 def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[list[str], list[list[str]]]:
-    """Return audits as rows of text, with column headings."""
+    """Return exact audits as rows of text, with column headings."""
     heads = ["mechanism", "states", "exact loss", "exact delta", "slack", "verdict"]
     heads += [f"delta({epsilon:g})" for epsilon in question.epsilons]
     heads += [f"renyi({order:g})" for order in question.orders]
     rows = []
     for one in audited:
-        found, verdict, compared = one.audit, one.verdict, one.compared
+        found, compared = one.audit, one.compared
+        if found is None:
+            continue
         in_nats = isinstance(compared, RenyiGuarantee) or compared.is_pure
         in_nats = in_nats or not exceeds(found.epsilon, compared.epsilon, found.rounding)
-        slack = 0.0 if in_nats and abs(verdict.slack) < ROUNDING * compared.epsilon else verdict.slack
-        word = "within" if verdict.holds else "BROKEN"
+        slack = 0.0 if in_nats and abs(one.slack) < ROUNDING * compared.epsilon else one.slack
+        words = ("within", "BROKEN") if one.stated else ("within here", "NOT PRIVATE")
         loss = f"{found.epsilon:.6g}"
-        if not verdict.holds and in_nats and not isinstance(compared, RenyiGuarantee):
+        if not one.holds and in_nats and not isinstance(compared, RenyiGuarantee):
             loss = format_excess(found.epsilon, compared.epsilon, loss)  # more digits, if they do not differ otherwise
         rows.append(
             [
@@ -170,7 +148,7 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
                 loss,
                 _number(found.deltas, compared.epsilon, ".3g"),
                 f"{slack:.4g}{' nats' if in_nats else ' in delta'}",
-                word if one.stated else {"within": "within here", "BROKEN": "NOT PRIVATE"}[word],
+                words[0] if one.holds else words[1],
                 *(_number(found.deltas, epsilon, ".3g") for epsilon in question.epsilons),
                 *(_number(found.renyi, order, ".4g") for order in question.orders),
             ]
@@ -225,7 +203,7 @@ def _problem(question: Question) -> tuple[tuple[float, ...], int]:
     return question.prior, question.n
 
 
-def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Question) -> Audited | Sampled:
+def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Question) -> Audited:
     try:
         if isinstance(what, str):
             return _audit_renyi(what, question)
@@ -236,7 +214,7 @@ def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Que
         found = audit_distributions(
             distributions, (compared.epsilon, *question.epsilons), question.orders, available_cores()
         )
-        return Audited(name, stated, compared, found, found.check(compared))
+        return _compare(name, stated, compared, found)
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{name}: {error}") from error
     except Exception as error:
@@ -246,7 +224,7 @@ def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Que
         raise BadInputError(f"{name} cannot be evaluated: {type(error).__name__}: {error}; {advice}") from error
 
 
-def _audit_draws(name: str, mechanism: Mechanism, question: Question) -> Sampled:
+def _audit_draws(name: str, mechanism: Mechanism, question: Question) -> Audited:
     """Bound the loss at neighbours of one-sided and of balanced counts from draws with a fixed seed."""
     if question.relation is not Neighbouring.REPLACE_ONE:
         raise BadInputError(f"relation must be replace-one for {name}, got add-remove; omit --relation")
@@ -268,7 +246,15 @@ def _audit_draws(name: str, mechanism: Mechanism, question: Question) -> Sampled
     confidence = 1.0 - (1.0 - _CONFIDENCE) / len(pairs)
     bounds = [sampled_bound(sample, *pair, _DRAWS, compared.delta, confidence) for pair in pairs]
     best = max(range(len(pairs)), key=lambda i: bounds[i].epsilon)
-    return Sampled(name, compared, bounds[best], f"{pairs[best][0]} against {pairs[best][1]}", len(pairs))
+    largest_bound = bounds[best]
+    holds = largest_bound.epsilon <= compared.epsilon  # True if the draws do not contradict the guarantee
+    evidence = (
+        f"can only be sampled: loses at least {largest_bound.epsilon:.4g} at {pairs[best][0]} against {pairs[best][1]} "
+        f"(confidence {_CONFIDENCE:.1%} over {len(pairs)} pairs, {2 * largest_bound.n_samples:,} draws per data set), "
+        f"{'which does not contradict' if holds else 'which BREAKS'} {compared}"
+        + ("; draws cannot prove a guarantee" if holds else "")
+    )
+    return Audited(name, None, compared, holds, evidence)
 
 
 def _audit_renyi(name: str, question: Question) -> Audited:
@@ -290,8 +276,8 @@ def _audit_renyi(name: str, question: Question) -> Audited:
         found = audit_sampling(calibrate_renyi(name, prior, n, order, question.epsilon), question.orders)
     else:
         found = audit_sampling(renyi_sampler(name, prior, n, 1.0), question.orders)
-        return Audited(name, None, compared, found, found.check(compared))
-    return Audited(name, compared, compared, found, found.check(compared))
+        return _compare(name, None, compared, found)
+    return _compare(name, compared, compared, found)
 
 
 def _distributions(

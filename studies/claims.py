@@ -66,9 +66,11 @@ def smaller(
 
     The difference is tested, because a standard error of the ratio is small where the ratio is.
     """
-    test = below(0.0, gap(ds, measure, one, other, by, factor), critical(deviations))
+    found = mean_ratio(ds, measure, one, other, by)
+    where = f", largest at {place(largest(found[0]), found[0].dims)}" if found[0].dims else ""
     return decide(
-        *test, f"Ratio of means of {measure}, {one} to {other}: {shown(mean_ratio(ds, measure, one, other, by))}."
+        *below(0.0, gap(ds, measure, one, other, by, factor), critical(deviations)),
+        f"Ratio of means of {measure}, {one} to {other}: {shown(found)}{where}.",
     )
 
 
@@ -179,6 +181,12 @@ def smallest(values: xr.DataArray) -> xr.DataArray:
 def place(one: xr.DataArray, dims: Iterable[Any]) -> str:
     """Format the coordinates of a scalar along the dimensions `dims`."""
     return ", ".join(f"{dim} = {format_value(one[dim].item())}" for dim in dims)
+
+
+def count(hits: xr.DataArray, among: xr.DataArray | None = None) -> str:
+    """Format the number of hits among some values, or all, such as "3 of 12"."""
+    among = xr.ones_like(hits, bool) if among is None else among
+    return f"{int((hits & among).sum()):,} of {int(among.sum()):,}"
 
 
 def highest(values: xr.DataArray, form: str) -> str:

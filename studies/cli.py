@@ -9,9 +9,10 @@ import os
 import signal
 import sys
 import warnings
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
 from pipeline.errors import (
     BadInputError,
@@ -25,22 +26,39 @@ from studies import __version__
 from studies.commands import (
     auditing,
     clusters,
-    compacting,
     creating,
     estimating,
     inferring,
     listing,
+    pages,
     reading,
     regressing,
-    releasing,
     running,
-    serving,
     summaries,
     verifying,
 )
-from studies.commands.headings import OWN_NUMBERS, HeadedGroup
-from studies.commands.output import OutputError, guarded_streams
-from studies.commands.shared import ERRORS, fail, say
+from studies.commands.output import ERRORS, OutputError, fail, guarded_streams, say
+
+OWN_NUMBERS = "Releases of your own numbers"
+"""Heading of the commands on private data of the user, the ``rich_help_panel`` of their registration."""
+
+
+class HeadedGroup(TyperGroup):
+    """Group whose help lists the commands under their headings, as typer does only with rich markup."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section per heading, in the order of the registration."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        limit = formatter.width - 6 - max(map(len, self.commands))
+        for name, command in self.commands.items():
+            if not command.hidden:
+                heading = getattr(command, "rich_help_panel", None)
+                rows = sections.setdefault(heading if isinstance(heading, str) else "Commands", [])
+                rows.append((name, command.get_short_help_str(limit)))
+        for heading, rows in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
 
 app = typer.Typer(
     name="dpstudies",
@@ -82,10 +100,10 @@ for command in (
     reading.trial,
     reading.errors,
     verifying.verify,
-    compacting.compact,
+    verifying.compact,
     summaries.summarise,
-    reading.report,
-    serving.serve,
+    pages.report,
+    pages.serve,
     auditing.audit,
 ):
     app.command()(command)
@@ -96,7 +114,7 @@ for release in (
     estimating.count,
     inferring.infer,
     regressing.regress,
-    releasing.partition,
+    regressing.partition,
 ):
     app.command(rich_help_panel=OWN_NUMBERS)(release)
 app.command("summarize", hidden=True)(summaries.summarise)

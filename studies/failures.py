@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -62,16 +61,14 @@ def _failures(store: ResultStore) -> Iterator[Failure]:
             where, cell = ", ".join(values.values()), tuple(values[factor] for factor in panels[name]["factors"])
             here = ds.isel(at)
             here = here if "trial" in here.dims else here.expand_dims("trial")
-            counts: Counter[tuple[int, str]] = Counter()
-            first: dict[tuple[int, str], tuple[int, str]] = {}
+            found: dict[tuple[int, str], tuple[int, int, str]] = {}  # number, first trial and its error by cause
             for start in range(0, here.sizes["trial"], _TRIALS_AT_ONCE):
                 part = here.isel(trial=slice(start, start + _TRIALS_AT_ONCE)).compute()
                 kinds, errors = part["status"].values, part["error"].values
                 for k in np.flatnonzero(np.isin(kinds, FAILURES)).tolist():
                     error = str(errors[k])
                     cause = int(kinds[k]), cause_of(error)
-                    counts[cause] += 1
-                    first.setdefault(cause, (start + k, without_rerun(error)))
-            for cause, (trial, error) in first.items():
-                kind, text = Status(cause[0]).words, cause[1]
-                yield Failure(name, where, cell, kind, counts[cause], trial, text, error)
+                    n, trial, first = found.get(cause, (0, start + k, without_rerun(error)))
+                    found[cause] = n + 1, trial, first
+            for (kind, reason), (n, trial, error) in found.items():
+                yield Failure(name, where, cell, Status(kind).words, n, trial, reason, error)

@@ -8,8 +8,7 @@ the papers, dotted and hollow for baselines.
 """
 
 import json
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
@@ -38,44 +37,30 @@ INK = "currentColor"
 """Colour of axes and text: the text colour of the page that contains the figure, black elsewhere."""
 
 
-def _corners(radii: Sequence[float], turn: float = 0.0) -> list[str]:
-    """Return points at equal angles around the origin, the first at `turn` of a circle clockwise from the top."""
-    angles = [2 * math.pi * (i / len(radii) + turn) for i in range(len(radii))]
-    return [f"{round(r * math.sin(a), 3):g},{round(-r * math.cos(a), 3):g}" for r, a in zip(radii, angles, strict=True)]
-
-
-def _polygon(n_corners: int, turn: float = 0.0) -> str:
-    return f"M{'L'.join(_corners([1.0] * n_corners, turn))}Z"
-
-
-def _tripod(turn: float) -> str:
-    return "".join(f"M0,0L{corner}" for corner in _corners([1.0] * 3, turn))
-
-
 _MARKERS = {
     "o": "circle",
     "s": "square",
-    "^": _polygon(3),
-    ">": _polygon(3, 0.25),
-    "v": _polygon(3, 0.5),
-    "<": _polygon(3, 0.75),
+    "^": "M0,-1L0.866,0.5L-0.866,0.5Z",
+    ">": "M1,0L-0.5,0.866L-0.5,-0.866Z",
+    "v": "M0,1L-0.866,-0.5L0.866,-0.5Z",
+    "<": "M-1,0L0.5,-0.866L0.5,0.866Z",
     "D": "diamond",
     "d": "M0,-1L.55,0L0,1L-.55,0Z",
-    "p": _polygon(5),
-    "h": _polygon(6),
-    "H": _polygon(6, 1 / 12),
-    "8": _polygon(8, 1 / 16),
-    "*": f"M{'L'.join(_corners([1.0, 0.4] * 5))}Z",
+    "p": "M0,-1L0.951,-0.309L0.588,0.809L-0.588,0.809L-0.951,-0.309Z",
+    "h": "M0,-1L0.866,-0.5L0.866,0.5L0,1L-0.866,0.5L-0.866,-0.5Z",
+    "H": "M0.5,-0.866L1,0L0.5,0.866L-0.5,0.866L-1,0L-0.5,-0.866Z",
+    "8": "M0.383,-0.924L0.924,-0.383L0.924,0.383L0.383,0.924L-0.383,0.924L-0.924,0.383L-0.924,-0.383L-0.383,-0.924Z",
+    "*": "M0,-1L.235,-.324L.951,-.309L.38,.124L.588,.809L0,.4L-.588,.809L-.38,.124L-.951,-.309L-.235,-.324Z",
     "P": "cross",
     "X": "M-1,-.5L-.5,-1L0,-.5L.5,-1L1,-.5L.5,0L1,.5L.5,1L0,.5L-.5,1L-1,.5L-.5,0Z",
     "+": "M-1,0H1M0,-1V1",
     "x": "M-.8,-.8L.8,.8M-.8,.8L.8,-.8",
     "|": "M0,-1V1",
     "_": "M-1,0H1",
-    "1": _tripod(0.5),
-    "2": _tripod(0.0),
-    "3": _tripod(0.75),
-    "4": _tripod(0.25),
+    "1": "M0,0L0,1M0,0L-0.866,-0.5M0,0L0.866,-0.5",
+    "2": "M0,0L0,-1M0,0L0.866,0.5M0,0L-0.866,0.5",
+    "3": "M0,0L-1,0M0,0L0.5,-0.866M0,0L0.5,0.866",
+    "4": "M0,0L1,0M0,0L-0.5,0.866M0,0L-0.5,-0.866",
 }
 """Marker in the notation of `mechanisms.metadata.Style` -> shape or path in the notation of Vega."""
 

@@ -21,8 +21,8 @@ from mechanisms import (
 )
 from studies import MODULES, STUDIES
 from studies.counts.page_tables import describe_guarantee
-from studies.report.errata import list_errata
 from studies.report.papers import PAPERS
+from studies.report.results import list_errata
 from studies.tables import markdown_table
 
 ROOT = Path(__file__).parents[1]

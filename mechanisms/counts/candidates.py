@@ -108,9 +108,7 @@ def require_uniforms(uniforms: Floats, n_uniforms: int) -> Floats:
     """Return `uniforms` as a contiguous float64 array of shape (trials, n_uniforms) with values in [0, 1)."""
     values = np.ascontiguousarray(real_array("uniforms", uniforms))
     if values.ndim != 2 or values.shape[1] != n_uniforms:
-        raise ValueError(
-            f"uniforms must have shape (trials, {n_uniforms}), got {values.shape}; draw n_uniforms numbers per trial"
-        )
+        raise ValueError(f"uniforms must have shape (trials, {n_uniforms}), got {values.shape}; draw as many per trial")
     if not (values.min(initial=0.0) >= 0.0 and values.max(initial=0.0) < 1.0):  # the condition also rejects NaN
         bad = values[~((values >= 0) & (values < 1))][0]
         raise ValueError(f"uniforms must be in [0, 1), got {bad}; use Generator.random")

@@ -75,8 +75,7 @@ def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
         raise ValueError(f"k must be >= 2, got {k}; pass the number of categories")
     if delta < _LEAST_DELTA:
         raise ValueError(
-            f"delta must be >= {_LEAST_DELTA:g} for discrete Gaussian noise, got {delta:g}; choose a larger delta, or "
-            "k-norm, which has delta = 0"
+            f"delta must be >= {_LEAST_DELTA:g} for this noise, got {delta:g}; choose a larger delta, or k-norm"
         )
     reach = REACH if delta >= _TAIL_DELTA else math.sqrt(-2.0 * math.log(delta)) + 4.0
 
@@ -187,10 +186,7 @@ def _conditional_tables(k: int, noise_std: float) -> Floats:
     reach = math.ceil(REACH * noise_std) + k + 1
     n_entries = (k + 1) * k * (2 * reach + 1)
     if n_entries > MAX_TABLE:
-        raise ValueError(
-            f"tables of the sampler must have at most {MAX_TABLE:,} entries, got {n_entries:,} (k = {k}, noise_std = "
-            f"{noise_std:g}); use fewer categories or a larger epsilon"
-        )
+        raise ValueError(f"tables must have at most {MAX_TABLE:,} entries, got {n_entries:,}; use a larger epsilon")
     v = np.arange(-reach, reach + 1)
     tables = np.ones((k + 1, k, v.size))
     for m in range(2, k + 1):

@@ -248,10 +248,7 @@ def require_hamming(n: int, k: int) -> None:
     """Raise ValueError if there are too many categories or data sets for `hamming_loss`."""
     n, k = validate_problem(n, k)
     if k > MAX_CATEGORIES:
-        raise ValueError(
-            f"there must be at most {MAX_CATEGORIES} categories for the exact loss, got {k}; merge categories, or "
-            "choose a mechanism that only adds noise"
-        )
+        raise ValueError(f"there must be at most {MAX_CATEGORIES} categories for the exact loss, got {k}; merge some")
     tables = 2 * k * k * (n + 1)
     require_at_most(candidates.MAX_TABLE, "entries of tables in memory", tables, n, k, candidates.FEWER)
     limit = MAX_SORTED * 64 // max(k, 4) ** 3

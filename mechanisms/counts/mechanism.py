@@ -345,8 +345,7 @@ class Mechanism(Entry):
         self.require(int(c.sum()), c.size)
         if epsilon > self.max_epsilon:
             raise ValueError(
-                f"epsilon must be at most {self.max_epsilon:g} for {self.name}, got {epsilon:g}; choose a smaller "
-                "epsilon or another mechanism"
+                f"epsilon must be at most {self.max_epsilon:g} for {self.name}, got {epsilon:g}; choose a smaller one"
             )
         return alpha, c, epsilon, delta
 

@@ -147,10 +147,9 @@ def _mode(stop, a, head):
 
 @kernel
 def group_powers(first, stop, ratio, a, head):
-    """Divide the powers from `first` up to `stop` into groups in which p is nearly constant.
+    """Divide the powers from `first` up to `stop` into groups, with starts, stops and the largest ln p of each.
 
-    Group l of the returned arrays contains the powers starts[l], ..., stops[l] − 1, whose ln p are at most log_tops[l];
-    stops/starts is at most `ratio` unless it has one power.
+    ln p changes by at most `VARIATION` in a group, and stops/starts is at most `ratio` unless it has one power.
     """
     ends, log_tops = [first], [0.0]
     mode, start = _mode(stop, a, head), first
@@ -252,9 +251,7 @@ class PowerMixture(CountRelease):
         error = float(np.max(np.abs(coarse - fine) / np.maximum(fine, np.finfo(np.float64).tiny)))
         if not error < MEAN_TOLERANCE:
             raise ValueError(
-                f"the relative error of the mean must be below {MEAN_TOLERANCE}, got {error:.1e} (n = {self.n}, "
-                f"k = {self.k}, inverse temperature {self.inverse_temperature:.6g}); average draws instead, or use "
-                "fewer records or categories"
+                f"the error of the mean must be below {MEAN_TOLERANCE}, got {error:.1e}; average draws instead"
             )
         weight, moment = fine.tolist()
         return math.log1p(weight), moment / (1.0 + weight)

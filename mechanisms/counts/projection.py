@@ -71,9 +71,7 @@ def log_projected_pmf(n: int, vectors: Integers, log_weights: Floats) -> Floats:
 
 def _require_categories(k: int) -> None:
     if k > MAX_CATEGORIES:
-        raise ValueError(
-            f"there must be at most {MAX_CATEGORIES} categories to enumerate ties, got {k}; simulate instead"
-        )
+        raise ValueError(f"there must be at most {MAX_CATEGORIES} categories to enumerate ties, got {k}; simulate")
 
 
 @kernel

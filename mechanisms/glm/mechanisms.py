@@ -240,9 +240,7 @@ def glm_mechanism(
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
     mu = gaussian_mu(epsilon, delta) if method.budget == "gaussian" else 0.0  # type: ignore[arg-type]  # refuses None
     if method.logistic_only and function.name != "logistic":
-        raise ValueError(
-            f"{method.name} must have the logistic link, got {function.name}; its bound does not hold for other links"
-        )
+        raise ValueError(f"{method.name} must have the logistic link, got {function.name}; its bound needs it")
     try:
         budget = (1.0, mu**2 / 2) if method.budget == "gaussian" else (order, epsilon)
         precision, power, radius = method.set_target(n, beta, *budget, norm_bound)
@@ -268,14 +266,10 @@ def validate_design(design: ArrayLike, labels: ArrayLike, norm_bound: float = 1.
     X, y = np.ascontiguousarray(real_array("design", design)), np.asarray(labels)
     y = y.astype(np.float64) if y.dtype == bool else real_array("labels", y)
     if X.ndim != 2 or not X.size or y.shape != (len(X),):
-        raise ValueError(
-            f"records must have shapes (n, d) and (n,), n, d >= 1, got {X.shape} and {y.shape}; pass one record per row"
-        )
+        raise ValueError(f"records must have shapes (n, d) and (n,), got {X.shape} and {y.shape}; pass one per row")
     finite = np.isfinite(X).all(axis=1)
     if not finite.all():
-        raise ValueError(
-            f"records must be finite, got a non-finite value in row {np.flatnonzero(~finite)[0]}; drop the row"
-        )
+        raise ValueError(f"records must be finite, got a non-finite value in row {np.argmin(finite)}; drop the row")
     bad = (y != 0) & (y != 1)
     if bad.any():
         row = np.flatnonzero(bad)[0]
@@ -283,7 +277,5 @@ def validate_design(design: ArrayLike, labels: ArrayLike, norm_bound: float = 1.
     norms = np.sqrt(np.einsum("ij,ij->i", X, X))
     if norms.max() > norm_bound * (1.0 + 1e-9):
         row = int(norms.argmax())
-        raise ValueError(
-            f"rows must have norm <= {norm_bound:g}, got a larger one in row {row}; scale the rows, or raise norm_bound"
-        )
+        raise ValueError(f"rows must have norm <= {norm_bound:g}, got a larger one in row {row}; scale them")
     return X, y

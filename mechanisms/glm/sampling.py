@@ -85,10 +85,7 @@ def laplace_approximation(design: Floats, labels: Floats, mechanism: GlmMechanis
 
 def _require_canonical(mechanism: GlmMechanism) -> None:
     if not mechanism.link.canonical:
-        raise ValueError(
-            f"link must be logistic for draws, got {mechanism.link.name}, for which they have no guarantee; use the "
-            "logistic link"
-        )
+        raise ValueError(f"link must be logistic, got {mechanism.link.name}, whose draws have no guarantee; change it")
 
 
 def _no_mode(design: Floats, mechanism: GlmMechanism) -> ValueError:
@@ -108,9 +105,7 @@ def _factorise(design: Floats, curvatures: Floats, precision: float) -> Floats:
     hessian[np.diag_indices(d)] += precision
     factor, failed = lapack.dpotrf(hessian, lower=True, overwrite_a=True)
     if failed:
-        raise ValueError(
-            f"the Hessian is not numerically positive definite at prior precision {precision:g}; use a larger beta"
-        )
+        raise ValueError(f"the Hessian is not definite at prior precision {precision:g}; use a larger beta")
     return factor
 
 
@@ -143,8 +138,7 @@ def sample_glm(
     d = design.shape[1]
     if mechanism.radius <= math.sqrt(float(approximation.mean @ approximation.mean)):
         raise ValueError(
-            f"the mode must be within the ball of radius {mechanism.radius:g}, got one outside; pass the approximation "
-            "for the same records and mechanism"
+            f"the mode must be within the ball of radius {mechanism.radius:g}, got one outside; approximate it again"
         )
     if start is None:
         offset = math.sqrt(2.0) * rng.standard_normal((n_chains, d)) @ approximation.factor.T

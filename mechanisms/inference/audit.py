@@ -22,8 +22,7 @@ from scipy import integrate
 
 from mechanisms.arguments import validate_positive
 from mechanisms.audit import Audit, Witness
-from mechanisms.inference.families import MODELS
-from mechanisms.inference.family import Bounds, Family
+from mechanisms.inference.families import MODELS, Bounds, Family
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise

@@ -18,6 +18,7 @@ of a wide panel makes the integrand vary by more. The mass of rates and means be
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
@@ -28,10 +29,9 @@ from scipy import special
 
 from mechanisms.arguments import Floats
 from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
-from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, interpolate, invert, tabulate
+from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, Grid, interpolate, invert, tabulate
 from mechanisms.inference.count_table import Measurement, solve_counts
-from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import EXPONENTIAL, NORMAL
+from mechanisms.inference.families import EXPONENTIAL, NORMAL
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_likelihood
 from mechanisms.noise import Noise
@@ -50,11 +50,9 @@ _TAIL = 1e-35  # prior probability beyond each end of the range of rates and mea
 
 @dataclass(frozen=True, eq=False)
 class QuadraturePosterior(Posterior):
-    """Posterior of a scalar θ from values of its density at g nodes; build it with `exact_posterior`."""
+    """Posterior of a scalar θ from values of its density at nodes; build it with `exact_posterior`."""
 
-    points: Floats = field(repr=False)  # φ = ln θ, or θ for normal records, at the nodes of all panels; ascending
-    cdf_values: Floats = field(repr=False)  # distribution function at the nodes, given that φ is at least the first
-    density: Floats = field(repr=False)  # its derivative
+    grid: Grid = field(repr=False)  # of φ = ln θ, or θ for normal records, given that φ is at least the first point
     moments: tuple[float, float]  # mean and standard deviation of θ
     below: float  # probability below the first node, where θ has a density ∝ θ^(shape − 1)
     shape: float  # shape of the prior; unused if `below` is 0
@@ -66,8 +64,9 @@ class QuadraturePosterior(Posterior):
         values = np.asarray(theta, dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             phi = np.where(values > 0.0, np.log(values), -np.inf) if self.is_log else values
-        found = interpolate(self.points[None], self.cdf_values[None], self.density[None], phi.reshape(1, -1))
-        tail = self.below * np.exp(self.shape * np.minimum(phi - self.points[0], 0.0)) if self.below else 0.0
+        found = interpolate(*self.grid, phi.reshape(1, -1))
+        first = self.grid.points[0, 0]
+        tail = self.below * np.exp(self.shape * np.minimum(phi - first, 0.0)) if self.below else 0.0
         return (tail + (1.0 - self.below) * found.reshape(values.shape))[()]
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
@@ -88,11 +87,10 @@ class QuadraturePosterior(Posterior):
 
     def _invert(self, p: Floats) -> Floats:
         above = np.clip((p.reshape(1, -1) - self.below) / (1.0 - self.below), 0.0, 1.0)
-        phi = invert(self.points[None], self.cdf_values[None], self.density[None], above)
-        found = phi.reshape(p.shape)
+        found = invert(*self.grid, above).reshape(p.shape)
         if self.below > 1e-300:
             tail = np.log(np.minimum(np.maximum(p, 1e-300) / self.below, 1.0)) / self.shape
-            found = np.where(p < self.below, self.points[0] + tail, found)
+            found = np.where(p < self.below, self.grid.points[0, 0] + tail, found)
         return (np.exp(found) if self.is_log else found)[()]
 
 
@@ -113,27 +111,20 @@ def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: Arr
     if model.entry.has_square:
         raise ValueError(f"family must have one parameter, got {model.family}; use sample_data_augmentation")
     if model.bounds is None:
-        if model.entry.is_vector:
-            return _shares(model, hyperparameters, y)
+        if model.entry.is_vector:  # given integer counts, the likelihood of integer noise is that of real noise
+            noise = Noise("laplace" if model.noise.power == 1 else "gaussian", model.noise.scale)
+            measured: list[Measurement] = [(j, float(value), noise, "value") for j, value in enumerate(y)]
+            table = solve_counts(y.size, measured, dirichlet_multinomial(hyperparameters), model.n)
+            return Theta(table, np.arange(y.size))
         return count_mixture(hyperparameters, model.noise.log_weight(y[0] - np.arange(model.n + 1)))
     return _integrate(*model.standardised(hyperparameters, y), unit=model.units()[1])
 
 
-def _shares(model: ReleaseModel, prior: Floats, y: Floats) -> Theta:
-    """Return the posterior of the multinomial: the shares of a table with k leaves and a public total.
-
-    Given an integer statistic, the likelihood of integer noise is that of real noise up to a constant.
-    """
-    noise = Noise("laplace" if model.noise.power == 1 else "gaussian", model.noise.scale)
-    measured: list[Measurement] = [(j, float(value), noise, "value") for j, value in enumerate(y)]
-    return Theta(solve_counts(y.size, measured, dirichlet_multinomial(prior), model.n), np.arange(y.size))
-
-
-def count_mixture(prior: ArrayLike, log_likelihood: Floats) -> BinomialMixture:
+def count_mixture(prior: Iterable[float], log_likelihood: Floats) -> BinomialMixture:
     """Return the exact posterior of θ given a release of the count s ~ Binomial(n, θ), θ ~ Beta(alpha, beta)."""
     # `log_likelihood` contains ln p(y | s) at s = 0, …, n, up to a constant; −∞ for impossible counts. Counts with a
     # weight below 1e-18 times the largest weight are omitted, whose total weight is below (n + 1)·1e-18.
-    alpha, beta = FAMILIES["binomial"].validate_prior(prior)
+    alpha, beta = map(float, prior)
     n = log_likelihood.size - 1
     log_weights = _log_beta_binomial(n, alpha, beta) + log_likelihood
     weights = np.exp(log_weights - log_weights.max())
@@ -173,8 +164,8 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
         halves = np.column_stack([np.append(left, middle), np.append(middle, right)])
         kept = zip((phi, log_integrand, error), evaluate(halves), strict=True)
         phi, log_integrand, error = (np.concatenate([old[~split], new]) for old, new in kept)
-    zeros = np.zeros(len(phi), dtype=np.int64)
-    points, cdf, density, means = tabulate(1, zeros, phi, log_integrand, marginal.to_theta)
+    grid, means = tabulate(1, np.zeros(len(phi), dtype=np.int64), phi, log_integrand, marginal.to_theta)
+    grid = grid._replace(points=unit * grid.points, density=grid.density / unit)
     weights = np.exp(log_integrand - log_integrand.max()) * WEIGHTS * 0.5 * (phi[:, -1:] - phi[:, :1])
     total = weights.sum()
     below = 0.0
@@ -185,9 +176,7 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
     shares, mean = weights * ((1.0 - below) / total), float(means[0] * (1.0 - below))
     variance = float((shares * (marginal.to_theta(phi) - mean) ** 2).sum() + below * mean**2)
     moments, total_error = (unit * mean, unit * math.sqrt(variance)), gap + float((shares * error).sum())
-    return QuadraturePosterior(
-        unit * points[0], cdf[0], density[0] / unit, moments, below, float(prior[0]), is_log, total_error
-    )
+    return QuadraturePosterior(grid, moments, below, float(prior[0]), is_log, total_error)
 
 
 _FRACTIONS = (1.0 + NODES) / 2.0
@@ -228,18 +217,16 @@ def _first_edges(model: ReleaseModel, prior: Floats) -> Floats:
         spread = _REACH * math.sqrt(prior[1])
         parts = [(a - reach, b + reach), (prior[0] - spread, prior[0] + spread)]
     else:
-        distribution = model.entry.prior_distribution(prior)
+        distribution = model.entry.marginal.frozen(*prior)
         with np.errstate(divide="ignore"):
             parts = [tuple(np.log([distribution.ppf(_TAIL), distribution.isf(_TAIL)]))]
+            lower, upper = np.log(np.maximum((lower, upper), 0.0)).clip(_LOG_SMALLEST, -_LOG_SMALLEST).tolist()
         if model.entry.code == EXPONENTIAL:
             parts.append((math.log(1e-15 / n / b), math.log(1e15 * n / min(model.noise.scale, b))))
         else:
             parts.append((math.log(1e-15 / n), math.log(b + 50.0 * math.sqrt(b) + 100.0)))
         least = min(min(part[0] for part in parts), math.log(1e-15 / prior[1]))
         parts.append((least, max(part[1] for part in parts)))
-        with np.errstate(divide="ignore"):
-            lower, upper = (float(np.log(max(limit, 0.0))) for limit in (lower, upper))
-        lower, upper = max(lower, _LOG_SMALLEST), min(upper, -_LOG_SMALLEST)
     ends = np.clip(parts, lower, upper)
     edges = np.concatenate([np.linspace(first, last, _PANELS + 1) for first, last in ends])
     limits = [edge for edge in (lower, upper) if math.isfinite(edge) and model.parameter_range is not None]

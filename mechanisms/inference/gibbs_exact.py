@@ -84,16 +84,17 @@ def _log_noise(x, centre, power, rate):
 
 
 @kernel
-def _log_pmf(x, total, log_odds, first, second, paired, power, rate, table):
-    value = (
-        x * log_odds - _log_factorial(x, table) - _log_factorial(total - x, table) + _log_noise(x, first, power, rate)
-    )
+def _log_pmf(x, pmf):
+    total, log_odds, first, second, paired, power, rate, table = pmf
+    value = x * log_odds - _log_factorial(x, table) - _log_factorial(total - x, table)
+    value += _log_noise(x, first, power, rate)
     return value + _log_noise(x, second, power, rate) if paired else value
 
 
 @kernel
-def _increment(x, total, log_odds, first, second, paired, power, rate):
-    """Return ln p(x) − ln p(x − 1) for the pmf p of `draw_split`; the difference decreases in x."""
+def _increment(x, pmf):
+    """Return ln p(x) − ln p(x − 1), which decreases in x."""
+    total, log_odds, first, second, paired, power, rate, _ = pmf
     value = math.log((total - x + 1.0) / x) + log_odds
     value += _log_noise(x, first, power, rate) - _log_noise(x - 1.0, first, power, rate)
     if paired:
@@ -102,40 +103,52 @@ def _increment(x, total, log_odds, first, second, paired, power, rate):
 
 
 @kernel
-def _find_mode(total, log_odds, first, second, paired, power, rate):
-    """Return the mode of the pmf p of `draw_split`, and the decreases of ln p from the mode to the next points."""
-    # The mode is the largest x with ln p(x) ≥ ln p(x − 1), or 0 if there is none. Doubling steps from a guess, the mode
-    # of a normal approximation, bracket it, and bisection follows. The decreases are those to x − 1 and to x + 1, and
-    # infinite if that point has p = 0.
-    mean = total / (1.0 + math.exp(-log_odds))
-    precision, weight = 1.0 / (1.0 + mean) + 1.0 / (1.0 + total - mean), min(rate * rate, 1e300)
-    released, sources = (first + second, 2.0) if paired else (first, 1.0)
-    guess = (precision * mean + weight * released) / (precision + sources * weight)
-    x = math.floor(min(max(guess, 1.0), total))
+def _guess_mode(pmf):
+    """Return a number near the mode: that of a normal approximation, or for Laplace noise nearly the mode itself."""
+    total, log_odds, first, second, paired, power, rate, _ = pmf
+    sources = 2.0 if paired else 1.0
+    if power == 2:
+        mean = total / (1.0 + math.exp(-log_odds))
+        precision, weight = 1.0 / (1.0 + mean) + 1.0 / (1.0 + total - mean), min(rate * rate, 1e300)
+        return (precision * mean + weight * (first + second if paired else first)) / (precision + sources * weight)
+    # Below and above the kinks, the noise adds a constant to the log odds of a binomial distribution.
+    mode, left = (total + 1.0) / (1.0 + math.exp(-log_odds)), min(first, second) if paired else first
+    if mode < left:
+        return min(left, (total + 1.0) / (1.0 + math.exp(-log_odds - sources * rate)))
+    right = max(first, second) if paired else first
+    return mode if mode <= right else max(right, (total + 1.0) / (1.0 + math.exp(sources * rate - log_odds)))
+
+
+@kernel
+def _find_mode(pmf):
+    """Return the mode, and the decreases of ln p from it to the next points, infinite if such a point has p = 0."""
+    # The mode is the largest x with ln p(x) ≥ ln p(x − 1), or 0 if there is none. Doubling steps from a guess bracket
+    # it, and bisection follows.
+    total = pmf[0]
+    x = math.floor(min(max(_guess_mode(pmf), 1.0), total))
     low, high, step = 0.0, total + 1.0, 1.0  # the increment is ≥ 0 at low, or low is 0, and < 0 at high
     low_slope, high_slope = np.inf, np.inf
-    has_low, has_high = False, False
     while high - low > 1.0:
-        slope = _increment(x, total, log_odds, first, second, paired, power, rate)
+        slope = _increment(x, pmf)
         if slope >= 0.0:
-            low, low_slope, has_low = x, slope, True
+            low, low_slope = x, slope
         else:
-            high, high_slope, has_high = x, -slope, True
-        if has_low and has_high:
+            high, high_slope = x, -slope
+        if low > 0.0 and high <= total:
             x = math.floor(0.5 * (low + high))
         else:
-            x = min(low + step, total) if has_low else max(high - step, 1.0)
+            x = min(low + step, total) if low > 0.0 else max(high - step, 1.0)
             step *= 2.0
     return low, low_slope, high_slope
 
 
 @kernel
-def _bound_tail(mode, side, slope, curvature, peak, total, log_odds, first, second, paired, power, rate, table):
+def _bound_tail(mode, side, slope, curvature, peak, pmf):
     """Return the start of a tail, the drop of ln p from the mode to the start, the gap, and the mass of the hat."""
-    # `side` is −1 for the tail on the left of the mode and 1 for the right. The gap is the decrease of ln p at the next
-    # step, the smallest decrease in the tail. The hat, an upper bound on p, is constant if the tail ends within 1/gap
-    # points. Otherwise the hat is constant on the first unit and falls exponentially beyond. The mass is 0 if the tail
-    # contains no point.
+    # `side` is −1 for the left tail and 1 for the right. The gap is the decrease of ln p at the next step, the smallest
+    # in the tail. The hat is constant if the tail ends within 1/gap points; otherwise it is constant on the first unit
+    # and falls exponentially beyond. The mass is 0 if the tail contains no point.
+    total = pmf[0]
     low, high = 0.0, total + 1.0  # the drop is too small at low and too large at high, if that is in the range
     # The first width is that at which a parabola with this slope and curvature has fallen by _DROP.
     width = math.ceil(2.0 * _DROP / (slope + math.sqrt(slope * slope + 2.0 * _DROP * curvature)))
@@ -145,7 +158,7 @@ def _bound_tail(mode, side, slope, curvature, peak, total, log_odds, first, seco
     while True:
         width = min(width, end)
         start = mode + side * width
-        drop = peak - _log_pmf(start, total, log_odds, first, second, paired, power, rate, table)
+        drop = peak - _log_pmf(start, pmf)
         if drop > _LARGEST_DROP and width > 1.0:
             high = width
         elif drop < _LEAST_DROP and width < end and width + 1.0 < high:
@@ -156,8 +169,7 @@ def _bound_tail(mode, side, slope, curvature, peak, total, log_odds, first, seco
     points = end - width + 1.0
     if points == 1.0:
         return start, drop, 0.0, math.exp(-drop)
-    gap = _increment(start + 1.0 if side > 0.0 else start, total, log_odds, first, second, paired, power, rate)
-    gap = -side * gap
+    gap = -side * _increment(start + 1.0 if side > 0.0 else start, pmf)
     return start, drop, gap, math.exp(-drop) * (points if gap * points < 1.0 else 1.0 + 1.0 / gap)
 
 
@@ -181,13 +193,13 @@ def draw_split(rng, total, log_odds, first, second, paired, power, rate, table):
     if total == 0.0:
         return 0.0
     pmf = (total, log_odds, first, second, paired, power, rate, table)
-    mode, left_slope, right_slope = _find_mode(total, log_odds, first, second, paired, power, rate)
-    peak = _log_pmf(mode, *pmf)
+    mode, left_slope, right_slope = _find_mode(pmf)
+    peak = _log_pmf(mode, pmf)
     curvature = 1.0 / (1.0 + mode) + 1.0 / (1.0 + total - mode)
     if power == 2:
         curvature += (2.0 if paired else 1.0) * rate * rate
-    left, left_drop, left_gap, left_mass = _bound_tail(mode, -1.0, left_slope, curvature, peak, *pmf)
-    right, right_drop, right_gap, right_mass = _bound_tail(mode, 1.0, right_slope, curvature, peak, *pmf)
+    left, left_drop, left_gap, left_mass = _bound_tail(mode, -1.0, left_slope, curvature, peak, pmf)
+    right, right_drop, right_gap, right_mass = _bound_tail(mode, 1.0, right_slope, curvature, peak, pmf)
     centre_mass = right - left - 1.0
     mass = centre_mass + right_mass + left_mass
     for _ in range(_MAX_TRIES):
@@ -204,7 +216,7 @@ def draw_split(rng, total, log_odds, first, second, paired, power, rate, table):
         else:
             x, bound = _propose_from_tail(rng, -1.0, left, left_gap, left + 1.0)
             bound += peak - left_drop
-        if 0.0 <= x <= total and bound - fall <= _log_pmf(x, *pmf):
+        if 0.0 <= x <= total and bound - fall <= _log_pmf(x, pmf):
             return x
     return math.nan
 

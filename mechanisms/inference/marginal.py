@@ -21,8 +21,7 @@ from scipy import special
 
 from mechanisms.arguments import Floats
 from mechanisms.inference import adaptive_grid
-from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import Marginal
+from mechanisms.inference.families import FAMILIES, Marginal
 from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
 from mechanisms.metadata import find_entry
 from mechanisms.protocols import Posterior, validate_probabilities
@@ -56,26 +55,15 @@ def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: A
 
 @dataclass(frozen=True, eq=False)
 class MarginalPosterior(Posterior):
-    """Posterior of θ in each of many trials; build it with `marginal_posterior`.
-
-    The distribution function and its derivative are tabulated in the coordinate φ of the prior (log θ for Gamma priors,
-    logit θ for Beta priors, θ for normal priors), at separate points in each trial, with cubic polynomials between.
-    """
+    """Posterior of θ in each of many trials; build it with `marginal_posterior`."""
 
     family: str
-    points: Floats = field(repr=False)  # φ, shape (trials, g), ascending; ends of panels twice, last points repeated
-    cdf_values: Floats = field(repr=False)  # Pr[φ' ≤ φ | y] at the points
-    density: Floats = field(repr=False)  # its derivative
+    grid: adaptive_grid.Grid = field(repr=False)  # of φ: log θ, logit θ or θ under Gamma, Beta or normal priors
     means: Floats = field(repr=False)  # posterior means E[θ | y], shape (trials,)
 
     @property
     def _prior(self) -> Marginal:
         return FAMILIES[self.family].marginal
-
-    @property
-    def grid(self) -> Floats:
-        """Values of θ at the tabulated points, shape (trials, g)."""
-        return self._prior.to_theta(self.points)
 
     def mean(self) -> Floats:
         """Return the posterior mean E[θ | y], shape (trials,)."""
@@ -87,13 +75,13 @@ class MarginalPosterior(Posterior):
         values = per_trial("theta", values, len(self.means))
         with np.errstate(divide="ignore"):  # φ is infinite at the ends of the parameter space
             phi = self._prior.to_coordinate(values)
-        found = adaptive_grid.interpolate(*self._table, phi.reshape(len(phi), -1))
+        found = adaptive_grid.interpolate(*self.grid, phi.reshape(len(phi), -1))
         return found.reshape(values.shape)
 
     def std(self) -> Floats:
         """Return the standard deviation of θ given y, shape (trials,)."""
-        apart = self.grid - self.means[:, None]
-        return np.sqrt(adaptive_grid.integrate_panels(self.points, self.density * apart**2))
+        apart = self._prior.to_theta(self.grid.points) - self.means[:, None]
+        return np.sqrt(adaptive_grid.integrate_panels(self.grid.points, self.grid.density * apart**2))
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of θ in each trial, shape (trials, m), or (trials,) for a single probability in (0, 1)."""
@@ -109,12 +97,8 @@ class MarginalPosterior(Posterior):
         u = per_trial("uniforms", np.asarray(uniforms, dtype=np.float64), len(self.means))
         if not np.all((u >= 0) & (u < 1)):
             raise ValueError("uniforms must be in [0, 1), got a value outside; draw them with rng.random")
-        phi = adaptive_grid.invert(*self._table, u.reshape(len(u), -1))
+        phi = adaptive_grid.invert(*self.grid, u.reshape(len(u), -1))
         return self._prior.to_theta(phi.reshape(u.shape))
-
-    @property
-    def _table(self) -> tuple[Floats, Floats, Floats]:
-        return self.points, self.cdf_values, self.density
 
 
 def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
@@ -123,19 +107,16 @@ def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     model = find_entry(scalar, family, "family", "use sample_gibbs for others")
     hyperparameters = model.validate_prior(prior)
     if any(shape < _MIN_SHAPE for shape in hyperparameters[: model.marginal.n_shapes]):
-        raise ValueError(
-            f"prior must have shapes >= {_MIN_SHAPE} for marginal, got {prior!r}; use a less extreme prior"
-        )
+        raise ValueError(f"prior must have shapes >= {_MIN_SHAPE} for marginal, got {prior!r}; use another prior")
     return hyperparameters
 
 
 def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike) -> MarginalPosterior:
     """Return the posterior of θ given a noisy sum y = ŝ + Lap(b), with ŝ approximately normal given θ, in each trial.
 
-    The mean m(θ) and the variance V(θ) of ŝ are those of the exact (truncated) statistic of n records. The absolute
-    error of the distribution function under this approximation is below 1e-6 (the largest measured error is 3e-7). Beta
-    parameters and the shape of a Gamma prior must be ≥ 0.1. Releases have shape (trials,), (trials, 1) or (); a trial
-    uses about 30 kB of memory.
+    The mean and the variance of ŝ are those of the exact (truncated) statistic of n records. The absolute error of the
+    distribution function under this approximation is below 1e-6. Beta parameters and the shape of a Gamma prior must be
+    ≥ 0.1. Releases have shape (trials,), (trials, 1) or (); a trial uses about 30 kB of memory.
     """
     hyperparameters = validate_marginal_prior(model.family, prior)
     marginal, scale = model.entry.marginal, model.noise.scale
@@ -159,9 +140,8 @@ def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: 
 
     trial, panel, log_integrand = adaptive_grid.refine(y.size, root_width, evaluate)
     phi = adaptive_grid.panel_nodes(panel, low, root_width)
-    return MarginalPosterior(
-        model.family, *adaptive_grid.tabulate(y.size, trial, phi, log_integrand, marginal.to_theta)
-    )
+    grid, means = adaptive_grid.tabulate(y.size, trial, phi, log_integrand, marginal.to_theta)
+    return MarginalPosterior(model.family, grid, means)
 
 
 def _interval(marginal: Marginal, prior: tuple[float, ...]) -> tuple[float, float]:

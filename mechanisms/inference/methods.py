@@ -37,10 +37,6 @@ _REACH, _MAX_CONVOLVED = 120, 50_000_000  # width of a window in scales of the n
 _MAX_RECORDS = 100_000  # largest number of records in data augmentation, which takes 2 ms per iteration
 
 
-def _validate_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
-    return find_entry(MODELS, family, "family").validate_prior(prior)
-
-
 @dataclass(frozen=True, kw_only=True)
 class InferenceMethod(Entry):
     """Inference method for the parameter of an exponential family.
@@ -59,7 +55,9 @@ class InferenceMethod(Entry):
     is_sampler: bool = False
     draws_records: bool = False  # True if the time of an iteration is proportional to n
     # (name of a family, prior) -> hyperparameters; raises ValueError for an unsupported prior
-    validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(default=_validate_prior, repr=False)
+    validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(
+        default=lambda family, prior: find_entry(MODELS, family, "family").validate_prior(prior), repr=False
+    )
 
     def supports(self, model: ReleaseModel) -> bool:
         """Return True if the method supports the noise, the outside records, the range of θ and the variance."""
@@ -216,7 +214,7 @@ def rehearse(model: ReleaseModel, prior: ArrayLike, choice: Choice) -> int:
     rng = np.random.default_rng(1)
     drawn = model.draw_parameters(rng, prior, 1_001)
     theta = drawn.mean(axis=0) if model.entry.is_vector else np.median(drawn, axis=0)
-    y = model.draw_statistics(rng, theta[None])[0]
+    y = model.draw_sums(rng, theta[None])[1][0]
     for n_draws in _REHEARSED:
         posterior = choice.entry.fit(rng, model, prior, y, n_draws=n_draws)
         assert isinstance(posterior, DrawnPosterior)

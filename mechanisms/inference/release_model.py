@@ -20,6 +20,7 @@ arXiv:2405.13801, 2024, which clamps them, and restricts the prior to parameters
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -28,8 +29,7 @@ from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from mechanisms.arguments import Floats, real_array, validate_positive
-from mechanisms.inference.families import MODELS, normal_contribution_moments
-from mechanisms.inference.family import Bounds, Family
+from mechanisms.inference.families import MODELS, Bounds, Family, normal_contribution_moments
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
@@ -98,9 +98,7 @@ class ReleaseModel:
         if not isinstance(self.noise, Noise):
             raise ValueError(f"noise must be a Noise, got {self.noise!r}; pass Noise(name, scale)")
         if self.noise.is_integer and not family.integer_records:
-            raise ValueError(
-                f"noise must be laplace or gaussian for the {name} family, got {self.noise.name}; choose one of them"
-            )
+            raise ValueError(f"noise must be laplace or gaussian for the {name} family, got {self.noise.name}; use one")
         if self.noise.sums_to_zero and not family.is_vector:
             raise ValueError(f"family must be multinomial for k-norm noise, got {name}; use geometric noise")
         variance = validate_positive("variance", self.variance, "pass the variance of a record")
@@ -124,10 +122,6 @@ class ReleaseModel:
     def entry(self) -> Family:
         """Entry of the family in `MODELS`."""
         return MODELS[self.family]
-
-    def n_components(self, prior: ArrayLike) -> int:
-        """Return d, the number of components of the statistic."""
-        return self.entry.n_components(prior)
 
     def contribution_range(self) -> tuple[float, float]:
         """Return the smallest and the largest contribution of a record, without its square."""
@@ -213,9 +207,7 @@ class ReleaseModel:
             lower, upper = real_array("parameter_range", given).reshape(2, p)
         except (TypeError, ValueError):
             one = "a number" if p == 1 else "a pair (mean, variance)"
-            raise ValueError(
-                f"parameter_range must be (lower, upper), each {one}, got {given!r}; pass public limits"
-            ) from None
+            raise ValueError(f"parameter_range must be (lower, upper), each {one}, got {given!r}; pass both") from None
         if not np.all(lower < upper):  # also NaN
             raise ValueError(f"parameter_range must have lower < upper, got {given}; choose public limits")
         return lower, upper
@@ -258,13 +250,13 @@ class ReleaseModel:
             )
         return found
 
-    def range_probability(self, prior: ArrayLike) -> float:
+    def range_probability(self, prior: Sequence[float]) -> float:
         """Return the prior probability of `parameter_range`, for models with bounds."""
         lower, upper = self.parameter_limits()
         if not self.entry.has_square:
-            low, high = self.entry.prior_distribution(prior).cdf([lower[0], upper[0]])
+            low, high = self.entry.marginal.frozen(*prior).cdf([lower[0], upper[0]])
             return float(high - low)
-        mean, strength, shape, scale = self.entry.validate_prior(prior)
+        mean, strength, shape, scale = prior
         variance = stats.invgamma(shape, scale=scale).ppf((np.arange(_LEVELS) + 0.5) / _LEVELS)
         low, high = stats.norm.cdf((np.array([[lower[0]], [upper[0]]]) - mean) / np.sqrt(variance / strength))
         return float(np.mean((high - low) * ((variance >= lower[1]) & (variance <= upper[1]))))
@@ -294,13 +286,9 @@ class ReleaseModel:
                     sums[rows, 1] += (c**2).sum(axis=1)
         return totals, sums
 
-    def draw_statistics(self, rng: np.random.Generator, theta: ArrayLike) -> Floats:
-        """Draw one data set per row of θ, shape (trials, p), and return its exact statistic s, shape (trials, d)."""
-        return self.draw_sums(rng, theta)[1]
-
     def draw_release(self, rng: np.random.Generator, theta: ArrayLike) -> Floats:
         """Draw one data set per row of θ and return its noisy statistic y, shape (trials, d)."""
-        s = self.draw_statistics(rng, theta)
+        _, s = self.draw_sums(rng, theta)
         return s + self.noise.sample(rng, s.shape)
 
     def validate_release(self, prior: ArrayLike, noisy_statistics: ArrayLike) -> tuple[Floats, Floats]:
@@ -310,18 +298,15 @@ class ReleaseModel:
         """
         hyperparameters = np.array(self.validate_prior(prior))
         y = np.atleast_1d(np.array(real_array("noisy_statistics", noisy_statistics)))
-        d = self.n_components(hyperparameters)
+        d = self.entry.n_components(hyperparameters)
         if y.shape != (d,) or not np.all(np.isfinite(y)):
             raise ValueError(f"noisy_statistics must be finite, of shape ({d},), got {y.tolist()}; pass one release")
         if self.noise.is_integer and not np.all(y == np.floor(y)):
-            raise ValueError(
-                f"noisy_statistics must be integers for {self.noise.name} noise, got {y.tolist()}; pass the released "
-                "integers"
-            )
+            rule = f"integers for {self.noise.name} noise"
+            raise ValueError(f"noisy_statistics must be {rule}, got {y.tolist()}; pass the released integers")
         if self.noise.sums_to_zero and y.sum() != self.n:
-            raise ValueError(
-                f"noisy_statistics must sum to n = {self.n} for k-norm noise, got {y.sum():g}; pass one release"
-            )
+            rule = f"sum to n = {self.n} for k-norm noise"
+            raise ValueError(f"noisy_statistics must {rule}, got {y.sum():g}; pass one release")
         return hyperparameters, y
 
     def is_surprising(self, noisy_statistics: ArrayLike) -> bool:
@@ -362,9 +347,7 @@ def validate_statistics(name: str, statistics: ArrayLike, d: int | None = None) 
     values = real_array(name, statistics)
     values = values.reshape(-1, 1) if values.ndim < 2 else values
     if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)) or d not in (None, values.shape[1]):
-        raise ValueError(
-            f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; pass a row per trial"
-        )
+        raise ValueError(f"{name} must be finite, one row per trial, got shape {values.shape}; pass (trials, d)")
     return values
 
 
@@ -374,8 +357,6 @@ def per_trial(name: str, values: Floats, trials: int, cells: tuple[int, ...] = (
     axes = values.ndim - len(cells)
     if axes not in (1, 2) or len(values) != trials or values.shape[axes:] != cells:
         shape = ", ".join(str(length) for length in (trials, *cells))
-        raise ValueError(
-            f"{name} must have shape ({shape}), or this with one more axis after the first, got {values.shape}; "
-            "pass one row per trial"
-        )
+        rule = f"shape ({shape}), or this with one more axis after the first"
+        raise ValueError(f"{name} must have {rule}, got {values.shape}; pass one row per trial")
     return values

@@ -38,7 +38,7 @@ import numpy as np
 from scipy import special
 
 from mechanisms.arguments import Floats
-from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON
+from mechanisms.inference.families import EXPONENTIAL, NORMAL, POISSON
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 
@@ -75,12 +75,8 @@ def log_likelihood(model: ReleaseModel, theta: Floats, y: float) -> tuple[Floats
         below, above = special.log_ndtr(a - theta), special.log_ndtr(theta - b)
     # Tilted Poisson distributions have at most 20 standard deviations, of at most √b.
     size = int(min(b - a + 1.0, 40.0 * math.sqrt(b) + 400.0)) if model.entry.code == POISSON else _NODES.size
-    found, error = np.empty((2, theta.size))
-    _fill_log_likelihood(
-        model.entry.code, theta, below, above, model.n, float(y), (a, b, model.outside == "clamp"),
-        model.noise.power, float(model.noise.scale), size, found, error,
-    )  # fmt: skip
-    return found, error
+    noise, clamps = (model.noise.power, float(model.noise.scale)), model.outside == "clamp"
+    return _log_likelihoods(model.entry.code, theta, below, above, a, b, clamps, model.n, float(y), noise, size)
 
 
 @kernel
@@ -175,11 +171,12 @@ def _poisson_tails(theta, a, b):
 
 
 @kernel
-def _tilt(record, slope, origin, x, weight):
+def _tilt(record, slope, origin):
     """Fill the tilted distribution of one contribution, with density ∝ e^{slope·(c − origin)}."""
-    # `record` is (kind, θ, a, b, atoms, log probabilities of the atoms). Return the number of values within the bounds,
-    # the log moment generating function, mean and variance about `origin`, and the probabilities of the two atoms.
-    kind, theta, a, b, first, second, log_first, log_second = record
+    # `record` is (kind, θ, a, b, atoms, log probabilities of the atoms, values, weights), of which the last two are
+    # filled. Return the number of values within the bounds, the log moment generating function, mean and variance about
+    # `origin`, and the probabilities of the two atoms.
+    kind, theta, a, b, first, second, log_first, log_second, x, weight = record
     size = _fill_points(kind, theta, slope, origin, a, b, x, weight)
     log_first += slope * (first - origin)
     log_second += slope * (second - origin)
@@ -247,7 +244,7 @@ def _log_add(first, second):
 @kernel
 def _log_term(record, n, y, rate, inside, i):
     """Return the log of the part of p(y) where `inside` records lie within the bounds, and i others at the 2nd atom."""
-    kind, theta, a, b, first, second, log_first, log_second = record
+    kind, theta, a, b, first, second, log_first, log_second, _, _ = record
     m = n - inside
     term = math.lgamma(n + 1.0) - math.lgamma(i + 1.0) - math.lgamma(m - i + 1.0)
     if i > 0:
@@ -314,14 +311,14 @@ def _noise_transform(power, is_lattice, scale, rest, slope, t):
 
 
 @kernel
-def _period(record, n, origin, slope, now, sd, low, high, variance, x, weight):
+def _period(record, n, origin, slope, now, sd, low, high, variance):
     """Return a distance from 0 beyond which n tilted contributions about `origin`, plus normal noise, hardly lie."""
     reach = 0.0
     for side in (-1.0, 1.0):
         shortest = -low if side < 0.0 else high
         for k in (0.004, 0.015, 0.06, 0.25, 1.0, 3.0, 8.0):
             step = side * k / sd
-            further = _tilt(record, slope + step, origin, x, weight)[1]
+            further = _tilt(record, slope + step, origin)[1]
             rise = n * (further - now) + variance * step * (slope + 0.5 * step)
             shortest = min(shortest, (rise + 32.0) / abs(step))
         reach = max(reach, shortest)
@@ -329,7 +326,7 @@ def _period(record, n, origin, slope, now, sd, low, high, variance, x, weight):
 
 
 @kernel
-def _log_likelihood(record, n, y, power, scale, x, weight):
+def _log_likelihood(record, n, y, power, scale):
     """Return ln p(y | θ) up to a constant, and a bound on its error from omitted frequencies."""
     is_integer, rate = record[0] == POISSON, 1.0 / scale
     low, high = min(record[2], record[4]), max(record[3], record[4])
@@ -342,13 +339,13 @@ def _log_likelihood(record, n, y, power, scale, x, weight):
     origin = m / n
     log_residue = -math.inf
     if power == 2:
-        slope, _ = _saddle(record, n, origin, y - m, gaussian, -math.inf, math.inf, 0.5, 0.0, x, weight)
+        slope, _ = _saddle(record, n, origin, y - m, gaussian, -math.inf, math.inf, 0.5, 0.0)
         gap = math.inf
     else:
-        slope, log_residue, gap, sd = _laplace_line(record, n, y, m, rate, n * low, n * high, is_integer, x, weight)
+        slope, log_residue, gap, sd = _laplace_line(record, n, y, m, rate, n * low, n * high)
         if gap == 0.0:
             return log_residue, 0.0
-    size, now, _, variance, p_first, p_second = _tilt(record, slope, origin, x, weight)
+    _, now, _, variance, p_first, p_second = _tilt(record, slope, origin)
     if power == 2:
         sd = math.sqrt(n * variance + gaussian)
     # The omitted factor of the line integral: e^{κ} at its centre.
@@ -364,7 +361,7 @@ def _log_likelihood(record, n, y, power, scale, x, weight):
     if peels:
         log_peeled = _log_add(_log_terms(record, n, y, rate, 0), _log_terms(record, n, y, rate, 1))
         if log_residue > -math.inf:
-            _, _, _, _, q_first, q_second = _tilt(record, math.copysign(rate, slope), origin, x, weight)
+            _, _, _, _, q_first, q_second = _tilt(record, math.copysign(rate, slope), origin)
             share, inside = q_first + q_second, max(1.0 - q_first - q_second, 0.0)
             # The probability that at least two records lie within the bounds.
             several = 1.0 - math.exp((n - 1.0) * math.log(max(share, 1e-300))) * (share + n * inside)
@@ -373,13 +370,10 @@ def _log_likelihood(record, n, y, power, scale, x, weight):
     if log_known > log_scale + _WINDOW:
         return log_known, 0.0
     known = math.exp(log_known - log_scale)
-    reach = _period(record, n, origin, slope, now, sd, n * low - m, n * high - m, gaussian, x, weight)
+    reach = _period(record, n, origin, slope, now, sd, n * low - m, n * high - m, gaussian)
     reach += _GAUSSIAN_REACH * scale if power == 2 else 36.0 / gap
-    _tilt(record, slope, origin, x, weight)
-    integral, error, gross = _line_integral(
-        record, n, origin, slope, now, variance, (p_first, p_second), size, power, is_lattice, scale, rest, peels,
-        reach, known, x, weight,
-    )  # fmt: skip
+    noise = power, is_lattice, scale, rest
+    integral, error, gross = _line_integral(record, n, origin, slope, noise, peels, reach, known)
     # If the noise hardly explains the distance of y from all likely sums, the integral cancels down to its rounding.
     rounding = 1e-15 * max(known, gross)
     total = max(known + integral, rounding)
@@ -387,12 +381,12 @@ def _log_likelihood(record, n, y, power, scale, x, weight):
 
 
 @kernel
-def _saddle(record, n, origin, rest, gaussian, low, high, tolerance, least_sd, x, weight):
+def _saddle(record, n, origin, rest, gaussian, low, high, tolerance, least_sd):
     """Return λ in (low, high) where the mean of the tilted sum, plus normal noise, is near `rest`, and their sd."""
     # The mean is within `tolerance` standard deviations of `rest`. `gaussian` is the variance of normal noise.
     slope, sd = 0.0, least_sd
     for k in range(200):
-        _, _, mean, spread, _, _ = _tilt(record, slope, origin, x, weight)
+        _, _, mean, spread, _, _ = _tilt(record, slope, origin)
         apart, total = n * mean + gaussian * slope - rest, n * spread + gaussian
         sd = max(math.sqrt(total), least_sd)
         if abs(apart) <= tolerance * sd:
@@ -408,23 +402,23 @@ def _saddle(record, n, origin, rest, gaussian, low, high, tolerance, least_sd, x
 
 
 @kernel
-def _laplace_line(record, n, y, m, rate, low, high, is_integer, x, weight):
+def _laplace_line(record, n, y, m, rate, low, high):
     """Return λ at the centre of the line, the log residue, the distance to the next pole, and the sd of the sum."""
     # The distance is 0 if the residue is the likelihood.
     origin, rest = m / n, y - m
     side, excess, spreads = 0.0, np.empty(2), np.empty(2)
     if y >= high or y <= low:
         side = 1.0 if y >= high else -1.0
-        return 0.0, n * _tilt(record, side * rate, origin, x, weight)[1] - side * rate * rest, 0.0, 0.0
-    least_sd = 0.5 if is_integer else 1e-3 * (high - low) / n
+        return 0.0, n * _tilt(record, side * rate, origin)[1] - side * rate * rest, 0.0, 0.0
+    least_sd = 0.5 if record[0] == POISSON else 1e-3 * (high - low) / n
     slope, sd = 0.0, least_sd
     for k in range(2):
-        _, _, mean, variance, _, _ = _tilt(record, (2 * k - 1) * rate, origin, x, weight)
+        _, _, mean, variance, _, _ = _tilt(record, (2 * k - 1) * rate, origin)
         excess[k], spreads[k] = (2 * k - 1) * (n * mean - rest), max(math.sqrt(n * variance), least_sd)
     if min(excess[0], excess[1]) <= 0.0:
         side = 1.0 if excess[1] <= 0.0 else -1.0
     else:
-        slope, sd = _saddle(record, n, origin, rest, 0.0, -rate, rate, 0.25, least_sd, x, weight)
+        slope, sd = _saddle(record, n, origin, rest, 0.0, -rate, rate, 0.25, least_sd)
         end = 1 if slope > 0.0 else 0
         if rate - abs(slope) < 1.0 / sd and excess[end] < 1.5 * spreads[end]:  # or the integral cancels the residue
             side = 2.0 * end - 1.0
@@ -432,16 +426,16 @@ def _laplace_line(record, n, y, m, rate, low, high, is_integer, x, weight):
         largest = rate - min(0.5 * rate, 1.0 / sd)
         slope = min(max(slope, -largest), largest)
         return slope, -math.inf, rate - abs(slope), sd
-    _, now, _, variance, _, _ = _tilt(record, side * rate, origin, x, weight)
+    _, now, _, variance, _, _ = _tilt(record, side * rate, origin)
     sd = max(math.sqrt(n * variance), least_sd)
     for far in (2.0, 4.0, 8.0):
         slope = side * (rate + far / sd)
-        if n * (_tilt(record, slope, origin, x, weight)[1] - now) - side * far / sd * rest < -_WINDOW:
+        if n * (_tilt(record, slope, origin)[1] - now) - side * far / sd * rest < -_WINDOW:
             return slope, n * now - side * rate * rest, 0.0, sd
     gap = 2.0 / sd
     for _ in range(200):  # the variance may increase with the tilt
         slope = side * (rate + gap)
-        _, further, _, variance, _, _ = _tilt(record, slope, origin, x, weight)
+        _, further, _, variance, _, _ = _tilt(record, slope, origin)
         if n * (further - now) - side * gap * rest < 3.0:
             break
         gap *= 0.5
@@ -449,12 +443,11 @@ def _laplace_line(record, n, y, m, rate, low, high, is_integer, x, weight):
 
 
 @kernel
-def _line_integral(
-    record, n, origin, slope, log_total, variance, atoms, size, power, is_lattice, scale, rest, peels, reach, known, x,
-    weight,
-):  # fmt: skip
+def _line_integral(record, n, origin, slope, noise, peels, reach, known):
     """Return 1/(2π) of the line integral relative to its factor at t = 0, its error, and that of its modulus."""
-    kind, theta, a, b, first, second, _, _ = record
+    power, is_lattice, scale, _ = noise
+    kind, theta, a, b, first, second, _, _, x, weight = record
+    size, log_total, _, variance, p_first, p_second = _tilt(record, slope, origin)
     steps = _LARGEST_NODES
     h = 2.0 * math.pi / reach
     if is_lattice:
@@ -462,7 +455,7 @@ def _line_integral(
         nodes += 1.0 - nodes % 2.0  # odd, so that 0 is the only node without a conjugate
         h, steps = 2.0 * math.pi / nodes, int(min(0.5 * (nodes + 1.0), float(steps)))
     sd = math.sqrt(variance)
-    share, negligible = atoms[0] + atoms[1], math.exp(-_WINDOW / n)
+    share, negligible = p_first + p_second, math.exp(-_WINDOW / n)
     width, highest = x[size - 1] - x[0], 0.0
     if kind != POISSON:
         low, high, mode = _window(kind, theta, slope, a, b)
@@ -475,9 +468,9 @@ def _line_integral(
     filtered, level, cut = np.zeros(_CUTS), 0, _FIRST_CUT / width if width > 0.0 else math.inf
     while j < steps:
         t = j * h
-        base = atoms[0] * _turn(t * (first - origin))
-        if atoms[1] > 0.0:
-            base += atoms[1] * _turn(t * (second - origin))
+        base = p_first * _turn(t * (first - origin))
+        if p_second > 0.0:
+            base += p_second * _turn(t * (second - origin))
         inner = 0.0 + 0.0j
         if kind == POISSON:
             turn = _turn(t)
@@ -509,8 +502,8 @@ def _line_integral(
                 term -= np.exp((n - 1.0) * np.log(base)) * (base + n * inner)
             elif n == 1:
                 term = 0.0 + 0.0j
-        noise = _noise_transform(power, is_lattice, scale, rest, slope, t)
-        term *= noise if j == 0 else 2.0 * noise
+        factor = _noise_transform(*noise, slope, t)
+        term *= factor if j == 0 else 2.0 * factor
         total += term.real
         gross += abs(term)
         while kind != POISSON and t >= cut and level < _CUTS:
@@ -531,7 +524,7 @@ def _line_integral(
                 if peels:
                     several = math.exp((n - 2.0) * math.log(bound)) * 0.5 * n * (n - 1.0) * (highest / t) ** 2
                     modulus = min(several, modulus)
-                omitted = modulus * abs(noise) * t / math.pi
+                omitted = modulus * abs(factor) * t / math.pi
                 if omitted <= _TOLERANCE * (known + unit * total):
                     return unit * total, omitted, unit * gross
         j += 1
@@ -539,12 +532,12 @@ def _line_integral(
 
 
 @kernel
-def _fill_log_likelihood(kind, theta, below, above, n, y, bounds, power, scale, size, found, error):
-    """Fill the log likelihood at each θ, and bounds on the errors; `bounds` is (a, b, clamps)."""
-    a, b, clamps = bounds
+def _log_likelihoods(kind, theta, below, above, a, b, clamps, n, y, noise, size):
+    """Return the log likelihood at each θ, and bounds on the errors, from the log probabilities outside the bounds."""
+    found, error = np.empty((2, theta.size))
     x, weight = np.empty((2, size))
     for k in range(theta.size):
         low, high = _poisson_tails(theta[k], a, b) if kind == POISSON else (below[k], above[k])
         atoms = (a, b, low, high) if clamps else (0.0, 0.0, _log_add(low, high), -math.inf)
-        record = (kind, theta[k], a, b, *atoms)
-        found[k], error[k] = _log_likelihood(record, n, y, power, scale, x, weight)
+        found[k], error[k] = _log_likelihood((kind, theta[k], a, b, *atoms, x, weight), n, y, *noise)
+    return found, error

@@ -47,8 +47,6 @@ from mechanisms.regression.adassp import BudgetedRelease, with_variance
 from mechanisms.regression.dp_gd import clipped_sums
 from mechanisms.regression.gram_release import scaled_records
 
-__all__ = ["BinnedRegression", "BinnedRelease"]
-
 _TREE, _SUMS, _SQUARES, _X = 0.125, 0.75, 0.125, 0.25  # parts of ρ, and of s for r
 _SPLIT, _KEPT, _DEPTH = 8.0, 2.0, 4  # counts that are split and kept, in units of σ_c; halvings of each covariate
 

@@ -42,8 +42,6 @@ from mechanisms.jit import kernel
 from mechanisms.regression.adassp import BudgetedRelease, basic_ends, draw_errors, penalty_for, with_variance
 from mechanisms.regression.gram_release import GramNoise, scaled_records
 
-__all__ = ["NoisyDescent", "NoisyDescentRelease", "clipped_sums"]
-
 _STEPS, _BURN_IN = 10, 3
 _PARTS = np.array([0.25, 0.625 / _STEPS, 0.125])  # of ρ, for XᵀX, one gradient, and the squared residuals
 _Sums = Callable[[Floats], tuple[Floats, Floats]]  # θ of replicates, shape (size, q) -> gradients and squares

@@ -10,8 +10,6 @@ import numpy as np
 
 from mechanisms.jit import inlined_kernel, kernel
 
-__all__ = ["augment_records", "run_normal_covariates", "run_normal_statistics"]
-
 _FINEST = 7.0  # smallest proposal scale is 2^−7 standard deviations of the noise
 
 

@@ -54,17 +54,6 @@ from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.regression.k_norm_matrix import draw_k_norm
 from mechanisms.renyi.conversions import concentrated_epsilon
 
-__all__ = [
-    "GramNoise",
-    "GramRelease",
-    "PublicBox",
-    "calibrated_gram_noise",
-    "gram_sums",
-    "publish_gram",
-    "release_gram",
-    "scaled_records",
-]
-
 NoiseName = Literal["laplace", "gaussian", "k-norm"]
 
 NOISE_CODES = {"laplace": 0, "gaussian": 1, "k-norm": 2}
@@ -94,11 +83,9 @@ class PublicBox:
 
     def __post_init__(self) -> None:
         if not len(self.names) == len(self.low) == len(self.high) >= 2:
-            raise ValueError(
-                f"bounds must be given for at least 2 columns, got {len(self.low)}; pass one pair per column"
-            )
+            raise ValueError(f"bounds must be of at least 2 columns, got {len(self.low)}; pass a pair per column")
         for name, low, high in zip(self.names, self.low, self.high, strict=True):
-            if not (math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low) and low < high):
+            if not 0.0 < high - low < math.inf:
                 raise ValueError(
                     f"bounds of {name} must be finite numbers LOW < HIGH, got {low:g} and {high:g}; choose a range "
                     "that is plausible without looking at the data, and values outside it are clamped"
@@ -137,8 +124,7 @@ def scaled_records(records: ArrayLike, p: int) -> Floats:
     u = np.ascontiguousarray(real_array("records", records))
     if u.ndim != 2 or u.shape[1] != p or not len(u) or np.abs(u).max() > 1.0:
         raise ValueError(
-            f"records must have shape (n, {p}) with n >= 1 and values in [-1, 1], got an array of shape {u.shape}; use "
-            "PublicBox.scale"
+            f"records must be in [-1, 1], of shape (n, {p}), n >= 1, got shape {u.shape}; use PublicBox.scale"
         )
     return u
 
@@ -188,10 +174,7 @@ class GramNoise:
 
 
 def calibrated_gram_noise(name: NoiseName, p: int, epsilon: float, delta: float | None = None) -> GramNoise:
-    """Return the noise with which a release of the Gram matrix is ε-DP, or (ε, δ)-DP for Gaussian noise.
-
-    Gaussian noise has the largest ρ for which ρ-zCDP implies (ε, δ)-DP.
-    """
+    """Return the noise with which a Gram matrix is released with ε-DP or, by zCDP, with (ε, δ)-DP if it is Gaussian."""
     sensitivity = GramNoise(name, 1.0, p).sensitivity
     if name == "gaussian":
         std = sensitivity / math.sqrt(2.0 * largest_rho(epsilon, delta))
@@ -300,9 +283,7 @@ def publish_gram(sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, sta
     are rounded up.
     """
     if noise.name == "k-norm":
-        raise ValueError(
-            "noise must be laplace or gaussian to release real data, got k-norm; its rounding has no bound"
-        )
+        raise ValueError("noise must be laplace or gaussian for real data, got k-norm; its rounding has no bound")
     require_opendp()
     p, unit, n, scale = noise.p, 2 ** (2 * BITS), int(sums[0][0]), noise.scale
     i, j = (index[1:] for index in np.triu_indices(p + 1))

@@ -28,8 +28,6 @@ from scipy import special
 from mechanisms.arguments import Floats
 from mechanisms.jit import kernel
 
-__all__ = ["draw_k_norm"]
-
 
 def draw_k_norm(rng: np.random.Generator, m: int, size: int) -> Floats:
     """Draw matrices with density ∝ exp(−‖M‖_K), shape (size, m, m)."""

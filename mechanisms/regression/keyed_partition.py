@@ -54,10 +54,6 @@ class KeyedPartition:
 
     def labels(self, first: int, count: int) -> NDArray[np.int32]:
         """Return the partition labels, from 0 to M − 1, of consecutive rows."""
-        if not 0 <= first <= first + count <= self.n_rows:
-            raise ValueError(
-                f"rows must be between 0 and {self.n_rows - 1}, got {count} rows from row {first}; stay in this range"
-            )
         bits = max(_LEAST_BITS, (self.n_rows - 1).bit_length() // 2)
         n_left = max(2**_LEAST_BITS, -(-self.n_rows >> bits))
         labels = np.empty(count, dtype=np.int32)
@@ -75,9 +71,7 @@ def keyed_partition(rng: np.random.Generator, n_rows: int, n_partitions: int) ->
     if n_rows > MOST_ROWS:
         raise ValueError(f"n_rows must be an integer in [1, 2^32], got {n_rows}; split larger tables")
     if n_partitions > min(n_rows, 2**31 - 1):
-        raise ValueError(
-            f"n_partitions must be an integer in [1, n = {n_rows}], got {n_partitions}; choose an integer in this range"
-        )
+        raise ValueError(f"n_partitions must be an integer in [1, n = {n_rows}], got {n_partitions}; choose another")
     return KeyedPartition(n_rows, n_partitions, rng.integers(2**32, size=_ROUNDS, dtype=np.uint32))
 
 

@@ -226,12 +226,11 @@ class PartitionQuantile(PartitionRelease):
         """Release the posterior quantiles of one data set.
 
         The quantiles q_j of M partitions at c probabilities, shape (M, c), are from posteriors with the likelihood
-        raised to the power M, and `spreads` are the standard deviations s_j > 0 of these posteriors, inf if undefined;
-        ``quantile`` does not use them. `rng` may be None for variants without noise.
+        raised to the power M, and `spreads` are the standard deviations s_j > 0 of these posteriors, inf if undefined.
+        `rng` may be None for variants without noise. `publish_quantiles` releases real data.
 
         See `guarantee`. A row changes one q_j and one s_j arbitrarily. The loss of each step is its part of `split`,
-        given the outputs of the earlier steps, and these losses add up. The loss is the same if the search ends at its
-        last interval. `publish_quantiles` releases real data.
+        given the outputs of the earlier steps, and these losses add up, also if the search ends at its last interval.
         """
         q, s = self.validate(quantiles, spreads)
         if not self.method.has_noise:
@@ -282,8 +281,7 @@ class PartitionQuantile(PartitionRelease):
         M = self.n_partitions
         if q.ndim != 2 or q.shape[0] != M or s.shape != (M,):
             raise ValueError(
-                f"quantiles and spreads must have shapes ({M}, c) and ({M},), got {q.shape} and {s.shape}; "
-                "pass one row per partition"
+                f"quantiles and spreads must have shapes ({M}, c) and ({M},), got {q.shape} and {s.shape}; pass M rows"
             )
         if np.any(np.isnan(q)) or not np.all(s > 0):
             raise ValueError("quantiles must be numbers and spreads > 0, got invalid values; check the posteriors")

@@ -95,10 +95,7 @@ class CoefficientPosterior(Posterior):
         return locations + scales * draws
 
     def cdf(self, cutoffs: ArrayLike) -> Floats:
-        """Return Pr[β_k ≤ b] for each cutoff b.
-
-        Cutoffs have shape (..., c) or (); their leading axes broadcast with those of the posterior.
-        """
+        """Return Pr[β_k ≤ b] for cutoffs b of shape (..., c) or (); leading axes broadcast with the posterior's."""
         b = np.atleast_1d(np.asarray(cutoffs, dtype=np.float64))
         if np.any(np.isnan(b)):
             raise ValueError("cutoffs must be numbers, got NaN; remove NaN")
@@ -110,10 +107,7 @@ class CoefficientPosterior(Posterior):
         return found if np.ndim(cutoffs) else found[..., 0]
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
-        """Return the quantile b with Pr[β_k ≤ b] = p for each probability p.
-
-        Probabilities have shape (c,) or (), quantiles (..., c) or (...).
-        """
+        """Return the quantiles, shape (..., c) or (...), at probabilities of shape (c,) or ()."""
         p, degrees = np.atleast_1d(validate_probabilities(probabilities)), self.degrees[..., None]
         z = special.ndtri(p)
         if (finite := np.isfinite(degrees)).any():
@@ -248,10 +242,6 @@ def _replace(found: CoefficientPosterior, flawed: NDArray[np.bool_], substitute:
     if substitute is None:
         return found
     location, scale = substitute
-    if not (math.isfinite(location) and math.isfinite(scale) and scale > 0):
-        raise ValueError(
-            f"substitute must be a finite mean and a standard deviation > 0, got {substitute}; pass both numbers"
-        )
     first = np.arange(found.weights.shape[-1]) == 0
     marked = flawed[..., None]
     return CoefficientPosterior(

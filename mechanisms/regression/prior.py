@@ -54,21 +54,16 @@ class ConjugatePrior:
             raise ValueError(f"mean must be finite, got {self.mean}; choose a proper prior")
         matrix = np.atleast_2d(real_array("precision", self.precision))
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.all(np.isfinite(matrix)):
-            raise ValueError(
-                f"precision must be a finite number or (d, d) matrix, got {self.precision}; pass e.g. 1.0 or a matrix"
-            )
+            raise ValueError(f"precision must be a finite number or (d, d) matrix, got {self.precision}; pass e.g. 1.0")
         if not np.array_equal(matrix, matrix.T) or np.linalg.eigvalsh(matrix)[0] <= 0:
-            raise ValueError(
-                f"precision must be symmetric and positive definite, got {self.precision}; choose a proper prior"
-            )
+            raise ValueError(f"precision must be symmetric and positive definite, got {self.precision}; change it")
 
     def arrays(self, d: int) -> tuple[Floats, Floats]:
         """Return μ, shape (d,), and the Cholesky factor L of Λ, shape (d, d), for d coefficients."""
         mean, precision = (np.asarray(each, dtype=np.float64) for each in (self.mean, self.precision))
         if mean.shape not in ((), (d,)) or precision.shape not in ((), (d, d)):
             raise ValueError(
-                f"the prior must have {d} coefficients, like the rows, got mean {mean.shape} and precision "
-                f"{precision.shape}; count the intercept"
+                f"the prior must have {d} coefficients, got {mean.shape} and {precision.shape}; count the intercept"
             )
         matrix = precision if precision.ndim else precision * np.eye(d)
         return np.broadcast_to(mean, (d,)), np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)

@@ -97,8 +97,7 @@ def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: flo
     lam, curve = np.asarray(orders, dtype=np.float64), np.asarray(renyi_epsilons, dtype=np.float64)
     if lam.ndim != 1 or lam.size == 0 or lam.shape != curve.shape:
         raise ValueError(
-            f"orders and renyi_epsilons must have the same shape (m,), m >= 1, got {lam.shape} and {curve.shape}; "
-            "pass one divergence per order"
+            f"orders and renyi_epsilons must have one shape (m,), m >= 1, got {lam.shape} and {curve.shape}; align them"
         )
     if not np.all((lam >= 1) & np.isfinite(lam)):
         raise ValueError(f"orders must be finite and >= 1, got {lam.tolist()}; remove invalid orders")
@@ -174,8 +173,6 @@ def concentrated_delta(rho: float, epsilon: ArrayLike) -> Floats:
     """Return the smallest δ for which ρ-zCDP implies (ε, δ)-DP by corollary 13 of Canonne, Kamath & Steinke (2020)."""
     rho = ConcentratedGuarantee(rho).rho
     losses = np.asarray(epsilon, dtype=np.float64)
-    if not np.all(losses >= 0):
-        raise ValueError(f"epsilon must be >= 0, got {losses[~(losses >= 0)].flat[0]}; pass losses in nats")
     return np.exp(np.minimum(_log_concentrated_delta(rho, losses, _best_excess(rho, losses)), 0.0))
 
 

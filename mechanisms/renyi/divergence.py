@@ -80,8 +80,7 @@ def cell_renyi(start: ArrayLike, move: ArrayLike, order: ArrayLike) -> Floats:
     lam = np.asarray(order, dtype=np.float64)
     if not np.all((lam >= 1) & np.isfinite(lam)):
         raise ValueError(
-            f"order must be finite and >= 1, got {lam[~((lam >= 1) & np.isfinite(lam))][0]}; "
-            "pass 1 for the Kullback-Leibler divergence"
+            f"order must be finite and >= 1, got {lam[~((lam >= 1) & np.isfinite(lam))][0]}; pass 1 or more"
         )
     x, change, lam = np.broadcast_arrays(np.asarray(start, dtype=np.float64), np.asarray(move, dtype=np.float64), lam)
     result = np.empty(x.shape)

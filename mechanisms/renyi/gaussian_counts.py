@@ -110,9 +110,7 @@ class GaussianCounts:
         functions f as smooth as 1/B(α + c̃).
         """
         if len(self.prior) != 2:
-            raise ValueError(
-                f"prior must have 2 categories for the distribution of the draw, got {len(self.prior)}; use sample"
-            )
+            raise ValueError(f"prior must have 2 categories for this distribution, got {len(self.prior)}; use sample")
         if not (is_real(successes) and 0 <= successes <= self.n and successes == int(successes)):
             raise ValueError(f"successes must be an integer from 0 to {self.n}, got an invalid value; pass a count")
         std = self.noise_std / math.sqrt(2.0)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, describe, real_array, validate_integer
+from mechanisms.arguments import Floats, Integers, describe, real_array, require_generator, validate_integer
 from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.jit import kernel
 from mechanisms.noise import Exact, Noise
@@ -174,7 +174,7 @@ def crossed_posterior(
     >>> posterior.mean().shape, bool(posterior.ess.min() > 400)
     ((2, 2), True)
     """
-    sizes = tuple(validate_integer("shape", size, 1, "pass the number of categories per axis") for size in shape)
+    rng, sizes = require_generator(rng, "chains"), _integers("shape", shape, 1, "pass the categories per axis")
     cells = math.prod(sizes)
     total = None if n is None else validate_count("n", n, "pass the public total")
     index, factors = _margins(sizes, measurements)
@@ -232,12 +232,19 @@ def crossed_posterior(
     )
 
 
+def _integers(name: str, values: Any, least: int, advice: str) -> tuple[int, ...]:
+    """Return a sequence of integers as a tuple."""
+    if not isinstance(values, Sequence | np.ndarray):
+        raise ValueError(f"{name} must be a sequence of integers, got {describe(values)}; {advice}")
+    return tuple(validate_integer(name, one, least, advice) for one in values)
+
+
 def _margins(sizes: tuple[int, ...], measurements: Sequence[Measurement]) -> tuple[Integers, Factors]:
     """Return the index of the entry of each measured margin per cell, shape (margins, cells), and the likelihoods."""
     cells = np.arange(math.prod(sizes)).reshape(sizes)
     index, values, noises, start = [], [], [], 0
     for axes, given, noise in measurements:
-        kept = tuple(validate_integer("axes", axis, 0, "pass axes of the table") for axis in axes)
+        kept = _integers("axes", axes, 0, "pass axes of the table")
         if len(set(kept)) != len(kept) or any(axis >= len(sizes) for axis in kept):
             raise ValueError(
                 f"axes must be different and below {len(sizes)}, got {tuple(axes)}; pass axes of the table"

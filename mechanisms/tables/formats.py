@@ -33,6 +33,7 @@ _NARROW = 1e-4  # width in scales of an interval below which probabilities are d
 _WIDE = 1e4  # scale of discrete Gaussian noise above which its distribution function is an integral
 _CODES: dict[Any, int] = {"laplace": 0, "geometric": 1, "gaussian": 2, "discrete-gaussian": 3}
 _DISCRETE = 3
+GAUSSIAN = 4  # smallest `kind` of Gaussian noise, see `Factors`
 _TIES = ("even", "up", "away")
 
 
@@ -115,15 +116,23 @@ class Factors(NamedTuple):
     def log(self, node: Integers, counts: Floats | Integers) -> Floats:
         """Return the log likelihood of one count per entry of `node`, without the limits of the counts."""
         kinds = np.flatnonzero(np.bincount(np.ravel(self.kind[node]) + 1)) - 1
+        if kinds.size == 1:
+            return self._log_of(int(kinds[0]), node, counts)
         kind, node, counts = np.broadcast_arrays(self.kind[node], node, counts)
         found = np.zeros(kind.shape)
         for one in kinds[kinds >= 0]:
-            which = kind == one if kinds.size > 1 else ...
-            at, x = node[which], counts[which]
-            low, scale = self.low[at] - x, self.scale[at]
-            found[which] = (_log_interval(one // 2, low, self.high[at] - x, scale) if one % 2 else
-                            _log_point(one // 2, low, scale, self.log_sum[at]))  # fmt: skip
+            which = kind == one
+            found[which] = self._log_of(int(one), node[which], counts[which])
         return found
+
+    def _log_of(self, kind: int, node: Integers, counts: Floats | Integers) -> Floats:
+        """Return the log likelihoods of nodes of one kind."""
+        if kind < 0:
+            return np.zeros(np.broadcast_shapes(np.shape(node), np.shape(counts)))
+        low, scale = self.low[node] - counts, self.scale[node]
+        if kind % 2:
+            return _log_interval(kind // 2, low, self.high[node] - counts, scale)
+        return _log_point(kind // 2, low, scale, self.log_sum[node])
 
     def slope(self, node: Integers, counts: Floats) -> Floats:
         """Return the derivative of the log likelihood at real counts, by central differences."""

@@ -21,10 +21,12 @@ probabilistic convolution tree", PLoS ONE 9(3), 2014.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import fft
 
 from mechanisms.arguments import Floats, Integers
@@ -37,6 +39,7 @@ CUT = 1e-19  # largest share of a message that is omitted at each end
 DIRECT = 1 << 17  # largest number of products of a convolution without Fourier transforms
 _FOURIER_CUT = 2e-15  # the same for Fourier transforms, whose tails are rounding errors
 _ROUNDING = 2e-16  # error of a Fourier convolution relative to the product of the Euclidean norms
+_AT_ONCE = 1 << 20  # number of values that are computed at once
 _UNDERFLOW = 1e-290  # share of a message that may be lost by underflow
 
 
@@ -57,11 +60,16 @@ class Windows(NamedTuple):
         return self.start[node] + np.arange(self.size[node])
 
     def moments(self) -> tuple[Floats, Floats]:
-        """Return mean and variance of each node, for values that sum to 1 and have no gaps."""
-        x = _runs(np.zeros_like(self.size), self.size)
-        mean = np.add.reduceat(x * self.values, self.offset)
-        variance = np.add.reduceat((x - np.repeat(mean, self.size)) ** 2 * self.values, self.offset)
-        return np.add(self.start, mean), variance
+        """Return mean and variance of each node, for values that sum to 1."""
+        mean, variance = np.empty((2, self.size.size))
+        kernels.moments(self, mean, variance)
+        return mean, variance
+
+    def rows(self, nodes: Integers, n: int) -> Floats:
+        """Return the values of some nodes, shape (nodes, n), with zeros at the end."""
+        found, size = np.zeros((nodes.size, n)), self.size[nodes]
+        found.ravel()[_runs(np.arange(nodes.size) * n, size)] = self.values[_runs(self.offset[nodes], size)]
+        return found
 
 
 def add_windows(m: int, terms: Sequence[tuple[float, Integers, Windows]]) -> Windows:
@@ -73,9 +81,15 @@ def add_windows(m: int, terms: Sequence[tuple[float, Integers, Windows]]) -> Win
     size = end - start
     found = Windows(start, np.cumsum(size) - size, size, np.zeros(int(size.sum())))
     for weight, nodes, term in terms:
-        to = _runs(found.offset[nodes] + term.start - start[nodes], term.size)
-        found.values[to] += weight * term.values[_runs(term.offset, term.size)]
+        for at in _pieces(np.arange(nodes.size), term.size):
+            to = _runs(found.offset[nodes[at]] + term.start[at] - start[nodes[at]], term.size[at])
+            found.values[to] += weight * term.values[_runs(term.offset[at], term.size[at])]
     return found
+
+
+def _pieces(nodes: Integers, size: Integers) -> list[Integers]:
+    """Divide nodes into runs with about `_AT_ONCE` values."""
+    return np.split(nodes, np.flatnonzero(np.diff(np.cumsum(size) // _AT_ONCE)) + 1) if nodes.size else []
 
 
 def _runs(first: Integers, size: Integers) -> Integers:
@@ -128,14 +142,14 @@ class Messages:
         self.start, self.offset, self.size = np.zeros((3, forest.above.size), np.int64)
         self.log_sum, self.lost, self.rounded, self.mean, self.variance, self.peak = np.zeros((6, forest.above.size))
         self.values, self.used = np.empty(1 << 12), 0
-        for node, one in given.items():
-            self._store(np.array([node]), one.values, np.array([one.start]), np.array([one.values.size]), cut=0.0)
-            self.log_sum[node], self.lost[node], self.rounded[node] = one.log_sum, one.lost, one.rounded
+        for node, known in given.items():
+            self._store(np.array([node]), known.values, np.array([known.start]), np.array([known.values.size]), cut=0.0)
+            self.log_sum[node], self.lost[node], self.rounded[node] = known.log_sum, known.lost, known.rounded
         leaves = np.setdiff1d(forest.leaves, list(given))
-        if leaves.size:
-            self._add_leaves(leaves, weights)
+        for nodes in _pieces(leaves, plan.last[leaves] - plan.first[leaves] + 1):
+            self._add_leaves(nodes, weights)
         for nodes in forest.levels[::-1]:
-            if (inner := forest.inner(nodes)).size:
+            for inner in _pieces(one := forest.inner(nodes), 2 * self.size[forest.left[one]]):
                 self._combine(inner)
 
     @property
@@ -229,12 +243,12 @@ class Messages:
         place, values = np.cumsum(width) - width, np.empty(int(width.sum()))
         is_long = is_pair & (f.size[left] * f.size[other] > DIRECT) & (width > 64) & (not self.is_direct)
         short = np.flatnonzero(~is_long)
-        kernels.convolve(f, left[short], right[short], low[short], width[short], place[short], values)
-        for i in np.flatnonzero(is_long):
-            a, b = f.of(left[i]), f.of(right[i])
-            skip = low[i] - f.start[left[i]] - f.start[right[i]]
-            values[place[i] : place[i] + width[i]] = _fourier(a, b, a.size + b.size - 1, skip, width[i])
-            self.rounded[nodes[i]] = _rounding(a, b)
+        kernels.convolve(f, left[short], f, right[short], 1, low[short], width[short], place[short], values)
+        skip = low - f.start[left] - f.start[other]
+        for n, at in _by_length(f, left, other, np.flatnonzero(is_long)):
+            one, two = f.rows(left[at], n), f.rows(other[at], n)
+            values[_runs(place[at], width[at])] = _periodic(fft.rfft(one) * fft.rfft(two), n, skip[at], width[at])
+            self.rounded[nodes[at]] = _rounding(one, two)
         self.log_sum[nodes] = self.log_sum[left] + np.where(is_pair, self.log_sum[other], 0.0)
         real = self._with_factor(nodes)
         if real.size:
@@ -251,13 +265,18 @@ class Messages:
         self.omitted = float(self.lost[roots].sum()) if above is None else 0.0
         self.out[_runs(self.offset[roots], self.size[roots])] = 1.0 if above is None else above
         for nodes in forest.levels:
-            if (inner := forest.inner(nodes)).size:
+            for inner in _pieces(one := forest.inner(nodes), self.size[one]):
                 self._descend_from(inner)
-        size, first = self.size[: forest.m], self.offset[: forest.m]
-        values = (self.out * self.values[: self.used])[_runs(first, size)]
-        place = np.cumsum(size) - size
-        values /= np.repeat(np.add.reduceat(values, place), size)
-        self.marginal = Windows(self.start[: forest.m], place, size, values)
+
+    def multiply(self) -> None:
+        """Compute the marginals, which replace the messages from above."""
+        for nodes in _pieces(np.arange(self.forest.m), self.size):
+            size = self.size[nodes]
+            cell = _runs(self.offset[nodes], size)
+            values = self.out[cell] * self.values[cell]
+            self.out[cell] = values / np.repeat(np.add.reduceat(values, np.cumsum(size) - size), size)
+        m = self.forest.m
+        self.marginal = Windows(self.start[:m], self.offset[:m], self.size[:m], self.out)
 
     def _descend_from(self, nodes: Integers) -> None:
         """Compute the messages from above of the children of nodes, and add to the bounds of the error."""
@@ -273,17 +292,22 @@ class Messages:
         pairs = np.flatnonzero(right >= 0)
         child, sibling = np.concatenate([left, right[pairs]]), np.concatenate([right, left[pairs]])
         which = np.concatenate([np.arange(nodes.size), pairs])
-        products = np.minimum(f.size[child], size[which]) * f.size[sibling]
-        is_long = (sibling >= 0) & (products > DIRECT) & (not self.is_direct)
-        short = np.flatnonzero(~is_long)
-        kernels.correlate(f, child[short], sibling[short], u, which[short], self.out)
-        error = np.zeros(child.size)
-        for i in np.flatnonzero(is_long):
-            w, a, b = which[i], child[i], f.of(sibling[i])
-            lag = f.start[a] - u.start[w] + f.start[sibling[i]]  # of the first count of the child
-            self.out[f.offset[a] : f.offset[a] + f.size[a]] = _fourier(
-                u.of(w), b[::-1], max(f.size[a] + b.size - 1, size[w]), lag + b.size - 1, f.size[a])  # fmt: skip
-            error[i] = _rounding(u.of(w), b)
+        one, two = f.size[left], f.size[right]
+        products = np.minimum(one * two, np.minimum(one, two) * size)
+        is_long = (right >= 0) & (products > DIRECT) & (not self.is_direct)
+        short = np.flatnonzero(~is_long[which])
+        at = child[short]
+        kernels.convolve(u, which[short], f, sibling[short], -1, f.start[at], f.size[at], f.offset[at], self.out)
+        error = np.zeros(nodes.size)
+        for n, at in _by_length(f, left, right, np.flatnonzero(is_long)):
+            above = u.rows(at, n)
+            transform = fft.rfft(above)
+            for a, b in ((left[at], right[at]), (right[at], left[at])):
+                row = f.rows(b, n)
+                lag = f.start[a] + f.start[b] - u.start[at]  # of the first count of the child
+                found = _periodic(transform * fft.rfft(row).conj(), n, lag, f.size[a])
+                self.out[_runs(f.offset[a], f.size[a])] = found
+                error[at] += _rounding(above, row)
         cell = _runs(f.offset[child], f.size[child])
         total = np.add.reduceat(self.out[cell] * f.values[cell], np.cumsum(f.size[child]) - f.size[child])
         if not np.all(total > 0.0):
@@ -294,8 +318,7 @@ class Messages:
         self.highest[child] = np.minimum((peak * self.highest[nodes] / largest)[which], another)
         self.omitted += float((self.lost[child] * self.highest[child] / total).sum())
         # rounding of the convolution at the node itself is weighted by everything above it
-        rounded = self.rounded[nodes] * sums / total[: nodes.size]
-        self.rounding += float((error / total).sum() + rounded.sum())
+        self.rounding += float(((error + self.rounded[nodes] * sums) / total[: nodes.size]).sum())
 
     def split(self, node: int, child: int, sibling: int) -> Floats:
         """Return Pr[child = s | node = t] of shape (t, s), which is proportional to f_child(s)·f_sibling(t − s)."""
@@ -320,13 +343,23 @@ class Messages:
         return found
 
 
-def _fourier(f: Floats, g: Floats, n: int, first: int, size: int) -> Floats:
-    """Return values of a convolution from index `first`; those n values apart overlap."""
-    n = fft.next_fast_len(max(n, f.size, g.size), real=True)
-    found = fft.irfft(fft.rfft(f, n) * fft.rfft(g, n), n)
-    return np.maximum(np.take(found, np.arange(first, first + size), mode="wrap"), 0.0)
+def _by_length(f: Windows, left: Integers, right: Integers, nodes: Integers) -> Iterator[tuple[int, Integers]]:
+    """Return lengths of Fourier transforms, each with the nodes whose children are convolved with it."""
+    length = np.exp2(np.ceil(np.log2(f.size[left[nodes]] + f.size[right[nodes]] - 1) * 8.0) / 8.0)
+    for one in np.unique(length):
+        n = fft.next_fast_len(math.ceil(one), real=True)
+        for some in _pieces(at := nodes[length == one], np.full(at.size, n)):
+            yield n, some
 
 
-def _rounding(f: Floats, g: Floats) -> float:
-    """Return the error of a Fourier convolution."""
-    return float(_ROUNDING * np.sqrt((f * f).sum() * (g * g).sum()) * np.log2(f.size + g.size))
+def _periodic(transform: NDArray[np.complex128], n: int, first: Integers, size: Integers) -> Floats:
+    """Return values of periodic functions from their transforms, `size` of each from `first`, one after the other."""
+    found = fft.irfft(transform, n)
+    at = _runs(first, size) % n + np.repeat(np.arange(size.size) * n, size)
+    return np.maximum(found.ravel()[at], 0.0)
+
+
+def _rounding(f: Floats, g: Floats) -> Floats:
+    """Return the errors of the Fourier convolutions of rows."""
+    norm = np.sqrt(np.einsum("ij,ij->i", f, f) * np.einsum("ij,ij->i", g, g))
+    return _ROUNDING * norm * np.log2(f.shape[1])

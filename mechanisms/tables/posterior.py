@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import Floats, Integers, real_array, validate_integer
+from mechanisms.arguments import Floats, Integers, real_array, require_generator, validate_integer
 from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture, mixture_quantiles
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
@@ -112,7 +112,7 @@ class TablePosterior(Posterior):
 
     def sample(self, rng: np.random.Generator, size: int) -> Integers:  # type: ignore[override]
         """Return independent joint draws of all counts, which add up on the tree, shape (size, m)."""
-        size = validate_integer("size", size)
+        size, rng = validate_integer("size", size), require_generator(rng, "draws")
         if len(self._components) == 1:
             return self._components[0][1]().draw(rng, size)
         weights = np.array([weight for weight, _ in self._components])

@@ -74,7 +74,10 @@ class Solution:
         """Compute marginals and the bounds of the error."""
         top, m = self.top, self.table.total.size
         top.descend()
-        self.omitted, self.rounding, self.marginal = top.omitted, top.rounding, top.marginal
+        self.omitted, self.rounding = top.omitted, top.rounding
+        above = [top.out[top.offset[at] :][: top.size[at]].copy() for at in np.searchsorted(self.nodes, roots)]
+        top.multiply()
+        self.marginal = top.marginal
         if not roots.size:
             return
         pick = np.flatnonzero(~np.isin(self.nodes[: top.forest.m], roots))
@@ -82,12 +85,12 @@ class Solution:
         terms = [(1.0, self.nodes[pick], Windows(start[pick], offset[pick], size[pick], values))]
         for k, (root, nodes) in enumerate(self.table.parts):
             at, (share, options) = int(np.searchsorted(self.nodes, root)), self.mixed[k]
-            out = top.out[top.offset[at] : top.offset[at] + top.size[at]]
-            above = [out[one.start - top.start[at] :][: one.values.size] for one in options]
-            weights = share * [one.values @ out for one, out in zip(options, above, strict=True)]
+            outs = [above[k][one.start - top.start[at] :][: one.values.size] for one in options]
+            weights = share * [one.values @ out for one, out in zip(options, outs, strict=True)]
             for j, weight in enumerate(weights / weights.sum()):
                 part = self.load(k, j)
-                part.descend(above[j], float(top.highest[at]))
+                part.descend(outs[j], float(top.highest[at]))
+                part.multiply()
                 terms.append((weight, nodes[: part.forest.m], part.marginal))
                 self.omitted += weight * part.omitted
                 self.rounding += weight * part.rounding

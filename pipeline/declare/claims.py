@@ -110,12 +110,14 @@ class _ReadError(Exception):
 
 
 class _Unread:
-    """Summary whose values are not known; a selection reads none."""
+    """Summary whose values are not known; to select or sort reads none."""
 
     dims = ()
 
     def sel(self, *at: Any, **values: Any) -> "_Unread":
         return self
+
+    sortby = sel
 
     def __getattr__(self, name: str) -> Any:
         raise _ReadError

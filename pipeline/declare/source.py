@@ -112,9 +112,10 @@ def find_study(target: str, named: Mapping[str, str]) -> StudySource:
             f"it, or audit a mechanism with: {command('audit', target, *_AUDIT)}"
         )
     if target.endswith(".py") and not os.path.exists(target):
+        stem = os.path.basename(target).removesuffix(".py")
         raise BadInputError(
             f"cannot read the study file {os.path.abspath(target)}: No such file or directory; correct the path, or "
-            f"write an example with: {command('new', 'study', os.path.basename(target).removesuffix('.py'))}"
+            f"write an example with: {command('new', 'study', stem if stem.isidentifier() else 'NAME')}"
         )
     source = stored_source(target)
     enable_sibling_imports(source)

@@ -4,73 +4,58 @@ from typing import Annotated
 
 import typer
 
-from studies.commands.shared import parse_numbers, print_table, say
+from studies.commands.options import argument, option, parse_numbers
+from studies.commands.output import print_table, say
 
 
 def audit(
     mechanism: Annotated[
         list[str],
-        typer.Argument(
-            metavar="MECHANISM",
-            help="A registered name, 'all', or module:object or file.py:object of a mechanisms.Mechanism or "
+        argument(
+            "MECHANISM",
+            "A registered name, 'all', or module:object or file.py:object of a mechanisms.Mechanism or "
             "mechanisms.OutputDistributions. Distributions have their own data sets; they are compared with --epsilon "
             "and --delta.",
         ),
     ],
-    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss, in nats.")],
+    epsilon: Annotated[float, option("Privacy loss, in nats.")],
     prior: Annotated[
-        str | None,
-        typer.Option("--prior", metavar="A1:A2", help="Dirichlet parameters of the prior; not used by distributions."),
+        str | None, option("A1:A2", "Dirichlet parameters of the prior; not used by distributions.")
     ] = None,
-    n: Annotated[int | None, typer.Option("--n", help="Number of records; not used by distributions.")] = None,
+    n: Annotated[int | None, option("Number of records; not used by distributions.")] = None,
     delta: Annotated[
         float | None,
-        typer.Option(
-            "--delta",
-            help="Delta of (epsilon, delta)-DP; by default 1e-8 for mechanisms with a delta, and 0 for distributions.",
-        ),
+        option("Delta of (epsilon, delta)-DP; by default 1e-8 for mechanisms with a delta, and 0 for distributions."),
     ] = None,
-    at: Annotated[str, typer.Option("--at", metavar="E1,E2", help="Also show delta at these values of epsilon.")] = "",
+    at: Annotated[str, option("E1,E2", "Also show delta at these values of epsilon.")] = "",
     order: Annotated[
         str,
-        typer.Option(
-            "--order",
-            metavar="L1,L2",
-            help="Also show divergences of these Rényi orders; Rényi mechanisms are calibrated at the first.",
-        ),
+        option("L1,L2", "Also show divergences of these Rényi orders; Rényi mechanisms are calibrated at the first."),
     ] = "",
     relation: Annotated[
-        str,
-        typer.Option(
-            "--relation",
-            metavar="NAME",
-            help="Neighbouring data sets: replace-one, or add-remove if the number of records is private.",
-        ),
+        str, option("NAME", "Neighbouring data sets: replace-one, or add-remove if the number of records is private.")
     ] = "replace-one",
 ) -> None:
     """Compute exact privacy losses of mechanisms over all neighbours, and compare them with the stated guarantees."""
     from mechanisms.privacy import RELATIONS
     from pipeline.errors import BadInputError, unknown
-    from studies.audits import Audited, Question, audit_named, tabulate_audits
+    from studies.audits import Question, audit_named, tabulate_audits
 
-    alpha = parse_numbers("prior", "vector", [prior])[0] if prior else None
-    epsilons, orders = parse_numbers("at", "float", at.split(",")), parse_numbers("order", "float", order.split(","))
+    alpha = parse_numbers("prior", prior, "vector") if prior else None
+    epsilons, orders = parse_numbers("at", at), parse_numbers("order", order)
     if relation not in RELATIONS:
         raise BadInputError(unknown("relation", relation, RELATIONS))
     question = Question(alpha, n, epsilon, delta, epsilons, orders, RELATIONS[relation])
     audited, left_out = audit_named(mechanism, question)
-    exact = [one for one in audited if isinstance(one, Audited)]
-    if exact:
-        print_table(*tabulate_audits(exact, question))
-    broken = [one for one in audited if not (one.verdict.holds if isinstance(one, Audited) else one.holds)]
-    for line in (
-        *(f"omitted: {reason}" for reason in left_out),
-        *(f"{one.name}: {one.evidence}" for one in audited),
-    ):
-        say(line)
-    for compared in dict.fromkeys(
-        one.audit.relation if isinstance(one, Audited) else one.compared.relation for one in audited
-    ):
+    heads, rows = tabulate_audits(audited, question)
+    if rows:
+        print_table(heads, rows)
+    for reason in left_out:
+        say(f"omitted: {reason}")
+    for one in audited:
+        say(f"{one.name}: {one.evidence}")
+    for compared in dict.fromkeys(one.compared.relation for one in audited):
         say(f"neighbours: {compared.value}")
-    say(f"audited: {len(audited)}, broken: {len(broken)}")
-    raise typer.Exit(1 if broken else 0)
+    n_broken = sum(not one.holds for one in audited)
+    say(f"audited: {len(audited)}, broken: {n_broken}")
+    raise typer.Exit(1 if n_broken else 0)

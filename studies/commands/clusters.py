@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from studies.commands.shared import ERRORS, complete_profile, print_table, say
+from studies.commands.options import argument, complete_profile, option
+from studies.commands.output import ERRORS, print_table, say
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -36,17 +37,9 @@ def list_profiles() -> None:
 
 @app.command()
 def check(
-    profile: Annotated[
-        str,
-        typer.Argument(
-            metavar="PROFILE", help="A listed profile, FILE, or FILE:PROFILE.", autocompletion=complete_profile
-        ),
-    ],
-    store: Annotated[
-        str | None,
-        typer.Option("--store", metavar="PATH", help="Also check that workers can read and write this store."),
-    ] = None,
-    connect: Annotated[bool, typer.Option(help="Start or connect to the cluster, and check each worker.")] = True,
+    profile: Annotated[str, argument("PROFILE", "A listed profile, FILE, or FILE:PROFILE.", complete_profile)],
+    store: Annotated[str | None, option("PATH", "Also check that workers can read and write this store.")] = None,
+    connect: Annotated[bool, option("Start or connect to the cluster, and check each worker.")] = True,
 ) -> None:
     """Show the cluster of a profile, and check that its workers have the same code and can write to the store."""
     from pipeline.clusters.check import check_workers

@@ -17,7 +17,7 @@ from pipeline.execution.work import PendingWork
 from pipeline.progress import ProgressDisplay
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
-from studies.commands.shared import ERRORS, fail, say
+from studies.commands.output import ERRORS, fail, say
 from studies.folders import configure, require_folder, store_path
 from studies.report.summaries import state_of
 

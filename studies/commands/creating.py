@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 import typer
 
 from pipeline.errors import BadInputError, command
-from studies.commands.shared import say
+from studies.commands.options import argument
+from studies.commands.output import say
 
 app = typer.Typer(help="Write a running file with comments: a mechanism or a study of your own.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the file without .py, such as my_mechanism.")]
+Name = Annotated[str, argument("NAME", "Name of the file without .py, such as my_mechanism.")]
 
 
 @app.command()

@@ -1,47 +1,41 @@
 """The commands ``mean``, ``proportion``, ``histogram`` and ``count``: releases from a user's CSV file."""
 
 import math
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import typer
 
 from pipeline.errors import BadInputError
-from studies.commands.shared import parse_numbers, print_table, require_file, say, takes
-from studies.commands.spending import confirm, open_account, write_plot
+from studies.commands.options import argument, option, parse_numbers, takes
+from studies.commands.output import print_table, require_file, say
+from studies.commands.spending import RELEASE, open_account, write_plot
 
 if TYPE_CHECKING:
     from studies.estimates import Estimate, Spending
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="CSV file of private records, one per row; may be .gz.")]
-Epsilon = Annotated[float, typer.Option("--epsilon", help="Privacy loss of the release, in nats.")]
-Column = Annotated[str, typer.Option("--column", help="Column of the values.")]
-Where = Annotated[
-    str, typer.Option("--where", metavar="CONDITION", help="COLUMN=VALUE, or with !=, <, <=, > or >=, in quotes.")
-]
+File = Annotated[str, argument("FILE", "CSV file of private records, one per row; may be .gz.")]
+Epsilon = Annotated[float, option("Privacy loss of the release, in nats.")]
+Column = Annotated[str, option("Column of the values.")]
+Where = Annotated[str, option("CONDITION", "COLUMN=VALUE, or with !=, <, <=, > or >=, in quotes.")]
 _BINS = 10  # number of bins of a range
-_COMMON = ("plot", "ledger", "budget", "yes", "rehearsal")
 
 
-@takes(*_COMMON)
+@takes("plot", *RELEASE)
 def mean(
     file: File,
     column: Column,
     epsilon: Epsilon,
     limits: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--range",
-            metavar="LOW:HIGH",
-            help="Public range of the values, not from the records; auto searches for it, with --bounds-epsilon.",
+            "LOW:HIGH",
+            "Public range of the values, not from the records; auto searches for it, with --bounds-epsilon.",
         ),
     ] = None,
-    bounds_epsilon: Annotated[
-        float | None, typer.Option("--bounds-epsilon", help="Additional privacy loss of --range auto, in nats.")
-    ] = None,
-    unit: Annotated[str, typer.Option("--unit", help="Unit of the values, such as EUR, for the output.")] = "",
+    bounds_epsilon: Annotated[float | None, option("Additional privacy loss of --range auto, in nats.")] = None,
+    unit: Annotated[str, option("Unit of the values, such as EUR, for the output.")] = "",
     **given: Any,
 ) -> None:
     """Release the mean of a column, with an interval that accounts for sampling and noise."""
@@ -64,20 +58,20 @@ def mean(
     ends = None if limits == "auto" else _parse_range(limits)
     records = read_numbers(file, column)
     what = f"mean of {column} from {file}"
-    _answer(what, lambda s: estimate_mean(records, column, unit, ends, s), epsilon, bounds_epsilon, **given)
+    _answer(what, lambda s: estimate_mean(records, column, unit, ends, s), epsilon, given, bounds_epsilon)
 
 
-@takes(*_COMMON)
+@takes("plot", *RELEASE)
 def proportion(file: File, where: Where, epsilon: Epsilon, **given: Any) -> None:
     """Release the probability of a condition in the population from which the rows were drawn."""
     from studies.data.private_csv import read_condition
     from studies.estimates import estimate_proportion
 
     holds = read_condition(file, where)
-    _answer(f"proportion of {where} from {file}", lambda s: estimate_proportion(holds, where, s), epsilon, **given)
+    _answer(f"proportion of {where} from {file}", lambda s: estimate_proportion(holds, where, s), epsilon, given)
 
 
-@takes(*_COMMON)
+@takes("plot", *RELEASE)
 def count(file: File, epsilon: Epsilon, where: Where = "", **given: Any) -> None:
     """Release the number of rows that satisfy a condition; the number of all rows is public."""
     from studies.data.private_csv import read_condition, read_names
@@ -90,26 +84,20 @@ def count(file: File, epsilon: Epsilon, where: Where = "", **given: Any) -> None
             f"{', '.join(read_names(file))}"
         )
     holds = read_condition(file, where)
-    _answer(f"count of {where} from {file}", lambda s: estimate_count(holds, where, s), epsilon, **given)
+    _answer(f"count of {where} from {file}", lambda s: estimate_count(holds, where, s), epsilon, given)
 
 
-@takes(*_COMMON)
+@takes("plot", *RELEASE)
 def histogram(
     file: File,
     column: Column,
     epsilon: Epsilon,
     categories: Annotated[
-        str | None,
-        typer.Option(
-            "--categories", metavar="A,B", help="Public categories; all other values are released as one category."
-        ),
+        str | None, option("A,B", "Public categories; all other values are released as one category.")
     ] = None,
-    edges: Annotated[
-        str | None, typer.Option("--edges", metavar="E1:E2", help="Public edges of the bins of numbers, instead.")
-    ] = None,
+    edges: Annotated[str | None, option("E1:E2", "Public edges of the bins of numbers, instead.")] = None,
     limits: Annotated[
-        str | None,
-        typer.Option("--range", metavar="LOW:HIGH", help="Public range of numbers, divided into 10 bins, instead."),
+        str | None, option("--range", "LOW:HIGH", "Public range of numbers, divided into 10 bins, instead.")
     ] = None,
     **given: Any,
 ) -> None:
@@ -128,15 +116,15 @@ def histogram(
         codes, labels = encode_categories(read_words(file, column), [name.strip() for name in categories.split(",")])
     else:
         ends = np.linspace(*_parse_range(limits), _BINS + 1).tolist() if limits is not None else None
-        ends = ends or parse_numbers("edges", "vector", [edges or ""])[0]
+        ends = ends or parse_numbers("edges", edges or "", "vector")
         codes, labels = encode_bins(read_numbers(file, column), ends)
     what = f"histogram of {column} from {file}"
-    _answer(what, lambda s: estimate_histogram(codes, labels, column, s), epsilon, **given)
+    _answer(what, lambda s: estimate_histogram(codes, labels, column, s), epsilon, given)
 
 
 def _parse_range(given: str) -> tuple[float, float]:
     """Return the ends of a public range."""
-    ends = parse_numbers("range", "vector", [given])[0]
+    ends = parse_numbers("range", given, "vector")
     if len(ends) != 2 or not 0.0 < ends[1] - ends[0] < math.inf:
         raise BadInputError(f"range must be LOW:HIGH with LOW < HIGH and a finite width, got {given}; e.g. 0:200000")
     return ends
@@ -146,27 +134,21 @@ def _answer(
     what: str,
     estimate: Callable[["Spending"], "Estimate"],
     epsilon: float,
+    given: Mapping[str, Any],
     bounds_epsilon: float | None = None,
-    *,
-    plot: Path | None,
-    ledger: str | None,
-    budget: str | None,
-    yes: bool,
-    rehearsal: int | None,
 ) -> None:
     """Ask, enter the release in the ledger, print the estimate, and draw it."""
     from mechanisms.privacy import Guarantee
     from studies.estimates import Spending
 
-    require_file("plot", plot, ".svg", ".png")
-    account = open_account(ledger, budget, rehearsal)
-    spending = Spending(epsilon, rehearsal, what, account.entry, bounds_epsilon)
+    require_file("plot", given["plot"], ".svg", ".png")
+    account = open_account(given)
+    spending = Spending(epsilon, given["rehearsal"], what, account.entry, bounds_epsilon)
     account.check(*map(Guarantee, spending.losses))
-    if rehearsal is None and not yes:
-        confirm(f"Release the {what}, with a privacy loss of {spending.total:g}?")
+    account.confirm(what, f"{spending.total:g}")
     found = estimate(spending)
     print_table((found.title, "estimate", "95 % from", "to"), found.formatted())
     for line in (*found.lines(), *account.lines()):
         say(line)
-    if plot is not None:
-        write_plot(plot, found.specify())
+    if given["plot"] is not None:
+        write_plot(given["plot"], found.specify())

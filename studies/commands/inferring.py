@@ -4,22 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import typer
-from rich.progress import Progress
 
 from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.shared import (
-    ERRORS,
-    Level,
-    print_table,
-    require_file,
-    require_level,
-    require_seed,
-    say,
-    split_names,
-    writing,
-)
+from studies.commands.options import Level, argument, format_level, option, require_level, require_seed, split_names
+from studies.commands.output import print_table, progress_bar, require_file, say, writing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,37 +20,26 @@ _LARGEST = 10**8  # largest number of counts in all draws
 
 
 def infer(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV file with one row per cell and level; may be .gz.")],
+    file: Annotated[str, argument("FILE", "CSV file with one row per cell and level; may be .gz.")],
     levels: Annotated[
         str,
-        typer.Option(
-            "--levels",
-            metavar="A,B",
-            help="Columns of the levels, from the coarsest to the finest; a blank level is the total over it.",
-        ),
+        option("A,B", "Columns of the levels, from the coarsest to the finest; a blank level is the total over it."),
     ],
-    value: Annotated[str, typer.Option("--value", help="Column of the noisy counts; blank if not measured.")] = "value",
-    variance: Annotated[
-        str, typer.Option("--variance", help="Column of the variance of the noise; 0 for exact counts.")
-    ] = "variance",
-    noise: Annotated[
-        str, typer.Option("--noise", help="gaussian, discrete-gaussian, laplace or geometric.")
-    ] = "gaussian",
+    value: Annotated[str, option("Column of the noisy counts; blank if not measured.")] = "value",
+    variance: Annotated[str, option("Column of the variance of the noise; 0 for exact counts.")] = "variance",
+    noise: Annotated[str, option("gaussian, discrete-gaussian, laplace or geometric.")] = "gaussian",
     prior: Annotated[
         str,
-        typer.Option(
-            "--prior",
-            metavar="NAME[:X]",
-            help="Of the counts of the finest level: auto (fitted to the table), negative-binomial:SHAPE:MEAN, "
+        option(
+            "NAME[:X]",
+            "Of the counts of the finest level: auto (fitted to the table), negative-binomial:SHAPE:MEAN, "
             "poisson:MEAN or uniform.",
         ),
     ] = "auto",
     level: Level = 0.95,
-    draws: Annotated[
-        int, typer.Option("--draws", metavar="N", help="Write N joint draws of all counts, which add up.")
-    ] = 0,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the draws.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="File for all cells and draws, .csv or .nc.")] = None,
+    draws: Annotated[int, option("N", "Write N joint draws of all counts, which add up.")] = 0,
+    seed: Annotated[int | None, option("Seed of the draws.")] = None,
+    output: Annotated[Path | None, option("File for all cells and draws, .csv or .nc.")] = None,
 ) -> None:
     """Infer the true counts of a published table with noise, with intervals for every cell and total."""
     from mechanisms.tables import fit_prior, table_posterior
@@ -91,13 +69,10 @@ def infer(
     if draws * table.values.size > _LARGEST:
         raise BadInputError(f"--draws must be at most {_LARGEST // table.values.size:,} for this table, got {draws:,}")
     try:
-        with Progress(console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
-            line = bar.add_task("fitting the prior", total=None)
+        with progress_bar("fitting the prior") as show:
             arguments = table.values, table.noise, table.parents
-            fitted = chosen or fit_prior(
-                *arguments, names=table.names, progress=lambda k, n: bar.update(line, completed=k, total=n)
-            )
-            bar.update(line, description="computing the posterior", total=None)
+            fitted = chosen or fit_prior(*arguments, names=table.names, progress=show)
+            show(text="computing the posterior")
             posterior = table_posterior(*arguments, fitted, names=table.names)
             low, high = posterior.interval(level)
             drawn = posterior.sample(np.random.default_rng(seed), draws) if draws else None
@@ -109,7 +84,7 @@ def infer(
     print_table(frame.columns, shown.to_numpy().tolist())
     if len(frame) > _SHOWN:
         say(f"and {len(frame) - _SHOWN:,} more cells{'; pass --output for all' if output is None else ''}")
-    say(f"{100 * level:g} % intervals, {len(frame):,} cells, {noise} noise, prior {posterior.prior}")
+    say(f"{format_level(level)} intervals, {len(frame):,} cells, {noise} noise, prior {posterior.prior}")
     if output is not None:
         with writing(output, "the values above are valid"):
             _write(output, frame, drawn)

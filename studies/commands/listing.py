@@ -6,8 +6,6 @@ import pydoc
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pipeline.declare.factors import Factor, Value, format_value
 from pipeline.declare.importing import module_file
 from pipeline.declare.panel import Panel
@@ -15,7 +13,8 @@ from pipeline.declare.source import find_study
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from studies import MODULES, STUDIES
-from studies.commands.shared import complete_study, print_table, say
+from studies.commands.options import argument, complete_study, option
+from studies.commands.output import print_table, say
 
 if TYPE_CHECKING:
     from mechanisms.metadata import Entry
@@ -26,13 +25,13 @@ _MOST_VALUES = 12  # number of values of an axis that are shown
 def list_studies(
     study: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[STUDY]...",
-            help="Show the panels of these studies: names, .py files with STUDY, or module:object.",
-            autocompletion=complete_study,
+        argument(
+            "[STUDY]...",
+            "Show the panels of these studies: names, .py files with STUDY, or module:object.",
+            complete_study,
         ),
     ] = None,
-    mechanisms: Annotated[bool, typer.Option("--mechanisms", help="List the mechanisms and methods instead.")] = False,
+    mechanisms: Annotated[bool, option("--mechanisms", "List the mechanisms and methods instead.")] = False,
 ) -> None:
     """List the studies, the panels of the given studies, or the mechanisms."""
     if mechanisms and study:

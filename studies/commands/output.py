@@ -1,14 +1,21 @@
-"""Standard output and standard error of the commands, with escaped text and handling of write errors."""
+"""Output of the commands: escaped text and tables on the terminal, files, and handling of write errors."""
 
 import io
 import os
 import re
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from pipeline.errors import BadInputError
 
 _CREDENTIALS = re.compile(r"://(?:[^/\s@]*:\S*|[^/\s@]+)@")  # the pattern allows slashes in a password
 _NOT_PLAIN = re.compile(r"[^\n\t\x20-\x7e]+")
@@ -41,45 +48,109 @@ class SafeConsole(Console):
         super().print(*(printable(one) if isinstance(one, str) else one for one in objects), **options)
 
 
-class _Guarded:
-    """Wrapper of a standard stream that ignores write errors, so that a run continues."""
+ERRORS = SafeConsole(stderr=True)
 
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream or io.StringIO()  # the stream is None if it is closed
+
+def format_size(n_bytes: float) -> str:
+    """Format a number of bytes with three digits and a unit."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 999.5:  # larger numbers are rounded to 1000
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"
+
+
+def print_table(heads: Iterable[str], rows: Iterable[Iterable[str]], title: str = "") -> None:
+    """Print a table as wide as its content: lines may wrap, but numbers are not cut off."""
+    shown = printable(title) if title else None
+    table = Table(title=shown, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        table.add_column(printable(head), no_wrap=True)
+    for row in rows:
+        table.add_row(*map(printable, row))
+    width = Console(width=10_000).measure(table).maximum
+    SafeConsole(width=width).print(table)
+
+
+def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: int, title: str = "") -> None:
+    """Print a table that fits the terminal: columns that do not fit follow below, each part with the first `n_names`.
+
+    The table is not divided if the output is not a terminal.
+    """
+    widths = [max(cell_len(printable(text)) for text in column) + 2 for column in zip(heads, *rows, strict=True)]
+    room = shutil.get_terminal_size((sys.maxsize, 0)).columns - sum(widths[:n_names])
+    parts: list[list[int]] = []
+    left = 0
+    for k in range(n_names, len(heads)):
+        if not parts or widths[k] > left:
+            parts.append(list(range(n_names)))
+            left = room
+        parts[-1].append(k)
+        left -= widths[k]
+    for number, columns in enumerate(parts or [list(range(n_names))]):
+        part = ([row[k] for k in columns] for row in rows)
+        print_table([heads[k] for k in columns], part, "" if number else title)
+
+
+def require_file(name: str, path: Path | None, *suffixes: str) -> None:
+    """Raise BadInputError if a file to be written has another suffix, or no folder."""
+    if path is not None and (path.suffix not in suffixes or not path.parent.is_dir() or path.is_dir()):
+        kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        raise BadInputError(f"{name} must be a {kinds} file in an existing folder, got {path}")
+
+
+@contextmanager
+def progress_bar(text: str) -> Iterator[Callable[..., None]]:
+    """Yield a function of finished and total steps, or of a new text, which draws a bar on a terminal."""
+    with Progress(console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
+        line = bar.add_task(text, total=None)
+        yield lambda done=None, total=None, text=None: bar.update(line, completed=done, total=total, description=text)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str], remark: str = "choose another path") -> Iterator[None]:
+    """Raise an error in one line if a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInputError(f"cannot write {error.filename or path}: {error.strerror}; {remark}") from error
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    SafeConsole().print(text)
+
+
+def fail(message: str, code: int) -> int:
+    """Print an error in one line, and return `code`."""
+    ERRORS.print(f"dpstudies: {' '.join(message.split())}")
+    return code
+
+
+class _Guarded:
+    """Wrapper of a standard stream. After a write error, standard output raises OutputError, and others are ignored."""
+
+    def __init__(self, stream: TextIO | None, is_output: bool) -> None:
+        self._stream, self._is_output = stream or io.StringIO(), is_output  # the stream is None if it is closed
         self._error: OSError | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except OSError as error:
-            self._error = error
-            return len(text)
+        self._call(lambda: self._stream.write(text))
+        return len(text)
 
     def flush(self) -> None:
+        self._call(self._stream.flush)
+
+    def _call(self, work: Callable[[], object]) -> None:
         try:
-            self._stream.flush()
+            work()
         except OSError as error:
             self._error = error
-
-
-class _GuardedOutput(_Guarded):
-    """Wrapper of standard output that raises OutputError after write errors."""
-
-    def write(self, text: str) -> int:
-        written = super().write(text)
-        self._raise()
-        return written
-
-    def flush(self) -> None:
-        super().flush()
-        self._raise()
-
-    def _raise(self) -> None:
-        """Raise OutputError after a failure, and discard the buffer, which the interpreter would write on exit."""
-        if self._error is not None:
+        if self._is_output and self._error is not None:
+            # the interpreter would write the buffer on exit
             with suppress(OSError), open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
             raise OutputError(f"cannot write the output: {self._error.strerror or self._error}") from self._error
@@ -94,7 +165,7 @@ def guarded_streams() -> Iterator[None]:
     streams = sys.stdout, sys.stderr
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout, sys.stderr = _GuardedOutput(sys.stdout), _Guarded(sys.stderr)
+    sys.stdout, sys.stderr = _Guarded(sys.stdout, True), _Guarded(sys.stderr, False)
     try:
         yield
     finally:

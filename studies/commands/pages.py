@@ -1,14 +1,102 @@
-"""Default paths of pages, and their display in a browser."""
+"""The commands ``report`` and ``serve``: pages about a store or a folder of stores, in a file or in a browser."""
 
 import os
 import webbrowser
 from pathlib import Path
+from typing import Annotated, Any
 
-from pipeline.errors import BadInputError
-from studies.commands.shared import say
+from pipeline.errors import BadInputError, command
+from studies.commands.options import Open, StoreOrFolder, arguments, option, takes
+from studies.commands.output import fail, say, writing
 
 
-def default_page(location: str, is_folder: bool = False) -> Path:
+@takes("study")
+def report(
+    store: StoreOrFolder,
+    output: Annotated[
+        Path | None, option("HTML file; by default the name of the store, next to it, or report.html in a folder.")
+    ] = None,
+    figures: Annotated[Path | None, option("Folder for copies of the figures as SVG and PNG files.")] = None,
+    markdown: Annotated[Path | None, option("File for the verdicts as a Markdown table; for folders only.")] = None,
+    show: Open = False,
+    **given: Any,
+) -> None:
+    """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
+    from pipeline.resolve import study_of
+    from pipeline.stores.locations import holds_root
+    from pipeline.stores.store import open_complete
+    from studies.folders import is_folder, other_stores
+    from studies.report import write_collection, write_report
+
+    study = arguments(given)["study"]
+    if is_folder(store):
+        if figures is not None or study is not None:
+            raise BadInputError(f"--figures and --study are for one store, got the folder {store}; omit them")
+        page = output or _default_page(store, is_folder=True)
+        with writing(page):
+            counts = write_collection(
+                store, page, markdown, lambda name, reason: fail(f"{name} is not shown: {reason}", 0)
+            )
+        say(", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
+        _announce(page, f", verdicts: {markdown}" if markdown else "", show)
+        return
+    if markdown is not None:
+        raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; omit --markdown")
+    if not holds_root(store) and (others := other_stores(store)):
+        raise BadInputError(
+            f"{store} has no store of a built-in study, got {', '.join(path.name for path in others)}; report each "
+            f"store: {command('report', others[0])}"
+        )
+    opened = open_complete(store)
+    _, configured = study_of(opened, study, accept_edited_study=True)  # no trial is computed
+    page = output or _default_page(opened.url)
+    with writing(page):
+        findings = write_report(opened, configured, page, figures)
+    n_without = 0
+    for claim, finding in findings:
+        if finding.verdict == "undecided" and not set(claim.needs) <= set(opened.spec["panels"]):
+            n_without += 1
+        else:
+            say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
+    if n_without:
+        say(f"undecided: {n_without} claims, because the store has not all panels that they need; see the page")
+    _announce(page, f", figures: {figures}" if figures else "", show)
+
+
+@takes("study")
+def serve(
+    store: StoreOrFolder,
+    port: Annotated[int | None, option("Port on the loopback interface; by default a free one.")] = None,
+    show: Open = False,
+    **given: Any,
+) -> None:
+    """Serve the page of 'report' while a study runs; figures follow the committed results until Ctrl-C."""
+    import asyncio
+    import secrets
+
+    from studies.folders import is_folder
+    from studies.report import live
+
+    study = arguments(given)["study"]
+    if study is not None and is_folder(store):
+        raise BadInputError(f"--study is for one store, got the folder {store}; omit it")
+    page = live.LivePage(store, study)
+    listening, token = live.listen(port), secrets.token_urlsafe()
+    address = f"http://{live.LOOPBACK}:{listening.getsockname()[1]}/{token}/"
+    say(f"serving {store} at {address} until Ctrl-C")
+    if show:
+        _open_address(address)
+    asyncio.run(live.serve(page, token, listening))
+
+
+def _announce(page: Path, others: str, show: bool) -> None:
+    """Print the paths of a page and of other files, and open the page if `show`."""
+    say(f"report: {page}{others}")
+    if show:
+        _open_address(page.resolve().as_uri())
+
+
+def _default_page(location: str, is_folder: bool = False) -> Path:
     """Return the default path of the page about a store, or about a folder of stores.
 
     It is next to the store, with its name, or ``report.html`` in the folder. The page about an object store is in the
@@ -30,7 +118,7 @@ def default_page(location: str, is_folder: bool = False) -> Path:
     raise BadInputError(f"{page} exists and is not the page of {url}; choose another path with --output")
 
 
-def open_address(address: str) -> None:
+def _open_address(address: str) -> None:
     """Show the page at an address in the browser of the user."""
     if not webbrowser.open(address):
         say("no browser was found; open the page yourself")

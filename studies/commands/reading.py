@@ -1,4 +1,4 @@
-"""Commands that read a store: states, errors, single trials, summaries and reports.
+"""Commands that read a store: states, errors and single trials.
 
 Help texts and the state of a store need neither xarray nor Dask, so each command imports them only if it needs them.
 """
@@ -9,27 +9,14 @@ import json
 import shlex
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.errors import BadInputError, command
-from studies.commands.shared import (
-    ERRORS,
-    AcceptEdited,
-    Scheduler,
-    StorePath,
-    StudyOption,
-    fail,
-    named_study,
-    parse_cell,
-    print_columns,
-    print_table,
-    say,
-    writing,
-)
+from studies.commands.options import Scheduler, StorePath, arguments, option, parse_cell, takes
+from studies.commands.output import ERRORS, print_columns, print_table, say
 
 if TYPE_CHECKING:
     from pipeline.execution.checks import Rerun
@@ -44,10 +31,8 @@ _PLACES = 3  # number of cells that are shown per cause
 
 def status(
     store: StorePath,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat until the store is complete or Ctrl-C.")] = False,
-    every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", help="Interval between counts, with --watch.")
-    ] = 5.0,
+    watch: Annotated[bool, option("--watch", "Repeat until the store is complete or Ctrl-C.")] = False,
+    every: Annotated[float, option("SECONDS", "Interval between counts, with --watch.")] = 5.0,
     cluster: Scheduler = None,
 ) -> None:
     """Count the trials of a store by status."""
@@ -102,10 +87,10 @@ def _watch(store: str, every: float, cluster: str | None) -> tuple[ResultStore, 
     from pipeline.progress import format_duration
 
     opened, counts = _count(store)
-    total = sum(total_by_kind(counts.values()))
-    started, at_start = time.monotonic(), _pending(counts)
+    n_ok, n_failed, pending = total_by_kind(counts.values())
+    total, at_start, started = n_ok + n_failed + pending, pending, time.monotonic()
     with ERRORS.status("") as line:
-        while pending := _pending(counts):
+        while pending:
             rate = (at_start - pending) / max(time.monotonic() - started, 1e-9)
             eta = format_duration(pending / rate if rate else None)
             text = f"{total - pending:,} of {total:,} evaluations, {rate:,.0f} evaluations/s, ETA {eta}"
@@ -115,7 +100,8 @@ def _watch(store: str, every: float, cluster: str | None) -> tuple[ResultStore, 
                 ERRORS.print(text)
             time.sleep(every)
             opened, counts = _count(store)  # the store may grow meanwhile
-            if _pending(counts) == pending and _is_abandoned(opened, cluster):
+            before, pending = pending, total_by_kind(counts.values())[2]
+            if pending == before and _is_abandoned(opened, cluster):
                 break
     return opened, counts
 
@@ -128,19 +114,13 @@ def _is_abandoned(opened: ResultStore, cluster: str | None) -> bool:
     return cluster is not None and not submission.is_running(cluster)
 
 
-def _pending(counts: Counts) -> int:
-    return sum(by_kind[Status.PENDING] for by_kind in counts.values())
-
-
+@takes("study", "accept_edited_study")
 def trial(
     store: StorePath,
-    panel: Annotated[str, typer.Option("--panel", help="The panel of the trial.")],
-    number: Annotated[int, typer.Option("--trial", metavar="N", help="Index of the trial, from 0.")],
-    cell: Annotated[
-        list[str] | None, typer.Option("--cell", metavar="NAME=V", help="Value of a data factor; may be repeated.")
-    ] = None,
-    study: StudyOption = None,
-    accept_edited_study: AcceptEdited = False,
+    panel: Annotated[str, option("The panel of the trial.")],
+    number: Annotated[int, option("--trial", "N", "Index of the trial, from 0.")],
+    cell: Annotated[list[str] | None, option("NAME=V", "Value of a data factor; may be repeated.")] = None,
+    **given: Any,
 ) -> None:
     """Recompute one trial from its key, and compare it with the stored values."""
     from pipeline.execution.checks import rerun_trial
@@ -148,7 +128,7 @@ def trial(
     from pipeline.stores.store import ResultStore
 
     opened = ResultStore.open(store)
-    _, configured = study_of(opened, named_study(study), accept_edited_study)
+    _, configured = study_of(opened, **arguments(given))
     reruns = rerun_trial(opened, configured, panel, parse_cell(cell), number)
     measures = list(reruns[0].computed.values)
     rows = [
@@ -169,8 +149,7 @@ def trial(
 
 
 def errors(
-    store: StorePath,
-    full: Annotated[bool, typer.Option("--full", help="Print every cell and full tracebacks.")] = False,
+    store: StorePath, full: Annotated[bool, option("--full", "Print every cell and full tracebacks.")] = False
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
     from pipeline.stores.store import open_complete
@@ -192,69 +171,6 @@ def errors(
     retry = f"; retry them with: dpstudies resume {shlex.quote(store)} --retry failed" if n_failed else ""
     say(f"{n_failed:,} failed trials, {len(causes):,} cause{'' if len(causes) == 1 else 's'}{retry}")
     raise typer.Exit(1 if n_failed else 0)
-
-
-def report(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="A result store, or a folder of 'run all'.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", help="HTML file; by default the name of the store, next to it, or report.html in a folder."
-        ),
-    ] = None,
-    figures: Annotated[
-        Path | None, typer.Option("--figures", help="Folder for copies of the figures as SVG and PNG files.")
-    ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="File for the verdicts as a Markdown table; for folders only.")
-    ] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    study: StudyOption = None,
-) -> None:
-    """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
-    from pipeline.resolve import study_of
-    from pipeline.stores.locations import holds_root
-    from pipeline.stores.store import open_complete
-    from studies.commands.pages import default_page, open_address
-    from studies.folders import is_folder, other_stores
-    from studies.report import write_collection, write_report
-
-    if is_folder(store):
-        if figures is not None or study is not None:
-            raise BadInputError(f"--figures and --study are for one store, got the folder {store}; omit them")
-        page = output or default_page(store, is_folder=True)
-        with writing(page):
-            counts = write_collection(
-                store, page, markdown, lambda name, reason: fail(f"{name} is not shown: {reason}", 0)
-            )
-        say(", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
-        say(f"report: {page}" + (f", verdicts: {markdown}" if markdown else ""))
-        if show:
-            open_address(page.resolve().as_uri())
-        return
-    if markdown is not None:
-        raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; omit --markdown")
-    if not holds_root(store) and (others := other_stores(store)):
-        raise BadInputError(
-            f"{store} has no store of a built-in study, got {', '.join(path.name for path in others)}; report each "
-            f"store: {command('report', others[0])}"
-        )
-    opened = open_complete(store)
-    _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # no trial is computed
-    page = output or default_page(opened.url)
-    with writing(page):
-        findings = write_report(opened, configured, page, figures)
-    n_without = 0
-    for claim, finding in findings:
-        if finding.verdict == "undecided" and not set(claim.needs) <= set(opened.spec["panels"]):
-            n_without += 1
-        else:
-            say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
-    if n_without:
-        say(f"undecided: {n_without} claims, because the store has not all panels that they need; see the page")
-    say(f"report: {page}" + (f", figures: {figures}" if figures else ""))
-    if show:
-        open_address(page.resolve().as_uri())
 
 
 def count_trials(opened: ResultStore) -> Counts:

@@ -1,60 +1,49 @@
-"""The command ``regress``."""
+"""The commands ``regress`` and ``partition``: regressions on a user's table."""
 
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 from pipeline.errors import BadInputError
-from studies.commands.releasing import parse_ranges
-from studies.commands.shared import (
+from studies.commands.options import (
+    TABLE,
     Level,
+    format_level,
+    option,
+    parse_numbers,
     parse_values,
-    print_table,
-    require_file,
     require_level,
-    say,
-    split_names,
+    split_features,
     takes,
-    writing,
 )
-from studies.commands.spending import confirm, open_account, write_plot
+from studies.commands.output import print_table, require_file, say, writing
+from studies.commands.spending import RELEASE, open_account, write_plot
 
 
-@takes("plot", "ledger", "budget", "yes", "rehearsal", "cluster")
+@takes("features", "plot", *RELEASE, "cluster")
 def regress(
-    table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet, .csv or .csv.gz.")
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="Response column.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy loss of the release, in nats.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Release with Gaussian noise and (epsilon, delta)-DP.")] = None,
-    features: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Explanatory columns; all others by default.")
-    ] = None,
+    table: Annotated[str | None, TABLE] = None,
+    target: Annotated[str | None, option("Response column.")] = None,
+    epsilon: Annotated[float | None, option("Privacy loss of the release, in nats.")] = None,
+    delta: Annotated[float | None, option("Release with Gaussian noise and (epsilon, delta)-DP.")] = None,
     ranges: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--range",
-            metavar="COLUMN=LOW:HIGH",
-            help="Public range of the target and of each numeric feature; values outside are clamped.",
+            "COLUMN=LOW:HIGH",
+            "Public range of the target and of each numeric feature; values outside are clamped.",
         ),
     ] = None,
     levels: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN=A,B", help="Public levels of a column of text; others count as 'other'."),
+        list[str] | None, option("COLUMN=A,B", "Public levels of a column of text; others count as 'other'.")
     ] = None,
-    method: Annotated[str, typer.Option(help="auto, normal-covariates, noise-aware or data-augmentation.")] = "auto",
+    method: Annotated[str, option("auto, normal-covariates, noise-aware or data-augmentation.")] = "auto",
     missing: Annotated[
-        Literal["refuse", "drop"],
-        typer.Option(help="Rows with missing values: refuse the table, or drop them; n is then public."),
+        Literal["refuse", "drop"], option("Rows with missing values: refuse the table, or drop them; n is then public.")
     ] = "refuse",
     level: Level = 0.95,
-    release: Annotated[
-        Path | None, typer.Option(help="File with a printed release; infer from it, and spend nothing.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option(help="File for the results, .json, .csv or .nc.")] = None,
+    release: Annotated[Path | None, option("File with a printed release; infer from it, and spend nothing.")] = None,
+    output: Annotated[Path | None, option("File for the results, .json, .csv or .nc.")] = None,
     **given: Any,
 ) -> None:
     """Release private regression coefficients with intervals, after a forecast of their widths."""
@@ -73,7 +62,7 @@ def regress(
 
     require_level(level)
     seed = given["rehearsal"]
-    account = open_account(given["ledger"], given["budget"], seed)
+    account = open_account(given)
     require_file("output", output, ".json", ".csv", ".nc")
     require_file("plot", given["plot"], ".svg", ".png")
     if release is not None:
@@ -90,10 +79,10 @@ def regress(
         request = RegressionRequest(
             target,
             epsilon,
-            None if features is None else tuple(filter(None, split_names([features]))),
+            split_features(given["features"]),
             delta,
-            parse_ranges(ranges or []),
-            {name: tuple(given) for name, given in parse_values(levels).items()},
+            _parse_ranges(ranges or []),
+            {name: tuple(several) for name, several in parse_values(levels).items()},
             method,
             missing == "drop",
             level,
@@ -103,8 +92,7 @@ def regress(
         account.check(prepared.guarantee)
         _show_forecast(prepared, seed is not None)
         what = f"regression of {target} from {table}"
-        if seed is None and not given["yes"]:
-            confirm(f"Release the {what}, with a privacy loss of {prepared.guarantee}?")
+        account.confirm(what, prepared.guarantee)
         entry = account.entry(prepared.guarantee, what)
         released, rng, n_dropped = release_regression(prepared, seed, entry)
         say(f"release: {dump_release(released, box)}")
@@ -119,7 +107,7 @@ def regress(
     coefficients = posterior.to_dict(level)["coefficients"]
     rows = ((name, *(f"{value:.4g}" for value in values.values())) for name, values in coefficients.items())
     print_table(("coefficient", "mean", "sd", "low", "high"), rows)
-    say(f"{100 * level:g} % intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
+    say(f"{format_level(level)} intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
     for one in caught:
         say(f"warning: {one.message}")
     if released.guarantee is None:
@@ -136,10 +124,109 @@ def regress(
         write_plot(given["plot"], specify_intervals(posterior, level))
 
 
+@takes("features", *RELEASE, "cluster")
+def partition(
+    table: Annotated[str, TABLE],
+    target: Annotated[str, option("Response column.")],
+    coefficient: Annotated[str, option("Column of the coefficient, or 'intercept'.")],
+    partitions: Annotated[int, option("M", "Number of partitions of the rows.")],
+    epsilon: Annotated[float, option("Privacy loss per released value, in nats; losses add up.")],
+    cutoffs: Annotated[str, option("B1,B2", "Release the posterior probabilities that the coefficient is <= B.")] = "",
+    probabilities: Annotated[str, option("P1,P2", "Release the posterior quantiles at probabilities P.")] = "",
+    method: Annotated[str | None, option("Method; by default normality-corrected, or quantile-centred.")] = None,
+    no_intercept: Annotated[bool, option("--no-intercept", "Omit the intercept.")] = False,
+    prior: Annotated[
+        str,
+        option(
+            "NAME[:X]",
+            "zellner:G (default: number of rows), flat, conjugate:V or semi-conjugate:V (default variance: 1000).",
+        ),
+    ] = "zellner",
+    error_variance: Annotated[float | None, option("Error variance, if known.")] = None,
+    split: Annotated[str, option("E1:E2", "Parts of epsilon, one per step of the release of a quantile.")] = "",
+    mu: Annotated[
+        float | None, option("Start of the search for bounds of a quantile; by default 1, or the ratio of the ranges.")
+    ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        option(
+            "--range",
+            "COLUMN=LOW:HIGH",
+            "Public range of the target and of the coefficient's column; give one --range for each.",
+        ),
+    ] = None,
+    allow_failure: Annotated[
+        float, option("P", "Largest allowed probability of a misplaced clipping interval; 0.01 by default.")
+    ] = 0.01,
+    theta: Annotated[
+        float | None,
+        option("Fraction of the partitions with quantiles in the bounds, for method quantile; 0.8 by default."),
+    ] = None,
+    output: Annotated[Path | None, option("File for the values, .csv or .json.")] = None,
+    **given: Any,
+) -> None:
+    """Release posterior probabilities or quantiles of a regression coefficient, and print the privacy loss."""
+    from studies.regression.partition_table import (  # imported here, because no other command needs Dask arrays
+        Request,
+        release_table,
+    )
+
+    require_file("output", output, ".csv", ".json")
+    account = open_account(given)
+    request = Request(
+        target=target,
+        coefficient=coefficient,
+        n_partitions=partitions,
+        epsilon=epsilon,
+        cutoffs=parse_numbers("cutoffs", cutoffs),
+        probabilities=parse_numbers("probabilities", probabilities),
+        method=method,
+        features=split_features(given["features"]),
+        intercept=not no_intercept,
+        prior=prior,
+        error_variance=error_variance,
+        split=parse_numbers("split", split, "vector") if split else (),
+        start=mu,
+        share=theta,
+        ranges=_parse_ranges(ranges or []),
+        allowed_failure=allow_failure,
+    )
+    guarantee, noise = request.guarantee(), request.describe_noise()
+    if guarantee is not None:
+        account.check(guarantee)
+
+    def approve() -> None:
+        assert guarantee is not None  # release_table refuses methods without a guarantee
+        what = f"partition of {table}, coefficient {coefficient} of {target}"
+        account.confirm(what, guarantee, f"{noise}\n")
+        account.entry(guarantee, what)()
+
+    released = release_table(table, request, given["rehearsal"], given["cluster"], approve)
+    print_table(released.values.columns, released.formatted())
+    for line in (*released.lines, noise, *account.lines()):
+        say(line)
+    if output is not None:
+        with writing(output, f"the values above are {'rehearsed' if released.rehearsal else 'released'}"):
+            released.write(output)
+        say(f"values: {output}")
+
+
+def _parse_ranges(words: list[str]) -> dict[str, tuple[float, float]]:
+    """Return public ranges by column from words such as ``income=0:100000``."""
+    ranges = {}
+    for word in words:
+        column, _, ends = word.rpartition("=")
+        values = parse_numbers("range", ends, "vector") if column and ends else ()
+        if len(values) != 2:
+            raise BadInputError(f"range must have the form COLUMN=LOW:HIGH, got {word}; e.g. income=0:100000")
+        ranges[column] = (values[0], values[1])
+    return ranges
+
+
 def _show_forecast(prepared, rehearsal: bool) -> None:  # type: ignore[no-untyped-def]
     """Print the guarantee and the expected widths, which are public."""
     verb = "a release would spend" if rehearsal else "the release spends"
     say(f"{prepared.table.rows.shape[0]:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
     widths = zip(("intercept", *prepared.box.names[:-1]), prepared.expected, strict=False)
     shown = ", ".join(f"{name} {width:.3g}" for name, width in widths)
-    say(f"expected widths of {100 * prepared.request.level:g} % intervals: {shown}")
+    say(f"expected widths of {format_level(prepared.request.level)} intervals: {shown}")

@@ -1,7 +1,7 @@
 """Commands that compute: plan, run, submit, cancel, resume, extend."""
 
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
 import typer
@@ -11,24 +11,19 @@ from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError, ExecutionError, TargetNotReachedError, command
 from studies import MODULES
-from studies.commands.reading import conclude, count_trials
-from studies.commands.shared import (
-    ERRORS,
+from studies.commands.options import (
+    NewStore,
     Scheduler,
     StorePath,
     StudyName,
-    complete_study,
-    fail,
-    format_size,
-    named_study,
-    parse_time,
-    parse_values,
-    print_table,
+    argument,
+    arguments,
+    option,
     profile_option,
-    say,
-    split_names,
     takes,
 )
+from studies.commands.output import ERRORS, fail, format_size, print_table, say
+from studies.commands.reading import conclude, count_trials
 
 Retry = Literal["failed", "timed-out", "killed"]
 _CORRECT = "correct the failing method in a new --store, or "
@@ -50,7 +45,7 @@ def plan(study: StudyName, **given: Any) -> None:
     from pipeline.estimate import START_SECONDS, make_plan
     from pipeline.execution.work import PendingWork
 
-    options = _options(given)
+    options = arguments(given)
     until, trials = options.pop("until"), options["trials"]
     configured = find_study(study, MODULES).load().configure(**options)
     if until is not None:
@@ -110,23 +105,17 @@ def _plan_until(configured: pipeline.Study, until: str) -> None:
 
 def complete_run(incomplete: str) -> list[str]:
     """Return the names of studies, and ``all``, that start with the partial word `incomplete`, for shell completion."""
-    return [*complete_study(incomplete), *(["all"] if "all".startswith(incomplete) else [])]
+    return [name for name in (*MODULES, "all") if name.startswith(incomplete)]
 
 
 @takes(*_GRID, *_UNTIL, "share", "cluster", *_CONDUCT)
 def run(
     study: Annotated[
         str,
-        typer.Argument(
-            metavar="STUDY",
-            help="A name, a .py file with STUDY, module:object, or all: every listed study.",
-            autocompletion=complete_run,
-        ),
+        argument("STUDY", "A name, a .py file with STUDY, module:object, or all: every listed study.", complete_run),
     ],
-    store: Annotated[
-        str, typer.Option("--store", metavar="PATH", help="Path of the result store; a folder if STUDY is all.")
-    ],
-    scale: Annotated[str | None, typer.Option("--scale", metavar="NAME", help=_SCALE)] = None,
+    store: Annotated[str, option("PATH", "Path of the result store; a folder if STUDY is all.")],
+    scale: Annotated[str | None, option("NAME", _SCALE)] = None,
     **given: Any,
 ) -> None:
     """Run a study, or all studies, and store the results; resume an earlier run of the same spec."""
@@ -140,7 +129,7 @@ def run(
         from studies.commands.collection import run_all
 
         run_all(store, scale or "published", **how)
-    source, options = find_study(study, MODULES), _options(given)
+    source, options = find_study(study, MODULES), arguments(given)
     if scale is not None:
         if given["trials"] is not None or given["panel"] or given["values"]:
             raise BadInputError("--trials, --panel and --set must be omitted with --scale, which sets them; omit them")
@@ -151,8 +140,8 @@ def run(
 
 
 def merge(
-    shares: Annotated[list[str], typer.Argument(metavar="SHARES...", help="Stores of all shares of one run.")],
-    store: Annotated[str, typer.Option("--store", metavar="DEST", help="Path of the joined store.")],
+    shares: Annotated[list[str], argument("SHARES...", "Stores of all shares of one run.")],
+    store: Annotated[str, option("DEST", "Path of the joined store.")],
 ) -> None:
     """Join the stores of run --share K/M into the store of the whole run."""
     pipeline.merge(shares, store)
@@ -162,12 +151,12 @@ def merge(
 @takes(*_GRID, *_UNTIL, *_CONDUCT)
 def submit(
     study: StudyName,
-    store: Annotated[str, typer.Option("--store", metavar="PATH", help="Path of the result store.")],
+    store: NewStore,
     cluster: Annotated[str, profile_option("A profile with the address of a scheduler.")],
     **given: Any,
 ) -> None:
     """Submit a study to a scheduler, and return; the work continues without this command."""
-    submission = pipeline.submit(find_study(study, MODULES), store, cluster=cluster, **_options(given))
+    submission = pipeline.submit(find_study(study, MODULES), store, cluster=cluster, **arguments(given))
     if submission is None:
         raise typer.Exit(conclude(store))
     words = (store, "--cluster", cluster)
@@ -193,16 +182,13 @@ def cancel(store: StorePath, cluster: Scheduler = None) -> None:
 def resume(
     store: StorePath,
     retry: Annotated[
-        Retry | None,
-        typer.Option(
-            "--retry", help="Also recompute trials with this status; failed includes timed-out and killed trials."
-        ),
+        Retry | None, option("Also recompute trials with this status; failed includes timed-out and killed trials.")
     ] = None,
     **given: Any,
 ) -> None:
     """Compute the pending trials of a store."""
     retried: Collection[Status] = () if retry is None else _RETRIED[retry]
-    options = _options(given)
+    options = arguments(given)
     _compute(store, lambda display: pipeline.resume(store, retry=retried, progress=display, **options))
 
 
@@ -213,20 +199,8 @@ def extend(store: StorePath, **given: Any) -> None:
         raise BadInputError(
             "extend requires --trials, --set or --until, got none; to compute pending trials, use resume"
         )
-    options = _options(given)
+    options = arguments(given)
     _compute(store, lambda display: pipeline.extend(store, progress=display, **options))
-
-
-def _options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a command as keyword arguments of functions of the pipeline."""
-    found = dict(given)
-    if "panel" in given:
-        found |= {"panels": split_names(found.pop("panel")), "values": parse_values(given["values"])}
-    if "within" in given:
-        found["within"] = parse_time(given["within"])
-    if "study" in given:
-        found["study"] = named_study(given["study"])
-    return found
 
 
 def _compute(store: str, work: Callable[[Any], object]) -> None:

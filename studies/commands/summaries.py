@@ -6,32 +6,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from pipeline.errors import BadInputError
-from studies.commands.output import printable
-from studies.commands.shared import Panels, StorePath, print_columns, require_file, say, split_names, writing
+from studies.commands.options import Panels, StorePath, option, split_names
+from studies.commands.output import print_columns, printable, require_file, say, writing
 
 
 def summarise(
     store: StorePath,
     panel: Panels = None,
-    measure: Annotated[list[str] | None, typer.Option("--measure", help="Only this measure; may be repeated.")] = None,
+    measure: Annotated[list[str] | None, option("Only this measure; may be repeated.")] = None,
     where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--where", metavar="NAME=V,NAME=V1,V2", help="Only these values of factors and methods; may be repeated."
-        ),
+        list[str] | None, option("NAME=V,NAME=V1,V2", "Only these values of factors and methods; may be repeated.")
     ] = None,
     long: Annotated[
-        bool,
-        typer.Option("--long/--wide", help="One row per cell and measure with every statistic, or one row per cell."),
+        bool, option("--long/--wide", "One row per cell and measure with every statistic, or one row per cell.")
     ] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values, with every statistic.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON records, with every statistic.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="File for every statistic: .csv, .json or .parquet.")
-    ] = None,
+    csv: Annotated[bool, option("--csv", "Print comma-separated values, with every statistic.")] = False,
+    json: Annotated[bool, option("--json", "Print JSON records, with every statistic.")] = False,
+    output: Annotated[Path | None, option("File for every statistic: .csv, .json or .parquet.")] = None,
 ) -> None:
     """Print means over trials with their Monte Carlo standard errors."""
     if csv + json + (output is not None) > 1:

@@ -1,31 +1,29 @@
-"""The command ``verify``."""
+"""The commands ``verify`` and ``compact``, which read every chunk of a store."""
 
 import shlex
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress
 
+import pipeline
 from pipeline.errors import BadInputError
-from studies.commands.shared import ERRORS, AcceptEdited, Cluster, StorePath, StudyOption, named_study, say
+from studies.commands.options import StorePath, argument, arguments, option, takes
+from studies.commands.output import progress_bar, say
 
 _SHOWN = 20
 _OF_BLOCKS = {"unreadable", "missing", "inconsistent"}
 
 
+@takes("cluster", "study", "accept_edited_study")
 def verify(
     store: StorePath,
-    sample: Annotated[
-        int, typer.Option("--sample", metavar="N", help="Number of randomly chosen blocks to recompute.")
-    ] = 100,
-    every: Annotated[bool, typer.Option("--all", help="Recompute every block.")] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the choice of blocks.")] = 0,
+    sample: Annotated[int, option("N", "Number of randomly chosen blocks to recompute.")] = 100,
+    every: Annotated[bool, option("--all", "Recompute every block.")] = False,
+    seed: Annotated[int, option("Seed of the choice of blocks.")] = 0,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Repair damage, and replace numbers that differ with recomputed ones.")
+        bool, option("--repair", "Repair damage, and replace numbers that differ with recomputed ones.")
     ] = False,
-    cluster: Cluster = None,
-    study: StudyOption = None,
-    accept_edited_study: AcceptEdited = False,
+    **given: Any,
 ) -> None:
     """Check every chunk of a store, and compare blocks with recomputed ones; write only with --repair."""
     from pipeline.stores.store import ResultStore
@@ -33,17 +31,9 @@ def verify(
 
     if seed < 0:
         raise BadInputError(f"--seed must be >= 0, got {seed}")
-    with Progress(console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
-        line = bar.add_task("blocks", total=None)
+    with progress_bar("blocks") as show:
         found = verify_store(
-            store,
-            sample=None if every else sample,
-            seed=seed,
-            repair=repair,
-            study=named_study(study),
-            cluster=cluster,
-            accept_edited_study=accept_edited_study,
-            progress=lambda done, total: bar.update(line, completed=done, total=total),
+            store, sample=None if every else sample, seed=seed, repair=repair, progress=show, **arguments(given)
         )
     for problem in found.problems[:_SHOWN]:
         say(f"{problem.where}: {problem.variable} is {problem.damage}")
@@ -70,3 +60,12 @@ def verify(
     if kinds & _OF_BLOCKS or found.n_pending or (kinds & {"damaged", "lost"} and not repair):
         raise typer.Exit(3)
     raise typer.Exit(1 if "different" in kinds and not repair else 0)
+
+
+def compact(
+    store: StorePath, destination: Annotated[str, argument("DEST", "Path of the copy, at which nothing may exist.")]
+) -> None:
+    """Copy a complete store into few files, to archive or publish it, and compare every chunk with the original."""
+    with progress_bar("files") as show:
+        pipeline.compact(store, destination, progress=show)
+    say(f"every chunk is equal to the original; next: dpstudies report {shlex.quote(destination)}")

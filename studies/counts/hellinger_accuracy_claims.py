@@ -12,9 +12,7 @@ import xarray as xr
 from mechanisms.conjugate import count_candidates
 from pipeline import Claim, Erratum, Finding, claim, claims_in, critical, two_sided_level, verdict
 from studies.claims import Stored, correct, joined, p0, ratio, span
-
-_CATEGORIES = {"k2": 2, "k3": 3, "k4": 4, "abalone": 3}
-"""Number of categories of each panel."""
+from studies.counts.problems import at_poster
 
 _SIZES = {"k2": (200, 300, 400, 500), "k3": (100, 200, 300), "k4": (100, 200, 300, 400, 500, 600)}
 """Sizes of the claims about calibrated mechanisms: n >= 200 for k2; for k3, all sizes that can be audited."""
@@ -22,30 +20,28 @@ _SIZES = {"k2": (200, 300, 400, 500), "k3": (100, 200, 300), "k4": (100, 200, 30
 _FEW_DRAWS = 100
 """Expected number of draws other than 1 below which the sample variance of a mean is unreliable."""
 
-_AHEAD = (
-    "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for n > 400"
-)
-
-
-def _panel(summaries: Stored, panel: str, *mechanisms: str, n: tuple[int, ...] = ()) -> xr.Dataset:
-    """Return a panel, of which the claim needs the mechanisms with the constants of the poster."""
-    prior = ":".join("1" * _CATEGORIES[panel])
-    sizes = {"n": n} if n else {}
-    return summaries.need(panel, **sizes, mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,), prior=(prior,))
-
 
 def _beats_dimension(
     panel: str, mechanism: str, n: tuple[int, ...], model: str, erratum: Erratum | None = None
 ) -> Claim:
     """Return the claim that a mechanism has a smaller mean distance than `laplace-dimension` at each n > 400."""
 
-    @p0(f"beats-dimension-{panel}", f"{_AHEAD} ({model}).", place="Conclusion", erratum=erratum, level=0)
+    @p0(
+        f"beats-dimension-{panel}",
+        "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
+        f"n > 400 ({model}).",
+        place="Conclusion",
+        erratum=erratum,
+        level=0,
+    )
     def check(summaries: Stored) -> Finding:
-        expected = _panel(summaries, panel, mechanism, "laplace-dimension", n=n)["expected_hellinger"]
-        own, other = (expected.sel(mechanism=name) for name in (mechanism, "laplace-dimension"))
-        smaller = ", ".join(map(str, expected["n"].values[own < other]))
+        names = mechanism, "laplace-dimension"
+        own, other = (
+            at_poster(summaries, panel, *names, n=n)["expected_hellinger"].sel(mechanism=one) for one in names
+        )
+        smaller = ", ".join(map(str, own["n"].values[own < other]))
         stored = f"Smaller at stored n = {smaller}" if smaller else "Larger at every stored n"
-        large = [n for n in expected["n"].values if n > 400]
+        large = own["n"].values[own["n"] > 400]
         numbers = "; ".join(f"n = {n}: {own.sel(n=n):.4f} against {other.sel(n=n):.4f}" for n in large)
         return verdict((own < other).sel(n=large).all(), f"{stored}. Exact mean distance: {numbers}.")
 
@@ -55,7 +51,8 @@ def _beats_dimension(
 @joined("Ratios of exact means: {}.")
 def _smaller_means(summaries: Stored, *pairs: tuple[str, str, str]) -> Iterator[Finding]:
     """Judge the statement that, for each (panel, first, second), `first` has the smaller mean distance at all n."""
-    stored = [_panel(summaries, *pair, n=_SIZES.get(pair[0], ())) for pair in pairs]
+    sizes: dict[str, Any] = {panel: {"n": n} for panel, n in _SIZES.items()}
+    stored = [at_poster(summaries, *pair, **sizes.get(pair[0], {})) for pair in pairs]
     for summary, (panel, first, second) in zip(stored, pairs, strict=True):
         found = ratio(summary["expected_hellinger"], first, second)
         if "n" in found.dims:
@@ -65,7 +62,7 @@ def _smaller_means(summaries: Stored, *pairs: tuple[str, str, str]) -> Iterator[
 
 def _ratios(summaries: Stored, first: str, second: str) -> dict[str, xr.DataArray]:
     """Return the ratios of exact mean distances by panel."""
-    stored = {panel: _panel(summaries, panel, first, second) for panel in ("k2", "k3", "k4")}
+    stored = {panel: at_poster(summaries, panel, first, second) for panel in ("k2", "k3", "k4")}
     return {panel: ratio(summary["expected_hellinger"], first, second) for panel, summary in stored.items()}
 
 
@@ -103,12 +100,7 @@ def tailored_beats_histogram(summaries: Stored) -> Finding:
     ratios = _ratios(summaries, "smooth", "laplace")
     behind = all((found > 1).all() for found in ratios.values())
     numbers = ", ".join(f"{panel}: {span(found)}" for panel, found in ratios.items())
-    return correct(
-        not behind,
-        behind,
-        f"Laplace noise scaled to the sensitivity of the histogram {'has' if behind else 'does not have'} the "
-        f"smaller mean distance everywhere. Ratio of mean distances, smooth to laplace: {numbers}.",
-    )
+    return correct(not behind, behind, f"Ratio of exact mean distances, smooth to laplace: {numbers}.")
 
 
 @claim(kind="addition", level=0)
@@ -116,12 +108,8 @@ def exact_beats_noise(summaries: Stored) -> Finding:
     """The smooth mechanism, calibrated by an exact audit, is pure DP. It is more accurate than Laplace noise on the
     counts for n >= 200 with 2 categories, and than Laplace and geometric noise for n >= 100 with 3 categories.
     """
-    return _smaller_means(
-        summaries,
-        ("k2", "smooth-exact", "laplace"),
-        ("k3", "smooth-exact", "laplace"),
-        ("k3", "smooth-exact", "geometric"),
-    )
+    pairs = ("k2", "laplace"), ("k3", "laplace"), ("k3", "geometric")
+    return _smaller_means(summaries, *((panel, "smooth-exact", other) for panel, other in pairs))
 
 
 @claim(place="Ghosh, Roughgarden & Sundararajan 2012", kind="addition", level=0)
@@ -138,13 +126,8 @@ def bound_beats_published(summaries: Stored) -> Finding:
     mechanism at every size with 4 categories, where no exact audit is possible, and more accurate than Laplace noise on
     real data.
     """
-    return _smaller_means(
-        summaries,
-        ("k4", "varying-bound", "smooth"),
-        ("k4", "varying-bound", "smooth-n"),
-        ("abalone", "varying-bound", "smooth"),
-        ("abalone", "varying-bound", "laplace"),
-    )
+    pairs = ("k4", "smooth"), ("k4", "smooth-n"), ("abalone", "smooth"), ("abalone", "laplace")
+    return _smaller_means(summaries, *((panel, "varying-bound", other) for panel, other in pairs))
 
 
 @claim(kind="addition", level=0)
@@ -160,8 +143,8 @@ def bound_is_behind(summaries: Stored) -> Finding:
 def certified(summaries: Stored) -> Finding:
     """The audited privacy loss of every calibrated mechanism is at most epsilon."""
     stored = [summary for summary in summaries.values() if "audited_epsilon" in summary]
-    losses = [(summary["audited_epsilon"] / summary["epsilon"]).values.ravel() for summary in stored]
-    shares = np.concatenate([loss[np.isfinite(loss)] for loss in losses])
+    losses = np.concatenate([(summary["audited_epsilon"] / summary["epsilon"]).values.ravel() for summary in stored])
+    shares = losses[np.isfinite(losses)]
     return verdict(
         shares.size > 0 and (shares <= 1).all(),
         f"{shares.size} calibrations; ratio of audited loss to epsilon from {shares.min():.9f} to {shares.max():.9f}.",

@@ -22,8 +22,8 @@ import xarray as xr
 
 from mechanisms import MECHANISMS
 from pipeline import Finding, claims_in, verdict
-from pipeline.declare.factors import format_value
-from studies.claims import Stored, above, decide, entries, joined, p0, ratio, smallest, span
+from studies.claims import Stored, above, decide, entries, joined, p0, place, ratio, smallest, span
+from studies.counts.problems import at_poster
 
 _BALANCED = ("k3", "k4", "k10", "abalone")
 SKEWED = ("skewed", "skewed-k4")
@@ -50,31 +50,25 @@ def private_rivals(values: xr.DataArray) -> xr.DataArray:
 
 
 def _place(one: xr.DataArray) -> str:
-    """Format the coordinates of a scalar, such as "n = 100, shares = 0.98:0.01:0.01"."""
-    named = [name for name in ("n", "shares", "concentration") if name in one.coords]
-    return ", ".join(f"{name} = {format_value(one[name].item())}" for name in named)
-
-
-def _ask(summaries: Stored, panels: tuple[str, ...], *mechanisms: str) -> dict[str, xr.Dataset]:
-    """Return panels, of which the claim needs the mechanisms with the constants of the poster."""
-    return summaries.each(panels, mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,))
+    """Format the coordinates of the data, such as "n = 100, shares = 0.98:0.01:0.01"."""
+    return place(one, [name for name in ("n", "shares", "concentration") if name in one.coords])
 
 
 @joined()
 def _compare(summaries: Stored, panels: tuple[str, ...]) -> Iterator[Finding]:
     """Judge the statement that k-norm has the smallest mean distance of all private mechanisms in each cell."""
-    for panel, summary in _ask(summaries, panels, *_COMPARED).items():
-        mean, mcse = mean_distance(summary)
-        rival, own = private_rivals(mean), mean.sel(mechanism="k-norm", drop=True)
-        tolerance = 3 * np.hypot(private_rivals(mcse), mcse.sel(mechanism="k-norm", drop=True))
+    stored = {panel: at_poster(summaries, panel, *_COMPARED) for panel in panels}
+    for panel, (mean, error) in ((panel, mean_distance(summary)) for panel, summary in stored.items()):
+        own, spread = (one.sel(mechanism="k-norm", drop=True) for one in (mean, error))
+        rival, tolerance = private_rivals(mean), 3 * np.hypot(private_rivals(error), spread)
         compared, ahead, behind = rival.notnull() & own.notnull(), rival - own > tolerance, own - rival > tolerance
         nearest = smallest((rival / own).where(compared))
+        where = f" at {_place(nearest)}" if _place(nearest) else ""
         yield decide(
             (ahead | ~compared).all(),
             behind.any(),
             f"{panel}: ahead in {int(ahead.sum())} of {int(compared.sum())} comparisons, nearest rival "
-            f"{nearest['mechanism'].item()} with {nearest:.3f} times its distance"
-            + (f" at {_place(nearest)}" if _place(nearest) else ""),
+            f"{nearest['mechanism'].item()} with {nearest:.3f} times its distance{where}",
         )
 
 
@@ -100,7 +94,7 @@ def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
     """At data sets of 3 categories from Dirichlet-multinomial distributions, k-norm is on average closer to the true
     posterior than every other private mechanism with an exact mean.
     """
-    summary = _ask(summaries, ("random",), *_COMPARED)["random"]
+    summary = at_poster(summaries, "random", *_COMPARED)
     found = private_rivals(summary["ratio_to_k_norm_mean"]).dropna("mechanism", how="all")
     rivals = found["mechanism"].values.tolist()
     error = summary["ratio_to_k_norm_mcse"].sel(mechanism=rivals)
@@ -120,7 +114,8 @@ def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Iterator[Finding]:
     """If one category has more than nine tenths of the records, every private mechanism tailored to the Hellinger
     distance has more than twice the mean distance of k-norm.
     """
-    for panel, summary in _ask(summaries, SKEWED, "smooth", "varying-bound", "k-norm").items():
+    stored = {panel: at_poster(summaries, panel, "smooth", "varying-bound", "k-norm") for panel in SKEWED}
+    for panel, summary in stored.items():
         shares = summary["shares"].values.tolist()
         mean = mean_distance(summary)[0].sel(shares=[each for each in shares if max(entries(each)) > 0.9])
         best = mean.sel(mechanism=[name for name in _TAILORED if name in mean["mechanism"]]).min("mechanism")
@@ -146,7 +141,8 @@ def order_of_categories(summaries: Stored) -> Iterator[Finding]:
     """The mean distance of k-norm does not depend on the order of the categories; that of noise clipped in order
     changes by more than 1 %.
     """
-    for panel, summary in _ask(summaries, SKEWED, "k-norm", *_IN_ORDER).items():
+    stored = {panel: at_poster(summaries, panel, "k-norm", *_IN_ORDER) for panel in SKEWED}
+    for panel, summary in stored.items():
         own, *others = (_spread(summary["expected_hellinger"], name) for name in ("k-norm", *_IN_ORDER))
         listed = ", ".join(f"{name} {other:.1%}" for name, other in zip(_IN_ORDER, others, strict=True))
         yield verdict(own < 1e-9 and min(others) > 0.01, f"{panel}: k-norm {own:.0e}, {listed}")
@@ -159,7 +155,8 @@ def permute_and_flip(summaries: Stored) -> Iterator[Finding]:
     have a proof; calibrated by exact audits, it is less accurate than smooth-exact at balanced data.
     """
     names = ("permute-and-flip", "permute-and-flip-exact", "global", "smooth-exact")
-    for panel, summary in _ask(summaries, ("k2", "k3"), *names).items():
+    stored = {panel: at_poster(summaries, panel, *names) for panel in ("k2", "k3")}
+    for panel, summary in stored.items():
         proved, exact = (
             ratio(summary["expected_hellinger"], *pair).dropna("n") for pair in zip(names[:2], names[2:], strict=True)
         )

@@ -6,13 +6,12 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Erratum, Finding, claim, claims_in, verdict
-from studies.claims import Stored, joined, p0, p1
+from studies.claims import Stored, correct, joined, p0, p1, span
 
 NAMES = ("local", "varying", "smooth", "global")
 """Names of the sensitivities: all are upper bounds on `local`, and `global` is an upper bound on all."""
 
 _UNIT_PRIOR = ("1:1",)
-_UP_TO = "For the prior Beta(1, 1) and n up to 2,000,"
 
 
 def _statements(summaries: Stored, *names: str) -> list[xr.Dataset]:
@@ -75,10 +74,7 @@ def bounds_in_order(summaries: Stored) -> Finding:
 
 def _counterexamples(found: xr.Dataset) -> str:
     """Describe the number of counterexamples, and list the values of n at which they occur, or some of them."""
-    among = (
-        f"among {int(found['n_checked'].sum()):,} data sets of n = {found['n'].values.min()} to "
-        f"{found['n'].values.max()} records"
-    )
+    among = f"among {int(found['n_checked'].sum()):,} data sets of n = {span(found['n'], '.0f')} records"
     at = found.isel(n=np.flatnonzero(found["n_violations"]))
     if not at.sizes["n"]:
         return f"No counterexample {among}"
@@ -104,23 +100,20 @@ def _without_counterexample(printed: xr.Dataset, repaired: xr.Dataset | None = N
         return verdict(True, evidence + (f" No comparison at n = {empty}." if empty else ""))
     if repaired is None:
         return verdict(False, evidence)
-    if repaired["n_violations"].any():
-        return verdict(False, f"{evidence} It also fails {when}: {_counterexamples(repaired)}.")
-    return Finding("corrected", f"{evidence} It holds {when}.")
+    fails = repaired["n_violations"].any()
+    added = f"It also fails {when}: {_counterexamples(repaired)}." if fails else f"It holds {when}."
+    return correct(False, not fails, f"{evidence} {added}")
 
 
-@p1(
-    "statement-1",
-    f"{_UP_TO} H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored inequality holds for x <= x0.",
-    place="statement I",
-)
+@p1(place="statement I")
 def statement_1(summaries: Stored) -> Finding:
+    """For the prior Beta(1, 1) and n up to 2,000, H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored
+    inequality holds for x <= x0.
+    """
     return _without_counterexample(_statements(summaries, "I")[0])
 
 
 @p1(
-    "statement-1-below",
-    f"{_UP_TO} H(x, x+1) > H(x+1, x+2) for x <= x0.",
     place="statement I, second half as printed",
     erratum=Erratum(
         "H(x, x+1) > H(x+1, x+2) for x ≤ x₀.",
@@ -129,15 +122,13 @@ def statement_1(summaries: Stored) -> Finding:
     ),
 )
 def statement_1_below(summaries: Stored) -> Finding:
-    printed, mirrored = _statements(summaries, "I-below", "I")
+    """For the prior Beta(1, 1) and n up to 2,000, H(x, x+1) > H(x+1, x+2) for x <= x0."""
     when = "as the mirrored inequality of the first half, H(x, x-1) < H(x-1, x-2) for x <= x0"
+    printed, mirrored = _statements(summaries, "I-below", "I")
     return _without_counterexample(printed, mirrored, when)
 
 
 @p1(
-    "statement-2",
-    f"{_UP_TO} LS(x) is the distance of the step towards the nearer edge: H(x, x+1) for x >= x0, H(x, x-1) for "
-    "x <= x0.",
     place="statement II",
     erratum=Erratum(
         "LS(x) is the step towards the nearer edge.",
@@ -145,30 +136,28 @@ def statement_1_below(summaries: Stored) -> Finding:
     ),
 )
 def statement_2(summaries: Stored) -> Finding:
-    printed, inside = _statements(summaries, "II", "II-inside")
+    """For the prior Beta(1, 1) and n up to 2,000, LS(x) is the distance of the step towards the nearer edge: H(x, x+1)
+    for x >= x0, H(x, x-1) for x <= x0.
+    """
     when = "for 0 < x < n; at an edge this step does not exist, and LS is the distance of the step inwards"
+    printed, inside = _statements(summaries, "II", "II-inside")
     return _without_counterexample(printed, inside, when)
 
 
 @p1(
-    "statement-2-centre",
-    f"{_UP_TO} H(x0, x0-1) = H(x0, x0+1).",
     place="proof of statement II",
     erratum=Erratum("H(x₀, x₀−1) = H(x₀, x₀+1).", "This holds for even n only."),
 )
 def statement_2_centre(summaries: Stored) -> Finding:
+    """For the prior Beta(1, 1) and n up to 2,000, H(x0, x0-1) = H(x0, x0+1)."""
     (printed,) = _statements(summaries, "II-centre")
     when = "for even n; for odd n there are two centres, and one of the two steps from each leads to the other"
     return _without_counterexample(printed, printed.sel(n=printed["n"] % 2 == 0), when)
 
 
-@p1(
-    "statement-3",
-    f"{_UP_TO} LS(x) > LS(x0) for every x other than x0.",
-    place="statement III",
-    erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."),
-)
+@p1(place="statement III", erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."))
 def statement_3(summaries: Stored) -> Finding:
+    """For the prior Beta(1, 1) and n up to 2,000, LS(x) > LS(x0) for every x other than x0."""
     (printed,) = _statements(summaries, "III")
     return _without_counterexample(printed, printed.sel(n=printed["n"] >= 4), "for n >= 4")
 

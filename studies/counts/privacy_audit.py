@@ -16,7 +16,7 @@ from mechanisms.audit import Audit
 from mechanisms.conjugate import count_candidates
 from mechanisms.counts.audit import require_auditable
 from mechanisms.counts.mechanism import validate
-from mechanisms.inference.family import Bounds, Family
+from mechanisms.inference.families import Bounds, Family
 from mechanisms.privacy import RELATIONS
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
 from pipeline.errors import unknown

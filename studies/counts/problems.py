@@ -4,7 +4,7 @@ from typing import Any
 
 from mechanisms import balanced_counts
 from mechanisms.counts.mechanism import validate
-from pipeline import Factor
+from pipeline import Factor, Stored
 from studies.panels import Values
 
 EPSILON = Factor("epsilon", (1.0,), "privacy loss", unit="nat")
@@ -46,3 +46,13 @@ def require_cells(given: tuple[int, ...], k: int) -> None:
     """Raise ValueError unless all categories are given in order."""
     if given != tuple(range(k)):
         raise ValueError(f"cell must be 0 to {k - 1} in order, got {', '.join(map(str, given))}")
+
+
+_CATEGORIES = {"k2": 2, "k3": 3, "k4": 4, "k10": 10, "abalone": 3, "skewed": 3, "skewed-k4": 4, "random": 3}
+"""Number of categories of the panels of claims."""
+
+
+def at_poster(summaries: Stored, panel: str, *mechanisms: str, **values: Any) -> Any:
+    """Return a panel, of which the claim needs the mechanisms with the constants of the poster, and these values."""
+    prior = ":".join("1" * _CATEGORIES[panel])
+    return summaries.need(panel, mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,), prior=(prior,), **values)

@@ -144,35 +144,31 @@ def _link(text: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
     is_open = (np.diff(filled.astype(int), axis=1) > 0).any(axis=1)
     shown = np.array([",".join(row) for row in text.itertuples(index=False, name=None)])
     _refuse("levels", is_open, shown, "blank after a blank level", "a blank level is the total over it")
-    parents, added, above = np.full(len(keys), -1), [], {(): -1}
-    for level, name in enumerate(("the total", *text.columns)):
-        rows = [(key, row) for row, key in enumerate(keys) if len(key) == level]
-        counts = Counter(key for key, _ in rows)
+    names = ("the total", *text.columns)
+    node = {key: row for row, key in enumerate(keys)}
+    if len(node) < len(keys):
+        twice = next(key for key, n in Counter(keys).items() if n > 1)
+        raise BadInputError(f"cells must be unique, got {_cell(twice)} twice in {names[len(twice)]}; remove a row")
+    above: dict[tuple[str, ...], None] = {}
+    for level, name in enumerate(names):
         cells = dict.fromkeys(key[:level] for key in keys if len(key) >= level)
-        if twice := [cell for cell in cells if counts[cell] > 1]:
-            raise BadInputError(f"cells must be unique, got {_cell(twice[0])} twice in {name}; remove a row")
-        missing = [cell for cell in cells if not counts[cell]]
-        if missing and rows:
+        missing = [cell for cell in cells if cell not in node]
+        if missing and len(missing) < len(cells):
             raise BadInputError(
                 f"{name} must have a row for every cell, got none for {_cell(missing[0])}; add a row with a "
                 "blank value if it was not measured"
             )
-        nodes = dict(rows) or dict(zip(missing, range(parents.size, parents.size + len(missing)), strict=True))
-        if missing:
-            parents = np.append(parents, np.full(len(missing), -1))
-            added += [(*cell, *[""] * (text.shape[1] - level)) for cell in missing]
-        if level:
-            within = {cell[:-1] for cell in cells}
-            if childless := [cell for cell in above if cell not in within]:
-                raise BadInputError(
-                    f"every cell must have cells of {name} below it, got none for {_cell(childless[0])}; add one, or "
-                    "name fewer levels"
-                )
-            for cell, node in nodes.items():
-                parents[node] = above[cell[:-1]]
-        above = {cell: nodes[cell] for cell in cells}
-    labels = pd.DataFrame(added, columns=text.columns).astype(text.dtypes)
-    return parents, pd.concat([text, labels], ignore_index=True)
+        node |= {cell: len(node) + k for k, cell in enumerate(missing)}
+        within = {cell[:-1] for cell in cells}
+        if childless := [cell for cell in above if cell not in within]:
+            raise BadInputError(
+                f"every cell must have cells of {name} below it, got none for {_cell(childless[0])}; add one, or "
+                "name fewer levels"
+            )
+        above = cells
+    parents = np.array([node[key[:-1]] if key else -1 for key in node])
+    labels = [(*key, *[""] * (text.shape[1] - len(key))) for key in node]
+    return parents, pd.DataFrame(labels, columns=text.columns).astype(text.dtypes)
 
 
 def _cell(key: Sequence[str]) -> str:

@@ -8,8 +8,7 @@ study: a colour that colour-blind readers can distinguish, a marker, and a dash 
 from studies.figures.chart import Chart, Parts, Summaries, quantiles, ratios, shares, stacked
 from studies.figures.conversion import Converter, convert
 from studies.figures.plot import Axis, Plot
-from studies.figures.rendering import interactive
-from studies.figures.vega import specify, specify_small
+from studies.figures.vega import interactive, specify, specify_small
 
 Drawing = list[Plot]
 """Plots of a figure, one above the other."""

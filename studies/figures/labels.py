@@ -116,41 +116,19 @@ def legend(
     entries, n_rows = _place_entries(series, note, width)
     raw = {"type": "quantitative", "scale": None, "axis": None}
     at = {"x": {"field": "x", **raw}, "y": {"field": "y", **raw}}
+    rule = {"type": "rule", "strokeWidth": 1.5, "x2Offset": _SAMPLE - 6}
+    point = {"type": "point", "size": 34, "strokeWidth": 1.2, "xOffset": (_SAMPLE - 6) / 2}
     text = {"type": "text", "align": "left", "baseline": "middle"}
-    of_series = {"filter": "isValid(datum.series)"}
+
+    def layer(kind: str, mark: dict[str, Any], **channels: Any) -> dict[str, Any]:
+        return {"transform": [{"filter": f"isValid(datum.{kind})"}], "mark": mark, "encoding": {**at, **channels}}
+
     samples = [
-        {
-            "transform": [of_series, {"calculate": f"datum.x + {_SAMPLE - 6}", "as": "end"}],
-            "mark": {"type": "rule", "strokeWidth": 1.5},
-            "encoding": {
-                **at,
-                "x2": {"field": "end"},
-                **encode_series(series, "color", "strokeDash"),
-                "opacity": fade,
-            },
-        },
-        {
-            "transform": [of_series, {"calculate": f"datum.x + {(_SAMPLE - 6) / 2}", "as": "middle"}],
-            "mark": {"type": "point", "size": 34, "strokeWidth": 1.2},
-            "encoding": {
-                **at,
-                "x": {"field": "middle", **raw},
-                **encode_series(series, "stroke", "fill", "shape"),
-                "opacity": fade,
-            },
-        },
-        {
-            "transform": [of_series],
-            "mark": {**text, "dx": _SAMPLE, "cursor": "pointer"},
-            "encoding": {**at, "text": {"field": "series"}, "opacity": fade_text},
-        },
+        layer("series", rule, x2={"field": "x"}, **encode_series(series, "color", "strokeDash"), opacity=fade),
+        layer("series", point, **encode_series(series, "stroke", "fill", "shape"), opacity=fade),
+        layer("series", {**text, "dx": _SAMPLE, "cursor": "pointer"}, text={"field": "series"}, opacity=fade_text),
     ]
-    headings = {
-        "transform": [{"filter": "isValid(datum.heading)"}],
-        "mark": {**text, "fontWeight": 600},
-        "encoding": {**at, "text": {"field": "heading"}},
-    }
-    layers = [*(samples if series else ()), headings]
+    layers = [*(samples if series else ()), layer("heading", {**text, "fontWeight": 600}, text={"field": "heading"})]
     return {"data": {"name": "legend"}, "width": width, "height": max(n_rows, 1) * _ROW - 6, "layer": layers}, entries
 
 

@@ -67,7 +67,7 @@ def inference_panel(
     def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
         model, method = release_model(family, cell), INFERENCE_METHODS[setting["algorithm"]]
         method.validate_prior(family, cell["prior"])
-        wanted = list(range(model.n_components(cell["prior"])))
+        wanted = list(range(model.entry.n_components(cell["prior"])))
         if len(wanted) > 1 and list(cell["component"]) != wanted:
             raise ValueError(f"component must be {wanted}, one value per parameter, got {list(cell['component'])}")
         return method.supports(model) and (not method.draws_records or model.n <= largest)

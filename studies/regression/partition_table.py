@@ -84,9 +84,10 @@ class Request:
             raise BadInputError(unknown(f"method for {kind}", name, methods))
         with as_bad_input():
             if self.cutoffs:
-                omitted = {"split": self.split, "mu": self.start, "theta": self.share, "range": self.ranges}
+                parts, columns = ":".join(map(str, self.split)), ", ".join(self.ranges)
+                omitted = {"split": parts, "mu": self.start, "theta": self.share, "range": columns}
                 for what, given in omitted.items():
-                    if given not in (None, (), {}):
+                    if given not in (None, ""):
                         raise BadInputError(f"{what} must be omitted with cutoffs, got {given}; use it for quantiles")
                 if not all(math.isfinite(cutoff) for cutoff in self.cutoffs):
                     raise BadInputError(f"cutoffs must be finite, got {', '.join(map(str, self.cutoffs))}")

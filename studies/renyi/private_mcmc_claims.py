@@ -4,19 +4,18 @@ Differences between methods are judged with a margin of 0.01 nat per test record
 errors of the margin they are undecided. Standard errors are those of draws on a fixed split.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import xarray as xr
 
 from mechanisms.glm.langevin import LEAST_DRAWS
 from pipeline import Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, at_most, below, both, decide, gap, joined, largest, listed, mean, place, smallest
+from studies.claims import Stored, at_most, below, both, decide, gap, highest, joined, listed, mean, place, smallest
 from studies.renyi.logistic_trials import LABELS
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-_DATA_SETS = tuple(LABELS)
 _ONE, _EXACT = "langevin-last", "glm-gdp"
 _MANY = ("glm-gdp-4", "glm-gdp-16", "langevin", "penalty")
 _MARGIN = 0.01
@@ -25,20 +24,15 @@ _CLOSE = 0.1
 _LEAST_COVERAGE = 0.9
 
 
-def _stored(summaries: Stored, *mechanisms: str, epsilons: Sequence[float] = EPSILONS) -> dict[str, xr.Dataset]:
-    return summaries.each(_DATA_SETS, epsilon=tuple(epsilons), mechanism=mechanisms)
-
-
 @joined("Largest difference of the mean log loss, in nats per test record: {}.")
-def _not_worse(
-    stored: dict[str, xr.Dataset], one: str, others: Sequence[str], most: float = np.inf
-) -> Iterator[Finding]:
+def _not_worse(summaries: Stored, one: str, others: Sequence[str], most: float = math.inf) -> Iterator[Finding]:
     """Judge the statement that the log loss of `one` exceeds that of no other method by more than the margin."""
-    for panel, ds in stored.items():
-        pairs = [gap(ds.sel(epsilon=ds["epsilon"] <= most), "test_nll", one, other) for other in others]
-        gaps, errors = (xr.concat(each, xr.Variable("against", list(others))) for each in zip(*pairs, strict=True))
-        evidence = f"{panel} {largest(gaps):+.4f} ({place(largest(gaps), gaps.dims)})"
-        yield decide(*at_most(_MARGIN, (gaps, errors), _DECIDING), evidence)
+    needed = tuple(epsilon for epsilon in EPSILONS if epsilon <= most)
+    for panel, ds in summaries.each(LABELS, epsilon=needed, mechanism=(one, *others)).items():
+        ds = ds.sel(epsilon=ds["epsilon"] <= most)
+        pairs = [gap(ds, "test_nll", one, other) for other in others]
+        gaps, errors = (xr.concat(each, xr.Variable("rival", list(others))) for each in zip(*pairs, strict=True))
+        yield decide(*at_most(_MARGIN, (gaps, errors), _DECIDING), f"{panel} {highest(gaps, '+.4f')}")
 
 
 @claim(kind="addition", min_trials=10)
@@ -46,7 +40,7 @@ def one_draw_at_small_budgets(summaries: Stored) -> Finding:
     """At epsilon <= 1, one draw (langevin-last) predicts test records at least as well, within 0.01 nat, as several
     exact draws with a divided budget and as chains that publish all states.
     """
-    return _not_worse(_stored(summaries, _ONE, *_MANY, epsilons=EPSILONS[:3]), _ONE, _MANY, 1.0)
+    return _not_worse(summaries, _ONE, _MANY, 1.0)
 
 
 @claim(kind="addition", min_trials=10, leads=True)
@@ -58,7 +52,7 @@ def many_draws_at_large_budgets(summaries: Stored) -> Iterator[Finding]:
     """At epsilon = 10, the iterates of a Langevin chain represent the posterior better than one exact draw of equal
     privacy: their energy distance is smaller.
     """
-    for panel, ds in _stored(summaries, "langevin", _EXACT, epsilons=EPSILONS[-1:]).items():
+    for panel, ds in summaries.each(LABELS, epsilon=(10.0,), mechanism=("langevin", _EXACT)).items():
         less = gap(ds.sel(epsilon=10.0), "energy", "langevin", _EXACT)
         best = ds["energy_mean"].sel(mechanism=[_EXACT, _ONE, *_MANY])
         winners = (
@@ -73,7 +67,7 @@ def finite_chain_suffices(summaries: Stored) -> Finding:
     """The last iterate of a finite Langevin chain predicts test records at least as well, within 0.01 nat, as an
     exact draw with the same guarantee (glm-gdp).
     """
-    return _not_worse(_stored(summaries, _ONE, _EXACT), _ONE, (_EXACT,))
+    return _not_worse(summaries, _ONE, (_EXACT,))
 
 
 @claim(kind="addition", min_trials=10)
@@ -81,8 +75,7 @@ def gaussian_calibration(summaries: Stored) -> Finding:
     """At equal (epsilon, delta), a draw calibrated by Gaussian differential privacy predicts test records at least
     as well, within 0.01 nat, as draws calibrated by Rényi differential privacy at all orders (Algorithms 4 and 5).
     """
-    others = ("glm-diffused", "glm-concentrated")
-    return _not_worse(_stored(summaries, _EXACT, *others), _EXACT, others)
+    return _not_worse(summaries, _EXACT, ("glm-diffused", "glm-concentrated"))
 
 
 @claim(kind="addition", min_trials=0)
@@ -94,7 +87,7 @@ def no_intervals(summaries: Stored) -> Iterator[Finding]:
     """At epsilon <= 1, no chain that publishes all iterates has 20 effective draws in each direction, so that
     intervals are not possible.
     """
-    for panel, ds in _stored(summaries, "langevin", epsilons=EPSILONS[:3]).items():
+    for panel, ds in summaries.each(LABELS, epsilon=EPSILONS[:3], mechanism=("langevin",)).items():
         one = ds.sel(mechanism="langevin", epsilon=ds["epsilon"] <= 1.0)
         last = one.sel(epsilon=1.0)
         evidence = f"{panel} {last['total_draws']:.0f}, a mean of at most {last['mean_draws']:.2f}"

@@ -5,7 +5,7 @@ means. Standard errors are those of draws on a fixed split; the panel `abalone-s
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -13,17 +13,16 @@ import xarray as xr
 
 from mechanisms.glm.mechanisms import glm_mechanism
 from pipeline import Finding, claim, claims_in, verdict
-from studies.claims import Stored, Summaries, decide, gap, joined, p3, together
+from studies.claims import Stored, Summaries, count, decide, gap, joined, p3, together
 from studies.renyi.logistic_trials import LABELS, LARGEST_RHAT, LEAST_ESS
 
-_DATA_SETS = tuple(LABELS)
 _SAMPLERS = ("glm-concentrated", "glm-diffused")
 _OPS = ("ops", "ops-tight", "ops-renyi")
 _DECIDING = 4.0
 _REPEATS = 50  # number of draws per setting, as in P3
 
 
-def _ask(summaries: Stored, *mechanisms: str, panels: Sequence[str] = _DATA_SETS) -> Summaries:
+def _ask(summaries: Stored, *mechanisms: str, panels: Iterable[str] = LABELS) -> Summaries:
     """Return panels; a claim needs the ends of the published grid, and verdicts cover all stored ε and orders."""
     return summaries.each(panels, order=(1.0, 10.0, 100.0), epsilon=(math.exp(-5), math.exp(3)), mechanism=mechanisms)
 
@@ -71,7 +70,7 @@ def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Seque
         for panel, ds in stored.items():
             differ = ~_same_distribution(ds, one, other)
             ahead, behind = (mask & differ for mask in _compare(ds, measure, one, other))
-            part = f"{panel} {int(ahead.sum())} of {int(differ.sum())}"
+            part = f"{panel} {count(ahead, differ)}"
             for word, marked in (("larger", behind), ("undecided", ~ahead & ~behind & differ)):
                 part += f" ({word} in {int(marked.sum())}: {_where(marked)})" if marked.any() else ""
             parts.append(decide((ahead == differ).all(), behind.any(), part))
@@ -87,7 +86,7 @@ def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Seque
 )
 @joined()
 def converged(summaries: Stored) -> Iterator[Finding]:
-    summaries.each((*_DATA_SETS, "abalone-splits", "abalone-strong"))
+    summaries.each((*LABELS, "abalone-splits", "abalone-strong"))
     for panel, ds in summaries.items():
         rhat, ess = float(ds["rhat_largest"].max()), float(ds["ess_smallest"].min())
         n_failed = int(ds["n_failed"].sum())  # chains that did not converge are failed trials

@@ -4,29 +4,20 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from pipeline import Claim, Erratum, Finding
-from pipeline.declare.claims import VERDICTS, Kind, Verdict
+from pipeline import Erratum
+from pipeline.declare.claims import VERDICTS, Verdict
 from pipeline.errors import command
 from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import now
 from studies.figures import Converter, specify_small
 from studies.folders import other_stores
-from studies.report.errata import list_errata
-from studies.report.page import (
-    RenderedFigure,
-    image_uri,
-    mark_of,
-    render_figures,
-    render_page,
-    require_writable,
-    write_whole,
-)
+from studies.report.page import Chapter, Judged, image_uri, render_figures, render_page, write_page, write_whole
 from studies.report.papers import OTHER, PAPERS, Paper
 from studies.report.provenance import cite, describe_folder
-from studies.report.results import Results, StudyResults, count_undecided, list_comparisons, load_results
+from studies.report.results import Results, StudyResults, count_undecided, list_comparisons, list_errata, load_results
 from studies.report.summaries import State
 from studies.tables import Table, duration, markdown_table
 
@@ -39,57 +30,7 @@ _VERDICTS: dict[str, tuple[Verdict, ...]] = {
 }
 """Heading -> verdicts counted under it."""
 
-
-@dataclass(frozen=True)
-class Judged:
-    """A claim of a study with its verdict, and the figure that illustrates it."""
-
-    study: str
-    claim: Claim
-    finding: Finding
-    figure: RenderedFigure | None = None
-
-    @property
-    def target(self) -> str:
-        """Target of links to the claim."""
-        return f"claim-{self.study}-{self.claim.name}"
-
-    @property
-    def is_true(self) -> bool:
-        """True if the claim is decided and true as printed."""
-        return self.finding.verdict in _TRUE
-
-    @property
-    def refutes(self) -> bool:
-        """True if the finding shows that a statement of a paper does not hold."""
-        if self.claim.kind == "conclusion" or self.finding.verdict == "corrected":
-            return self.finding.verdict not in (*_TRUE, "undecided")
-        return self.is_true and self.claim.erratum is not None
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """Results on one paper: its studies, claims with verdicts, and figures."""
-
-    paper: Paper
-    studies: list[str] = field(default_factory=list)
-    judged: list[Judged] = field(default_factory=list)
-    figures: list[RenderedFigure] = field(default_factory=list)
-
-    def of_kind(self, *kinds: Kind) -> list[Judged]:
-        """Return the claims of the given kinds."""
-        return [one for one in self.judged if one.claim.kind in kinds]
-
-    def decided(self, figure: RenderedFigure | None) -> list[Judged]:
-        """Return the decided claims that a figure of this chapter illustrates; those without a figure for None."""
-        own = {id(each) for each in self.figures}
-        decided = [one for one in self.judged if one.finding.verdict != "undecided"]
-        return [one for one in decided if (one.figure if id(one.figure) in own else None) is figure]
-
-    @property
-    def undecided(self) -> list[Judged]:
-        """Claims that the stores cannot decide."""
-        return [one for one in self.judged if one.finding.verdict == "undecided"]
+_ERRATA = ("location", "as printed", "correct", "numbers")
 
 
 def write_collection(
@@ -121,10 +62,8 @@ def write_collection(
     BadInputError
         If there is no store of any study.
     """
-    require_writable(output)
-    with Converter() as converter:
-        page, chapters, results, missing = _page(folder, converter, mark_of(output, normalise_location(folder)))
-    write_whole(output, page.encode())
+    location = normalise_location(folder)
+    chapters, results, missing = write_page(output, location, partial(_page, folder))
     if markdown is not None:
         write_whole(markdown, verdicts_as_markdown(chapters, results).encode())
     for name, reason in missing.items():
@@ -140,7 +79,7 @@ def folder_page(folder: str | os.PathLike[str]) -> str:
 
 def _page(
     folder: str | os.PathLike[str], converter: Converter, mark: str
-) -> tuple[str, list[Chapter], dict[str, StudyResults], dict[str, str]]:
+) -> tuple[str, tuple[list[Chapter], dict[str, StudyResults], dict[str, str]]]:
     results, missing = load_results(folder)
     chapters = _chapters(results, converter)
     states = [one.state for one in results.values()]
@@ -159,7 +98,7 @@ def _page(
         leads=_lead(chapters, results, converter),
         corrected=_corrected(chapters, results),
         counts=_count_verdicts(chapters),
-        errata=list_errata(results),
+        errata=Table("Errata of the papers", "", _ERRATA, list_errata(results), (0, 1, 2, 3)),
         audits=tabulate_audits(results),
         comparisons=list_comparisons(results),
         times=_times(results),
@@ -168,7 +107,7 @@ def _page(
         origins=_origins(results),
         specs={name: json.dumps(one.store.spec) for name, one in results.items()},
     )
-    return page, chapters, results, missing
+    return page, (chapters, results, missing)
 
 
 def _notes(folder: str | os.PathLike[str], results: Results, missing: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -188,16 +127,24 @@ def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> li
     Each has a small image of its figure as a data URI, or an empty one, and a note with the command that decides it.
     """
     claims = [one for chapter in chapters for one in chapter.judged if one.claim.erratum is None]
-    decided = [one for one in claims if one.finding.verdict != "undecided"]
+    decided = [one for one in claims if one.is_decided]
     leading = {one.study: one for one in reversed([*decided, *claims]) if one.claim.leads}
-    shown = [one for one in claims if leading.get(one.study) is one] or [one for one in decided if one.is_true][:1]
+    true = [one for one in decided if one.finding.verdict in _TRUE]
+    shown = [one for one in claims if leading.get(one.study) is one] or true[:1]
     images = [None if one.figure is None else converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
     leads = []
     for one, svg in zip(shown, images, strict=True):
-        is_small = one.finding.verdict == "undecided" and not results[one.study].is_published
+        is_small = not one.is_decided and not results[one.study].is_published
         note = f"For a verdict, the published scale: {command('run', one.study)}" if is_small else ""
         leads.append({"judged": one, "image": "" if svg is None else image_uri(svg.result()), "note": note})
     return leads
+
+
+def _refutes(one: Judged) -> bool:
+    """Return True if a finding shows that a statement of a paper does not hold."""
+    if one.claim.kind == "conclusion" or one.finding.verdict == "corrected":
+        return one.finding.verdict not in (*_TRUE, "undecided")
+    return one.finding.verdict in _TRUE and one.claim.erratum is not None
 
 
 def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, str, str, str]]:
@@ -208,7 +155,7 @@ def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, s
     shown = [erratum for one in results.values() for erratum in one.study.errata if erratum.show is not None]
     rows = []
     for chapter in chapters:
-        refuted = [one for one in chapter.judged if one.refutes]
+        refuted = [one for one in chapter.judged if _refutes(one)]
         found = [
             (one.target, one.claim.erratum or Erratum(one.claim.statement, one.finding.evidence))
             for one in sorted(refuted, key=lambda one: (not one.claim.leads, one.claim.erratum is None))
@@ -220,16 +167,14 @@ def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, s
 
 def _chapters(results: Results, converter: Converter) -> list[Chapter]:
     """Return one chapter per paper with results; a claim without a paper belongs to the first paper of its study."""
-    chapters = {paper.key: Chapter(paper) for paper in (*PAPERS, OTHER)}
+    chapters = {paper.key: Chapter(paper=paper) for paper in (*PAPERS, OTHER)}
     for name, one in results.items():
         own = next((paper for paper in one.study.papers if paper in chapters), OTHER.key)
         chapters[own].studies.append(name)
-        figures, _ = render_figures(one.study, one.summaries, converter, one.claims, prefix=f"{name}-")
+        figures, judged = render_figures(one.study, one.summaries, converter, one.claims, prefix=f"{name}-")
         chapters[own].figures.extend(figures)
-        drawn = {claim.name: figure for figure in figures for claim, _ in figure.claims}
-        for claim, finding in one.claims:
-            judged = Judged(name, claim, finding, drawn.get(claim.name))
-            chapters.get(claim.paper, chapters[own]).judged.append(judged)
+        for each in judged:
+            chapters.get(each.claim.paper, chapters[own]).judged.append(each)
     return [chapter for chapter in chapters.values() if chapter.judged or chapter.figures]
 
 
@@ -260,7 +205,8 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
     rows = (
         (chapter.paper.key, f"{one.claim.statement} ({one.claim.place}; {one.study})", one.finding.verdict)
         for chapter in chapters
-        for one in chapter.of_kind("conclusion")
+        for one in chapter.judged
+        if one.claim.kind == "conclusion"
     )
     return f"{origin}\n\n{markdown_table(('paper', 'conclusion', 'verdict'), rows)}\n"
 

@@ -7,11 +7,11 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import jinja2
@@ -24,7 +24,7 @@ from pipeline.stores.locations import is_local
 from studies.claims import Summaries
 from studies.figures import Converter, Plot, interactive, specify
 from studies.figures.defaults import default_figures
-from studies.report.papers import PAPERS
+from studies.report.papers import OTHER, PAPERS, Paper
 
 _HEAD_BYTES = 4096  # the beginning of a page, which contains its mark
 _INKS = ("#1a1a1a", "#e8e8e8")  # text colours of images in light and dark mode
@@ -39,7 +39,7 @@ _N_FINDINGS = 5  # next to the first figure
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
-Judged = tuple[Claim, Finding]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -51,24 +51,50 @@ class RenderedFigure:
     caption: str  # text below the figure
     svg: Future[bytes] = field(repr=False)
     data: str = field(repr=False)  # interactive figure as JSON that is safe in a ``script`` element
-    claims: list[Judged]  # that the figure illustrates
+    finding: str  # first claim of the figure that leads, or of all, with its verdict; empty if no claim is decided
     plot: Plot = field(repr=False)  # the first of the figure
-
-    @property
-    def judged(self) -> list[Judged]:
-        """Decided claims that the figure illustrates."""
-        return [one for one in self.claims if one[1].verdict != "undecided"]
 
     @property
     def uri(self) -> str:
         """Static image as a data URI."""
         return image_uri(self.svg.result())
 
+
+@dataclass(frozen=True)
+class Judged:
+    """Claim of a study with its verdict, and the figure that illustrates it."""
+
+    study: str
+    claim: Claim
+    finding: Finding
+    figure: RenderedFigure | None = None
+    target: str = ""  # of links to the claim
+
     @property
-    def finding(self) -> str:
-        """First claim of the figure that leads, or of all, with its verdict; empty if no claim is decided."""
-        ranked = sorted(self.judged, key=lambda one: not one[0].leads)
-        return next((state_finding(claim, finding) for claim, finding in ranked), "")
+    def is_decided(self) -> bool:
+        """False if the stores cannot decide the claim."""
+        return self.finding.verdict != "undecided"
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Figures and claims of a page, or of its part on one paper with its studies."""
+
+    figures: list[RenderedFigure] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
+    studies: list[str] = field(default_factory=list)
+    paper: Paper = OTHER
+
+    def decided(self, figure: RenderedFigure | None) -> list[Judged]:
+        """Return the decided claims that a figure of this chapter illustrates; those without a figure for None."""
+        own = {id(each) for each in self.figures}
+        decided = [one for one in self.judged if one.is_decided]
+        return [one for one in decided if (one.figure if id(one.figure) in own else None) is figure]
+
+    @property
+    def undecided(self) -> list[Judged]:
+        """Claims that the stores cannot decide."""
+        return [one for one in self.judged if not one.is_decided]
 
 
 def image_uri(svg: bytes) -> str:
@@ -112,11 +138,10 @@ def lead_with(
 
     The figure is that of the first decided claim that leads. Claims about errata follow others that lead.
     """
-    decided = [one for one in judged if one[1].verdict != "undecided"]
-    leading = sorted((one for one in decided if one[0].leads), key=lambda one: one[0].erratum is not None)
-    illustrating = [figure for one in leading for figure in figures if one in figure.judged]
-    first = next(iter([*illustrating, *figures]), None)
-    ranked = [*leading, *(first.judged if first else ()), *decided]
+    decided = [one for one in judged if one.is_decided]
+    leading = sorted((one for one in decided if one.claim.leads), key=lambda one: one.claim.erratum is not None)
+    first = next(iter([*(one.figure for one in leading if one.figure), *figures]), None)
+    ranked = [*leading, *(one for one in decided if one.figure is first), *decided]
     return first, [one for i, one in enumerate(ranked) if one not in ranked[:i]][:_N_FINDINGS]
 
 
@@ -148,22 +173,19 @@ def render_figures(
     study: Study,
     summaries: Summaries,
     converter: Converter,
-    judged: Sequence[Judged] = (),
+    claims: Sequence[tuple[Claim, Finding]] = (),
     figures_folder: str | os.PathLike[str] | None = None,
     prefix: str = "",
 ) -> tuple[list[RenderedFigure], list[Judged]]:
     """Draw the figures with results of at least one panel in the store.
 
-    Return them with their claims, and the claims without a figure. The targets of links, unique on a page, begin with
+    Return them, and the claims, each with its figure if it has one. The targets of links, unique on a page, contain
     `prefix`. SVG and PNG copies are written to `figures_folder`.
     """
     drawn = [(figure, figure.draw(_of_figure(figure, summaries))) for figure in drawable(study, summaries)]
     drawn = [(figure, plots) for figure, plots in drawn if plots]
-    figures = [figure for figure, _ in drawn]
-    claims: dict[str, list[Judged]] = {name: [] for name in (*(figure.name for figure in figures), "")}
-    for one in judged:
-        claims[_illustrating(figures, one[0])].append(one)
-    rendered = []
+    places = {claim.name: _illustrating([figure for figure, _ in drawn], claim) for claim, _ in claims}
+    rendered: dict[str, RenderedFigure] = {}
     for figure, plots in drawn:
         spec = specify(plots)
         svg = converter.submit("svg", spec)
@@ -173,9 +195,15 @@ def render_figures(
             png = converter.submit("png", {**spec, "background": "white"})
             write_whole(Path(figures_folder, f"{figure.name}.png"), png.result())
         data = interactive(plots, spec["datasets"]).replace("<", "\\u003c")  # must not end the script element
-        target, own = f"{prefix}{figure.name}", claims[figure.name]
-        rendered.append(RenderedFigure(target, figure.title, figure.caption, svg, data, own, plots[0]))
-    return rendered, claims[""]
+        own = [one for one in claims if places[one[0].name] == figure.name and one[1].verdict != "undecided"]
+        first = min(own, key=lambda one: not one[0].leads, default=None)
+        finding, target = state_finding(*first) if first else "", f"{prefix}{figure.name}"
+        rendered[figure.name] = RenderedFigure(target, figure.title, figure.caption, svg, data, finding, plots[0])
+    judged = [
+        Judged(study.name, claim, finding, rendered.get(places[claim.name]), f"claim-{prefix}{claim.name}")
+        for claim, finding in claims
+    ]
+    return list(rendered.values()), judged
 
 
 def render_page(template: str, converter: Converter, mark: str, **shown: Any) -> str:
@@ -199,6 +227,17 @@ def render_page(template: str, converter: Converter, mark: str, **shown: Any) ->
     return environment.get_template(template).render(
         mark=mark, policy=policy if mark else "", script=code, papers=papers, **shown
     )
+
+
+def write_page(
+    output: str | os.PathLike[str], location: str, make: Callable[[Converter, str], tuple[str, Result]]
+) -> Result:
+    """Write the page about the store or folder at `location`, which `make` returns with another result."""
+    require_writable(output)
+    with Converter() as converter:
+        page, result = make(converter, mark_of(output, location))
+    write_whole(output, page.encode())
+    return result
 
 
 def is_page_of(page: str | os.PathLike[str], location: str) -> bool:

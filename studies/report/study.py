@@ -2,16 +2,17 @@
 
 import json
 import os
+from functools import partial
 
 from pipeline import Claim, Finding, Study
 from pipeline.stores.store import ResultStore
 from studies.figures.conversion import Converter
-from studies.report.page import lead_with, mark_of, render_figures, render_page, require_writable, write_whole
-from studies.report.precision import tabulate_precision
+from studies.report.page import Chapter, lead_with, render_figures, render_page, write_page
 from studies.report.provenance import cite, describe_store
-from studies.report.results import count_undecided, list_comparisons, read_results
+from studies.report.results import StudyResults, count_undecided, list_comparisons, read_results
 from studies.report.summaries import tabulate
 from studies.styles import describe_audit, stored_audits, with_labels
+from studies.tables import Table
 
 
 def write_report(
@@ -38,24 +39,20 @@ def write_report(
     list of (Claim, Finding)
         Verdicts shown on the page.
     """
-    require_writable(output)
-    with Converter() as converter:
-        page, claims = _page(store, study, converter, mark_of(output, store.url), figures_folder)
-    write_whole(output, page.encode())
-    return claims
+    return write_page(output, store.url, partial(_page, store, study, figures_folder))
 
 
 def store_page(store: ResultStore, study: Study) -> str:
     """Return the page of one store for a server, as HTML without a policy; see `write_report` for the parameters."""
     with Converter() as converter:
-        return _page(store, study, converter, "", None)[0]
+        return _page(store, study, None, converter, "")[0]
 
 
 def _page(
-    store: ResultStore, study: Study, converter: Converter, mark: str, figures_folder: str | os.PathLike[str] | None
+    store: ResultStore, study: Study, figures_folder: str | os.PathLike[str] | None, converter: Converter, mark: str
 ) -> tuple[str, list[tuple[Claim, Finding]]]:
     results = read_results(store, study)
-    tables = tabulate_precision(results)
+    tables = _tabulate_precision(results)
     notes = {method.name: method.note for panel in study.panels for method in panel.methods}
     has_audits = False
     for name, summary in results.summaries.items():
@@ -65,11 +62,9 @@ def _page(
             notes[method] = f"{notes.get(method, '')} Panel {name}: {describe_audit(found)}.".strip()
             has_audits = True
         heads, rows, n_names = tabulate(with_labels(summary, by) if is_labelled else summary)
-        tables.append(
-            {"name": name, "meaning": summary.attrs["title"], "heads": heads, "rows": rows, "n_names": n_names}
-        )
-    figures, others = render_figures(study, results.summaries, converter, results.claims, figures_folder)
-    lead, findings = lead_with(figures, results.claims)
+        tables.append((Table(name, summary.attrs["title"], tuple(heads), rows), n_names))
+    figures, judged = render_figures(study, results.summaries, converter, results.claims, figures_folder)
+    lead, findings = lead_with(figures, judged)
     page = render_page(
         "study.html",
         converter,
@@ -77,15 +72,12 @@ def _page(
         title=study.title,
         study=study,
         state=results.state,
-        figures=figures,
+        chapter=Chapter(figures, judged),
         has_origins=any(look.origin for figure in figures for look in figure.plot.series.values()),
-        explained=bool(results.claims) or len(figures) > 1,
         lead=lead,
-        findings=[(f"claim-{claim.name}", claim, finding) for claim, finding in findings],
+        findings=findings,
         claims=count_undecided({study.name: results}),
-        others=[one for one in others if one[1].verdict != "undecided"],
-        undecided=[one for one in results.claims if one[1].verdict == "undecided"],
-        notes=notes,
+        notes=Table("Methods", "", ("name", "note"), list(notes.items()), (1,)),
         comparisons=list_comparisons({study.name: results}) if has_audits else [],
         tables=tables,
         provenance=describe_store(results),
@@ -95,3 +87,31 @@ def _page(
         first_panel=repr(study.panels[0].name),
     )
     return page, results.claims
+
+
+def _tabulate_precision(results: StudyResults) -> list[tuple[Table, int]]:
+    """Return the table of the reached precision in a list, which is empty if no run had a precision as its target."""
+    if not results.precision:
+        return []
+    n_all = sum(one.n_asked for one in results.precision)
+    meaning = (
+        f"Monte Carlo error reached against {results.precision[0].target}, and the further evaluations and wall time "
+        "after which every error is half of the bound"
+    )
+    late = "95 % at every stopping time"
+    heads = ("widest", "error", "asked", "estimate", late, "trials", "evaluations", "to halve", "time to halve")
+    rows = [
+        (
+            one.widest,
+            f"{one.precision.error:.3g}",
+            f"{one.precision.bound:.3g}",
+            f"{one.precision.estimate:.4g}",
+            f"± {one.half_width:.2g}",
+            f"{one.precision.n:,}",
+            f"{one.n_asked:,}",
+            f"{one.n_more:,}",
+            f"{results.seconds * one.n_more / n_all:,.0f} s",
+        )
+        for one in results.precision
+    ]
+    return [(Table("precision", meaning, heads, rows), 1)]

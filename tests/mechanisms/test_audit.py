@@ -456,10 +456,10 @@ def test_missing_mass_comparable_to_delta_raises():
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        (np.array([0, 1]), "pairs must be integers of shape (P, 2) with P >= 1, got int64 of shape (2,)"),
-        (np.zeros((1, 3), int), "got int64 of shape (1, 3)"),
-        (np.zeros((0, 2), int), "got int64 of shape (0, 2)"),
-        (np.array([[0.0, 1.0]]), "got float64 of shape (1, 2)"),
+        (np.array([0, 1]), "pairs must be integers of shape (P, 2), P >= 1, got int64 of (2,)"),
+        (np.zeros((1, 3), int), "got int64 of (1, 3)"),
+        (np.zeros((0, 2), int), "got int64 of (0, 2)"),
+        (np.array([[0.0, 1.0]]), "got float64 of (1, 2)"),
         (np.array([[0, 2]]), "pairs must index the 2 data sets, got 0 to 2"),
         (np.array([[-1, 1]]), "pairs must index the 2 data sets, got -1 to 1"),
     ],
@@ -506,7 +506,7 @@ def test_too_large_audit_raises_before_computing_distributions(monkeypatch):
     def never(index):
         raise AssertionError("computed")
 
-    with pytest.raises(ValueError, match="must compare at most 3 combinations of pairs and outputs, got 4"):
+    with pytest.raises(ValueError, match="must have at most 3 pairs times outputs, got 4"):
         audit_distributions(distributions_of(never, pairs=((0, 1), (1, 0))))
 
 

@@ -14,7 +14,7 @@ from mechanisms.noise import Noise
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.sparse_vector import SparseVector
-from mechanisms.regression.statistics import partition_statistics, simulate_statistics
+from mechanisms.regression.statistics import partition_statistics
 
 ROWS = partition_statistics([[0.0], [1.0], [2.0], [3.0]], [0.9, 3.1, 5.0, 7.2], [0, 0, 0, 0])
 GLM = {"name": "ops", "n": 100, "beta": 0.1, "order": 2.0, "epsilon": 1.0, "norm_bound": 1.0}
@@ -48,10 +48,6 @@ CASES = {
         )
         for name in ("error_variance", "power")
     },
-    "simulate_statistics(error_std)": (
-        lambda value: simulate_statistics(np.random.default_rng(1), [5], [1.0, 2.0], value),
-        1.0,
-    ),
     **{f"SparseVector({name})": with_argument(SparseVector, SEARCH, name) for name in SEARCH},
     **{f"glm_mechanism({name})": with_argument(glm_mechanism, GLM, name) for name in GLM if name != "name"},
     **{f"limiting_case({name})": with_argument(limiting_case, CASE, name) for name in CASE},

@@ -102,7 +102,7 @@ def test_relation_by_name_raises(call, relation):
 
 @pytest.mark.parametrize("guarantee", CONJECTURED)
 def test_require_proved_rejects_conjectured_guarantees_by_default(guarantee):
-    with pytest.raises(ValueError, match=r"a guarantee must be proved to be composed, got .*, conjectured; pass a pro"):
+    with pytest.raises(ValueError, match=r"a guarantee must be proved, got .*, conjectured; pass ano"):
         require_proved(guarantee)
     require_proved(guarantee, allow_conjectured=True)
     require_proved(Guarantee(1.0))

@@ -222,7 +222,7 @@ def test_profiles_have_the_relation_and_status_of_their_source():
     stated = Guarantee(1.0, 1e-8, Neighbouring.ADD_OR_REMOVE_ONE, status=Status.CONJECTURED)
     profile = guarantee_profile(stated)
     assert (profile.relation, profile.status) == (Neighbouring.ADD_OR_REMOVE_ONE, Status.CONJECTURED)
-    with pytest.raises(ValueError, match="a guarantee must be proved to be composed, got privacy profile"):
+    with pytest.raises(ValueError, match="a guarantee must be proved, got privacy profile"):
         privacy_loss_distribution(profile)
     assert privacy_loss_distribution(profile, allow_conjectured=True).get_delta_for_epsilon(1.0) < 2e-8
 
@@ -230,10 +230,10 @@ def test_profiles_have_the_relation_and_status_of_their_source():
 @pytest.mark.parametrize(
     ("deltas", "message"),
     [
-        ([], r"deltas must be numbers in \[0, 1\] of shape \(m \+ 1,\), got an array of shape \(0,\); pass"),
-        ([0.5, 1.2], r"deltas must be numbers in \[0, 1\]"),
-        ([0.5, np.nan], r"deltas must be numbers in \[0, 1\]"),
-        ([0.1, 0.2], "deltas must not increase with epsilon, got an increase of 0.1; pass a profile"),
+        ([], r"deltas must be in \[0, 1\] of shape \(m \+ 1,\), got shape \(0,\); pass"),
+        ([0.5, 1.2], r"deltas must be in \[0, 1\]"),
+        ([0.5, np.nan], r"deltas must be in \[0, 1\]"),
+        ([0.1, 0.2], "deltas must not increase, got an increase of 0.1; pass a profile"),
     ],
 )
 def test_invalid_profiles_raise(deltas, message):

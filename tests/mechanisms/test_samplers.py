@@ -71,9 +71,9 @@ def test_draws_depend_on_the_generator_only(make):
     [
         (r"dataset must have shape \(n,\) with n >= 1, got \(0,\)", [], 1),
         (r"dataset must have shape \(n,\) with n >= 1, got \(1, 2\)", [[0, 1]], 1),
-        ("dataset must contain categories 0 to 1, got an invalid value in record 1; number", [0, 2], 1),
-        ("dataset must contain categories 0 to 1, got an invalid value in record 0; number", [0.5, 1], 1),
-        ("dataset must contain categories 0 to 1, got an invalid value in record 0; number", [np.nan, 1], 1),
+        ("dataset must contain categories 0 to 1, got another in record 1; recode", [0, 2], 1),
+        ("dataset must contain categories 0 to 1, got another in record 0; recode", [0.5, 1], 1),
+        ("dataset must contain categories 0 to 1, got another in record 0; recode", [np.nan, 1], 1),
         ("num_samples must be an integer >= 1, got 0", [0, 1], 0),
         ("num_samples must be an integer >= 1, got 1.5", [0, 1], 1.5),
     ],

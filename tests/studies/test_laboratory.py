@@ -23,10 +23,9 @@ from studies.renyi import renyi_curves as renyi_errata
 from studies.report import collection as collection_module
 from studies.report import results
 from studies.report.collection import tabulate_audits, verdicts_as_markdown
-from studies.report.errata import list_errata
 from studies.report.papers import PAPERS
 from studies.report.provenance import describe_folder
-from studies.report.results import list_comparisons, load_results
+from studies.report.results import list_comparisons, list_errata, load_results
 from tests.studies.cases import CASES
 
 FEW = {

@@ -16,8 +16,8 @@ from mechanisms import Guarantee, posterior_from_release, private_posterior
 from mechanisms.noise import Noise
 from pipeline.errors import BadInputError
 from studies import estimates
+from studies.cli import OWN_NUMBERS
 from studies.commands import spending
-from studies.commands.headings import OWN_NUMBERS
 from studies.data.ledger_file import LedgerFile, Loss
 from studies.data.private_csv import read_condition, read_numbers, read_words
 from studies.estimates import Spending, encode_bins, encode_categories, estimate_count, estimate_histogram

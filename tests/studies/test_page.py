@@ -21,7 +21,7 @@ import pipeline
 from pipeline import Claim, Erratum, Finding
 from studies import STUDIES
 from studies.report import write_collection, write_report
-from studies.report.page import RenderedFigure, correction, lead_with
+from studies.report.page import Judged, RenderedFigure, correction, lead_with
 
 pytestmark = pytest.mark.slow  # this file takes about 15 s
 
@@ -527,12 +527,17 @@ def test_refuted_claims_are_followed_by_their_correction():
 
 
 def test_findings_that_lead_come_first_with_their_figure():
+    figures = {name: RenderedFigure(name, "", "", None, "", "", None) for name in ("first", "second")}
     first, second, open_ = (
-        (Claim(name, name, "P0", "", "addition", {}, len, leads=name != "first"), Finding(verdict, ""))
+        Judged(
+            "",
+            Claim(name, name, "P0", "", "addition", {}, len, leads=name != "first"),
+            Finding(verdict, ""),
+            figures.get(name),
+        )
         for name, verdict in (("first", "holds"), ("second", "does not hold"), ("open", "undecided"))
     )
-    figures = [RenderedFigure(one[0].name, "", "", None, "", [one], None) for one in (first, second)]
-    assert lead_with(figures, [first, open_, second]) == (figures[1], [second, first])
+    assert lead_with([*figures.values()], [first, open_, second]) == (figures["second"], [second, first])
     assert lead_with([], [open_]) == (None, [])
 
 

@@ -126,7 +126,7 @@ def test_calibrated_delta_equals_high_precision_arithmetic(epsilon, delta, k):
 
 def test_delta_below_the_limit_is_refused_before_any_draw(monkeypatch):
     monkeypatch.setattr("mechanisms.exact_noise.integer_gaussian", None)
-    with pytest.raises(ValueError, match=r"delta must be >= 1e-250 for discrete Gaussian noise, got 1e-260; choose"):
+    with pytest.raises(ValueError, match=r"delta must be >= 1e-250 for this noise, got 1e-260; choose"):
         publish_counts("discrete-gaussian", [40, 25, 10], 1.0, delta=1e-260)
 
 
@@ -240,7 +240,7 @@ def test_audited_delta_of_the_vectors_is_attained():
     [
         ("noise_std must be a finite number > 0, got 0", lambda: discrete_gaussian_counts([1, 1], [1, 1], 0.0)),
         ("noise_std must be a finite number > 0, got nan", lambda: discrete_gaussian_counts([1, 1], [1, 1], math.nan)),
-        ("tables of the sampler must have at most", lambda: discrete_gaussian_counts(np.ones(100), [1] * 100, 1e4)),
+        ("tables must have at most", lambda: discrete_gaussian_counts(np.ones(100), [1] * 100, 1e4)),
         ("k must be >= 2, got 1", lambda: calibrate_noise_std(1.0, 1e-6, 1)),
         ("epsilon must be", lambda: calibrate_noise_std(0.0, 1e-6, 2)),
         ("delta must be", lambda: calibrate_noise_std(1.0, 0.0, 2)),

@@ -42,6 +42,6 @@ def test_loss_is_resolved_at_the_smallest_epsilon(name, prior, n):
 )
 @pytest.mark.parametrize("epsilon", [1e-17, 0.999 * SMALLEST_EPSILON])
 def test_epsilon_below_the_smallest_raises(call, epsilon):
-    with pytest.raises(ValueError, match="epsilon must be >= 1e-08 for a distribution computed in double") as caught:
+    with pytest.raises(ValueError, match="epsilon must be >= 1e-08 in double") as caught:
         call(epsilon)
     assert "\n" not in str(caught.value)

@@ -176,7 +176,7 @@ def test_records_are_returned_as_arrays():
 @pytest.mark.parametrize(
     ("design", "labels", "message"),
     [
-        ([1.0, 0.5], [1, 0], r"records must have shapes \(n, d\) and \(n,\), n, d >= 1, got \(2,\) and \(2,\)"),
+        ([1.0, 0.5], [1, 0], r"records must have shapes \(n, d\) and \(n,\), got \(2,\) and \(2,\)"),
         ([[1.0], [0.5]], [1], r"records must have shapes .* got \(2, 1\) and \(1,\)"),
         (np.empty((0, 3)), [], r"records must have shapes .* got \(0, 3\) and \(0,\)"),
         ([[0.5], [np.nan]], [1, 0], "records must be finite, got a non-finite value in row 1"),

@@ -194,7 +194,7 @@ def test_links_without_a_guarantee_are_refused(name):
         lambda: laplace_approximation(X, y, other),
         lambda: sample_glm(np.random.default_rng(4), X, y, other, approximation, 12),
     ):
-        with pytest.raises(ValueError, match=f"link must be logistic for draws, got {name}, .*; use the logistic"):
+        with pytest.raises(ValueError, match=f"link must be logistic, got {name}, .*; change it"):
             draw()
 
 

@@ -41,7 +41,7 @@ def sample_abc(
     n_accepted = 0
     for _ in range(0, max_proposals, _PROPOSALS):
         theta = model.draw_parameters(rng, hyperparameters, _PROPOSALS)
-        log_ratio = model.noise.log_weight(y - model.draw_statistics(rng, theta)).sum(axis=1) - log_bound
+        log_ratio = model.noise.log_weight(y - model.draw_sums(rng, theta)[1]).sum(axis=1) - log_bound
         accepted.append(theta[rng.standard_exponential(_PROPOSALS) >= -log_ratio])
         n_accepted += len(accepted[-1])
         if n_accepted >= size:

@@ -5,7 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 from tests.mechanisms.inference.enumeration import binomial_mixture
 from tests.mechanisms.inference.laplace import marginal_posterior
@@ -82,10 +82,10 @@ def test_draws_follow_the_cdf():
 def largest_distance(n, epsilon, y):
     """Return, for each noisy count, the largest difference between `marginal` and the exact cdf under Beta(10, 10)."""
     approximate = marginal_posterior("binomial", (10, 10), n, y, 1 / epsilon)
-    distances = []
+    grid, distances = approximate.grid, []
     for trial, value in enumerate(y):
         exact = binomial_mixture((10, 10), n, value, 1 / epsilon)
-        theta = np.interp(np.linspace(1e-3, 1 - 1e-3, 80), approximate.cdf_values[trial], approximate.grid[trial])
+        theta = np.interp(np.linspace(1e-3, 1 - 1e-3, 80), grid.cdf[trial], special.expit(grid.points[trial]))
         distances.append(np.abs(exact.cdf(theta) - approximate.cdf(np.tile(theta, (len(y), 1)))[trial]).max())
     return np.array(distances)
 

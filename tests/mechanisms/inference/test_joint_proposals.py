@@ -8,8 +8,9 @@ from scipy import stats
 
 from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.inference import data_augmentation
-from mechanisms.inference.data_augmentation import contribution_moments, joint_proposal, sample_data_augmentation
+from mechanisms.inference.data_augmentation import joint_proposal, sample_data_augmentation
 from mechanisms.inference.exact_posterior import exact_posterior
+from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
 from tests.mechanisms.inference.test_gibbs_exact import assert_cdf
@@ -48,7 +49,7 @@ def integrated_moments(family, theta, bounds, clamps):
 @pytest.mark.parametrize("family", BOUNDS)
 def test_moments_of_contributions_equal_quadrature(family, clamps):
     theta = np.array(POINTS[family])
-    mean, covariance = contribution_moments(family, theta, BOUNDS[family], clamps)
+    mean, covariance = MODELS[family].contribution_moments(theta, BOUNDS[family], clamps)
     d = mean.shape[1]
     for i, one in enumerate(theta):
         expected = integrated_moments(family, one, BOUNDS[family], clamps)
@@ -59,7 +60,7 @@ def test_moments_of_contributions_equal_quadrature(family, clamps):
 @pytest.mark.parametrize("clamps", [True, False])
 def test_moments_of_exponential_contributions_within_wide_bounds(clamps):
     """With bounds from 0 to a multiple of the mean, the mean and variance are those of all records."""
-    mean, covariance = contribution_moments("exponential", np.array([[2.0], [1e4]]), (0.0, 1e6), clamps)
+    mean, covariance = MODELS["exponential"].contribution_moments(np.array([[2.0], [1e4]]), (0.0, 1e6), clamps)
     np.testing.assert_allclose(mean.ravel(), [0.5, 1e-4])
     np.testing.assert_allclose(covariance.ravel(), [0.25, 1e-8])
 

@@ -148,8 +148,8 @@ def test_draws_invert_the_distribution_function(family):
     np.testing.assert_allclose(posterior.cdf(draws), uniforms, atol=1e-11)
     np.testing.assert_allclose(draws[:, :2000].mean(axis=1), posterior.mean(), rtol=0.1, atol=0.1)
     assert posterior.from_uniforms(uniforms[:, 0]).shape == (3,)
-    assert np.all(np.diff(posterior.cdf_values, axis=1) >= 0)
-    assert np.all(np.diff(posterior.grid, axis=1) >= 0)
+    assert np.all(np.diff(posterior.grid.cdf, axis=1) >= 0)
+    assert np.all(np.diff(posterior.grid.points, axis=1) >= 0)
 
 
 def test_large_noise_gives_the_prior():
@@ -179,7 +179,7 @@ def test_impossible_statistics_have_a_posterior(family, n):
     prior, bounds, theta = CASES[family]
     posterior = marginal_posterior(family, prior, n, [-1e9, 1e9, 0.0], 1.0, bounds)
     assert np.all(np.isfinite(posterior.mean()))
-    assert np.all((posterior.cdf(np.full(3, theta)) >= 0) & (posterior.cdf_values[:, -1] == 1))
+    assert np.all((posterior.cdf(np.full(3, theta)) >= 0) & (posterior.grid.cdf[:, -1] == 1))
 
 
 def test_cdf_at_ends_of_parameter_space():

@@ -38,7 +38,7 @@ def test_poisson_likelihood_equals_enumeration(name, outside):
         low, n = int(rng.integers(0, 6)), int(rng.integers(1, 50))
         scale, theta = 10 ** rng.uniform(-1.5, 2), 10 ** rng.uniform(-2.5, 1.5)
         model = ReleaseModel("poisson", n, Noise(name, scale), (low, low + int(rng.integers(1, 8))), outside)
-        y = model.draw_statistics(rng, [[theta]])[0, 0] + rng.choice([1, 3]) * model.noise.sample(rng, (1,))[0]
+        y = model.draw_sums(rng, [[theta]])[1][0, 0] + rng.choice([1, 3]) * model.noise.sample(rng, (1,))[0]
         expected = enumerate_log_likelihood(model, theta, y)
         if name == "gaussian" and scale >= 1.0:
             expected -= np.log(scale * np.sqrt(2 * np.pi))
@@ -91,7 +91,7 @@ def test_likelihood_of_real_records_equals_quadrature(family, name, outside):
         noise = Noise(name, width * 10 ** rng.uniform(-0.7, 1.5))
         model = ReleaseModel(family, 1 + k % 2, noise, (low, low + width), outside)
         theta = 10 ** rng.uniform(-2, 1) if family == "exponential" else low + width / 2 + 2 * rng.normal()
-        y = model.draw_statistics(rng, [[theta]])[0, 0] + rng.choice([0.3, 1, 3]) * noise.sample(rng, (1,))[0]
+        y = model.draw_sums(rng, [[theta]])[1][0, 0] + rng.choice([0.3, 1, 3]) * noise.sample(rng, (1,))[0]
         expected = quadrature_log_likelihood(model, theta, y)
         if name == "gaussian":
             expected -= np.log(noise.scale * np.sqrt(2 * np.pi))

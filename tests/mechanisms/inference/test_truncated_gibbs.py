@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON
+from mechanisms.inference.families import EXPONENTIAL, FAMILIES, NORMAL, POISSON
 from mechanisms.inference.gibbs import (
     draw_conjugate,
     draw_sums,

@@ -167,7 +167,7 @@ def test_integer_noise_has_the_stated_scale():
 
 def test_k_norm_noise_does_not_release_real_data():
     noise = calibrated_gram_noise("k-norm", 2, 1.0)
-    with pytest.raises(ValueError, match="must be laplace or gaussian to release real data"):
+    with pytest.raises(ValueError, match="must be laplace or gaussian for real data"):
         publish_gram(np.ones((3, 3), dtype=np.int64), noise, Guarantee(1.0))
 
 

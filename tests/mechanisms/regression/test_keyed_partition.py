@@ -114,16 +114,10 @@ def test_positions_within_a_partition_are_uniform():
         ("n_rows must be an integer", MOST_ROWS + 1, 1),
         ("n_rows must be an integer", 2.5, 1),
         ("n_partitions must be an integer >= 1, got 0", 5, 0),
-        ("n_partitions must be .* got 6; choose an integer", 5, 6),
+        ("n_partitions must be .* got 6; choose another", 5, 6),
         ("n_partitions must be", 5, 1.5),
     ],
 )
 def test_invalid_sizes_raise(message, n, m):
     with pytest.raises(ValueError, match=message):
         draw(1, n, m)
-
-
-@pytest.mark.parametrize(("first", "count"), [(-1, 2), (0, 6), (5, 1), (0, -1)])
-def test_rows_out_of_range_raise(first, count):
-    with pytest.raises(ValueError, match="rows must be between 0 and 4, got"):
-        draw(1, 5, 2).labels(first, count)

@@ -90,7 +90,7 @@ def test_constant_columns_have_wide_intervals():
     [
         ({"bounds": None}, "bounds must map each column to a pair.*would leak them: choose plausible ranges"),
         ({"bounds": {"x": (11, 10), "y": (0, 4)}}, "bounds of x must be finite numbers LOW < HIGH, got 11 and 10"),
-        ({"bounds": {"x": (10, 11)}}, "bounds must be given for at least 2 columns, got 1"),
+        ({"bounds": {"x": (10, 11)}}, "bounds must be of at least 2 columns, got 1"),
         ({"bounds": {"x": (10, 11), "z": (0, 1), "y": (0, 4)}}, r"features and response must have shapes \(n, 2\)"),
         ({"epsilon": 0.0}, "epsilon must be a finite number > 0"),
         ({"epsilon": 1e-4}, "300 records must be enough for 1 features at this epsilon, got expected intervals with"),

@@ -130,7 +130,7 @@ def test_pure_epsilon_is_largest_within_target(target, order):
         (lambda: pure_epsilon_for(2, math.inf), "epsilon must be a finite number > 0, got inf"),
         (
             lambda: approximate_epsilon([2, 3], [0.1], 1e-6),
-            r"must have the same shape \(m,\), m >= 1, got \(2,\) and \(1,\)",
+            r"must have one shape \(m,\), m >= 1, got \(2,\) and \(1,\)",
         ),
         (lambda: approximate_epsilon([], [], 1e-6), r"m >= 1, got \(0,\)"),
         (lambda: approximate_epsilon([0.5], [0.1], 1e-6), r"orders must be finite and >= 1, got \[0.5\]"),

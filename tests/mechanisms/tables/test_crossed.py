@@ -107,3 +107,18 @@ def test_tables_of_eight_or_more_cells_with_a_public_total_are_accepted(shape):
 def test_other_noise_and_large_numbers_are_refused(values, noise, n, message):
     with pytest.raises(ValueError, match=message):
         crossed_posterior((2, 2), [((0,), values, noise)], poisson(2.0), np.random.default_rng(1), n)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "rng", "message"),
+    [
+        (4, (0,), np.random.default_rng(1), "shape must be a sequence of integers"),
+        ((2.5, 2), (0,), np.random.default_rng(1), "shape must be an integer"),
+        ((2, 2), 0, np.random.default_rng(1), "axes must be a sequence of integers"),
+        ((2, 2), ("0",), np.random.default_rng(1), "axes must be an integer"),
+        ((2, 2), (0,), 7, "rng must be a numpy Generator"),
+    ],
+)
+def test_other_types_of_arguments_are_refused(shape, axes, rng, message):
+    with pytest.raises(ValueError, match=message):
+        crossed_posterior(shape, [(axes, [3.0, 4.0], Noise("gaussian", 1.0))], poisson(2.0), rng)

@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import special, stats
 
 from mechanisms.noise import EXACT, Noise
@@ -14,6 +16,7 @@ from mechanisms.tables import (
     Suppressed,
     dirichlet_multinomial,
     fit_prior,
+    kernels,
     messages,
     negative_binomial,
     poisson,
@@ -189,6 +192,29 @@ def test_fourier_transforms_equal_sums_of_products(monkeypatch):
         np.testing.assert_allclose(one[:16], other[:16], rtol=1e-10)
     at = np.append(counts, 20_000)
     np.testing.assert_allclose(fast.cdf(at), slow.cdf(at), atol=1e-11)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 14)] * 2),
+    starts=st.tuples(*[st.integers(0, 9)] * 2),
+    sign=st.sampled_from([1, -1]),
+    low=st.integers(-20, 20),
+    width=st.integers(1, 40),
+    has_right=st.booleans(),
+)
+def test_convolutions_of_windows_equal_sums(sizes, starts, sign, low, width, has_right):
+    """Σ f(s)·g(sign·(t − s)) of two windows, on any window of t."""
+    values = np.random.default_rng(5).random(sum(sizes))
+    pair = messages.Windows(np.array(starts), np.array([0, sizes[0]]), np.array(sizes), values)
+    f, g = (dict(zip(pair.counts(i).tolist(), pair.of(i).tolist(), strict=True)) for i in (0, 1))
+    g = g if has_right else {0: 1.0}
+    expected = [sum(value * g.get(sign * (t - s), 0.0) for s, value in f.items()) for t in range(low, low + width)]
+    found = np.full(width + 2, 7.0)
+    one = [np.array([i]) for i in (0, 1 if has_right else -1, low, width, 1)]
+    kernels.convolve(pair, one[0], pair, one[1], sign, one[2], one[3], one[4], found)
+    np.testing.assert_allclose(found[1:-1], expected, rtol=1e-14, atol=0.0)
+    assert found[0] == found[-1] == 7.0
 
 
 def test_result_has_an_error_bound_if_levels_contradict_each_other():
@@ -412,6 +438,7 @@ def test_invalid_arguments_of_priors_and_formats_are_refused():
         (lambda: Rounded(1), "base must be"),
         (lambda: Rounded(5, "down"), "ties must be"),
         (lambda: uniform(10**30), "upper must be at most"),
+        (lambda: table_posterior([3.0], GAUSSIAN, [-1], poisson(2.0)).sample(7, 2), "rng must be a numpy Generator"),
         (lambda: Suppressed(1e300), "threshold must be at most"),
         (lambda: Rounded(10**400), "base must be at most"),
     ]:

@@ -1,0 +1,208 @@
+"""Options that the commands share, and functions that parse and check them."""
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import typer
+
+from pipeline.declare.factors import Factor, require_integer
+from pipeline.declare.source import StudySource, find_study
+from pipeline.errors import BadInputError
+from studies import MODULES
+
+
+def complete_study(incomplete: str) -> list[str]:
+    """Return the names of studies that start with the partial word `incomplete`, for shell completion."""
+    return [name for name in MODULES if name.startswith(incomplete)]
+
+
+def complete_profile(incomplete: str) -> list[str]:
+    """Return the names of cluster profiles that start with the partial word `incomplete`, for shell completion."""
+    from pipeline.clusters.profiles import profile_files
+
+    return [name for name in profile_files() if name.startswith(incomplete)]
+
+
+def option(*words: str, **more: Any) -> Any:
+    """Return an option from its flag and its metavar, by default those of its argument, and its help text."""
+    *names, text = words
+    flags = [name for name in names if name.startswith("--")]
+    metavar = next((name for name in names if name not in flags), None)
+    return typer.Option(*flags, metavar=metavar, help=text, **more)
+
+
+def argument(metavar: str, text: str, complete: Callable[[str], list[str]] | None = None) -> Any:
+    """Return a positional argument from its metavar, its help text, and its completion in shells."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete)
+
+
+StudyName = Annotated[str, argument("STUDY", "A name, a .py file with STUDY, or module:object.", complete_study)]
+StorePath = Annotated[str, argument("STORE", "Path of a result store.")]
+StoreOrFolder = Annotated[str, argument("STORE", "A result store, or a folder of 'run all'.")]
+NewStore = Annotated[str, option("--store", "PATH", "Path of the result store.")]
+Open = Annotated[bool, option("--open", "Open the page in a browser.")]
+Level = Annotated[float, option("Probability of the intervals.")]
+Panels = Annotated[list[str] | None, option("Only this panel; may be repeated.")]
+TABLE = argument("TABLE", "A table: .zarr, .parquet, .csv or .csv.gz.")
+
+
+def profile_option(text: str) -> Any:
+    """Return the option ``--cluster`` with a help text."""
+    return option("[FILE:]PROFILE", text, autocompletion=complete_profile)
+
+
+_SCHEDULER = "Profile with the address of the scheduler of the submission; no other address is connected to."
+Scheduler = Annotated[str | None, profile_option(_SCHEDULER)]
+_UNTIL = "Stop at a precision, 'mcse(NAME) <= BOUND', or when all claims are decided, 'claims'."
+OPTIONS: dict[str, Any] = {
+    "trials": Annotated[int | None, option("Total number of trials per cell.")],
+    "seed": Annotated[int | None, option("Seed of all random streams.")],
+    "values": Annotated[
+        list[str] | None, option("--set", "NAME=V1,V2", "Values of a factor, constant or method list; may be repeated.")
+    ],
+    "until": Annotated[str | None, option("TARGET", _UNTIL)],
+    "at_most": Annotated[int | None, option("N", "Maximum trials per cell, with --until.")],
+    "within": Annotated[str | None, option("TIME", "Maximum time, with --until, such as 90s, 30min or 2h.")],
+    "share": Annotated[str | None, option("K/M", "Compute only the Kth of M shares of the blocks; see merge.")],
+    "time_limit": Annotated[float | None, option("SECONDS", "Time limit per block or trial.")],
+    "allow_failures": Annotated[
+        bool, option("--allow-failures", "Compute every trial, even if a method fails on all trials.")
+    ],
+    "plot": Annotated[Path | None, option("File for a figure of the posterior, .svg or .png.")],
+    "features": Annotated[str | None, option("A,B", "Explanatory columns; all others by default.")],
+    "ledger": Annotated[str | None, option("FILE", "File with all releases from these records; refuses to exceed it.")],
+    "budget": Annotated[
+        str | None, option("E[:D]", "Largest total epsilon of a new ledger, in nats, and total delta.")
+    ],
+    "yes": Annotated[bool, option("--yes", "Release without asking.")],
+    "rehearsal": Annotated[int | None, option("--seed", "Rehearse with this seed: not private, and nothing is spent.")],
+    "panel": Panels,
+    "cluster": Annotated[
+        str | None, profile_option("Cluster that computes, see 'cluster list'; threads of this process by default.")
+    ],
+    "study": Annotated[
+        str | None,
+        option(
+            "STUDY",
+            "The study; by default that of the store, if it is built in, registered by a package, or in a file that "
+            "you have run before.",
+        ),
+    ],
+    "accept_edited_study": Annotated[
+        bool,
+        option(
+            "--accept-edited-study",
+            "Accept an edited study file, and recompute the failed trials of its earlier versions.",
+        ),
+    ],
+}
+"""Options that several commands have, by the name of the argument."""
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def takes(*names: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that declares the named `OPTIONS` for a command, which receives them as ``**given``."""
+    shared = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False if hint is bool else None, annotation=OPTIONS[name])
+        for name in names
+        for hint in (OPTIONS[name].__origin__,)
+    ]
+
+    def declare(command: _Command) -> _Command:
+        own = signature(command, eval_str=True)
+        kept = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        declared = own.replace(parameters=[*(one.replace(kind=Parameter.KEYWORD_ONLY) for one in kept), *shared])
+        command.__signature__ = declared  # type: ignore[attr-defined]
+        return command
+
+    return declare
+
+
+def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a command as keyword arguments of functions of the pipeline."""
+    found = dict(given)
+    if "panel" in given:
+        found |= {"panels": split_names(found.pop("panel")), "values": parse_values(given["values"])}
+    if "within" in given:
+        found["within"] = parse_time(given["within"])
+    if "study" in given:
+        found["study"] = named_study(given["study"])
+    return found
+
+
+def named_study(study: str | None) -> StudySource | None:
+    """Return the source of the study given by ``--study``; None without this option."""
+    return None if study is None else find_study(study, MODULES)
+
+
+def split_names(names: list[str] | None) -> list[str]:
+    """Return the names given by a repeatable option, split at commas."""
+    return [name.strip() for given in names or [] for name in given.split(",")]
+
+
+def split_features(features: str | None) -> tuple[str, ...] | None:
+    """Return the columns given by ``--features``; None without this option."""
+    return None if features is None else tuple(filter(None, split_names([features])))
+
+
+def parse_values(assignments: list[str] | None) -> dict[str, list[str]]:
+    """Return the values given by an option of the form ``NAME=V1,V2``, such as ``--set``, by name."""
+    given = _parse(assignments, "NAME=V1,V2", "list its values once, as {}=V1,V2")
+    return {name: [value.strip() for value in values.split(",")] for name, values in given.items()}
+
+
+def parse_cell(assignments: list[str] | None) -> dict[str, str]:
+    """Return the values given by ``--cell``, by name; a value may contain commas."""
+    return _parse(assignments, "NAME=V", "a cell has one value of {}")
+
+
+def _parse(assignments: list[str] | None, form: str, twice: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for assignment in assignments or []:
+        name, equals, given = assignment.partition("=")
+        if not equals or not name or not given:
+            raise BadInputError(f"a value must be given as {form}, got {assignment!r}")
+        if name in values:
+            raise BadInputError(f"{name} is given twice; {twice.format(name)}")
+        values[name] = given
+    return values
+
+
+def parse_numbers(name: str, given: str, kind: Literal["float", "vector"] = "float") -> tuple[float, ...]:
+    """Return the numbers of an option, separated by commas or, in a vector, by colons; none for an empty list."""
+    if not given and kind == "float":
+        return ()
+    values: Any = Factor(name, tuple(given.split(",")) if kind == "float" else (given,), "", kind).values
+    return values if kind == "float" else values[0]
+
+
+def require_level(level: float) -> None:
+    """Raise BadInputError unless the ends of an interval with a probability are quantiles in (0, 1)."""
+    if not 0.0 < level < (1.0 + level) / 2.0 < 1.0:  # the ends are rounded
+        raise BadInputError(f"level must be in (0, 1) and not round to 1, got {level!r}; choose e.g. 0.95")
+
+
+def format_level(level: float) -> str:
+    """Return the probability of intervals in percent, with all of its digits."""
+    return f"{(100 * Decimal(repr(level))).normalize():f} %"
+
+
+def require_seed(seed: int | None) -> None:
+    """Raise BadInputError unless a seed is a non-negative integer of 63 bits, or None."""
+    if seed is not None:
+        require_integer("--seed", seed, 0, 2**63 - 1)
+
+
+def parse_time(given: str | None) -> float | None:
+    """Return the seconds of a time with a unit, such as ``30min``; None if no time is given."""
+    if given is None:
+        return None
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(s|min|h)", given.strip())
+    if found is None:
+        raise BadInputError(f"a time must be a number with the unit s, min or h, such as 30min, got {given!r}")
+    return float(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]]
