@@ -133,8 +133,8 @@ def posterior_from_release(
     entry = find_entry(MODELS, family, "family")
     release, relation = real_array("y", y), validate_relation(relation)
     used = {"n=None": n is None, "seen": seen is not None, "more": len(more) > 0, "exposure": exposure is not None}
+    used["noise per count"] = not isinstance(noise, str | Noise)
     several = [name for name, value in used.items() if value]
-    several += ["noise per count"] if not isinstance(noise, str | Noise) else []
     if several:
         _refuse_sums(entry, several, n, exposure, proportion, (bounds, parameter_range, variance))
         unscaled, prior = None, _prior(entry, prior)

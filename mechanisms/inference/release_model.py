@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 from mechanisms.arguments import Floats, real_array, validate_positive
@@ -324,13 +324,11 @@ class ReleaseModel:
         """
         y = np.asarray(noisy_statistics, dtype=np.float64)
         least, most = self.statistic_range()
-        apart = np.abs(y - np.clip(y, least, most)) / self.noise.scale
-        is_normal, d, together = self.noise.power == 2, y.size, 1.0
+        each, d, together = is_unlikely(self.noise, np.abs(y - np.clip(y, least, most))), y.size, 1.0
         if d > 1:
-            distance = self._distance(y) / self.noise.scale
+            distance, is_normal = self._distance(y) / self.noise.scale, self.noise.power == 2
             together = stats.chi.sf(distance / math.sqrt(d), d) if is_normal else special.gammaincc(d, distance)
-        each = stats.norm.sf(apart) if is_normal else 0.5 * np.exp(-apart)
-        return bool(np.any(np.append(each, together) < _SURPRISE))
+        return bool(np.any(each) or together < _SURPRISE)
 
     def _distance(self, y: Floats) -> float:
         """Return the ℓ₁ distance of several components y from the possible statistics."""
@@ -340,6 +338,12 @@ class ReleaseModel:
         s = np.append(np.linspace(low, high, 1_001), np.clip(y[0], low, high))
         nearest = np.clip(y[1], np.maximum(low_2, s**2 / self.n), high_2)
         return float((np.abs(y[0] - s) + np.abs(y[1] - nearest)).min())
+
+
+def is_unlikely(noise: Noise, apart: ArrayLike) -> NDArray[np.bool_]:
+    """Return True where real noise exceeds a distance ≥ 0 with a probability below 1e-6."""
+    z = np.asarray(apart) / noise.scale
+    return (stats.norm.sf(z) if noise.power == 2 else 0.5 * np.exp(-z)) < _SURPRISE
 
 
 def validate_statistics(name: str, statistics: ArrayLike, d: int | None = None) -> Floats:
