@@ -112,10 +112,8 @@ class ReleaseModel:
             try:
                 family.validate_bounds((a, b))
             except ValueError:
-                raise ValueError(
-                    f"variance must be that of a record, in the squared unit of the bounds {bounds}, got "
-                    f"{variance:g}, in units of which they are ({a:g}, {b:g}); check the units"
-                ) from None
+                rule = f"variance must be that of a record, in the squared unit of the bounds {bounds}"
+                raise ValueError(f"{rule}, got {variance:g}, which gives ({a:g}, {b:g}); check the units") from None
         self.parameter_limits()
 
     @property
@@ -244,10 +242,8 @@ class ReleaseModel:
         """
         found, limits = self.entry.validate_prior(prior), self.parameter_range
         if limits is not None and self.range_probability(found) < _LEAST_PROBABILITY:
-            raise ValueError(
-                f"parameter_range must have a prior probability >= {_LEAST_PROBABILITY:g}, got {limits} for "
-                f"prior={list(found)}; choose a wider range or another prior"
-            )
+            rule = f"parameter_range must have a prior probability >= {_LEAST_PROBABILITY:g}"
+            raise ValueError(f"{rule}, got {limits} for prior={list(found)}; choose a wider range or another prior")
         return found
 
     def range_probability(self, prior: Sequence[float]) -> float:
