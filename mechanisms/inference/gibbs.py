@@ -131,11 +131,11 @@ def sample_gibbs(
     table, least_total = table or tabulate_regions(model.family, model.bounds), model.n * model.entry.record_range[0]
     if model.entry.code == EXPONENTIAL:  # a vague prior can draw rates so small that the variance 1/θ² overflows
         np.maximum(starts, np.exp(table.origin), out=starts)
-    known = model.entry.code, *known, tuple(table), least_total
+    known = model.entry.code, *known, tuple(table)
     if as_printed:
-        return run_truncated_published, known
+        return run_truncated_published, (*known, least_total)
     low, high = model.contribution_range()
-    return run_truncated, (*known, jumps, model.n * low, model.n * high)
+    return run_truncated, (*known, (model.n * low, model.n * high, least_total), jumps)
 
 
 @kernel
@@ -419,11 +419,9 @@ def draw_sums(rng, split, noisy, noise_scale):
 
 
 @kernel
-def run_truncated(
-    rng, start, kind, prior, n, noisy, noise_scale, table, least_total, jumps, low, high, n_burn_in, draws
-):
+def run_truncated(rng, start, kind, prior, n, noisy, noise_scale, table, limits, jumps, n_burn_in, draws):
     """Fill `draws` with values of θ by the corrected Algorithm 2, and with `jumps` by the collapsed sampler."""
-    theta, y = start[0], noisy[0]
+    theta, y, (low, high, least_total) = start[0], noisy[0], limits
     split, _ = split_moments(kind, theta, n, table)
     centre = min(max(split[0], low), high)
     rest = max(split[2], least_total - centre)
