@@ -32,6 +32,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mechanisms.arguments import validate_integer
 from mechanisms.counts.noise import IndependentNoise, NoisyCounts
 from mechanisms.privacy import (
     ConcentratedGuarantee,
@@ -255,8 +256,7 @@ class Ledger:
             raise ValueError(
                 "source must be a guarantee, got None; a release without one, such as a rehearsal, cannot be added"
             )
-        if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-            raise ValueError(f"times must be an integer >= 1, got {times!r}; pass the number of releases")
+        times = validate_integer("times", times, advice="pass the number of releases")
         event = accounting_event(source, allow_conjectured=allow_conjectured)
         relation = getattr(source, "relation", Neighbouring.REPLACE_ONE)
         if self.relation not in (None, relation):
@@ -315,9 +315,7 @@ class Ledger:
         )
 
     def _compose(self) -> Any:
-        from mechanisms.profile_accountant import ProfileAccountant  # imported here, because dp-accounting is optional
-
-        accountant = ProfileAccountant()
+        accountant = _import("mechanisms.profile_accountant").ProfileAccountant()
         for entry in self.entries:
             accountant.compose(entry.event, entry.times)
         return accountant

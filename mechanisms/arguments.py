@@ -6,6 +6,7 @@ Messages about arrays contain a type or an index and no values, because arrays m
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -43,12 +44,17 @@ def validate_integer(name: str, value: Any, least: int = 1, advice: str = "pass 
     return int(value)
 
 
+def validate_number(name: str, value: Any, requirement: str, holds: Callable[[float], bool], advice: str) -> float:
+    """Return the public `value` as a float if it is a real number for which `holds` is true, as it is not for NaN."""
+    number = _as_float(value) if is_real(value) else math.nan
+    if not holds(number):
+        raise ValueError(f"{name} must be {requirement}, got {describe(value)}; {advice}")
+    return number
+
+
 def validate_positive(name: str, value: Any, advice: str) -> float:
     """Return the public `value` as a float if it is finite and > 0; the message ends with `advice`."""
-    number = _as_float(value) if is_real(value) else math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name} must be a finite number > 0, got {describe(value)}; {advice}")
-    return number
+    return validate_number(name, value, "a finite number > 0", lambda number: 0.0 < number < math.inf, advice)
 
 
 def require_generator(rng: Any, purpose: str) -> np.random.Generator:

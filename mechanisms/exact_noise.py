@@ -80,11 +80,7 @@ def noisy_sums(values: Floats, low: float, high: float, epsilon: float) -> Float
 
 
 def sum_zero(draw: Callable[[float, int], Integers], scale: float, k: int) -> Integers:
-    """Draw k independent integers conditioned on a sum of zero, by exact rejection sampling.
-
-    The expected number of rejected vectors, about √(2πk) times the standard deviation of one integer, depends on no
-    data.
-    """
+    """Draw k independent integers given a sum of zero by exact rejection, whose running time depends on no data."""
     expected = math.sqrt(2 * math.pi * k) * (2.0 * scale + 1.0)
     if expected * k > _MAX_DRAWS:
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mechanisms.arguments import describe, is_real, validate_integer, validate_positive
+from mechanisms.arguments import validate_integer, validate_number, validate_positive
 
 # smallest ε of a mechanism whose output distribution is computed in double precision, in nats. At this ε, the computed
 # loss of every registered release of counts at k ≤ 4 is accurate to one part in 10⁶. The absolute error of a loss is
@@ -26,30 +26,25 @@ def validate_epsilon(epsilon: float) -> float:
 
 def validate_resolved_epsilon(epsilon: float) -> float:
     """Return `epsilon` as a float if it is large enough for output distributions computed in double precision."""
+    requirement = f">= {SMALLEST_EPSILON:g} in double precision"
     value = validate_epsilon(epsilon)
-    if value < SMALLEST_EPSILON:
-        raise ValueError(
-            f"epsilon must be >= {SMALLEST_EPSILON:g} in double precision, got {value:g}; choose a larger epsilon"
-        )
-    return value
+    return validate_number(
+        "epsilon", value, requirement, lambda one: one >= SMALLEST_EPSILON, "choose a larger epsilon"
+    )
 
 
 def validate_delta(delta: float | None) -> float:
     """Return `delta` as a float if it is in the open interval (0, 1)."""
     if type(delta) is float and 0 < delta < 1:  # the common case first
         return delta
-    value = _as_float(delta, "delta must be in (0, 1)")
-    if not 0 < value < 1:
-        raise ValueError(f"delta must be in (0, 1), got {delta}; choose a value well below 1/n, such as 1e-8")
-    return value
+    advice = "choose a value well below 1/n, such as 1e-8"
+    return validate_number("delta", delta, "in (0, 1)", lambda value: 0.0 < value < 1.0, advice)
 
 
 def validate_order(order: float) -> float:
     """Return the order λ of a Rényi divergence as a float if it is finite and ≥ 1."""
-    value = _as_float(order, "order must be a finite number >= 1")
-    if not (math.isfinite(value) and value >= 1):
-        raise ValueError(f"order must be a finite number >= 1, got {order}; choose 1 (Kullback-Leibler) or more")
-    return value
+    advice = "choose 1 (Kullback-Leibler) or more"
+    return validate_number("order", order, "a finite number >= 1", lambda value: 1.0 <= value < math.inf, advice)
 
 
 def validate_size(n: int, least: int = 1) -> int:
@@ -63,9 +58,3 @@ def validate_size(n: int, least: int = 1) -> int:
 def validate_sensitivity(sensitivity: float) -> float:
     """Return the sensitivity of a statistic as a float if it is a finite number > 0."""
     return validate_positive("sensitivity", sensitivity, "pass the largest change of the statistic")
-
-
-def _as_float(value: object, requirement: str) -> float:
-    if not is_real(value):
-        raise ValueError(f"{requirement}, got {describe(value)}; pass a number")
-    return float(value)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats
+from mechanisms.arguments import Floats, validate_number
 from mechanisms.audit import OutputDistributions, cached_log_pmf, require_comparable
 from mechanisms.divergences import log_ratios
 from mechanisms.jit import kernel
@@ -99,8 +99,7 @@ class PrivacyProfile:
 
         Another ε raises ValueError.
         """
-        if not epsilon >= 0:
-            raise ValueError(f"epsilon must be >= 0, got {epsilon}; pass a loss in nats")
+        epsilon = validate_number("epsilon", epsilon, ">= 0", lambda value: value >= 0.0, "pass a loss in nats")
         place = min(int(min(epsilon, LARGEST_LOSS) / STEP), self.deltas.size - 1)
         if place == self.deltas.size - 1:
             return float(self.deltas[-1])
@@ -112,8 +111,7 @@ class PrivacyProfile:
 
         A `delta` that is not in [0, 1] raises ValueError.
         """
-        if not 0 <= delta <= 1:
-            raise ValueError(f"delta must be in [0, 1], got {delta}; choose a value well below 1/n, such as 1e-8")
+        delta = validate_number("delta", delta, "in [0, 1]", lambda value: 0.0 <= value <= 1.0, "choose e.g. 1e-8")
         place = int(np.argmax(self.deltas <= delta))
         if self.deltas[place] > delta:
             return math.inf
@@ -185,20 +183,17 @@ def guarantee_profile(guarantee: Guarantee) -> PrivacyProfile:
     return PrivacyProfile(delta + (1.0 - delta) * response, guarantee.relation, guarantee.status)
 
 
-def losses_profile(
-    losses: ArrayLike, probabilities: ArrayLike, relation: Neighbouring = Neighbouring.REPLACE_ONE, omitted: float = 0.0
-) -> PrivacyProfile:
+def losses_profile(losses: ArrayLike, probabilities: ArrayLike, omitted: float = 0.0) -> PrivacyProfile:
     """Return the profile of a mechanism whose privacy loss distribution is the same for all pairs of neighbours.
 
-    `losses` ln p(r)/p'(r) have the `probabilities` under p. `omitted`, which is added to δ, bounds the probability of
-    losses that are omitted or underflow.
+    `losses` ln p(r)/p'(r) have the `probabilities` under p; others have at most `omitted`, which is added to δ.
     """
     values = np.asarray(losses, dtype=np.float64)
     with np.errstate(divide="ignore"):
         log_p = np.log(np.asarray(probabilities, dtype=np.float64))
     deltas = np.zeros(1 + math.ceil(min(max(float(values.max()), 0.0), LARGEST_LOSS) / STEP))
     _raise_profile(log_p, log_p - values, STEP, deltas)
-    return PrivacyProfile(np.minimum(deltas + omitted, 1.0), relation)
+    return PrivacyProfile(np.minimum(deltas + omitted, 1.0))
 
 
 @kernel

@@ -68,10 +68,7 @@ class ProfileAccountant(PLDAccountant):
 
 
 def connect_dots(profile: PrivacyProfile) -> PrivacyLossDistribution:
-    """Return the loss distribution that dominates all mechanisms with a profile (Doroshenko et al. 2022, algorithm 1).
-
-    Losses are multiples of `STEP`; the probability of an infinite loss is δ at the last point of the grid.
-    """
+    """Return the loss distribution that dominates all mechanisms with a profile (Doroshenko et al., algorithm 1)."""
     largest = profile.deltas.size - 1
     return PrivacyLossDistribution(
         create_pmf_pessimistic_connect_dots_fixed_gap(STEP, -largest, largest, profile.mirrored())

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from mechanisms.arguments import Floats, Integers, validate_integer
+from mechanisms.arguments import Floats, Integers, validate_integer, validate_number
 from mechanisms.conjugate import validate_prior
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.registry import MECHANISMS
@@ -226,12 +226,11 @@ def sampled_bound(
     0.92
     1.88
     """
-    if not (isinstance(n_samples, int) and n_samples >= _MIN_SAMPLES):
-        raise ValueError(f"n_samples must be an integer >= {_MIN_SAMPLES}, got {n_samples}; use more draws")
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must be in [0, 1), got {delta}; pass the delta of the stated guarantee")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be in (0, 1), got {confidence}; choose e.g. 0.999")
+    n_samples = validate_integer("n_samples", n_samples, _MIN_SAMPLES, "use more draws")
+    delta = validate_number("delta", delta, "in [0, 1)", lambda value: 0.0 <= value < 1.0, "pass that of the guarantee")
+    confidence = validate_number(
+        "confidence", confidence, "in (0, 1)", lambda value: 0.0 < value < 1.0, "choose e.g. 0.999"
+    )
     half, alpha = n_samples // 2, 1.0 - confidence
     draws = [_rows(sampler(data, 2 * half), 2 * half) for data in (dataset, neighbour)]
     choices = [choice for bins in _divide(draws, half, events) for choice in _choose(bins, half, delta, alpha)]

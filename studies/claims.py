@@ -66,9 +66,11 @@ def smaller(
 
     The difference is tested, because a standard error of the ratio is small where the ratio is.
     """
-    test = below(0.0, gap(ds, measure, one, other, by, factor), critical(deviations))
+    found = mean_ratio(ds, measure, one, other, by)
+    where = f", largest at {place(largest(found[0]), found[0].dims)}" if found[0].dims else ""
     return decide(
-        *test, f"Ratio of means of {measure}, {one} to {other}: {shown(mean_ratio(ds, measure, one, other, by))}."
+        *below(0.0, gap(ds, measure, one, other, by, factor), critical(deviations)),
+        f"Ratio of means of {measure}, {one} to {other}: {shown(found)}{where}.",
     )
 
 

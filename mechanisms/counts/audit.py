@@ -93,10 +93,7 @@ def count_distributions(
     mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: float, delta: float = 1e-8,
     relation: Neighbouring = Neighbouring.REPLACE_ONE,
 ) -> OutputDistributions:  # fmt: skip
-    """Return the output distributions of a mechanism at all data sets of `n` records; arguments as in `audit_counts`.
-
-    There is one pair per equivalence class if the mechanism is symmetric and `is_built_in`, and otherwise all pairs.
-    """
+    """Return the output distributions of a mechanism at all data sets of `n` records; see `audit_counts`."""
     entry = find_entry(MECHANISMS, mechanism, "mechanism", "choose one or pass a Mechanism")
     alpha = validate_prior(prior)
     epsilon, delta = validate_resolved_epsilon(epsilon), validate_delta(delta)

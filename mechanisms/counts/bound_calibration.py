@@ -91,10 +91,9 @@ def require_bound(n: int, k: int) -> None:
 
 
 def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
-    """Return, and cache, the scale S for which the exponential mechanism with weights exp(−ε·H/S) is ε-DP.
+    """Return, and cache, the scale S with which weights exp(−ε·H/S) are ε-DP, by the proof in the module docstring.
 
-    The rate γ minimises S at balanced data and depends on public quantities only. The guarantee is under replacement of
-    one record, with n public, by the proof in the module docstring.
+    The guarantee is under replacement of one record, with n public. The rate γ minimises S at balanced data.
     """
     alpha, n = validate_prior(prior), validate_size(n)
     require_bound(n, alpha.size)

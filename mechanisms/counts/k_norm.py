@@ -70,7 +70,6 @@ from mechanisms.jit import kernel
 from mechanisms.metadata import Style
 from mechanisms.noise import Noise, k_norm_log_normaliser, k_norm_log_weights
 from mechanisms.privacy import Guarantee, pure_guarantee
-from mechanisms.privacy_parameters import validate_epsilon
 
 
 class LatticeClasses(NamedTuple):
@@ -181,8 +180,6 @@ def _enumerate(counts, n, reach, statistics):
     return found
 
 
-# smallest ε in nats. For smaller values the noise may exceed the integers that doubles represent exactly
-MIN_EPSILON = 1e-12
 _OMITTED = 1e-14  # largest probability of the noise that is omitted from an exact mean
 
 
@@ -195,10 +192,6 @@ class KNormNoise:
     """
 
     epsilon: float
-
-    def __post_init__(self) -> None:
-        if validate_epsilon(self.epsilon) < MIN_EPSILON:
-            raise ValueError(f"epsilon must be >= {MIN_EPSILON:g}, got {self.epsilon}; choose a larger epsilon")
 
     def n_uniforms(self, k: int) -> int:
         return 3 * k - 2

@@ -97,9 +97,8 @@ def _require_columns(n_columns: int, n: int, k: int) -> None:
 def minimax_post_processing(prior: Floats, n: int, epsilon: float, slack: float = SLACK) -> PostProcessing:
     """Return, and cache, a post-processing of the K-norm release whose worst-case mean distance is nearly the smallest.
 
-    With a `slack` of 1e-7, the allowed relative excess over the smallest worst case, the table is minimax up to
-    rounding; with the default, the average of E_c over data sets is smaller. Raises ValueError if the program is too
-    large, or the lower bound does not verify its solution.
+    It exceeds the smallest by at most a relative `slack`, which lowers the average of E_c over data sets. Raises
+    ValueError if the program is too large, or the lower bound does not verify its solution.
     """
     found = _solve(tuple(prior.tolist()), n, epsilon, slack)
     largest = found.smallest_worst_case * (1.0 + slack) * (1.0 + _EXCESS)

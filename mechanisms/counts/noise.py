@@ -119,9 +119,6 @@ class NoisyCounts(CountRelease):
     noise: VectorNoise
     in_order: bool = False  # k − 1 noisy counts are clipped in order instead of projecting k noisy counts
 
-    def __post_init__(self) -> None:
-        self.prior.flags.writeable = self.counts.flags.writeable = False
-
     @property
     def independent(self) -> Noise:
         """Distribution of independent noise."""
@@ -200,7 +197,7 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
     >>> round(release.expected_hellinger(), 4)
     0.5652
     """
-    return noisy_counts(prior, counts, noise_scale, "laplace")
+    return _noisy_counts(prior, counts, noise_scale, "laplace")
 
 
 def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> NoisyCounts:
@@ -233,22 +230,15 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
     >>> round(geometric_counts([1, 1, 1], [5, 3, 2], noise_scale=2.0).expected_hellinger(), 4)
     0.5548
     """
-    return noisy_counts(prior, counts, noise_scale, "geometric")
+    return _noisy_counts(prior, counts, noise_scale, "geometric")
 
 
-def noisy_counts(
-    prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: str, in_order: bool = True
-) -> NoisyCounts:
-    """Return the release of `counts` with "laplace" or "geometric" noise of scale b.
-
-    **Privacy.** (Δ/b)-DP (proved) under replacement of one record, with n public, as in `laplace_counts`, where Δ is
-    `NoisyCounts.sensitivity`.
-    """
+def _noisy_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: str) -> NoisyCounts:
+    """Return the release of `counts` with noise of scale b, clipped in order."""
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
     added = Noise(noise, validate_positive("noise_scale", noise_scale, "pass sensitivity / epsilon"))
-    _ = added.rounded  # raises ValueError for other noise
-    return NoisyCounts(alpha, c, IndependentNoise(added), in_order)
+    return NoisyCounts(alpha, c, IndependentNoise(added), in_order=True)
 
 
 def _entry(

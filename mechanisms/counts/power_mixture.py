@@ -147,10 +147,9 @@ def _mode(stop, a, head):
 
 @kernel
 def group_powers(first, stop, ratio, a, head):
-    """Divide the powers from `first` up to `stop` into groups in which p is nearly constant.
+    """Divide the powers from `first` up to `stop` into groups, with starts, stops and the largest ln p of each.
 
-    Group l of the returned arrays contains the powers starts[l], ..., stops[l] − 1, whose ln p are at most log_tops[l];
-    stops/starts is at most `ratio` unless it has one power.
+    ln p changes by at most `VARIATION` in a group, and stops/starts is at most `ratio` unless it has one power.
     """
     ends, log_tops = [first], [0.0]
     mode, start = _mode(stop, a, head), first

@@ -84,24 +84,18 @@ def log_reach(n: int, k: int) -> float:
 
 
 class Tables(NamedTuple):
-    """Tables for the distributions at L powers J, restricted to counts of non-negligible weight.
+    """Tables for the distributions at L powers J, restricted to counts of non-negligible weight."""
 
-    The (L, k) arrays `low` and `high` contain the smallest and largest count of each category; `low_total` and
-    `high_total` contain the smallest and largest total of each category and all later ones. The values exp(J·g) of a
-    category start at `weight_start` in `weights`, and its suffix sums S at `sum_start` in `sums`. `off` is S at the
-    total of c, without c itself, so that `off[:, 0]` is the total weight Σ t(r)^J over r ≠ c.
-    """
-
-    powers: Floats
-    low: Integers
+    powers: Floats  # J, shape (L,)
+    low: Integers  # smallest and largest count of each category, shape (L, k)
     high: Integers
-    low_total: Integers
+    low_total: Integers  # smallest and largest total of each category and all later ones, shape (L, k)
     high_total: Integers
-    weight_start: Integers
-    sum_start: Integers
+    weight_start: Integers  # starts in `weights` of the values exp(J·g) of each category, shape (L, k)
+    sum_start: Integers  # starts in `sums` of the suffix sums S of each category, shape (L, k)
     weights: Floats
     sums: Floats
-    off: Floats
+    off: Floats  # S at the total of c without c itself, shape (L, k); off[:, 0] is the total weight Σ t(r)^J over r ≠ c
 
 
 def product_distributions(prior: Floats, counts: Integers) -> ProductDistributions:

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from mechanisms.arguments import Floats
+from mechanisms.arguments import Floats, validate_positive
 from mechanisms.audit import Audit, OutputDistributions, audit_distributions
 from mechanisms.glm.mechanisms import GlmMechanism, validate_design
 from mechanisms.glm.worst_case import validate_dimension
@@ -131,8 +131,7 @@ def replacement_distributions(
     A divergence that grows without bound as the box grows is infinite without the restriction. If the edges of the box
     dominate an integral, only the order of magnitude of the result is correct.
     """
-    if not (math.isfinite(reach) and reach > 0):
-        raise ValueError(f"reach must be finite and > 0, got {reach}; pass half the width of a box")
+    validate_positive("reach", reach, "pass half the width of a box")
     rows, others = _validate(mechanism, candidates, shared)
     limit = min(reach, mechanism.radius)
     d = rows.shape[1] - 1

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_expit
 
-from mechanisms.arguments import Floats, validate_integer, validate_positive
+from mechanisms.arguments import Floats, validate_integer
 from mechanisms.glm.langevin import published_langevin
 from mechanisms.glm.mechanisms import validate_design
 from mechanisms.jit import kernel
@@ -58,11 +58,6 @@ class PenaltyChain:
     noise: float  # ratio τ > 0 of the standard deviation of the noise to the range D
     n_steps: int  # T ≥ 1
     norm_bound: float = 1.0  # c > 0, on ‖x‖₂
-
-    def __post_init__(self) -> None:
-        for name in ("precision", "scale", "noise", "norm_bound"):
-            object.__setattr__(self, name, validate_positive(name, getattr(self, name), "choose it without the data"))
-        object.__setattr__(self, "n_steps", validate_integer("n_steps", self.n_steps))
 
     @property
     def guarantee(self) -> GaussianGuarantee:

@@ -33,9 +33,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, real_array
 from mechanisms.privacy import ConcentratedGuarantee
-from mechanisms.privacy_parameters import validate_delta
 from mechanisms.regression.gram_release import GramNoise, largest_rho
 
 _FAILURE = 0.05  # probability that the noise of XᵀX exceeds the smallest eigenvalue after the penalty
@@ -48,10 +47,6 @@ class BudgetedRelease:
 
     p: int
     rho: float
-
-    def __post_init__(self) -> None:
-        validate_integer("p", self.p, 2, "pass the number of columns")
-        validate_positive("rho", self.rho, "use calibrated")
 
     @classmethod
     def calibrated(cls, p: int, epsilon: float, delta: float) -> Self:
@@ -80,10 +75,6 @@ class AdaSSP(BudgetedRelease):
     """Release of the three statistics; δ is used by the penalty only."""
 
     delta: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        validate_delta(self.delta)
 
     @classmethod
     def calibrated(cls, p: int, epsilon: float, delta: float) -> Self:

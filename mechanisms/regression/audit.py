@@ -71,8 +71,7 @@ def probability_distributions(
     """Return the output distributions of the probability released at one cutoff, as bin probabilities.
 
     The probabilities p_j of M partitions in D data sets have shape (D, M), and `pairs` are indices of neighbouring data
-    sets, shape (P, 2). The outputs are the released values at the centres of the bins. P2 divides the sensitivity of a
-    sum by the number of partitions M, which multiplies the privacy loss by M.
+    sets, shape (P, 2). The outputs are the released values at the centres of the bins.
     """
     if not mechanism.noise_scale:
         raise ValueError(f"mechanism must have noise, got {mechanism.name}; audit the variant with noise")
@@ -89,8 +88,7 @@ def search_distributions(search: SparseVector) -> OutputDistributions:
     """Return the distributions of the stopping index of a search for all possible data sets.
 
     A data set is described by the number of values in the first interval, the number in the region that each doubling
-    except the last adds, and the number of all other values. The outputs are t = 0 … T. The published search with ε = 1
-    adds more noise than necessary: with 8 values, θ = ½ and 4 doublings, its exact loss is 0.5865.
+    except the last adds, and the number of all other values. The outputs are t = 0 … T.
     """
     rings = enumerate_candidates(search.n_values, search.doublings + 1)
     datasets, pairs = neighbouring_pairs(np.arange(1.0, search.doublings + 2), rings)

@@ -85,7 +85,7 @@ class PublicBox:
         if not len(self.names) == len(self.low) == len(self.high) >= 2:
             raise ValueError(f"bounds must be of at least 2 columns, got {len(self.low)}; pass a pair per column")
         for name, low, high in zip(self.names, self.low, self.high, strict=True):
-            if not (math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low) and low < high):
+            if not 0.0 < high - low < math.inf:
                 raise ValueError(
                     f"bounds of {name} must be finite numbers LOW < HIGH, got {low:g} and {high:g}; choose a range "
                     "that is plausible without looking at the data, and values outside it are clamped"
@@ -174,10 +174,7 @@ class GramNoise:
 
 
 def calibrated_gram_noise(name: NoiseName, p: int, epsilon: float, delta: float | None = None) -> GramNoise:
-    """Return the noise with which a release of the Gram matrix is ε-DP, or (ε, δ)-DP for Gaussian noise.
-
-    Gaussian noise has the largest ρ for which ρ-zCDP implies (ε, δ)-DP.
-    """
+    """Return the noise with which a Gram matrix is released with ε-DP or, by zCDP, with (ε, δ)-DP if it is Gaussian."""
     sensitivity = GramNoise(name, 1.0, p).sensitivity
     if name == "gaussian":
         std = sensitivity / math.sqrt(2.0 * largest_rho(epsilon, delta))

@@ -38,7 +38,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -142,7 +141,15 @@ def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     draws[:] = regression_of(mu, half @ np.swapaxes(half, 1, 2))
 
 
-_PUBLISHED: dict[str, Any] = {"noises": _MIXED, "is_control": True, "origin": "paper", "paper": "P5"}
+def _published(
+    name: str, note: str, corrected: bool, attempts: int, moves: int, style: Style, variant: str = ""
+) -> GramMethod:
+    """Return the published steps or a variant of them; see `run_normal_statistics`."""
+    run = partial(run_normal_statistics, corrected, attempts, moves)
+    return GramMethod(
+        name, note, run=run, noises=_MIXED, is_control=True, origin="paper", paper="P5", variant=variant, style=style
+    )
+
 
 GRAM_METHODS = register(
     GramMethod(
@@ -174,28 +181,12 @@ GRAM_METHODS = register(
         thinning=20,
         style=Style("blue", "h"),
     ),
-    GramMethod(
-        "noise-aware-published",
-        "The published Gibbs steps.",
-        run=partial(run_normal_statistics, False, 100, 0),
-        style=Style("vermilion", "s"),
-        **_PUBLISHED,
+    _published("noise-aware-published", "The published Gibbs steps.", False, 100, 0, Style("vermilion", "s")),
+    _published(
+        "noise-aware-uncorrected", "The conjugate draw, not corrected.", False, 1, 4, Style("brown", "<"), "not redrawn"
     ),
-    GramMethod(
-        "noise-aware-uncorrected",
-        "The conjugate draw, not corrected.",
-        run=partial(run_normal_statistics, False, 1, 4),
-        variant="not redrawn",
-        style=Style("brown", "<"),
-        **_PUBLISHED,
-    ),
-    GramMethod(
-        "noise-aware-redrawn",
-        "The rejection without normaliser.",
-        run=partial(run_normal_statistics, True, 100, 4),
-        variant="corrected",
-        style=Style("sky", ">"),
-        **_PUBLISHED,
+    _published(
+        "noise-aware-redrawn", "The rejection without normaliser.", True, 100, 4, Style("sky", ">"), "corrected"
     ),
     GramMethod(
         "naive",
@@ -220,10 +211,7 @@ def sample_gram(
     n_draws: int = 1_000,
     thinning: int | None = None,
 ) -> Floats:
-    """Return draws of (θ₀, θ, σ²) in scaled units, shape (n_chains, n_draws, p + 1).
-
-    Each chain starts at a random state, discards `n_burn_in` iterations, and keeps every `thinning`-th.
-    """
+    """Return draws of (θ₀, θ, σ²) in scaled units, shape (n_chains, n_draws, p + 1), from random states."""
     entry, noise = find_entry(GRAM_METHODS, method, "method"), release.noise
     if noise.name not in entry.noises:
         raise ValueError(f"noise must be one of {', '.join(entry.noises)} for {method}, got {noise.name}; change it")

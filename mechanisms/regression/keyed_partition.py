@@ -54,8 +54,6 @@ class KeyedPartition:
 
     def labels(self, first: int, count: int) -> NDArray[np.int32]:
         """Return the partition labels, from 0 to M − 1, of consecutive rows."""
-        if not 0 <= first <= first + count <= self.n_rows:
-            raise ValueError(f"rows must be in [0, {self.n_rows}), got {count} rows from row {first}; stay inside")
         bits = max(_LEAST_BITS, (self.n_rows - 1).bit_length() // 2)
         n_left = max(2**_LEAST_BITS, -(-self.n_rows >> bits))
         labels = np.empty(count, dtype=np.int32)

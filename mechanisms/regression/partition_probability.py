@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import integrate, special
 
-from mechanisms.arguments import Floats, require_generator, validate_integer
+from mechanisms.arguments import Floats, require_generator, validate_integer, validate_number
 from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
@@ -256,12 +256,12 @@ def partition_probability(
     13.816 55.262 0.25-DP
     """
     method = find_entry(PROBABILITY_METHODS, name)
-    if not 0 < least_probability < 1:
-        raise ValueError(f"least_probability must be in (0, 1), got {least_probability}; choose e.g. 0.001")
+    advice = "choose e.g. 0.001"
+    least = validate_number("least_probability", least_probability, "in (0, 1)", lambda p: 0.0 < p < 1.0, advice)
     M = validate_integer("n_partitions", n_partitions, advice="pass the number of partitions")
     epsilon = validate_epsilon(epsilon)
-    sensitivity = 1.0 / M if method.is_mean else -2.0 * math.log(least_probability)
+    sensitivity = 1.0 / M if method.is_mean else -2.0 * math.log(least)
     scale = sensitivity / epsilon if method.has_noise else 0.0
     if method.divides_noise:
         scale /= M
-    return PartitionProbability(method, M, epsilon, float(least_probability), sensitivity, scale)
+    return PartitionProbability(method, M, epsilon, least, sensitivity, scale)

@@ -226,12 +226,11 @@ class PartitionQuantile(PartitionRelease):
         """Release the posterior quantiles of one data set.
 
         The quantiles q_j of M partitions at c probabilities, shape (M, c), are from posteriors with the likelihood
-        raised to the power M, and `spreads` are the standard deviations s_j > 0 of these posteriors, inf if undefined;
-        ``quantile`` does not use them. `rng` may be None for variants without noise.
+        raised to the power M, and `spreads` are the standard deviations s_j > 0 of these posteriors, inf if undefined.
+        `rng` may be None for variants without noise. `publish_quantiles` releases real data.
 
         See `guarantee`. A row changes one q_j and one s_j arbitrarily. The loss of each step is its part of `split`,
-        given the outputs of the earlier steps, and these losses add up. The loss is the same if the search ends at its
-        last interval. `publish_quantiles` releases real data.
+        given the outputs of the earlier steps, and these losses add up, also if the search ends at its last interval.
         """
         q, s = self.validate(quantiles, spreads)
         if not self.method.has_noise:

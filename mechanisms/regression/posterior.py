@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import Floats, real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, real_array, validate_number, validate_positive
 from mechanisms.jit import kernel
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.regression.prior import ConjugatePrior, Prior, SemiConjugatePrior, ZellnerPrior
@@ -95,10 +95,7 @@ class CoefficientPosterior(Posterior):
         return locations + scales * draws
 
     def cdf(self, cutoffs: ArrayLike) -> Floats:
-        """Return Pr[β_k ≤ b] for each cutoff b.
-
-        Cutoffs have shape (..., c) or (); their leading axes broadcast with those of the posterior.
-        """
+        """Return Pr[β_k ≤ b] for cutoffs b of shape (..., c) or (); leading axes broadcast with the posterior's."""
         b = np.atleast_1d(np.asarray(cutoffs, dtype=np.float64))
         if np.any(np.isnan(b)):
             raise ValueError("cutoffs must be numbers, got NaN; remove NaN")
@@ -110,10 +107,7 @@ class CoefficientPosterior(Posterior):
         return found if np.ndim(cutoffs) else found[..., 0]
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
-        """Return the quantile b with Pr[β_k ≤ b] = p for each probability p.
-
-        Probabilities have shape (c,) or (), quantiles (..., c) or (...).
-        """
+        """Return the quantiles, shape (..., c) or (...), at probabilities of shape (c,) or ()."""
         p, degrees = np.atleast_1d(validate_probabilities(probabilities)), self.degrees[..., None]
         z = special.ndtri(p)
         if (finite := np.isfinite(degrees)).any():
@@ -185,10 +179,7 @@ def coefficient_posterior(
     the rows, so a release that is computed from the posteriors requires no condition on the rows.
     """
     d = statistics.n_coefficients
-    advice = f"choose one of the {d} coefficients, numbered from 0"
-    k = validate_integer("k", k, least=0, advice=advice)
-    if k >= d:
-        raise ValueError(f"k must be an integer from 0 to {d - 1}, got {k}; {advice}")
+    k = int(validate_number("k", k, f"an integer from 0 to {d - 1}", lambda one: one in range(d), "number from 0"))
     if error_variance is not None:
         error_variance = validate_positive("error_variance", error_variance, "pass None if it is unknown")
     M = np.broadcast_to(real_array("power", power), statistics.n_rows.shape)[..., None]
@@ -248,8 +239,6 @@ def _replace(found: CoefficientPosterior, flawed: NDArray[np.bool_], substitute:
     if substitute is None:
         return found
     location, scale = substitute
-    if not (math.isfinite(location) and math.isfinite(scale) and scale > 0):
-        raise ValueError(f"substitute must be a finite mean and a deviation > 0, got {substitute}; pass both")
     first = np.arange(found.weights.shape[-1]) == 0
     marked = flawed[..., None]
     return CoefficientPosterior(

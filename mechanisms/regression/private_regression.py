@@ -71,10 +71,7 @@ class RegressionPosterior(DrawnPosterior):
         return self.release.guarantee
 
     def predict(self, rng: np.random.Generator, features: ArrayLike, size: int = 1_000) -> Floats:
-        """Return draws of the response of new records, shape (size, rows), given their features, shape (rows, d).
-
-        Features have the units of the columns, and are not clamped.
-        """
+        """Return draws of the response, shape (size, rows), given unclamped features, shape (rows, d)."""
         x = np.asarray(features, dtype=np.float64)
         if x.ndim != 2 or x.shape[1] != self.box.p - 1:
             raise ValueError(f"features must have shape (rows, {self.box.p - 1}), got {x.shape}; one per feature")

@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from mechanisms.arguments import Floats, Integers, is_real, validate_integer, validate_positive
+from mechanisms.arguments import Floats, Integers, validate_integer, validate_number, validate_positive
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 
@@ -71,8 +71,8 @@ class SparseVector:
         validate_positive(
             "mu, half the width of the first interval,", self.start, "choose the smallest plausible bound"
         )
-        if not (is_real(self.share) and 0 < self.share <= 1):
-            raise ValueError(f"theta, the fraction of values, must be in (0, 1], got {self.share}; choose e.g. 0.8")
+        what = "theta, the fraction of values,"
+        validate_number(what, self.share, "in (0, 1]", lambda value: 0.0 < value <= 1.0, "choose e.g. 0.8")
         object.__setattr__(self, "doublings", validate_integer("doublings", self.doublings, advice="choose e.g. 30"))
         if math.log2(self.start) + self.doublings >= 1023:
             raise ValueError(f"mu·2^{self.doublings} must be finite, got mu = {self.start}; use fewer doublings")
@@ -164,10 +164,7 @@ class SparseVector:
 def calibrate_search(
     n_values: int, epsilon: float, start: float = 1.0, share: float = 0.8, doublings: int = 30
 ) -> SparseVector:
-    """Return the search with the least noise for which its exact loss is ε.
-
-    The `loss` of the search is ε less one part in 10⁹ for rounding. Its noise factor is at most ¾, up to this margin.
-    """
+    """Return the search with the least noise for which its exact loss is ε, less one part in 10⁹ for rounding."""
     published = SparseVector(n_values, epsilon, start, share, doublings)
 
     def excess(noise_factor: float) -> float:

@@ -41,25 +41,6 @@ class RegressionStatistics:
     scatter: Floats = field(repr=False)  # Σ (z − z̄)(z − z̄)ᵀ of z = (x, y), shape (..., p + 1, p + 1)
     intercept: bool = True  # the model has an intercept, coefficient 0; x has no column of ones
 
-    def __post_init__(self) -> None:
-        n_rows = np.asarray(self.n_rows)
-        means, scatter = (np.asarray(each, dtype=np.float64) for each in (self.means, self.scatter))
-        width = means.shape[-1:]
-        if n_rows.dtype.kind not in "iu" or means.shape != n_rows.shape + width or scatter.shape != means.shape + width:
-            raise ValueError(
-                "n_rows must be integers of shape (...), means of shape (..., p + 1) and scatter of shape (..., p + 1, "
-                f"p + 1), got {n_rows.dtype} of shape {n_rows.shape}, {means.shape} and {scatter.shape}; use "
-                "partition_statistics"
-            )
-        if width[0] < 2 - bool(self.intercept):
-            raise ValueError(
-                f"statistics must have at least one coefficient, got {width[0] - 1} columns; add one, or an intercept"
-            )
-        if not (np.all(n_rows >= 0) and np.all(np.isfinite(means)) and np.all(np.isfinite(scatter))):
-            raise ValueError("statistics must be finite and n_rows >= 0; remove rows with missing or infinite values")
-        for name, value in (("n_rows", n_rows.astype(np.int64)), ("means", means), ("scatter", scatter)):
-            object.__setattr__(self, name, value)
-
     @property
     def n_coefficients(self) -> int:
         """Number d of coefficients, including the intercept if there is one."""
@@ -111,10 +92,7 @@ class RegressionStatistics:
 
 
 def partition_sizes(n: int, size: int) -> Integers:
-    """Return the sizes of ⌊n/size⌋ partitions of n rows.
-
-    Sizes are at least `size` and differ by at most one; the first partitions are the larger ones.
-    """
+    """Return the sizes of ⌊n/size⌋ partitions of n rows: at least `size`, equal up to one, the larger first."""
     n, size = validate_size(n), validate_integer("size", size, advice="pass the rows per partition")
     if size > n:
         raise ValueError(f"size must be at most n = {n}, got {size}; choose smaller partitions")
@@ -125,10 +103,9 @@ def partition_sizes(n: int, size: int) -> Integers:
 
 
 def draw_partition(rng: np.random.Generator, n: int, size: int) -> Integers:
-    """Divide n rows at random into partitions, labelled from 0, with the sizes of `partition_sizes`.
+    """Divide n rows at random, independently of the data, into partitions, labelled from 0, with `partition_sizes`.
 
-    The partition does not depend on the data. Replacing a row changes one partition, and guarantees hold for every
-    fixed partition.
+    Replacing a row changes one partition, and guarantees hold for every fixed partition.
     """
     sizes = partition_sizes(n, size)
     return rng.permutation(np.repeat(np.arange(sizes.size), sizes))
@@ -216,9 +193,7 @@ def simulate_statistics(
 ) -> RegressionStatistics:
     """Draw rows of y = β₀ + x·β + e, x ~ N(0, I), e ~ N(0, σ²), and return their statistics.
 
-    `sizes` are the numbers of rows in M partitions, and `coefficients` are β₀ and p ≥ 1 slopes. The sums are
-    accumulated over (x, e), whose expected means are 0, so centring causes no cancellation; the statistics of y are
-    computed from them.
+    `sizes` are the numbers of rows in M partitions, and `coefficients` are β₀ and p ≥ 1 slopes.
     """
     n_rows, b = np.asarray(sizes, dtype=np.int64), np.asarray(coefficients, dtype=np.float64)
     means, scatter = np.empty((n_rows.size, b.size)), np.empty((n_rows.size, b.size, b.size))

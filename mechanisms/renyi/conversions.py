@@ -173,8 +173,6 @@ def concentrated_delta(rho: float, epsilon: ArrayLike) -> Floats:
     """Return the smallest δ for which ρ-zCDP implies (ε, δ)-DP by corollary 13 of Canonne, Kamath & Steinke (2020)."""
     rho = ConcentratedGuarantee(rho).rho
     losses = np.asarray(epsilon, dtype=np.float64)
-    if not np.all(losses >= 0):
-        raise ValueError(f"epsilon must be >= 0, got {losses[~(losses >= 0)].flat[0]}; pass losses in nats")
     return np.exp(np.minimum(_log_concentrated_delta(rho, losses, _best_excess(rho, losses)), 0.0))
 
 

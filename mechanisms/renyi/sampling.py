@@ -51,7 +51,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import Floats, describe, is_real, real_array, validate_integer
+from mechanisms.arguments import Floats, real_array, validate_integer, validate_number
 from mechanisms.calibrate import bisect, first_private
 from mechanisms.conjugate import validate_prior
 from mechanisms.metadata import Entry, Style, find_entry, register
@@ -192,8 +192,8 @@ def renyi_sampler(
     name = find_entry(RENYI_SAMPLERS, name).name
     alpha = validate_prior(prior)
     n = validate_size(n)
-    if not is_real(coefficient) or not 0 < coefficient <= 1:
-        raise ValueError(f"coefficient must be in (0, 1], got {describe(coefficient)}; pass 1 for the posterior itself")
+    advice = "pass 1 for the posterior itself"
+    coefficient = validate_number("coefficient", coefficient, "in (0, 1]", lambda value: 0.0 < value <= 1.0, advice)
     if not RENYI_SAMPLERS[name].is_tunable and coefficient != 1:
         raise ValueError(f"coefficient must be 1 for {name}, got {coefficient}; choose diffused or concentrated")
     public = np.zeros(alpha.size) if public_counts is None else real_array("public_counts", public_counts)
@@ -202,9 +202,7 @@ def renyi_sampler(
         raise ValueError(
             f"public_counts must be {alpha.size} integers >= 0 and < 2**53, got {public_counts!r}; pass counts"
         )
-    return RenyiSampling(
-        name, tuple(alpha.tolist()), int(n), float(coefficient), tuple(public.astype(np.int64).tolist())
-    )
+    return RenyiSampling(name, tuple(alpha.tolist()), n, coefficient, tuple(public.astype(np.int64).tolist()))
 
 
 def calibrate_renyi(

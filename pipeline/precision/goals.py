@@ -127,12 +127,11 @@ def _next_step(precision: Precision, n: int) -> tuple[Stop, int]:
 
 
 class ClaimsGoal:
-    """Verdicts on all claims of a study, each at its own error level over preset looks.
+    """Verdicts on all claims of a study; each look spends a share of their error levels, see `level_share`.
 
-    At each look, a claim that is not decided asks for twice the trials of all methods that it needs. Each look spends a
-    share of the error level (`level_share`), so that the verdict is valid although the run stops when it is decided. A
-    claim without an error level, or one that holds because it was not rejected, is decided by the whole budget only.
-    `sessions` are records of earlier sessions, which may have spent shares of the error levels.
+    At each look, a claim that is not decided asks for twice the trials of all methods that it needs. One without an
+    error level, or that holds because it was not rejected, is decided by the whole budget only. Earlier sessions, whose
+    records are given, may have spent shares.
     """
 
     def __init__(self, study: Study, sessions: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -247,10 +246,7 @@ class Reached:
 
 
 def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
-    """Return the precision of each panel in the target of the last run; an empty list if there was none.
-
-    The study is configured by the stored spec.
-    """
+    """Return the precision of each panel in the target of the last run; an empty list if there was none."""
     targets = [one["until"] for one in store.sessions if one.get("until", CLAIMS) != CLAIMS]
     if not targets:
         return []

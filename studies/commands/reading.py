@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.blocks.evaluate import Status, cause_line, total_by_kind
+from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.errors import BadInputError, command
 from studies.commands.options import Scheduler, StorePath, arguments, option, parse_cell, takes
 from studies.commands.output import ERRORS, print_columns, print_table, say
@@ -124,7 +124,6 @@ def trial(
     """Recompute one trial from its key, and compare it with the stored values."""
     from pipeline.execution.checks import rerun_trial
     from pipeline.resolve import study_of
-    from pipeline.stores.commits import without_rerun
     from pipeline.stores.store import ResultStore
 
     opened = ResultStore.open(store)
@@ -142,7 +141,7 @@ def trial(
     ]
     print_columns(["method", "status", "verdict", *measures], rows, 1)
     for rerun in reruns:
-        if reason := without_rerun(str(rerun.computed.error[0])):
+        if reason := rerun.computed.error[0]:
             say(f"{rerun.setting.label}: {reason}")
     if any(rerun.is_stored and not rerun.equal for rerun in reruns):
         raise typer.Exit(1)
@@ -152,16 +151,14 @@ def errors(
     store: StorePath, full: Annotated[bool, option("--full", "Print every cell and full tracebacks.")] = False
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
-    from pipeline.stores.commits import without_rerun
     from pipeline.stores.store import open_complete
     from studies.failures import find_causes
 
     opened = open_complete(store)
-    causes, file = find_causes(opened), str(opened.attributes.get("study_reference", ""))
+    causes = find_causes(opened)
     for failures in causes:
         first = failures[0]
-        reason = first.error if full else cause_line(without_rerun(first.error), file)
-        reason = reason or "no error is stored; check for damage with verify"
+        reason = (first.error if full else first.cause) or "no error is stored; check for damage with verify"
         shown = failures if full else failures[:_PLACES]
         say(f"{first.panel}: {sum(failure.count for failure in failures):,} {first.kind}: {reason}")
         for failure in shown:

@@ -262,7 +262,7 @@ _PANELS = (
 
 def _with_mean(ds: xr.Dataset) -> xr.Dataset:
     """Return a summary with the exact mean, or that of the draws where it is not computable."""
-    return ds.assign(mean=ds["expected_hellinger"].fillna(ds["hellinger_mean"]))
+    return ds.assign(mean=mean_distance(ds)[0])
 
 
 def accuracy(panel: str) -> Chart:
@@ -285,35 +285,35 @@ def accuracy(panel: str) -> Chart:
 def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
     """Return the mean distances divided by that of k-norm, for each panel and decreasing shares."""
     parts = {}
-    for panel in (panel for panel in SKEWED if panel in summaries):
-        mean = mean_distance(summaries[panel])[0]
-        for shares in mean["shares"].values.tolist():
-            if list(entries(shares)) == sorted(entries(shares), reverse=True):
-                one = mean.sel(shares=shares)
-                found = private_rivals(one / one.sel(mechanism="k-norm", drop=True)).dropna("mechanism", how="all")
-                names = found["mechanism"].values.tolist()
-                parts[f"shares {shares}"] = summaries[panel].sel(shares=shares, mechanism=names).assign(ratio=found)
+    for ds in (summaries[panel] for panel in SKEWED if panel in summaries):
+        mean = mean_distance(ds)[0]
+        ratio = private_rivals(mean / mean.sel(mechanism="k-norm", drop=True))
+        for shares in (
+            one for one in ds["shares"].values.tolist() if tuple(sorted(entries(one))[::-1]) == entries(one)
+        ):
+            found = ratio.sel(shares=shares).dropna("mechanism", how="all")
+            parts[f"shares {shares}"] = ds.sel(shares=shares, mechanism=found["mechanism"]).assign(ratio=found)
     return parts
 
 
 # Figures
 
-_LINES = (
-    "Mean Hellinger distance between the true and the released posterior against the number of records. Markers show "
-    "means of the draws; error bars show ± 2 Monte Carlo standard errors and are often smaller than the marker. Lines "
-    "connect the exact expectations."
-)
+
+def _against_size(k: int, label: str = "") -> Figure:
+    caption = (
+        "Mean Hellinger distance between the true and the released posterior against the number of records, at "
+        "balanced data. Markers show means of the draws; error bars show ± 2 Monte Carlo standard errors and are often "
+        "smaller than the marker. Lines connect the exact expectations, or the means of draws where these cannot be "
+        "computed."
+    )
+    title = f"Accuracy against n, {k} categories{label}"
+    return Figure(f"accuracy-k{k}", title, caption, (f"k{k}",), accuracy(f"k{k}"))
+
+
 _FIGURES = (
-    *(
-        Figure(
-            f"accuracy-k{k}",
-            f"Accuracy against n, {k} categories (P0, Figure {label})",
-            _LINES,
-            (f"k{k}",),
-            accuracy(f"k{k}"),
-        )
-        for k, label in ((2, "2a"), (3, "2b"), (4, "2c"))
-    ),
+    _against_size(2, " (P0, Figure 2a)"),
+    _against_size(3, " (P0, Figure 2b)"),
+    _against_size(4, " (P0, Figure 2c)"),
     Figure(
         "accuracy-prior",
         "Accuracy against the prior (P0, Figure 3a)",
@@ -356,15 +356,7 @@ _FIGURES = (
             with_constants=True,
         ),
     ),
-    Figure(
-        "accuracy-k10",
-        "Accuracy against n, 10 categories",
-        "Mean Hellinger distance between the true and the released posterior against the number of records, at "
-        "balanced data of ten categories. Markers show means of the draws; error bars show ± 2 Monte Carlo standard "
-        "errors. Lines connect the exact expectations, or the means of draws where these cannot be computed.",
-        ("k10",),
-        accuracy("k10"),
-    ),
+    _against_size(10),
     Figure(
         "accuracy-skewed",
         "Accuracy at unequal shares, relative to K-norm noise",

@@ -15,8 +15,8 @@ import xarray as xr
 from mechanisms import MECHANISMS, Mechanism, balanced_counts, enumerate_candidates, hellinger, posterior
 from mechanisms.counts.candidates import require_enumerable
 from pipeline import Claim, Erratum, Factor, Figure, Finding, Measure, Panel, Streams, Study, claim, claims_in, verdict
-from studies.claims import Stored, Summaries, correct, p0
-from studies.counts.problems import balanced, require_balanced
+from studies.claims import Stored, correct, p0
+from studies.counts.problems import at_poster, balanced, require_balanced
 from studies.figures import Axis, Chart, stacked
 from studies.panels import Values, method_of
 from studies.styles import MECHANISM_STYLES
@@ -91,67 +91,54 @@ def _edges(summary: xr.Dataset) -> np.ndarray:
     return np.append(summary["distance_bin"].values, 1.0)
 
 
-def _compare(summaries: Summaries, first: str, second: str, n_above: int) -> tuple[bool, bool, str]:
-    """Compare the distances of two mechanisms at every stored n > `n_above`.
+def _compare(
+    summaries: Stored, sizes: tuple[int, ...], first: str, second: str, n_above: int = 0, **needs: Any
+) -> tuple[bool, bool, str]:
+    """Compare the distances of two mechanisms for some numbers of categories, at every stored n > `n_above`.
 
     Return three values: True if `first` always has the smaller mean, True if it always has the larger distribution
     function, and the evidence.
     """
+    stored = {f"k{k}": at_poster(summaries, f"k{k}", first, second, **needs) for k in sizes}
     evidence, nearer, dominates = [], True, True
-    for panel, summary in summaries.items():
-        stored = summary["expected_hellinger"].sel(mechanism=[first, second]).dropna("n")["n"].values.tolist()
-        for n in [n for n in stored if n > n_above]:
-            a, b = (summary.sel(n=n, mechanism=name) for name in (first, second))
-            gain = (a["probability"] - b["probability"]).cumsum("distance_bin").values[:-1]
+    for panel, summary in stored.items():
+        summary = summary.sel(mechanism=[first, second], n=summary["n"] > n_above)
+        for n in summary["expected_hellinger"].dropna("n")["n"].values.tolist():
+            a, b = summary["expected_hellinger"].sel(n=n).values
+            gain = -summary["probability"].sel(n=n).diff("mechanism")[0].cumsum("distance_bin").values[:-1]
             behind = _edges(summary)[1:-1][gain < -1e-12]
-            mean_a, mean_b = float(a["expected_hellinger"]), float(b["expected_hellinger"])
-            nearer &= mean_a < mean_b
-            dominates &= behind.size == 0
-            distribution = "Pr(distance <= h) at least as large at every h"
+            nearer, dominates = nearer and bool(a < b), dominates and not behind.size
+            distribution = "at least as large at every h"
             if behind.size:
-                distribution = (
-                    f"Pr(distance <= h) smaller for h from {behind.min():g} to {behind.max():g}, by up to "
-                    f"{-gain.min():.4f}"
-                )
-            evidence.append(f"{panel}, n = {n}: mean distance {mean_a:.4f} against {mean_b:.4f}, {distribution}")
+                distribution = f"smaller for h from {behind.min():g} to {behind.max():g}, by up to {-gain.min():.4f}"
+            evidence.append(
+                f"{panel}, n = {n}: mean distance {a:.4f} against {b:.4f}, Pr(distance <= h) {distribution}"
+            )
     return nearer, dominates, f"{first} against {second}: {'; '.join(evidence)}"
 
 
-def _ask(summaries: Stored, sizes: tuple[int, ...], *mechanisms: str, **values: tuple[int, ...]) -> Summaries:
-    """Return panels by number of categories; the claim needs the mechanisms, with the constants of the poster."""
-    needs: dict[str, Any] = {"mechanism": mechanisms, "epsilon": (1.0,), "delta": (1e-8,), **values}
-    return {f"k{k}": summaries.need(f"k{k}", prior=(":".join("1" * k),), **needs) for k in sizes}
-
-
-def _stochastically_smaller(summaries: Summaries, first: str, second: str, n_above: int = 0) -> Finding:
-    """Judge the statement that the distance of `first` is stochastically smaller than that of `second`.
+def _stochastically_smaller(*compared: Any, **needs: Any) -> Finding:
+    """Judge the statement that the distance of a mechanism is stochastically smaller than that of another.
 
     The verdict is "corrected" if only the mean distance is smaller.
     """
-    nearer, dominates, evidence = _compare(summaries, first, second, n_above)
+    nearer, dominates, evidence = _compare(*compared, **needs)
     only = "Only the mean is smaller. " if nearer and not dominates else ""
     return correct(nearer and dominates, nearer, f"{only}{evidence}.")
 
 
-_AHEAD = (
-    "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
-    "n > 400, in the whole distribution of the distance and not only in its mean"
-)
-
-
 def _ahead_of_dimension(k: int, mechanism: str, model: str, label: str, correction: str) -> Claim:
     """Return the claim that a mechanism has smaller distances than `laplace-dimension` at each n > 400."""
-    printed = f"The same holds for the distribution of the distance ({k} categories)."
 
     @p0(
         f"ahead-of-dimension-k{k}",
-        f"{_AHEAD} ({model}).",
+        "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
+        f"n > 400, in the whole distribution of the distance and not only in its mean ({model}).",
         place=f"Conclusion and Figure {label}",
-        erratum=Erratum(printed, correction),
+        erratum=Erratum(f"The same holds for the distribution of the distance ({k} categories).", correction),
     )
     def check(summaries: Stored) -> Finding:
-        names = mechanism, "laplace-dimension"
-        return _stochastically_smaller(_ask(summaries, (k,), *names, n=(500,)), *names, n_above=400)
+        return _stochastically_smaller(summaries, (k,), mechanism, "laplace-dimension", 400, n=(500,))
 
     return check
 
@@ -167,7 +154,7 @@ ahead_of_dimension_k3 = _ahead_of_dimension(
 @p0(place="Motivation 2")
 def smooth_ahead_of_global(summaries: Stored) -> Finding:
     """Smooth sensitivity gives stochastically smaller distances than global sensitivity."""
-    return _stochastically_smaller(_ask(summaries, (2, 3), "smooth", "global"), "smooth", "global")
+    return _stochastically_smaller(summaries, (2, 3), "smooth", "global")
 
 
 @p0(
@@ -179,14 +166,8 @@ def smooth_ahead_of_global(summaries: Stored) -> Finding:
 )
 def ahead_of_histogram(summaries: Stored) -> Finding:
     """Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm."""
-    nearer, _, evidence = _compare(_ask(summaries, (2, 3), "smooth", "laplace"), "laplace", "smooth", 0)
-    has = "has" if nearer else "does not have"
-    return correct(
-        not nearer,
-        nearer,
-        f"Laplace noise scaled to the sensitivity of the histogram {has} the smaller mean distance everywhere. "
-        f"{evidence}.",
-    )
+    nearer, _, evidence = _compare(summaries, (2, 3), "laplace", "smooth")
+    return correct(not nearer, nearer, f"{evidence}.")
 
 
 @claim(kind="self-check")
@@ -199,9 +180,8 @@ def distributions_are_whole(summaries: Stored) -> Finding:
         low, high = (probability.dot(summary["distance_bin"].copy(data=side)) for side in (edges[:-1], edges[1:]))
         n_distributions += int(mean.count())
         n_outside += int(((mean < low - 1e-12) | (mean > high + 1e-12)).sum())
-    holds = worst <= 1e-12 and not n_outside
     return verdict(
-        holds,
+        worst <= 1e-12 and not n_outside,
         f"{n_distributions} distributions: probabilities sum to 1 within {worst:.0e}; {n_outside} exact means are "
         "outside the range given by the bins.",
     )
@@ -212,13 +192,13 @@ _CLAIMS = claims_in(globals())
 
 def _bins(ds: xr.Dataset) -> xr.Dataset:
     """Return the probabilities of bins at their middles, without those of empty bins."""
-    middles = (np.append(ds["distance_bin"].values[1:], 1.0) + ds["distance_bin"].values) / 2
+    middles = (_edges(ds)[1:] + ds["distance_bin"].values) / 2
     return ds.assign(probability=ds["probability"].where(ds["probability"] > 0)).assign_coords(distance_bin=middles)
 
 
 def _sums(ds: xr.Dataset) -> xr.Dataset:
     """Return the cumulative probabilities at the edges of the bins."""
-    edges = np.append(ds["distance_bin"].values, 1.0)
+    edges = _edges(ds)
     sums = ds["probability"].cumsum("distance_bin").assign_coords(distance_bin=edges[1:])
     sums = sums.reindex(distance_bin=edges, fill_value=0.0).where(ds["probability"].notnull().any("distance_bin"))
     return sums.to_dataset().assign_coords({name: one for name, one in ds.coords.items() if not one.dims})

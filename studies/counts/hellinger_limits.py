@@ -13,6 +13,7 @@ Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy mecha
 2012. Gupte & Sundararajan, "Universally optimal privacy mechanisms for minimax agents", PODS 2010.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ import xarray as xr
 from mechanisms import MECHANISMS, Mechanism, balanced_counts, enumerate_candidates
 from mechanisms.counts.optimal import require_solvable
 from pipeline import Erratum, Figure, Finding, Measure, Panel, Scale, Streams, Study, claim, claims_in, verdict
-from studies.claims import Stored, Summaries, correct, p0, span, together
+from studies.claims import Stored, Summaries, correct, joined, p0, place, ratio, smallest, span
 from studies.counts.page_tables import compare_worst_cases
 from studies.counts.problems import balanced, cells, require_balanced, require_cells
 from studies.figures import ratios
@@ -30,6 +31,7 @@ from studies.panels import Values, method_of
 from studies.styles import MECHANISM_STYLES
 
 _SIZES = {2: (5, 10, 20, 30, 50, 70, 100, 139), 3: (3, 5, 8, 10, 12, 15, 18, 20), 4: (3, 4, 5, 6, 7, 8, 9, 10)}
+_PANELS = tuple(f"k{k}" for k in _SIZES)
 _ROUNDING = 1e-6  # relative tolerance; the linear program is solved to 1e-7
 _TAILORED = ("smooth", "smooth-n", "smooth-exact", "varying", "varying-exact", "varying-bound", "global-exact")
 _NOISE = ("laplace", "geometric")
@@ -106,37 +108,28 @@ def _ratio(summary: xr.Dataset, measure: str = "worst_hellinger") -> xr.DataArra
     return distance / distance.sel(mechanism="optimal", drop=True)
 
 
-@claim(kind="self-check")
-def none_is_better(summaries: Stored) -> Finding:
-    """No private release of counts has a smaller worst-case distance than the solution of the linear program."""
-    n_below, evidence = 0, []
-    for panel, summary in summaries.each(("k2", "k3", "k4"), mechanism=("optimal",)).items():
-        ratio = _ratio(summary).drop_sel(mechanism="optimal")
-        n_below += int((ratio < 1 - _ROUNDING).sum())
-        n, name, least = min(_nearest(ratio), key=lambda each: each[2])
-        evidence.append(f"{panel}: at least {least:.4f} ({name}, n = {n})")
-    text = f"{n_below} exceptions. Ratio of the worst case to that of optimal: {'; '.join(evidence)}."
-    return verdict(not n_below, text)
+def _nearest(ratio: xr.DataArray) -> xr.DataArray:
+    """Return the smallest ratio for each n, with its mechanism."""
+    return ratio.isel(mechanism=ratio.fillna(np.inf).argmin("mechanism"))
 
 
-def _nearest(ratio: xr.DataArray) -> list[tuple[int, str, float]]:
-    found = []
-    for n in ratio["n"].values.tolist():
-        one = ratio.sel(n=n).dropna("mechanism")
-        best = one.isel(mechanism=int(np.argmin(one.values)))
-        found.append((n, str(best["mechanism"].item()), float(best)))
-    return found
-
-
-def _list_nearest(found: list[tuple[int, str, float]]) -> str:
+def _list_nearest(found: xr.DataArray) -> str:
     """List the nearest mechanisms, each with its values of n and the range of its ratios to the optimum."""
-    phrases = []
-    for name in dict.fromkeys(name for _, name, _ in found):
-        sizes = [n for n, one, _ in found if one == name]
-        ratios = [f"{ratio:.3f}" for _, one, ratio in sorted(found, key=lambda each: each[2]) if one == name]
-        span = " to ".join(dict.fromkeys((ratios[0], ratios[-1])))
-        phrases.append(f"{name} at n = {', '.join(map(str, sizes))} ({span})")
-    return "; ".join(phrases)
+    by_name = {name: found[found["mechanism"] == name] for name in dict.fromkeys(found["mechanism"].values.tolist())}
+    return "; ".join(
+        f"{name} at n = {', '.join(map(str, one['n'].values))} ({span(one, '.3f')})" for name, one in by_name.items()
+    )
+
+
+@claim(kind="self-check")
+@joined("Ratio of the worst case to that of optimal: {}.")
+def none_is_better(summaries: Stored) -> Iterator[Finding]:
+    """No private release of counts has a smaller worst-case distance than the solution of the linear program."""
+    for panel, summary in summaries.each(_PANELS, mechanism=("optimal",)).items():
+        found = _ratio(summary).drop_sel(mechanism="optimal")
+        n_below, least = int((found < 1 - _ROUNDING).sum()), smallest(found)
+        where = f"({least['mechanism'].item()}, {place(least, ('n',))})"
+        yield verdict(not n_below, f"{panel}: at least {least:.4f} {where}, {n_below} exceptions")
 
 
 @claim(place="Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case", kind="addition")
@@ -147,33 +140,26 @@ def geometric_is_nearest(summaries: Stored) -> Finding:
     ratio = _ratio(summaries.need("k2", mechanism=("optimal", "geometric"), prior=("1:1",)))
     compared = [name for name in ratio["mechanism"].values.tolist() if MECHANISMS[name].evaluation != "program"]
     found = _nearest(ratio.sel(mechanism=compared))
-    ahead = [name == "geometric" for _, name, _ in found]
-    return correct(
-        all(ahead),
-        any(ahead),
-        f"Mechanism nearest to the optimum, with its ratio: {_list_nearest(found)}. "
-        "Post-processing of geometric noise closes the gap.",
-    )
+    ahead = found["mechanism"] == "geometric"
+    evidence = f"Mechanism nearest to the optimum, with its ratio: {_list_nearest(found)}."
+    return correct(ahead.all(), ahead.any(), f"{evidence} Post-processing of geometric noise closes the gap.")
 
 
 @claim(place="Hardt & Talwar 2010 for the noise; Gupte & Sundararajan 2010 for two categories", kind="addition")
-def k_norm_is_near_optimal(summaries: Stored) -> Finding:
+@joined("Worst case relative to the optimum. {}.", ". ")
+def k_norm_is_near_optimal(summaries: Stored) -> Iterator[Finding]:
     """Post-processed K-norm noise has a worst case within 2 % of the optimum of all private releases of counts with two
     and three categories, and within 3 % with four.
     """
-    parts = []
     stored = [summaries.need(panel, mechanism=("optimal", name, _SOLVED)) for panel, (name, _) in _NEAR.items()]
     for summary, (panel, (name, near)) in zip(stored, _NEAR.items(), strict=True):
         worst = _ratio(summary)
         solved, projected = worst.sel(mechanism=_SOLVED), worst.sel(mechanism=name)
-        balanced = summary["balanced_hellinger"]
-        price = balanced.sel(mechanism=_SOLVED) / balanced.sel(mechanism=name)
-        evidence = (
+        yield verdict(
+            (solved <= near).all(),
             f"{panel}: {span(solved, '.4f')}, with projection only {span(projected, '.3f')}; at balanced data "
-            f"{span(price, '.3f')} times the distance of the projection"
+            f"{span(ratio(summary['balanced_hellinger'], _SOLVED, name), '.3f')} times the distance of the projection",
         )
-        parts.append(verdict((solved <= near).all(), evidence))
-    return together(parts, "Worst case relative to the optimum. {}.", ". ")
 
 
 @p0(
@@ -189,20 +175,18 @@ def tailored_is_nearer(summaries: Stored) -> Finding:
     norm.
     """
     evidence, ahead = [], []
-    for panel, summary in summaries.each(("k2", "k3", "k4"), mechanism=("optimal", "smooth-exact", *_NOISE)).items():
-        ratio = _ratio(summary)
-        names = ratio["mechanism"].values.tolist()
+    for panel, summary in summaries.each(_PANELS, mechanism=("optimal", "smooth-exact", *_NOISE)).items():
+        found = _ratio(summary)
         tailored, noise = (
-            ratio.sel(mechanism=[name for name in group if name in names]) for group in (_TAILORED, _NOISE)
+            _nearest(found.sel(mechanism=found["mechanism"].isin(group))) for group in (_TAILORED, _NOISE)
         )
-        nearer = tailored.min("mechanism") < noise.min("mechanism")
-        ahead += nearer.values.tolist()
-        where = ", ".join(str(n) for n in nearer["n"].values[nearer.values]) or "none"
-        last = [_list_nearest(_nearest(group.isel(n=[-1]))) for group in (tailored, noise)]
-        nearest = _list_nearest(_nearest(ratio.drop_sel(mechanism="optimal")))
+        nearer = (tailored < noise).values
+        ahead += nearer.tolist()
+        where = ", ".join(map(str, found["n"].values[nearer])) or "none"
         evidence.append(
-            f"{panel}: smaller than with noise on the counts at n = {where}; {last[0]} against {last[1]}; smallest of "
-            f"all mechanisms: {nearest}"
+            f"{panel}: smaller than with noise on the counts at n = {where}; {_list_nearest(tailored[-1:])} against "
+            f"{_list_nearest(noise[-1:])}; smallest of all mechanisms: "
+            f"{_list_nearest(_nearest(found.drop_sel(mechanism='optimal')))}"
         )
     return correct(all(ahead), any(ahead), f"Worst case relative to the optimum. {'. '.join(evidence)}.")
 
@@ -219,7 +203,7 @@ def _figure(objective: str, title: str, caption: str, ylabel: str) -> Figure:
         }
 
     chart = ratios(relative, "n", MECHANISM_STYLES, ylabel)
-    return Figure(f"limits-{objective}", title, caption, tuple(f"k{k}" for k in _SIZES), chart)
+    return Figure(f"limits-{objective}", title, caption, _PANELS, chart)
 
 
 STUDY = Study(

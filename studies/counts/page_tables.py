@@ -8,6 +8,7 @@ from mechanisms.audit import exceeds
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.privacy import Guarantee, Status
 from studies.claims import Summaries
+from studies.counts.privacy_audit_claims import audits
 from studies.tables import AuditedLoss, Table, compare_methods, largest_loss, show_mean
 
 
@@ -57,11 +58,6 @@ def _at_largest_n(summaries: Summaries, measure: str) -> dict[str, xr.Dataset]:
     return shown
 
 
-def stated_audits(summaries: Summaries) -> Summaries:
-    """Return the panels in which only the neighbouring relation of the stated guarantee is audited."""
-    return {panel: summary for panel, summary in summaries.items() if "relation" not in summary.dims}
-
-
 def describe_guarantee(guarantee: Guarantee | None) -> str:
     """Return the guarantee of a release of counts as a formula."""
     if guarantee is None:
@@ -72,13 +68,9 @@ def describe_guarantee(guarantee: Guarantee | None) -> str:
 
 def audited_releases(summaries: Summaries) -> Iterator[AuditedLoss]:
     """Yield the exact losses of releases of counts; if the loss exceeds ε, δ(ε) is compared with δ instead."""
-    panels = stated_audits(summaries).values()
-    names = dict.fromkeys(name for ds in panels for name in ds["mechanism"].values.tolist())
-    for name in names:
-        stored = [ds.sel(mechanism=name) for ds in panels if name in ds["mechanism"].values]
+    for name, stored in audits(summaries, lambda one: True).items():
         share, loss, n_audits, place = largest_loss((one["exact_epsilon"], one["epsilon"]) for one in stored)
         guarantee = MECHANISMS[name].guarantee(1.0, float(stored[0]["delta"]))
-        states = describe_guarantee(guarantee)
         holds = None
         if guarantee is not None and not guarantee.is_pure and share > 1:
             excess = max(
@@ -86,4 +78,6 @@ def audited_releases(summaries: Summaries) -> Iterator[AuditedLoss]:
             )
             holds = not excess > guarantee.delta
             place += f"; δ {excess:.1e}"
-        yield AuditedLoss(name, states, share, loss, n_audits, place, guarantee is not None, holds)
+        yield AuditedLoss(
+            name, describe_guarantee(guarantee), share, loss, n_audits, place, guarantee is not None, holds
+        )

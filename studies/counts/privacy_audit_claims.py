@@ -1,6 +1,7 @@
 """Claims of the study `privacy-audit` (P0 and P1)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,7 @@ from mechanisms import FAMILIES, MECHANISMS, Mechanism, Status
 from mechanisms.audit import exceeds
 from mechanisms.privacy import RELATIONS
 from pipeline import Erratum, Finding, claim, claims_in, verdict
-from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, joined, largest, p0, p1, span
-from studies.counts.page_tables import stated_audits
+from studies.claims import Stored, Summaries, correct, count, joined, largest, p0, p1, place, span
 
 BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
 """Numbers of records of the panel with two categories."""
@@ -27,11 +26,6 @@ _LOCAL: dict[str, Any] = {
 }
 
 
-def _share(summary: xr.Dataset) -> xr.DataArray:
-    """Return the ratio of the exact loss to ε, or NaN where the mechanism does not apply."""
-    return summary["exact_epsilon"] / summary["epsilon"]
-
-
 def spent(summary: xr.Dataset) -> xr.DataArray:
     """Return the ratio of the loss to ε; if the loss exceeds ε and the guarantee has δ > 0, return δ(ε)/δ instead."""
     share, delta = _share(summary), float(summary["delta"])
@@ -40,71 +34,65 @@ def spent(summary: xr.Dataset) -> xr.DataArray:
     return share.where(is_pure | ~exceeds(share, 1.0), summary["exact_delta"] / delta)
 
 
-def _at(values: xr.DataArray) -> str:
-    """Format the prior, n and ε for which `values` is largest."""
-    one = largest(values)
-    named = {"prior": "prior {}", "n": "n = {}", "epsilon": "epsilon = {}"}
-    return ", ".join(text.format(format_value(one[name].item())) for name, text in named.items())
+def audits(summaries: Summaries, accepts: Callable[[Mechanism], bool]) -> dict[str, list[xr.Dataset]]:
+    """Return the audits of each accepted mechanism in the panels with the neighbouring relation of its guarantee."""
+    panels = [summary for summary in summaries.values() if "relation" not in summary.dims]
+    found: dict[str, list[xr.Dataset]] = {}
+    for summary in panels:
+        for name in filter(lambda one: accepts(MECHANISMS[one]), summary["mechanism"].values.tolist()):
+            found.setdefault(name, []).append(summary.sel(mechanism=name))
+    return found
 
 
-def _counterexample(summary: xr.Dataset, mechanism: str) -> str:
-    """Describe the audit with the largest ratio of loss to ε."""
-    shares = _share(summary).sel(mechanism=mechanism)
-    one = summary.sel(mechanism=mechanism).isel(shares.fillna(-np.inf).argmax(...))
-    data, neighbour, output = (one[f"worst_{what}"].values.tolist() for what in ("dataset", "neighbour", "output"))
-    return (
-        f"{one['exact_epsilon'] / one['epsilon']:.4f} epsilon at {_at(shares)}: data sets {data} and "
-        f"{neighbour}, output {output}"
-    )
+def _share(one: xr.Dataset) -> xr.DataArray:
+    """Return the ratio of the exact loss to ε, or NaN where the mechanism does not apply."""
+    return one["exact_epsilon"] / one["epsilon"]
 
 
-def _broken(summary: xr.Dataset, mechanism: str) -> xr.DataArray:
+def _broken(one: xr.Dataset) -> xr.DataArray:
     """Return a mask of the cells in which a mechanism violates its guarantee; without a guarantee, all are False."""
-    one = summary.sel(mechanism=mechanism)
-    delta = float(summary["delta"])
-    stated = [MECHANISMS[mechanism].guarantee(epsilon, delta) for epsilon in summary["epsilon"].values.tolist()]
-    epsilons = summary["epsilon"].copy(data=[np.inf if g is None else g.epsilon for g in stated])
-    deltas = summary["epsilon"].copy(data=[0.0 if g is None else g.delta for g in stated])
+    guarantee, delta = MECHANISMS[one["mechanism"].item()].guarantee, float(one["delta"])
+    stated = [guarantee(epsilon, delta) for epsilon in one["epsilon"].values.tolist()]
+    epsilons = one["epsilon"].copy(data=[np.inf if g is None else g.epsilon for g in stated])
+    deltas = one["epsilon"].copy(data=[0.0 if g is None else g.delta for g in stated])
     return exceeds(one["exact_epsilon"], epsilons) & ((deltas == 0) | exceeds(one["exact_delta"], deltas))
 
 
-def _audits(summaries: Summaries, accepts: Callable[[Mechanism], bool]) -> dict[str, list[xr.Dataset]]:
-    """Return, for each stored mechanism that is accepted, the summaries of the panels that contain it."""
-    stored = dict.fromkeys(name for summary in summaries.values() for name in summary["mechanism"].values.tolist())
-    return {
-        name: [summary for summary in summaries.values() if name in summary["mechanism"].values]
-        for name in stored
-        if accepts(MECHANISMS[name])
-    }
+def _place(share: xr.DataArray) -> str:
+    return place(share, ("prior", "n", "epsilon")).replace("prior = ", "prior ")
 
 
-def _shares(summaries: Iterable[xr.Dataset], name: str) -> tuple[list[xr.DataArray], int]:
-    """Return the ratios of loss to ε of a mechanism, and the number of audits."""
-    shares = [_share(summary).sel(mechanism=name) for summary in summaries]
-    return shares, sum(int(share.count()) for share in shares)
+def _counterexample(one: xr.Dataset) -> str:
+    """Describe the audit of a mechanism with the largest ratio of loss to ε."""
+    share = largest(_share(one))
+    found = one.sel({dim: share[dim] for dim in _share(one).dims})
+    data, neighbour, output = (found[f"worst_{what}"].values.tolist() for what in ("dataset", "neighbour", "output"))
+    return f"{share:.4f} epsilon at {_place(share)}: data sets {data} and {neighbour}, output {output}"
 
 
-def _audit_guarantees(summaries: Summaries, status: Status) -> tuple[bool | None, str]:
-    """Return True if no audit violates a guarantee with this status (None without audits), and the evidence."""
-    n_audits, breaks, largest = 0, [], []
-    for name, stored in _audits(stated_audits(summaries), lambda one: one.status is status).items():
-        shares, n_own = _shares(stored, name)
-        n_audits += n_own
-        largest.append(f"{name} {max(float(share.max()) for share in shares):.3f}")
-        broken = [summary for summary in stored if _broken(summary, name).any()]
-        breaks += [f"{name}, with loss {_counterexample(summary, name)}" for summary in broken]
-    return (
-        not breaks if n_audits else None,
-        f"{n_audits:,} exact audits. "
-        + (f"Violated guarantees: {'; '.join(breaks)}. " if breaks else "")
-        + f"Largest ratio of loss to epsilon: {', '.join(largest) or 'none'}.",
+def _audit_guarantees(summaries: Summaries, status: Status) -> Finding:
+    """Judge the statement that no audit violates a guarantee with this status; undecided without audits."""
+    found = audits(summaries, lambda one: one.status is status)
+    shares = {name: [_share(one) for one in stored] for name, stored in found.items()}
+    n_audits = sum(int(share.count()) for several in shares.values() for share in several)
+    tops = ", ".join(f"{name} {max(float(share.max()) for share in several):.3f}" for name, several in shares.items())
+    broken = "; ".join(
+        f"{name}, with loss {_counterexample(one)}"
+        for name, stored in found.items()
+        for one in stored
+        if _broken(one).any()
+    )
+    return verdict(
+        not broken if n_audits else None,
+        f"{n_audits:,} exact audits. {f'Violated guarantees: {broken}. ' if broken else ''}"
+        f"Largest ratio of loss to epsilon: {tops or 'none'}.",
     )
 
 
 @claim(kind="self-check")
 def guarantees_hold(summaries: Stored) -> Finding:
     """The exact privacy loss of every mechanism with a proved guarantee is within that guarantee."""
-    return verdict(*_audit_guarantees(summaries, Status.PROVED))
+    return _audit_guarantees(summaries, Status.PROVED)
 
 
 @claim(kind="self-check")
@@ -112,13 +100,12 @@ def conjectured_guarantees_hold(summaries: Stored) -> Finding:
     """The exact privacy loss of the mechanisms with smooth sensitivity is within their conjectured (epsilon,
     delta)-DP.
     """
-    holds, evidence = _audit_guarantees(summaries, Status.CONJECTURED)
-    return verdict(
-        holds,
-        f"{evidence} These audits are no proof for other priors. The pure loss exceeds epsilon at more skewed priors: "
-        "for smooth it is 2.35 epsilon at the prior 1e5:350:250, n = 20, epsilon = 10, delta = 1e-5, where "
-        "delta(epsilon) is 2.2e-9.",
+    found = _audit_guarantees(summaries, Status.CONJECTURED)
+    elsewhere = (
+        "These audits are no proof for other priors. The pure loss exceeds epsilon at more skewed priors: for smooth "
+        "it is 2.35 epsilon at the prior 1e5:350:250, n = 20, epsilon = 10, delta = 1e-5, with delta(epsilon) = 2.2e-9."
     )
+    return replace(found, evidence=f"{found.evidence} {elsewhere}")
 
 
 @p0(
@@ -140,14 +127,12 @@ def smooth_at_the_published_setting(summaries: Stored) -> Finding:
 @p1(place="section 1.2.2")
 def local_is_not_private(summaries: Stored) -> Finding:
     """The exponential mechanism with local sensitivity is not epsilon-DP."""
-    summary = summaries.need("binomial", **_LOCAL)
-    shares = _share(summary).sel(mechanism="local")
-    n_broken = int(exceeds(shares, 1.0).sum())
-    return verdict(
-        n_broken > 0,
-        f"The loss exceeds epsilon in {n_broken} of {int(shares.count())} audits. "
-        f"The largest loss is {_counterexample(summary, 'local')}.",
+    one = summaries.need("binomial", **_LOCAL).sel(mechanism="local")
+    broken, audited = exceeds(_share(one), 1.0), _share(one).notnull()
+    evidence = (
+        f"The loss exceeds epsilon in {count(broken, audited)} audits. The largest loss is {_counterexample(one)}."
     )
+    return verdict(broken.any(), evidence)
 
 
 @p1(
@@ -163,15 +148,12 @@ def local_proof(summaries: Stored) -> Finding:
     """The loss of the exponential mechanism with local sensitivity exceeds epsilon at neighbours x, y with LS(y) = H(x,
     y) < LS(x), which exist for the prior Beta(1, 1) and n >= 4.
     """
-    summary = summaries.need("binomial", **_LOCAL).sel(prior=["1:1"])
-    shares = _share(summary).sel(mechanism="local")
-    holds = bool((shares.sel(n=[n for n in shares["n"].values if n >= 4]) > 1).all())
-    n_above = int((shares > 1).sum())
+    one = summaries.need("binomial", **_LOCAL).sel(prior=["1:1"], mechanism="local")
+    shares = _share(one)
     return verdict(
-        holds,
-        f"The loss exceeds epsilon in {n_above} of {int(shares.count())} audits, n = {int(shares['n'].min())} to "
-        f"{int(shares['n'].max())}. The largest loss is {_counterexample(summary, 'local')}. A skewed prior is needed "
-        "to show that the mechanism is not private.",
+        (shares.sel(n=shares["n"] >= 4) > 1).all(),
+        f"The loss exceeds epsilon in {count(shares > 1, shares.notnull())} audits, n = {span(shares['n'], '.0f')}. "
+        f"The largest loss is {_counterexample(one)}. To show that it is not private, a skewed prior is needed.",
     )
 
 
@@ -179,28 +161,27 @@ def local_proof(summaries: Stored) -> Finding:
 @joined("Ratio of loss to epsilon: {}.")
 def calibrated_spend_all(summaries: Stored) -> Iterator[Finding]:
     """The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it."""
-    for name, stored in _audits(stated_audits(summaries), lambda one: one.calibrate is not None).items():
-        shares, n_audits = _shares(stored, name)
-        low, high = min(float(share.min()) for share in shares), max(float(share.max()) for share in shares)
-        holds = low >= _FULL_SHARE and not any(_broken(summary, name).any() for summary in stored)
-        yield verdict(holds, f"{name} {low:.6f} to {high:.6f} in {n_audits} audits")
+    for name, stored in audits(summaries, lambda one: one.calibrate is not None).items():
+        shares = np.concatenate([_share(one).values.ravel() for one in stored])
+        low, high = np.nanmin(shares), np.nanmax(shares)
+        holds = low >= _FULL_SHARE and not any(_broken(one).any() for one in stored)
+        yield verdict(holds, f"{name} {low:.6f} to {high:.6f} in {np.isfinite(shares).sum()} audits")
 
 
 @claim(kind="self-check")
 def bound_leaves_slack(summaries: Stored) -> Finding:
     """The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon."""
     stored = summaries.each(("binomial", "multinomial"), mechanism=("varying-bound", "varying"))
-    shares, n_audits = _shares(stored.values(), "varying-bound")
-    worst = max(shares, key=lambda share: float(share.max()))
-    high, low = float(worst.max()), min(float(share.min()) for share in shares)
-    ahead = [
-        int((share > _share(summary).sel(mechanism="varying") * (1 + 1e-9)).sum())
-        for share, summary in zip(shares, stored.values(), strict=True)
-    ]
+    bound, varying = (
+        [_share(ds.sel(mechanism=name)) for ds in stored.values()] for name in ("varying-bound", "varying")
+    )
+    worst = max(map(largest, bound))
+    n_ahead = sum(int((one > other * (1 + 1e-9)).sum()) for one, other in zip(bound, varying, strict=True))
     return verdict(
-        high < 1,
-        f"Ratio of loss to epsilon: {low:.3f} to {high:.3f}, largest at {_at(worst)}. The loss of varying-bound "
-        f"exceeds that of varying in {sum(ahead)} of {n_audits} audits.",
+        worst < 1,
+        f"Ratio of loss to epsilon: {min(float(one.min()) for one in bound):.3f} to {worst:.3f}, largest at "
+        f"{_place(worst)}. The loss of varying-bound exceeds that of varying in {n_ahead} of "
+        f"{sum(int(one.count()) for one in bound)} audits.",
     )
 
 

@@ -25,10 +25,10 @@ import numpy as np
 from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import exact_posterior
-from mechanisms.inference.methods import INFERENCE_METHODS
+from mechanisms.inference.methods import InferenceMethod
 from mechanisms.inference.release_model import ReleaseModel
-from pipeline import Method, Streams
-from studies.inference.noisy_trials import Array, attempt, draw_each, locate, release_model
+from pipeline import Streams
+from studies.inference.noisy_trials import Array, attempt, draw_each, inference_method, locate, release_model
 
 N_CHAINS, N_BURN_IN, N_DRAWS = 2, 200, 1_000
 """Chains per trial, each started from a draw of the prior; iterations discarded, and draws kept, per chain."""
@@ -178,46 +178,43 @@ def lengthen_chains(sample: Callable[..., DrawnPosterior], chains: Chains) -> Ch
     return chains
 
 
-def _sampled(name: str, version: int) -> Method:
-    """Return a method that samples the posterior of each trial; a failure affects its trial only."""
-    method = INFERENCE_METHODS[name]
-
-    def evaluate(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        p, pairs = releases.theta.shape[1], zip(streams.generators(), releases.noisy, strict=True)
-        samplers = [partial(method.fit, rng, releases.model, releases.prior, y) for rng, y in pairs]
-        none = np.zeros((N_CHAINS, N_DRAWS, p))
-        first, errors = zip(*(attempt(partial(_run_chains, one, 1), none) for one in samplers), strict=True)
-        diagnostics = diagnose_chains(np.moveaxis(np.stack(first), -1, 1))
-        starts = [Chains(*one, 1) for one in zip(first, *diagnostics, strict=True)]
-        tried = [
-            (one, error) if error else attempt(partial(lengthen_chains, sample, one), one)
-            for sample, one, error in zip(samplers, starts, errors, strict=True)
-        ]
-        chains, errors = zip(*tried, strict=True)
-        found = summarise_draws(releases, np.stack([one.draws.reshape(-1, p) for one in chains]))
-        for measure in ("rhat", "ess", "thinning"):
-            found[measure] = np.array([getattr(one, measure) for one in chains], float).reshape(found[measure].shape)
-        return {**found, "error": np.array(errors)}
-
-    return Method(name, evaluate, version=version, note=method.note)
+def sample_each(
+    entry: InferenceMethod, releases: Releases, setting: Mapping[str, Any], streams: Streams
+) -> dict[str, Any]:
+    """Sample the posterior of each trial; a failure affects its trial only."""
+    p, pairs = releases.theta.shape[1], zip(streams.generators(), releases.noisy, strict=True)
+    samplers = [partial(entry.fit, rng, releases.model, releases.prior, y) for rng, y in pairs]
+    none = np.zeros((N_CHAINS, N_DRAWS, p))
+    first, errors = zip(*(attempt(partial(_run_chains, one, 1), none) for one in samplers), strict=True)
+    diagnostics = diagnose_chains(np.moveaxis(np.stack(first), -1, 1))
+    starts = [Chains(*one, 1) for one in zip(first, *diagnostics, strict=True)]
+    tried = [
+        (one, error) if error else attempt(partial(lengthen_chains, sample, one), one)
+        for sample, one, error in zip(samplers, starts, errors, strict=True)
+    ]
+    chains, errors = zip(*tried, strict=True)
+    found = summarise_draws(releases, np.stack([one.draws.reshape(-1, p) for one in chains]))
+    for measure in ("rhat", "ess", "thinning"):
+        found[measure] = np.array([getattr(one, measure) for one in chains], float).reshape(found[measure].shape)
+    return {**found, "error": np.array(errors)}
 
 
-def _exact(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _exact(entry: InferenceMethod, releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     size = N_CHAINS * N_DRAWS
     pairs = zip(releases.posteriors, streams.generators(), strict=True)
     draws = np.stack([one.sample(rng, size).reshape(size, -1) for one, rng in pairs])
     return summarise_draws(releases, draws, releases.pit)
 
 
-def _marginal(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-    posterior = INFERENCE_METHODS["marginal"].fit(None, releases.model, releases.prior, releases.noisy)
+def _fit(entry: InferenceMethod, releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    posterior = entry.fit(None, releases.model, releases.prior, releases.noisy)
     draws = draw_each(posterior, streams.generators(), N_CHAINS * N_DRAWS)
     return summarise_draws(releases, draws[..., None], posterior.cdf(releases.theta[:, 0])[:, None])
 
 
-EXACT = Method("exact", _exact, version=2, note=INFERENCE_METHODS["exact"].note)
-GIBBS_EXACT = _sampled("gibbs-exact", version=4)
-AUGMENTATION = _sampled("data-augmentation", version=4)
-GIBBS = _sampled("gibbs", version=3)
-COLLAPSED = _sampled("gibbs-collapsed", version=3)
-MARGINAL = Method("marginal", _marginal, version=2, note=INFERENCE_METHODS["marginal"].note)
+EXACT = inference_method("exact", _exact, version=2)
+GIBBS_EXACT = inference_method("gibbs-exact", sample_each, version=4)
+AUGMENTATION = inference_method("data-augmentation", sample_each, version=4)
+GIBBS = inference_method("gibbs", sample_each, version=3)
+COLLAPSED = inference_method("gibbs-collapsed", sample_each, version=3)
+MARGINAL = inference_method("marginal", _fit, version=2)

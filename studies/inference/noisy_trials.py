@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.gibbs import RegionTable, tabulate_regions
-from mechanisms.inference.methods import INFERENCE_METHODS
+from mechanisms.inference.methods import INFERENCE_METHODS, InferenceMethod
 from mechanisms.inference.mmd import mmd2
 from mechanisms.inference.naive import ConjugatePosterior
 from mechanisms.inference.one_posterior_sample import N_DRAWS as OPS_DRAWS
@@ -22,6 +22,7 @@ from mechanisms.inference.one_posterior_sample import OnePosteriorSampling
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise, calibrated_noise
 from pipeline import Method, Streams
+from studies.panels import method_of
 
 Array = NDArray[np.float64]
 
@@ -133,21 +134,18 @@ def draw_each(posterior: Any, rngs: Iterable[np.random.Generator], size: int) ->
     return posterior.from_uniforms(np.stack([rng.random(size) for rng in rngs]))
 
 
-def _independent(name: str, release: Callable[[Trials], Array] = lambda trials: trials.noisy, **options: Any) -> Method:
-    """Return a method that fits all trials with one release model at once, and draws independently."""
-    method = INFERENCE_METHODS[name]
-
-    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        y, (n_trials, d), rngs = release(trials), trials.theta.shape, list(streams.generators())
-        quantiles, draws = [], []
-        for some, model in trials.groups():
-            posterior = method.fit(None, model, trials.prior, y[some])
-            quantiles.append(posterior.cdf(trials.theta[some] if d > 1 else trials.theta[some, 0]))
-            draws.append(draw_each(posterior, rngs[some], N_DRAWS))
-        sampled = np.concatenate(draws).reshape(n_trials, 1, N_DRAWS, d)
-        return summarise_draws(trials, sampled, np.concatenate(quantiles).reshape(n_trials, d))
-
-    return Method(name, evaluate, **{"note": method.note, **options})
+def _fit(
+    entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams, release: str = "noisy"
+) -> dict[str, Any]:
+    """Fit all trials with one release model at once, given the statistics named `release`, and draw independently."""
+    y, (n_trials, d), rngs = getattr(trials, release), trials.theta.shape, list(streams.generators())
+    quantiles, draws = [], []
+    for some, model in trials.groups():
+        posterior = entry.fit(None, model, trials.prior, y[some])
+        quantiles.append(posterior.cdf(trials.theta[some] if d > 1 else trials.theta[some, 0]))
+        draws.append(draw_each(posterior, rngs[some], N_DRAWS))
+    sampled = np.concatenate(draws).reshape(n_trials, 1, N_DRAWS, d)
+    return summarise_draws(trials, sampled, np.concatenate(quantiles).reshape(n_trials, d))
 
 
 def attempt(run: Callable[[], Any], other: Any) -> tuple[Any, str]:
@@ -166,78 +164,75 @@ def _own_table(model: ReleaseModel, theta: float) -> RegionTable:
     return unit._replace(origin=unit.origin + float(np.log(theta)))
 
 
-def _sampled(name: str, version: int = 1, n_burn_in: int = N_BURN_IN, n_draws: int = N_DRAWS) -> Method:
-    """Return a method that samples the posterior of each trial; a failure affects its trial only."""
-    method = INFERENCE_METHODS[name]
+def _sample(
+    entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams, n_burn_in: int = N_BURN_IN,
+    n_draws: int = N_DRAWS,
+) -> dict[str, Any]:  # fmt: skip
+    """Sample the posterior of each trial; a failure affects its trial only."""
 
-    def draw(trials: Trials, i: int, rng: np.random.Generator) -> Array:
+    def draw(i: int, rng: np.random.Generator) -> Array:
         run: dict[str, Any] = {"n_chains": N_CHAINS, "n_burn_in": n_burn_in, "n_draws": n_draws}
-        if trials.own_bounds and not method.draws_records:
+        if trials.own_bounds and not entry.draws_records:
             run["table"] = _own_table(trials.models[i], float(trials.theta[i, 0]))
-        draws = method.fit(rng, trials.models[i], trials.prior, trials.noisy[i], **run).draws
+        draws = entry.fit(rng, trials.models[i], trials.prior, trials.noisy[i], **run).draws
         return draws.reshape(N_CHAINS, n_draws, -1)
 
-    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        others = (np.stack([one[:n_draws]] * N_CHAINS) for one in trials.reference)
-        rngs = enumerate(streams.generators())
-        tried = [attempt(partial(draw, trials, i, rng), other) for (i, rng), other in zip(rngs, others, strict=True)]
-        rows, errors = zip(*tried, strict=True)
-        return {**summarise_draws(trials, np.stack(rows)), "error": np.array(errors)}
-
-    return Method(name, evaluate, version=version, note=method.note)
+    others = (np.stack([one[:n_draws]] * N_CHAINS) for one in trials.reference)
+    rngs = enumerate(streams.generators())
+    tried = [attempt(partial(draw, i, rng), other) for (i, rng), other in zip(rngs, others, strict=True)]
+    rows, errors = zip(*tried, strict=True)
+    return {**summarise_draws(trials, np.stack(rows)), "error": np.array(errors)}
 
 
-def _ops(name: str, tempers_prior: bool) -> Method:
-    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        mechanism = OnePosteriorSampling(trials.prior, trials.models[0].n, trials.epsilon, tempers_prior)
-        draws = mechanism.from_uniforms(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
-        return summarise_draws(trials, draws[:, None, :, None])
-
-    return Method(name, evaluate, note=INFERENCE_METHODS[name].note)
+def _ops(entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    mechanism = OnePosteriorSampling(trials.prior, trials.models[0].n, trials.epsilon, entry.name == "ops")
+    draws = mechanism.from_uniforms(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
+    return summarise_draws(trials, draws[:, None, :, None])
 
 
-def _exact(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _exact(entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     quantiles, draws = [], []
     for rng, model, y, theta in zip(streams.generators(), trials.models, trials.noisy, trials.theta[:, 0], strict=True):
-        posterior = INFERENCE_METHODS["exact"].fit(rng, model, trials.prior, y)
+        posterior = entry.fit(rng, model, trials.prior, y)
         quantiles.append(posterior.cdf(theta))
         draws.append(posterior.sample(rng, N_DRAWS))
     return summarise_draws(trials, np.stack(draws)[:, None, :, None], np.array(quantiles)[:, None])
 
 
-_NON_PRIVATE = _independent("non-private", lambda trials: trials.statistics, is_private=False)
-_MARGINAL = _independent("marginal")
-_GIBBS_EXACT = _sampled("gibbs-exact", version=2)
-_AUGMENTATION = _sampled("data-augmentation", version=2, n_burn_in=500, n_draws=1_000)
+def inference_method(name: str, evaluate: Callable[..., dict[str, Any]] = _sample, **options: Any) -> Method:
+    """Return a method of the registry; `evaluate` takes its entry, the data, the setting and the streams."""
+    return method_of(INFERENCE_METHODS[name], evaluate, **options)
+
+
+_NON_PRIVATE = inference_method("non-private", partial(_fit, release="statistics"))
+_NAIVE, _MARGINAL = inference_method("naive", _fit), inference_method("marginal", _fit)
+_GIBBS_EXACT = inference_method("gibbs-exact", version=2)
+_AUGMENTATION = inference_method("data-augmentation", partial(_sample, n_burn_in=500, n_draws=1_000), version=2)
+_TOTAL = "Not private: as in P4, the noisy sum of all records, with noise calibrated to the truncated sum."
 
 BINOMIAL_METHODS = (
     _NON_PRIVATE,
-    _independent("naive"),
-    _ops("ops", tempers_prior=True),
-    _ops("ops-likelihood", tempers_prior=False),
-    _sampled("gibbs"),
+    _NAIVE,
+    inference_method("ops", _ops),
+    inference_method("ops-likelihood", _ops),
+    inference_method("gibbs"),
     _MARGINAL,
-    Method("exact", _exact, note=INFERENCE_METHODS["exact"].note),
+    inference_method("exact", _exact),
     _GIBBS_EXACT,
     _AUGMENTATION,
 )
 MULTINOMIAL_METHODS = (
     _NON_PRIVATE,
-    _independent("naive"),
-    _sampled("gibbs"),
+    _NAIVE,
+    inference_method("gibbs"),
     _GIBBS_EXACT,
     replace(_AUGMENTATION, version=3),
 )
 TRUNCATED_METHODS = (
     _NON_PRIVATE,
-    _independent(
-        "naive",
-        lambda trials: trials.noisy_total,
-        note="Not private: as in P4, the noisy sum of all records, with noise calibrated to the truncated sum.",
-        is_private=False,
-    ),
-    _independent("naive-truncated"),
-    *(_sampled(name) for name in ("gibbs", "gibbs-collapsed", "gibbs-published")),
+    inference_method("naive", partial(_fit, release="noisy_total"), note=_TOTAL, is_private=False),
+    inference_method("naive-truncated", _fit),
+    *map(inference_method, ("gibbs", "gibbs-collapsed", "gibbs-published")),
     _MARGINAL,
     replace(_AUGMENTATION, version=4),
 )

@@ -16,7 +16,8 @@ References
 P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 3.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,11 +35,9 @@ from studies.regression.partition_trials import (
     SLOPE,
     Array,
     Trials,
-    check_abalone,
-    check_simulation,
+    check_rows,
     full_method,
     row_factors,
-    simulate_abalone_probabilities,
     simulate_probabilities,
 )
 
@@ -50,8 +49,8 @@ def _evaluate(entry: ProbabilityMethod, trials: Trials, setting: Mapping[str, An
     return {"probability": found, "difference": found - trials.full, "spent": len(setting["cutoff"]) * method.loss}
 
 
-def _validate(sizes: Callable[..., Any], cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-    n_partitions, name = sizes(cell).size, setting["algorithm"]
+def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    n_partitions, name = check_rows(cell).size, setting["algorithm"]
     if name in PROBABILITY_METHODS:
         partition_probability(name, n_partitions, setting["epsilon"], setting["least_probability"])
     return True
@@ -67,48 +66,32 @@ def _rmse_mcse(differences: Array) -> float:
     return float(np.std(differences**2) / (2.0 * root * np.sqrt(differences.size))) if root > 0 else 0.0
 
 
-_CUTOFFS = Factor("cutoff", (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0), "cutoff", unit="posterior sd")
-
-
-def _constants(epsilon: float, is_real: bool = False, kind: str = "privacy loss") -> tuple[Factor, ...]:
-    return (
-        *(() if is_real else row_factors(1.0, "known")),
-        Factor("partition_size", (100,), "minimum number of rows per partition", "int"),
-        Factor("epsilon", (epsilon,), f"{kind} of each cutoff", unit="nat"),
-        Factor("least_probability", (0.001,), "p*, the lower limit of probabilities in the fisher methods"),
-    )
-
-
-def _panel(
-    name: str,
-    meaning: str,
-    simulate: Callable[[Mapping[str, Any], Streams], Trials],
-    epsilon: float = 0.25,
-    is_real: bool = False,
-    trials: int = 1_000,
-) -> Panel:
-    return Panel(
-        name=name,
-        meaning=meaning,
-        simulate=simulate,
-        methods=(full_method("probability"), *(method_of(entry, _evaluate) for entry in PROBABILITY_METHODS.values())),
-        measures=(
-            Measure("probability", "posterior probability that the slope is below the cutoff", dims=("cutoff",)),
-            Measure("difference", "probability minus that given all rows", dims=("cutoff",)),
-            Measure("spent", "total privacy loss of the releases at all cutoffs", "nat", per_trial=False),
+_ROWS = row_factors(1.0, "known")
+_EPSILON = Factor("epsilon", (0.25,), "privacy loss of each cutoff", unit="nat")
+_SIZE = Factor("partition_size", (100,), "minimum number of rows per partition")
+_LEAST = Factor("least_probability", (0.001,), "p*, the lower limit of probabilities in the fisher methods")
+_DEFAULT = Panel(
+    name="default",
+    meaning="simulated rows, Zellner's g = n in every partition (P2, Figures 3.1 to 3.4)",
+    simulate=partial(simulate_probabilities, "n"),
+    methods=(full_method("probability"), *(method_of(entry, _evaluate) for entry in PROBABILITY_METHODS.values())),
+    measures=(
+        Measure("probability", "posterior probability that the slope is below the cutoff", dims=("cutoff",)),
+        Measure("difference", "probability minus that given all rows", dims=("cutoff",)),
+        Measure("spent", "total privacy loss of the releases at all cutoffs", "nat", per_trial=False),
+    ),
+    outputs=(Factor("cutoff", (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0), "cutoff", unit="posterior sd"),),
+    constants=(*_ROWS, _SIZE, _EPSILON, _LEAST),
+    trials=10_000,  # with 1,000 trials the standard error, .002, is too large to detect a bias of .006
+    block_trials=100,
+    statistics=(
+        Statistic("rmse", "difference", "root mean squared difference from the probability given all rows", _rmse),
+        Statistic(
+            "rmse_mcse", "difference", "Monte Carlo standard error of the root mean squared difference", _rmse_mcse
         ),
-        outputs=(_CUTOFFS,),
-        constants=_constants(epsilon, is_real),
-        trials=trials,
-        block_trials=100,
-        statistics=(
-            Statistic("rmse", "difference", "root mean squared difference from the probability given all rows", _rmse),
-            Statistic(
-                "rmse_mcse", "difference", "Monte Carlo standard error of the root mean squared difference", _rmse_mcse
-            ),
-        ),
-        validate=partial(_validate, check_abalone if is_real else check_simulation),
-    )
+    ),
+    validate=_validate,
+)
 
 
 # Panel audit
@@ -120,7 +103,7 @@ def _replace_row(cell: Mapping[str, Any], streams: Streams) -> Array:
     The row is chosen to maximise the effect on the probabilities.
     """
     (rng,) = streams.generators()
-    sizes, coefficients = check_simulation(cell), np.array(cell["coefficients"])
+    sizes, coefficients = check_rows(cell), np.array(cell["coefficients"])
     x = rng.standard_normal((sizes.sum(), coefficients.size - 1))
     y = coefficients[0] + x @ coefficients[1:] + cell["error_std"] * rng.standard_normal(len(x))
     labels = np.repeat(np.arange(sizes.size), sizes)
@@ -133,36 +116,31 @@ def _audit(entry: ProbabilityMethod, pair: Array, setting: Mapping[str, Any], st
     return {"exact_epsilon": audit_distributions(probability_distributions(method, pair, [[0, 1]])).epsilon}
 
 
-_AUDIT = Panel(
-    name="audit",
-    meaning="exact privacy loss at the true slope when one row is replaced by the worst case",
-    simulate=_replace_row,
-    methods=tuple(method_of(entry, _audit) for entry in PROBABILITY_METHODS.values() if entry.has_noise),
-    measures=(Measure("exact_epsilon", "exact privacy loss of one cutoff", "nat"),),
-    constants=_constants(0.25, kind="stated privacy loss"),
-    validate=partial(_validate, check_simulation),
-)
-
 _PANELS = (
-    _panel(
-        "default",
-        "simulated rows, Zellner's g = n in every partition (P2, Figures 3.1 to 3.4)",
-        partial(simulate_probabilities, "n"),
-        trials=10_000,  # with 1,000 trials the standard error, .002, is too large to detect a bias of .006
+    _DEFAULT,
+    replace(
+        _DEFAULT,
+        name="zellner-partition",
+        meaning="simulated rows, Zellner's g = rows per partition, as in P2",
+        simulate=partial(simulate_probabilities, "partition_size"),
+        trials=1_000,
     ),
-    _panel(
-        "zellner-partition",
-        "simulated rows, Zellner's g = rows per partition, as in P2",
-        partial(simulate_probabilities, "partition_size"),
+    replace(
+        _DEFAULT,
+        name="abalone",
+        meaning="rings of 4,177 abalone on shell and shucked weight, divided at random in each trial",
+        constants=(_SIZE, replace(_EPSILON, values=(1.0,)), _LEAST),
+        trials=1_000,
     ),
-    _panel(
-        "abalone",
-        "rings of 4,177 abalone on shell and shucked weight, divided at random in each trial",
-        simulate_abalone_probabilities,
-        epsilon=1.0,
-        is_real=True,
+    Panel(
+        name="audit",
+        meaning="exact privacy loss at the true slope when one row is replaced by the worst case",
+        simulate=_replace_row,
+        methods=tuple(method_of(entry, _audit) for entry in PROBABILITY_METHODS.values() if entry.has_noise),
+        measures=(Measure("exact_epsilon", "exact privacy loss of one cutoff", "nat"),),
+        constants=(*_ROWS, _SIZE, replace(_EPSILON, meaning="stated privacy loss of each cutoff"), _LEAST),
+        validate=_validate,
     ),
-    _AUDIT,
 )
 
 STUDY = Study(

@@ -18,7 +18,7 @@ P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Du
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,14 +38,7 @@ from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Streams, 
 from studies.panels import given, method_of
 from studies.regression.page_tables import audited_quantiles, compare_quantiles
 from studies.regression.partition_quantile_claims import CLAIMS, ERRATA, FIGURES
-from studies.regression.partition_trials import (
-    Trials,
-    check_abalone,
-    check_simulation,
-    full_method,
-    row_factors,
-    simulate_quantiles,
-)
+from studies.regression.partition_trials import Trials, check_rows, full_method, row_factors, simulate_quantiles
 
 
 def _make(entry: QuantileMethod, n_partitions: int, setting: Mapping[str, Any]) -> PartitionQuantile:
@@ -74,8 +67,8 @@ def _method(entry: QuantileMethod, evaluate: Callable[..., dict[str, Any]] = _ev
     return method_of(entry, evaluate, version=2 if entry.is_centred and entry.has_noise else 1)
 
 
-def _validate(sizes: Callable[..., Any], cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-    n_partitions = sizes(cell).size
+def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    n_partitions = check_rows(cell).size
     validate_probabilities(cell["p"])
     if not cell["prior_variance"] > 0:
         raise ValueError(f"prior_variance must be > 0, got {cell['prior_variance']}")
@@ -87,58 +80,66 @@ def _validate(sizes: Callable[..., Any], cell: Mapping[str, Any], setting: Mappi
     return True
 
 
-def _release(
-    epsilon: float = 0.9, split: str = "0.45:0.45", centred_split: str = "0.2:0.25:0.45", share: float = 0.8
-) -> tuple[Factor, ...]:
-    """Return the constants of a panel that determine its releases."""
-    return (
-        Factor("epsilon", (epsilon,), "privacy loss of each p", unit="nat"),
-        Factor("split", (split,), "epsilon of bounds and noise", "vector", "nat"),
-        Factor("centred_split", (centred_split,), "epsilon of scale, centre and noise", "vector", "nat"),
-        Factor("start", (1.0,), "mu, half width of the first interval in the search for bounds"),
-        Factor("share", (share,), "theta, fraction of the quantiles that the bounds must contain"),
-        Factor("doublings", (30,), "largest number of doublings in the search for bounds", "int"),
-    )
+_RELEASE = (
+    Factor("epsilon", (0.9,), "privacy loss of each p", unit="nat"),
+    Factor("split", ("0.45:0.45",), "epsilon of bounds and noise", "vector", "nat"),
+    Factor("centred_split", ("0.2:0.25:0.45",), "epsilon of scale, centre and noise", "vector", "nat"),
+    Factor("start", (1.0,), "mu, half width of the first interval in the search for bounds"),
+    Factor("share", (0.8,), "theta, fraction of the quantiles that the bounds must contain"),
+    Factor("doublings", (30,), "largest number of doublings in the search for bounds"),
+)
+"""Constants that determine releases."""
 
-
-def _panel(name: str, meaning: str, partition_size: int = 1_000, is_real: bool = False, **release: Any) -> Panel:
-    return Panel(
-        name=name,
-        meaning=meaning,
-        simulate=partial(simulate_quantiles, is_real),
-        methods=(
-            full_method("slope_quantile", half_width=np.nan, capped=np.int8(0)),
-            *map(_method, QUANTILE_METHODS.values()),
+_ABALONE = Panel(
+    name="abalone",
+    meaning="rings of 4,177 abalone on shell and shucked weight, divided at random in each trial",
+    simulate=simulate_quantiles,
+    methods=(
+        full_method("slope_quantile", half_width=np.nan, capped=np.int8(0)),
+        *map(_method, QUANTILE_METHODS.values()),
+    ),
+    measures=(
+        Measure("slope_quantile", "posterior quantile of the slope", dims=("p",)),
+        Measure("difference", "quantile minus that given all rows", "posterior sd", dims=("p",)),
+        Measure("half_width", "half width of the clipping interval", dims=("p",), ragged=True),
+        Measure("capped", "1 if the search for bounds failed", dims=("p",), dtype="int8"),
+        Measure("spent", "total privacy loss of the releases at all p", "nat", per_trial=False),
+    ),
+    outputs=(Factor("p", (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975), "probability"),),
+    constants=(
+        Factor("partition_size", (100,), "minimum number of rows per partition"),
+        Factor("prior_variance", (1_000.0,), "prior variance of each coefficient"),
+        Factor("variance_prior", ("1:1",), "shape and rate of the inverse gamma prior of the variance", "vector"),
+        replace(_RELEASE[0], values=(3.0,)),
+        replace(_RELEASE[1], values=("1.5:1.5",)),
+        replace(_RELEASE[2], values=("0.7:0.8:1.5",)),
+        *_RELEASE[3:],
+    ),
+    trials=1_000,
+    block_trials=100,
+    version=2,  # the error variance of each partition is integrated on its own grid
+    statistics=(
+        Statistic(
+            "absolute",
+            "difference",
+            "median absolute difference from the quantile given all rows",
+            lambda differences: np.median(np.abs(differences)),
+            "posterior sd",
         ),
-        measures=(
-            Measure("slope_quantile", "posterior quantile of the slope", dims=("p",)),
-            Measure("difference", "quantile minus that given all rows", "posterior sd", dims=("p",)),
-            Measure("half_width", "half width of the clipping interval", dims=("p",), ragged=True),
-            Measure("capped", "1 if the search for bounds failed", dims=("p",), dtype="int8"),
-            Measure("spent", "total privacy loss of the releases at all p", "nat", per_trial=False),
-        ),
-        outputs=(Factor("p", (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975), "probability"),),
-        constants=(
-            *(() if is_real else row_factors(10.0, "unknown")),
-            Factor("partition_size", (partition_size,), "minimum number of rows per partition", "int"),
-            Factor("prior_variance", (1_000.0,), "prior variance of each coefficient"),
-            Factor("variance_prior", ("1:1",), "shape and rate of the inverse gamma prior of the variance", "vector"),
-            *_release(**release),
-        ),
-        trials=1_000,
-        block_trials=100,
-        version=2,  # the error variance of each partition is integrated on its own grid
-        statistics=(
-            Statistic(
-                "absolute",
-                "difference",
-                "median absolute difference from the quantile given all rows",
-                lambda differences: np.median(np.abs(differences)),
-                "posterior sd",
-            ),
-        ),
-        validate=partial(_validate, check_abalone if is_real else check_simulation),
-    )
+    ),
+    validate=_validate,
+)
+_DEFAULT = replace(
+    _ABALONE,
+    name="default",
+    meaning="simulated rows, semi-conjugate prior (P2, Figures 4.1 and 4.2)",
+    constants=(*row_factors(10.0, "unknown"), *_ABALONE.constants[:3], *_RELEASE),
+).with_values("partition_size", (1_000,))
+_HALF = replace(
+    _DEFAULT,
+    name="half-share",
+    meaning="simulated rows, with bounds that must contain half of the quantiles of the partitions",
+).with_values("share", (0.5,))
 
 
 # Panel audit
@@ -225,27 +226,8 @@ _AUDIT = Panel(
         Measure("worst_output", "number of doublings with the largest loss", ragged=True),
     ),
     outputs=(Factor("ring", (0, 1, 2, 3), "values in the first interval, added by each doubling, and outside", "int"),),
-    constants=(Factor("n_partitions", (6,), "number of partitions", "int"), *_release()),
+    constants=(Factor("n_partitions", (6,), "number of partitions", "int"), *_RELEASE),
     validate=_validate_audit,
-)
-
-_PANELS = (
-    _panel("default", "simulated rows, semi-conjugate prior (P2, Figures 4.1 and 4.2)"),
-    _panel(
-        "half-share",
-        "simulated rows, with bounds that must contain half of the quantiles of the partitions",
-        share=0.5,
-    ),
-    _panel(
-        "abalone",
-        "rings of 4,177 abalone on shell and shucked weight, divided at random in each trial",
-        partition_size=100,
-        is_real=True,
-        epsilon=3.0,
-        split="1.5:1.5",
-        centred_split="0.7:0.8:1.5",
-    ),
-    _AUDIT,
 )
 
 STUDY = Study(
@@ -253,7 +235,7 @@ STUDY = Study(
     papers=("P2",),
     title="Private posterior quantiles of a regression slope, from partitions",
     aim="Compare quantiles from partitions, with and without bounds and noise, with those given all rows.",
-    panels=_PANELS,
+    panels=(_DEFAULT, _HALF, _ABALONE, _AUDIT),
     seed=20_180_513,
     claims=CLAIMS,
     errata=ERRATA,

@@ -5,7 +5,7 @@ the cutoffs or probabilities of the panel. The released coefficient is the first
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -69,21 +69,16 @@ def row_factors(error_std: float, knowledge: str) -> tuple[Factor, ...]:
     )
 
 
-def check_simulation(cell: Cell) -> NDArray[np.int64]:
-    """Return the sizes of the partitions; raise ValueError if rows cannot be simulated or divided."""
-    if len(cell["coefficients"]) < 2:
-        raise ValueError(f"coefficients must be an intercept and a slope, such as 1:2, got {cell['coefficients']}")
-    if not cell["error_std"] > 0:
-        raise ValueError(f"error_std must be > 0, got {cell['error_std']}")
-    return _sizes(cell, cell["n"], ">=", len(cell["coefficients"]))
-
-
-def check_abalone(cell: Cell) -> NDArray[np.int64]:
-    """Return the numbers of rows in the partitions of the abalone data."""
-    return _sizes(cell, len(read_abalone()[1]), ">", 1 + len(ABALONE_COLUMNS))
-
-
-def _sizes(cell: Cell, n: int, bound: str, n_coefficients: int) -> NDArray[np.int64]:
+def check_rows(cell: Cell) -> NDArray[np.int64]:
+    """Return valid sizes of the partitions of simulated rows or, if a cell has no n, of the abalone data."""
+    if "n" in cell:
+        n, bound, n_coefficients = cell["n"], ">=", len(cell["coefficients"])
+        if n_coefficients < 2:
+            raise ValueError(f"coefficients must be an intercept and a slope, such as 1:2, got {cell['coefficients']}")
+        if not cell["error_std"] > 0:
+            raise ValueError(f"error_std must be > 0, got {cell['error_std']}")
+    else:
+        n, bound, n_coefficients = len(read_abalone()[1]), ">", 1 + len(ABALONE_COLUMNS)
     sizes = partition_sizes(n, cell["partition_size"])
     if sizes.min() < n_coefficients + (bound == ">"):
         raise ValueError(
@@ -105,16 +100,20 @@ def _whole_abalone() -> RegressionStatistics:
     return partition_statistics(x, rings, np.zeros(len(rings), dtype=np.int64))[0]
 
 
-def _divided(cell: Cell, streams: Streams) -> Iterator[RegressionStatistics]:
-    x, rings = read_abalone()
+def _block(
+    cell: Cell, streams: Streams, state: Callable[[RegressionStatistics], tuple[Array, Array, Array]], unit: float
+) -> Trials:
+    """Compute the posteriors of one trial at a time, because sums over stacked trials are rounded differently."""
+    sizes, states = check_rows(cell), []
     for rng in streams.generators():
-        yield partition_statistics(x, rings, draw_partition(rng, len(rings), cell["partition_size"]))
-
-
-def _simulated(cell: Cell, streams: Streams) -> Iterator[RegressionStatistics]:
-    sizes = check_simulation(cell)
-    for rng in streams.generators():
-        yield simulate_statistics(rng, sizes, cell["coefficients"], cell["error_std"])
+        if "n" in cell:
+            rows = simulate_statistics(rng, sizes, cell["coefficients"], cell["error_std"])
+        else:
+            x, rings = read_abalone()
+            rows = partition_statistics(x, rings, draw_partition(rng, len(rings), cell["partition_size"]))
+        states.append(state(rows))
+    full, parts, spreads = (np.stack(each) for each in zip(*states, strict=True))
+    return Trials(full, parts, spreads, unit)
 
 
 def _nominal_sd(cell: Cell) -> float:
@@ -122,51 +121,35 @@ def _nominal_sd(cell: Cell) -> float:
     return float(cell["error_std"] / np.sqrt(cell["n"]))
 
 
-def _block(
-    rows: Iterator[RegressionStatistics],
-    state: Callable[[RegressionStatistics], tuple[Array, Array, Array]],
-    unit: float,
-) -> Trials:
-    """Compute the posteriors of one trial at a time, because sums over stacked trials are rounded differently."""
-    full, parts, spreads = (np.stack(each) for each in zip(*map(state, rows), strict=True))
-    return Trials(full, parts, spreads, unit)
-
-
 def simulate_probabilities(partition_g: str, cell: Cell, streams: Streams) -> Trials:
-    """Simulate trials of P2, chapter 3: Zellner's prior, known variance, given cutoffs.
+    """Simulate trials of P2, chapter 3: Zellner's prior, given cutoffs, and known variance of simulated rows.
 
     `partition_g`, "n" or "partition_size", is Zellner's g in the partitions; with all rows, g is n.
     """
-    variance, unit = cell["error_std"] ** 2, _nominal_sd(cell)
-    cutoffs = cell["coefficients"][SLOPE] + unit * np.array(cell["cutoff"])
+    if "n" in cell:
+        known, variance, unit = None, cell["error_std"] ** 2, _nominal_sd(cell)
+        centre, prior, part_prior = (
+            cell["coefficients"][SLOPE],
+            ZellnerPrior(cell["n"]),
+            ZellnerPrior(cell[partition_g]),
+        )
+    else:
+        whole, variance = _whole_abalone(), None
+        prior = part_prior = ZellnerPrior(float(whole.n_rows))
+        known = coefficient_posterior(whole, SLOPE, prior)
+        centre, unit = known.mean(), float(known.std())
+    cutoffs = centre + unit * np.array(cell["cutoff"])
 
     def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
-        full = coefficient_posterior(rows.pool(), SLOPE, ZellnerPrior(cell["n"]), variance)
-        parts = coefficient_posterior(rows, SLOPE, ZellnerPrior(cell[partition_g]), variance)
+        full = coefficient_posterior(rows.pool(), SLOPE, prior, variance) if known is None else known
+        parts = coefficient_posterior(rows, SLOPE, part_prior, variance)
         return full.cdf(cutoffs), parts.cdf(cutoffs), parts.std()
 
-    return _block(_simulated(cell, streams), state, unit)
+    return _block(cell, streams, state, unit)
 
 
-def simulate_abalone_probabilities(cell: Cell, streams: Streams) -> Trials:
-    """Divide the abalone data at random in each trial; use Zellner's prior with g = n and unknown error variance."""
-    whole = _whole_abalone()
-    prior = ZellnerPrior(float(whole.n_rows))
-    full = coefficient_posterior(whole, SLOPE, prior)
-    cutoffs = full.mean() + full.std() * np.array(cell["cutoff"])
-
-    def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
-        parts = coefficient_posterior(rows, SLOPE, prior)
-        return full.cdf(cutoffs), parts.cdf(cutoffs), parts.std()
-
-    return _block(_divided(cell, streams), state, float(full.std()))
-
-
-def simulate_quantiles(is_real: bool, cell: Cell, streams: Streams) -> Trials:
-    """Simulate trials of P2, chapter 4: semi-conjugate prior, unknown variance, likelihoods to the power n/nⱼ.
-
-    The abalone data are divided at random in each trial if `is_real`.
-    """
+def simulate_quantiles(cell: Cell, streams: Streams) -> Trials:
+    """Simulate trials of P2, chapter 4: semi-conjugate prior, unknown variance, likelihoods to the power n/nⱼ."""
     prior = SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
 
     def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
@@ -174,7 +157,6 @@ def simulate_quantiles(is_real: bool, cell: Cell, streams: Streams) -> Trials:
         parts = coefficient_posterior(rows, SLOPE, prior, power=rows.n_rows.sum() / rows.n_rows)
         return full.quantile(cell["p"]), parts.quantile(cell["p"]), parts.std()
 
-    if is_real:
-        unit = float(coefficient_posterior(_whole_abalone(), SLOPE, prior).std())
-        return _block(_divided(cell, streams), state, unit)
-    return _block(_simulated(cell, streams), state, _nominal_sd(cell))
+    is_real = "n" not in cell
+    unit = float(coefficient_posterior(_whole_abalone(), SLOPE, prior).std()) if is_real else _nominal_sd(cell)
+    return _block(cell, streams, state, unit)

@@ -18,7 +18,7 @@ from mechanisms.counts.bound_calibration import bound_scale, require_bound
 from mechanisms.counts.calibration import calibrate
 from mechanisms.counts.discrete_gaussian import LatticeGaussianNoise
 from mechanisms.counts.hamming import calibrate_hamming, hamming_loss, require_hamming
-from mechanisms.counts.noise import geometric_counts, laplace_counts, noisy_counts
+from mechanisms.counts.noise import geometric_counts, laplace_counts
 from mechanisms.counts.optimal import optimal_distribution, require_solvable
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import Rule
@@ -62,8 +62,8 @@ TAKE_AN_INTEGER = {
     "require_hamming": lambda n: require_hamming(n, 3),
     "calibrate_hamming": lambda n: calibrate_hamming(n, 3, 1.0),
     "calibrate_hamming, k": lambda n: calibrate_hamming(5, n, 1.0),
-    "hamming_loss": lambda n: hamming_loss(n, 3, 0.7).loss,
-    "hamming_loss, k": lambda n: hamming_loss(5, n, 0.7).loss,
+    "hamming_loss": lambda n: hamming_loss(n, 3, 0.7)[0],
+    "hamming_loss, k": lambda n: hamming_loss(5, n, 0.7)[0],
     "optimal_distribution": lambda n: optimal_distribution([1, 1], n, 1.0).n,
     "require_solvable": lambda n: require_solvable(n, 2),
     "validate_size": validate_size,
@@ -141,7 +141,6 @@ def test_other_values_than_integers_raise(name):
         lambda e: ConcentratedGuarantee(e),
         lambda e: Noise("laplace", e),
         lambda e: Noise("laplace", 1.0).guarantee(e),
-        lambda e: noisy_counts([1, 1], [1, 1], e, "geometric", in_order=False),
         lambda e: LatticeGaussianNoise(2, e),
     ],
 )

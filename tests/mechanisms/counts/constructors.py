@@ -9,7 +9,8 @@ import numpy as np
 from mechanisms.counts import exponential, hamming, permute_and_flip, power_mixture
 from mechanisms.counts.discrete_gaussian import LatticeGaussianNoise
 from mechanisms.counts.k_norm import KNormNoise
-from mechanisms.counts.noise import NoisyCounts, noisy_counts
+from mechanisms.counts.noise import IndependentNoise, NoisyCounts
+from mechanisms.noise import Noise
 
 
 def convert(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,5 +42,6 @@ def draw_vectors(release, seed, size):
     return vectors_from(release, np.random.default_rng(seed).random((size, release.n_uniforms)))
 
 
+@convert
 def projected_counts(prior, counts, noise_scale, noise):
-    return noisy_counts(prior, counts, noise_scale, noise, in_order=False)
+    return NoisyCounts(prior, counts, IndependentNoise(Noise(noise, noise_scale)))

@@ -369,7 +369,7 @@ def test_other_invalid_arguments_raise():
     with pytest.raises(ValueError, match=r"order must be a finite number >= 1, got 0\.5"):
         audit_replacements(distribution(1.0), SIGNS, orders=[0.5])
     for reach in (0.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match="reach must be finite and > 0"):
+        with pytest.raises(ValueError, match="reach must be a finite number > 0"):
             replacement_distributions(distribution(1.0), SIGNS, reach=reach)
     thin = [[1 / math.sqrt(2), 1 / math.sqrt(2), 1, 5e9], [-1 / math.sqrt(2), -1 / math.sqrt(2), 1, 5e9]]
     with pytest.raises(ValueError, match="did not converge within"):

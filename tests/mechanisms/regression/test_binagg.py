@@ -162,10 +162,6 @@ def test_few_records_have_intervals():
     assert (np.diff(ends[:, :-1], axis=0) > 1.0).all()
 
 
-def test_invalid_parameters_are_refused():
-    with pytest.raises(ValueError, match="p must be an integer >= 2, got 1"):
-        BinnedRegression(1, 1.0)
-    with pytest.raises(ValueError, match="rho must be"):
-        BinnedRegression(2, 0.0)
+def test_invalid_delta_is_refused():
     with pytest.raises(ValueError, match="delta"):
         BinnedRegression.calibrated(2, 1.0, 0.0)

@@ -89,10 +89,6 @@ def test_records_for_which_the_sensitivities_do_not_hold_are_refused(release, re
         release.calibrated(2, 1.0, 1e-6).release(np.random.default_rng(1), records)
 
 
-def test_invalid_parameters_are_refused():
-    with pytest.raises(ValueError, match="p must be an integer >= 2, got 1"):
-        NoisyDescent(1, 1.0)
-    with pytest.raises(ValueError, match="rho must be"):
-        NoisyDescent(2, 0.0)
+def test_invalid_delta_is_refused():
     with pytest.raises(ValueError, match="delta"):
         NoisyDescent.calibrated(2, 1.0, 0.0)

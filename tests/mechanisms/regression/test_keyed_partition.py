@@ -121,9 +121,3 @@ def test_positions_within_a_partition_are_uniform():
 def test_invalid_sizes_raise(message, n, m):
     with pytest.raises(ValueError, match=message):
         draw(1, n, m)
-
-
-@pytest.mark.parametrize(("first", "count"), [(-1, 2), (0, 6), (5, 1), (0, -1)])
-def test_rows_out_of_range_raise(first, count):
-    with pytest.raises(ValueError, match="rows must be in \\[0, 5\\), got"):
-        draw(1, 5, 2).labels(first, count)

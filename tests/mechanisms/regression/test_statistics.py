@@ -146,9 +146,6 @@ def test_statistics_depend_only_on_generator():
         (lambda: partition_sizes(10, 11), "size must be at most n = 10, got 11"),
         (lambda: partition_sizes(10, 0), "size must be"),
         (lambda: partition_sizes(0, 1), "n must be"),
-        (lambda: RegressionStatistics(np.array([1]), np.zeros((1, 2)), np.zeros((1, 3, 3))), "n_rows must be integers"),
-        (lambda: RegressionStatistics(np.array([1]), np.zeros((1, 1)), np.zeros((1, 1, 1)), False), "one coefficient"),
-        (lambda: RegressionStatistics(np.array([1]), np.full((1, 2), np.nan), np.zeros((1, 2, 2))), "must be finite"),
     ],
 )
 def test_invalid_input_raises(call, message):

@@ -63,9 +63,3 @@ def test_too_few_rows_raise_because_sizes_are_public():
     statistics = partition_statistics([[0.0], [1.0]], [1.0, 2.0], [0, 0])
     with pytest.raises(ValueError, match="must have more rows than coefficients if the error variance is unknown"):
         coefficient_posterior(statistics, 1, FlatPrior(), substitute=SUBSTITUTE)
-
-
-@pytest.mark.parametrize("substitute", [(0.0, 0.0), (np.inf, 1.0), (0.0, np.nan)])
-def test_invalid_substitute_raises(substitute):
-    with pytest.raises(ValueError, match="substitute must be a finite mean and a deviation > 0"):
-        coefficient_posterior(table(None), 1, FlatPrior(), substitute=substitute)

@@ -19,9 +19,9 @@ from studies.inference.exact_trials import (
     N_CHAINS,
     N_DRAWS,
     Chains,
-    _sampled,
     joint_coverage,
     lengthen_chains,
+    sample_each,
 )
 
 
@@ -105,7 +105,7 @@ def test_chains_are_lengthened_until_they_suffice(correlation):
 
 
 @pytest.mark.parametrize("fails_at", [1, 2])
-def test_errors_of_samplers_are_recorded_per_trial(fails_at, monkeypatch):
+def test_errors_of_samplers_are_recorded_per_trial(fails_at):
     """A sampler that raises in its first or a repeated run fails its trial; the others have all measures."""
     panel = STUDY.panel("binomial")
     cell = {"n": 10, "epsilon": 0.1, "prior": (1.0, 1.0)}
@@ -122,9 +122,8 @@ def test_errors_of_samplers_are_recorded_per_trial(fails_at, monkeypatch):
         draws = rng.normal(size=(N_CHAINS, lengths["n_draws"]))
         return DrawnPosterior(draws + (10.0 * np.arange(N_CHAINS)[:, None] if calls[i] == 1 else 0.0))
 
-    monkeypatch.setitem(INFERENCE_METHODS, "gibbs-exact", replace(INFERENCE_METHODS["gibbs-exact"], fit=fit))
-    method = _sampled("gibbs-exact", version=1)
-    found = method.evaluate(releases, {}, Streams(1, "s", "p", "gibbs-exact", cell, range(3)))
+    entry = replace(INFERENCE_METHODS["gibbs-exact"], fit=fit)
+    found = sample_each(entry, releases, {}, Streams(1, "s", "p", "gibbs-exact", cell, range(3)))
     assert found["error"].tolist() == ["", "no draw was accepted", ""]
     assert (found["rhat"][[0, 2]] < 1.01).all()
     assert (found["thinning"][[0, 2]] > 1).all()
