@@ -133,8 +133,8 @@ def posterior_from_release(
     entry = find_entry(MODELS, family, "family")
     release, relation = real_array("y", y), validate_relation(relation)
     used = {"n=None": n is None, "seen": seen is not None, "more": len(more) > 0, "exposure": exposure is not None}
+    used["noise per count"] = not isinstance(noise, str | Noise)
     several = [name for name, value in used.items() if value]
-    several += ["noise per count"] if not isinstance(noise, str | Noise) else []
     if several:
         _refuse_sums(entry, several, n, exposure, proportion, (bounds, parameter_range, variance))
         unscaled, prior = None, _prior(entry, prior)
@@ -286,10 +286,8 @@ def _with_scale(noise: Any, epsilon: float | None, sensitivity: float, relation:
     elif isinstance(noise, Exact):
         return noise
     elif not isinstance(noise, Noise):
-        raise ValueError(
-            f"noise must be a name, a Noise, EXACT or one per count, got {describe(noise)}; pass e.g. "
-            "Noise('gaussian', standard_deviation)"
-        )
+        rule = "noise must be a name, a Noise, EXACT or one per count"
+        raise ValueError(f"{rule}, got {describe(noise)}; pass e.g. Noise('gaussian', standard_deviation)")
     elif n is not None:
         if noise.is_integer:
             raise ValueError(f"noise of a proportion must be laplace or gaussian, got {noise.name}; pass counts, n * y")
@@ -309,10 +307,8 @@ def _refuse_sums(
         if used == ["n=None"]:
             remedy = "pass n, or exposure for a Poisson count" if family.name == "poisson" else "pass n"
             raise ValueError(f"n must be the number of records for the {family.name} family, got None; {remedy}")
-        raise ValueError(
-            f"family must be binomial, multinomial, or poisson with exposure for {used[-1]}, got {family.name}; "
-            "combine sums before inference"
-        )
+        rule = f"binomial, multinomial, or poisson with exposure for {used[-1]}"
+        raise ValueError(f"family must be {rule}, got {family.name}; combine sums before inference")
     if exposure is not None and n is not None:
         raise ValueError(f"n must be None with exposure, got {n}; pass one of them")
     if proportion and used != ["noise per count"]:
