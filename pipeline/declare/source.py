@@ -18,6 +18,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -181,11 +182,8 @@ def load_object(target: str) -> Any:
     else:
         append_to_path(os.getcwd())
         load = partial(importlib.import_module, module_name)
-    try:
-        with _loading:
-            module = load()
-    except (Exception, SystemExit) as error:
-        raise BadInputError(f"cannot load {target}: {_describe(error)}") from error
+    with _naming(target), _loading:
+        module = load()
     if not colon:
         raise BadInputError(f"an object of {module_name} must be named, got none; {_propose_audits(module, target)}")
     if not hasattr(module, name):
@@ -208,7 +206,7 @@ def _load(source: StudySource) -> Study:
         raise BadInputError("the study exists only in the program that declared it; name its file with --study")
     module_name, _, attribute = source.reference.partition(":")
     attribute = "STUDY" if source.content is not None else attribute
-    try:
+    with _naming(f"the study {source.reference}"):
         if source.content is None:
             module = importlib.import_module(module_name)
         else:
@@ -216,8 +214,6 @@ def _load(source: StudySource) -> Study:
             _from_files[module.__name__] = source
         is_study = source.content is None or hasattr(module, attribute)
         study = getattr(module, attribute) if is_study else None
-    except (Exception, SystemExit) as error:
-        raise BadInputError(f"cannot load the study {source.reference}{_place(error)}: {_describe(error)}") from error
     if not is_study:
         raise BadInputError(f"{source.reference} must define STUDY; {_propose_audits(module, source.reference)}")
     if not isinstance(study, Study):
@@ -259,9 +255,14 @@ def _propose_audits(module: Any, path: str) -> str:
 _AUDIT = ("--epsilon", "1", "--prior", "1:1", "--n", "20")
 
 
-def _describe(error: BaseException) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {' '.join(text.split())}"
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Convert errors of imported code to `BadInputError`, with the line of a study file that raises."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
+        raise BadInputError(f"cannot load {what}{_place(error)}: {type(error).__name__}: {text}") from error
 
 
 def _place(error: BaseException) -> str:

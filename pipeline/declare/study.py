@@ -161,7 +161,6 @@ class Study:
         trials = {} if trials is None else trials
         given = trials if isinstance(trials, Mapping) else dict.fromkeys((panel.name for panel in self.panels), trials)
         by_panel = {self.panel(name).name: require_integer("trials", n, 1, MAX_TRIALS) for name, n in given.items()}
-        seed = None if seed is None else require_integer("seed", seed, 0, 2**63 - 1)
         kept = self._select([self.panel(name).name for name in _several(panels)] or self._on_demand_for(values or {}))
         for name, new in (values or {}).items():
             names = sorted({known for panel in kept for known in panel.settable()})

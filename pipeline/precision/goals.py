@@ -38,6 +38,11 @@ class Assessment:
     stopped: np.ndarray  # `Stop` where the goal is reached; `Stop.NOT_YET` elsewhere
     ratios: np.ndarray  # order in which further trials are added: the largest first
 
+    @classmethod
+    def without_target(cls, asked: np.ndarray) -> "Assessment":
+        """Return the state before any target is assessed, given the numbers of trials asked for."""
+        return cls(asked.copy(), np.full(asked.shape, int(Stop.NO_TARGET)), np.zeros(asked.shape))
+
 
 class PrecisionGoal:
     """Bound on the Monte Carlo error of a quantity in every cell and setting; see `Target`."""
@@ -55,7 +60,7 @@ class PrecisionGoal:
         return {name: self._assess(store, targets[name], asked) for name, asked in trials.items()}
 
     def _assess(self, store: ResultStore, target: PanelTarget, asked: np.ndarray) -> Assessment:
-        found = Assessment(asked.copy(), np.full(asked.shape, int(Stop.NO_TARGET)), np.zeros(asked.shape))
+        found = Assessment.without_target(asked)
         reached = assess_items(store, target, asked, self.reached)
         self.reached |= reached
         for (_, cell, item), (n, precision) in reached.items():
@@ -147,10 +152,7 @@ class ClaimsGoal:
         sizes = {name: int(asked.max(initial=0)) for name, asked in trials.items()}
         look, decided = self._looks.note(sizes), self._looks.decided
         summaries = {panel.name: summarise(open_panel(store, panel.name), panel.statistics) for panel in study.panels}
-        found = {
-            name: Assessment(asked.copy(), np.full(asked.shape, int(Stop.NO_TARGET)), np.zeros(asked.shape))
-            for name, asked in trials.items()
-        }
+        found = {name: Assessment.without_target(asked) for name, asked in trials.items()}
         self._open = []
         for claim in self._claims:
             if claim.name not in decided:

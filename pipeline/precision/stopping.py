@@ -47,14 +47,14 @@ def next_trials(n: int, ratio: float) -> int:
     return max(n + 1, min(_GROWTH * n, required_trials(n, ratio)))
 
 
-def confidence_sequence(n: int, level: float = 0.05, n_tight: int = MIN_TRIALS) -> float:
+def confidence_sequence(n: int, level: float = 0.05) -> float:
     r"""Return the half-width, in standard errors, of an interval for a mean that holds at all sizes simultaneously.
 
     With :math:`m = n\rho^2`, the half-width is :math:`\sqrt{2 (m + 1) / m \cdot \log(\sqrt{m + 1} / \alpha)}`, the
     asymptotic confidence sequence of Waudby-Smith et al. (equation 9). It holds under every stopping rule, also one
     that depends on the mean, and applies to paired differences. A fixed-size interval has 1.96 standard errors. `level`
-    is α, over all sizes. The interval is narrowest relative to others at `n_tight` trials, which determines ρ.
+    is α, over all sizes. The interval is narrowest relative to others at `MIN_TRIALS` trials, which determines ρ.
     """
     twice = -2 * math.log(level)
-    m = n * (twice + math.log(twice + 1)) / n_tight
+    m = n * (twice + math.log(twice + 1)) / MIN_TRIALS
     return math.sqrt(2 * (m + 1) / m * math.log(math.sqrt(m + 1) / level))

@@ -118,14 +118,6 @@ class Asked:
         within = tuple(slice(0, wanted) for wanted in shape)
         return Asked(trials[within], np.pad(self.stopped, pads)[within])
 
-    def record(self) -> dict[str, Any]:
-        """Return the numbers as JSON values."""
-        return {
-            "shape": list(self.trials.shape),
-            "trials": self.trials.ravel().tolist(),
-            "stopped": self.stopped.ravel().tolist(),
-        }
-
 
 def read_asked(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Asked]:
     """Return the numbers of the latest session that recorded them, by panel; panels without an entry ask for all."""
@@ -175,7 +167,13 @@ def read_goal(sessions: Sequence[Mapping[str, Any]]) -> RecordedGoal | None:
 
 def record_asked(asked: Mapping[str, Asked]) -> dict[str, Any]:
     """Return the fields of a session's record from which `read_asked` restores the numbers."""
-    return {RECORD: {panel: one.record() for panel, one in asked.items()}}
+    return {
+        RECORD: {
+            panel: {"shape": list(one.trials.shape)}
+            | {name: getattr(one, name).ravel().tolist() for name in ("trials", "stopped")}
+            for panel, one in asked.items()
+        }
+    }
 
 
 def _shape(panel: Panel) -> tuple[int, ...]:
