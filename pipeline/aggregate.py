@@ -133,10 +133,7 @@ def _count(status: xr.DataArray) -> np.ndarray:
 
 
 def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Read the draws of ok trials into an array of shape (point, output, trial); return it with their number per point.
-
-    `variable` has dimensions (grid, outputs, trial), and `status` (grid, trial); outputs are in C order.
-    """
+    """Return the draws of ok trials, shape (point, output, trial), and their number per point."""
     n_trials, n_points = variable.sizes["trial"], status.size // status.sizes["trial"]
     draws = np.empty((n_points, variable.size // (n_points * n_trials), n_trials), dtype)
     ends = np.zeros(n_points, int)

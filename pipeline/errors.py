@@ -36,10 +36,8 @@ class UnreadableStoreError(RuntimeError):
 class Damage:
     """Damage to a file of a store, or numbers that differ from recomputed ones; `kind` determines the repair.
 
-    * ``unreadable``, ``missing`` or ``inconsistent``: a chunk of a block, which a repair resets to pending.
-    * ``damaged``: coordinates, metadata, the root or records of sessions, which a repair rewrites.
-    * ``different``: numbers that differ from the recomputed ones, by which a repair replaces them.
-    * ``lost``: records of sessions without an intact copy, which a repair replaces by a note.
+    A repair resets ``unreadable``, ``missing`` or ``inconsistent`` chunks of a block to pending, rewrites ``damaged``
+    coordinates, metadata and records, replaces ``different`` numbers, and ``lost`` records by a note.
     """
 
     kind: Literal["unreadable", "missing", "inconsistent", "damaged", "different", "lost"]

@@ -93,11 +93,9 @@ def verify(
 ) -> Verification:
     """Check every chunk of a store, and recompute `sample` blocks chosen at random with `seed`, or all for None.
 
-    Without `repair`, nothing is written. With it, reset damaged blocks to pending, which `resume` computes; rewrite
-    damaged coordinates, metadata and root; and replace blocks whose numbers differ from the recomputed ones. `progress`
-    is called with the number of checked blocks and the total number. See `pipeline.resume` for the other arguments and
-    the errors; raise `StoreAccessError` if the store cannot be read for a reason other than damage. Blocks with
-    a killed or timed-out trial are read, but not recomputed.
+    With `repair`, reset damaged blocks to pending, which `resume` computes; rewrite damaged coordinates, metadata and
+    root; and replace blocks whose numbers differ from the recomputed ones. `progress` is called with the number of
+    checked blocks and the total. Blocks with a killed or timed-out trial are not recomputed. See `pipeline.resume`.
     """
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to recompute must be >= 0, got {sample}")

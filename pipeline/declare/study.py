@@ -190,11 +190,10 @@ class Study:
     def extended(
         self, declared: "Study", trials: Any, values: Mapping[str, Iterable[Any]], panels: Collection[str] = ()
     ) -> "Study":
-        """Return the study with more trials, and with values appended to its factors and lists of methods.
+        """Return the study with more trials, and values appended to the factors and methods of some or all panels.
 
-        `declared` is the study as declared in its code, with all methods. By default, all panels that have trials or
-        the named factors are extended. Raise BadInputError for fewer trials, an unknown name, or new values of outputs
-        or constants.
+        `declared` is the study as declared in its code, with all methods. Raise BadInputError for fewer trials, an
+        unknown name, or new values of outputs or constants.
         """
         trials = None if trials is None else require_integer("trials", trials, 1, MAX_TRIALS)
         chosen = [self.panel(name).name for name in panels] or [panel.name for panel in self.panels]
@@ -244,11 +243,7 @@ class Study:
                 )
 
     def spec(self) -> dict[str, Any]:
-        """Return the specification of the numbers and their layout, as JSON values.
-
-        Integer versions of study, panels and methods identify their code. The spec does not contain the version of the
-        package: a release that changes no number can resume the stores of the previous release.
-        """
+        """Return the specification of the numbers and their layout, without the package version, as JSON values."""
         return {
             "study": self.name,
             "version": self.version,

@@ -267,10 +267,9 @@ def _smoothed(mean: float | None, value: float) -> float:
 
 
 def batch_size(seconds: float | None, n_left: int, n_threads: int) -> int:
-    """Return the number of work items of the next task.
+    """Return the number of work items of the next task, which lasts a second, or longer on more than 100 threads.
 
-    Tasks last about a second, or longer on more than 100 threads, so that the scheduler has at most 100 tasks per
-    second. They become smaller near the end of a run, to balance the load.
+    The scheduler then has at most 100 tasks per second. Tasks become smaller near the end, to balance the load.
 
     Examples
     --------

@@ -102,8 +102,7 @@ def isolate(compute: Compute, panel: Panel, work: Work, budget: int | None) -> l
 class Children:
     """Child processes of a worker process for one run, each of which computes one step at a time.
 
-    `memory` is the number of bytes that the worker may use, 0 for no limit. It is divided among `n_threads` threads; a
-    step that needs more than its share is repeated with all of the memory, while no other step is.
+    Threads share the memory of the worker; a step that needs more than its share is repeated alone with all of it.
     """
 
     def __init__(self, task: Task, study: Study, memory: int, n_threads: int) -> None:

@@ -111,10 +111,7 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
 def compute(
     run: str, session: str, runs: tuple[Run, ...], budget: int | None, is_suspect: bool = False
 ) -> list[Receipt]:
-    """Compute a batch of work and commit it as a whole; return early if the run was stopped.
-
-    Suspect work, and work with a time limit, is computed in child processes.
-    """
+    """Compute a batch of work, in child processes if it is suspect or has a time limit, and commit it as a whole."""
     task = shipped_task(run, session)
     study, store = task.opened()
     batch, is_apart = unpack(study, runs), is_suspect or task.time_limit is not None

@@ -38,10 +38,7 @@ def required_trials(n: int, ratio: float) -> int:
 
 
 def next_trials(n: int, ratio: float) -> int:
-    """Return the number of trials after the next round: `n` if the ratio is at most 1, and otherwise at most twice `n`.
-
-    A first estimate of the standard error is uncertain. The limit lets later rounds correct it.
-    """
+    """Return the number of trials after the next round, at most twice `n`, or `n` if the ratio is at most 1."""
     if ratio <= 1:
         return n
     return max(n + 1, min(_GROWTH * n, required_trials(n, ratio)))

@@ -233,10 +233,7 @@ def _join(sources: Sequence[ResultStore], panel: str, name: str, put: Callable[[
 def _new_store(
     url: str, n_sessions: int, root: bytes, numbers: Mapping[ResultStore, int]
 ) -> Iterator[tuple[Files, Any]]:
-    """Yield the files of a store and a batch of writes; it appears at `url` if the context succeeds, or nothing does.
-
-    The store has `n_sessions` records. Raise `BusyStoreError` if a session has begun on a source with another number.
-    """
+    """Yield the files of a store and a batch of writes; the store appears at `url` if the context succeeds."""
     place, lock = url, -1
     try:
         if is_local(url):

@@ -177,10 +177,7 @@ class ResultStore:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], session: str | None = None, *, damaged: bool = False) -> "ResultStore":
-        """Open an existing store, read-only or for the session with the given identifier.
-
-        If `damaged`, as in verification, use the intact copy of a damaged root, and ignore lost records of sessions.
-        """
+        """Open a store, read-only or for a session; if `damaged`, accept a damaged root with an intact copy."""
         files, root = _look(path, session)
         if root is None:
             raise BadInputError(f"no result store at {path}; run a study with --store {shlex.quote(str(path))} first")
@@ -242,19 +239,13 @@ class ResultStore:
         return values.reshape(values.shape[len(position) :])
 
     def values(self, panel: str, name: str, region: Region | None = None, trials: slice = slice(None)) -> np.ndarray:
-        """Return the committed values of a variable, with the fill value for absent chunks.
-
-        `trials` selects the trials whose blocks committed the values of a per-cell variable.
-        """
+        """Return the committed values of a variable, per-cell ones as committed by the blocks of some `trials`."""
         region = region or tuple(slice(0, size) for size in self.array(panel, name).shape)
         with self.reading():
             return self.chunks.decode(panel, name, region, self.encoded(panel, name, region, trials))
 
     def encoded(self, panel: str, name: str, region: Region, trials: slice = slice(None)) -> dict[str, bytes | None]:
-        """Return the chunks of a region by key, None if no block has committed one; see `values`.
-
-        Chunks of statuses are returned without their digests.
-        """
+        """Return the chunks of a region by key, None if no block has committed one, statuses without digests."""
         keys, status = self.chunks.keys(panel, name, region), self.array(panel, "status")
         if name == "status":
             return self.binding.statuses(self.reader.read_many(keys))
