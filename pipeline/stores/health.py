@@ -124,7 +124,7 @@ def _read(
     """Read one array position; return None if the block has no status at this position."""
     (key,) = store.chunks.keys(panel.name, "status", region_of(panel, position, block.trials, "status"))
     with accessing(store.url):
-        if not store.reader.exists(key):
+        if store.reader.read_many([key])[key] is None:
             if store.is_compact:  # no block was pending
                 problems["status"] = Damage("missing")
             return None
@@ -136,7 +136,8 @@ def _read(
                 contents = store.encoded(panel.name, name, region, slice(block.trials.start, block.trials.stop))
                 values = store.chunks.decode(panel.name, name, region, contents)
             arrays[name] = values.reshape(values.shape[len(position) :])
-            if per_trial and None in contents.values() and any(map(store.reader.exists, contents)):
+            found = store.reader.read_many(contents).values() if per_trial and None in contents.values() else ()
+            if any(content is not None for content in found):
                 problems[name] = Damage("inconsistent", "no block has committed the chunk")
         except DamagedChunkError as error:
             problems[name] = Damage(error.kind, "" if error.kind == "missing" else str(error))

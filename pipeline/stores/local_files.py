@@ -71,14 +71,6 @@ class LocalFiles:
         """Return the contents of files by key."""
         return {key: self.read(key) for key in keys}
 
-    def exists(self, key: str) -> bool:
-        """Return True if the file exists."""
-        try:
-            retried(os.lstat, self._path(key))
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
-
     def require_folders(self, folders: Iterable[str]) -> None:
         """Raise `BadInputError` if a folder, or one that contains it in the store, is a link or another file."""
         for folder in (*folders, SESSIONS, _WRITING):

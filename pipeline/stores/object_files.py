@@ -54,10 +54,6 @@ class ObjectFiles:
                 raise content
         return found
 
-    def exists(self, key: str) -> bool:
-        """Return True if the object exists."""
-        return self._files.isfile(self._path(key))
-
     def require_folders(self, folders: Iterable[str]) -> None:
         """Do nothing: an object store has no folders."""
 
