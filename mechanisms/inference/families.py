@@ -414,12 +414,8 @@ def _normal_inverse_gamma_update(prior: Floats, s: Floats, n: int) -> list[Float
     return [together, strength + n, shape + 0.5 * n, scale + 0.5 * spread]
 
 
-_COUNTED: dict[str, Any] = {
-    "parameter_range": (0.0, 1.0),
-    "record_range": (0.0, 1.0),
-    "integer_records": True,
-    "_marginal": BETA,
-}
+_UNIT = (0.0, 1.0)
+_COUNTED: dict[str, Any] = {"parameter_range": _UNIT, "record_range": _UNIT, "integer_records": True, "_marginal": BETA}
 _REAL: dict[str, Any] = {"parameter_range": (-math.inf, math.inf), "record_range": (-math.inf, math.inf), "any_sign": 1}
 
 FAMILIES: dict[str, Family] = register(
