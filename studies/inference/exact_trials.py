@@ -117,10 +117,7 @@ def joint_coverage(draws: Array, theta: Array, reference: Array) -> Array:
 
 
 def summarise_draws(releases: Releases, draws: Array, pit: Array | None = None) -> dict[str, Any]:
-    """Return the measures computed from independent draws, shape (trials, draws, p), and exact quantiles if given.
-
-    The measures of chains, R-hat, effective sample size and thinning, are those of independent draws.
-    """
+    """Return the measures of independent draws, shape (trials, draws, p), and exact quantiles if given."""
     n_trials, n_draws, p = draws.shape
     theta, ordered = releases.theta, np.sort(draws, axis=1)
     low, high = np.quantile(ordered, [0.025, 0.975], axis=1)

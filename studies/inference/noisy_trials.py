@@ -98,10 +98,7 @@ def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Values, 
 
 
 def locate(theta: Array, draws: Array, quantile: Array | None) -> dict[str, Array]:
-    """Return the posterior quantile and the rank of θ, shape (trials, d), among draws of shape (trials, draws, d).
-
-    The quantile is the given one, or the fraction of smaller draws.
-    """
+    """Return the given quantile of θ, or the fraction of smaller draws, and its rank among equally spaced draws."""
     below = draws < theta[:, None]
     spaced = np.linspace(0, draws.shape[1] - 1, N_RANKED).astype(int)
     return {

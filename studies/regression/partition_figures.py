@@ -34,10 +34,7 @@ def spreads(
     columns: int = 2,
     limits: Callable[[pd.DataFrame], Limits] | None = None,
 ) -> Chart:
-    """Describe the distribution of a measure at each value of an output, with one axes per method.
-
-    The values of the output `over` are equally spaced. Methods that are not stored are omitted.
-    """
+    """Describe the distribution of a measure at equally spaced values of an output, by stored method."""
 
     def parts(summaries: Summaries) -> Parts:
         ds = summaries[panel]

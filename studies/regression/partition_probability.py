@@ -97,10 +97,7 @@ _DEFAULT = Panel(
 
 
 def _replace_row(cell: Values, streams: Streams) -> Array:
-    """Return the probabilities, shape (2, M), of two data sets that differ in one row.
-
-    The row is chosen to maximise the effect on the probabilities.
-    """
+    """Return the probabilities, shape (2, M), of two data sets that differ in the row with the largest effect."""
     (rng,) = streams.generators()
     sizes, coefficients = check_rows(cell), np.array(cell["coefficients"])
     x = rng.standard_normal((sizes.sum(), coefficients.size - 1))

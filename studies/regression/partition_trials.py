@@ -120,10 +120,7 @@ def _nominal_sd(cell: Values) -> float:
 
 
 def simulate_probabilities(partition_g: str, cell: Values, streams: Streams) -> Trials:
-    """Simulate trials of P2, chapter 3: Zellner's prior, given cutoffs, and known variance of simulated rows.
-
-    `partition_g`, "n" or "partition_size", is Zellner's g in the partitions; with all rows, g is n.
-    """
+    """Simulate trials of P2, chapter 3, with Zellner's g named `partition_g` in the partitions of simulated rows."""
     if "n" in cell:
         known, variance, unit = None, cell["error_std"] ** 2, _nominal_sd(cell)
         centre, prior, part_prior = (

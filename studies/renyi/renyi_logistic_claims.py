@@ -57,10 +57,7 @@ def _where(marked: xr.DataArray) -> str:
     "distributions differ: {}."
 )
 def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Sequence[str] = ()) -> Iterator[Finding]:
-    """Judge the statement that, in each pair, the first mechanism has the smaller mean where distributions differ.
-
-    The panels are those of all data sets, and those in `also`, of which the claim needs the mechanisms only.
-    """
+    """Judge that, in each pair, the first mechanism has the smaller mean where distributions differ."""
     names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
     stored = {**_ask(summaries, *names), **summaries.each(also, mechanism=names)}
     for one, other in pairs:
