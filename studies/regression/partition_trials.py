@@ -122,12 +122,9 @@ def _nominal_sd(cell: Values) -> float:
 def simulate_probabilities(partition_g: str, cell: Values, streams: Streams) -> Trials:
     """Simulate trials of P2, chapter 3, with Zellner's g named `partition_g` in the partitions of simulated rows."""
     if "n" in cell:
-        known, variance, unit = None, cell["error_std"] ** 2, _nominal_sd(cell)
-        centre, prior, part_prior = (
-            cell["coefficients"][SLOPE],
-            ZellnerPrior(cell["n"]),
-            ZellnerPrior(cell[partition_g]),
-        )
+        known, variance = None, cell["error_std"] ** 2
+        prior, part_prior = (ZellnerPrior(cell[g]) for g in ("n", partition_g))
+        centre, unit = cell["coefficients"][SLOPE], _nominal_sd(cell)
     else:
         whole, variance = _whole_abalone(), None
         prior = part_prior = ZellnerPrior(float(whole.n_rows))

@@ -197,24 +197,15 @@ def _coverage(summaries: Stored, rule: str, minimum: int, distributions: tuple[s
 
 
 def _describe(ds: xr.Dataset) -> str:
-    covered = f"smallest coverage {lowest(ds['covered_mean'], '.3f')}, nominal {_NOMINAL}, standard errors up to "
-    return (
-        f"{covered}{ds['covered_mcse'].max():.4f}; {span(ds['draws_mean'] / ds['needed'], '.3f')} of the ideal draws."
-    )
+    least, draws = lowest(ds["covered_mean"], ".3f"), span(ds["draws_mean"] / ds["needed"], ".3f")
+    error = f"standard errors up to {ds['covered_mcse'].max():.4f}"
+    return f"smallest coverage {least}, nominal {_NOMINAL}, {error}; {draws} of the ideal draws."
 
 
 def _loses(ds: xr.Dataset) -> Finding:
     """Judge the statement that coverage is lost in every cell."""
     lost = mean(ds, "lost")
     return decide(*above(0.0, lost, critical(5)), f"Loss {span(lost[0], '.3f')}; {_describe(ds)}")
-
-
-def _undercovers(ds: xr.Dataset, deviations: float) -> Finding:
-    """Judge the statement that the coverage is less than the nominal one in every cell."""
-    covered = mean(ds, "covered")
-    return decide(
-        *below(_NOMINAL, covered, critical(deviations)), f"Coverage {span(covered[0], '.3f')}; {_describe(ds)}"
-    )
 
 
 @claim(
@@ -225,10 +216,9 @@ def _undercovers(ds: xr.Dataset, deviations: float) -> Finding:
 def minimum_keeps_coverage(summaries: Stored) -> Finding:
     ds = _coverage(summaries, "fixed-width", MIN_TRIALS)
     loss, error = mean(ds, "lost")
-    text = (
-        f"Largest loss {loss.max():.4f}, up to {(loss + critical(3) * error).max():.4f} with its error; {_describe(ds)}"
-    )
-    return decide(*below(_LARGEST_LOSS, (loss, error), critical(3)), text)
+    most = f"up to {(loss + critical(3) * error).max():.4f} with its error"
+    evidence = f"Largest loss {loss.max():.4f}, {most}; {_describe(ds)}"
+    return decide(*below(_LARGEST_LOSS, (loss, error), critical(3)), evidence)
 
 
 @claim(**_BY_5)
