@@ -315,9 +315,7 @@ class Ledger:
         )
 
     def _compose(self) -> Any:
-        from mechanisms.profile_accountant import ProfileAccountant  # imported here, because dp-accounting is optional
-
-        accountant = ProfileAccountant()
+        accountant = _import("mechanisms.profile_accountant").ProfileAccountant()
         for entry in self.entries:
             accountant.compose(entry.event, entry.times)
         return accountant

@@ -25,10 +25,11 @@ def validate_prior(prior: ArrayLike, k: int | None = None) -> Floats:
     """Return the Dirichlet parameters as a new float64 array if they are a proper prior with entries ≤ `MAX_PRIOR`."""
     alpha = np.array(real_array("prior", prior))
     _require_categories("prior", alpha, k)
-    if not (alpha.min() > 0 and alpha.max() < math.inf):  # the condition also rejects NaN
-        bad = np.flatnonzero(~(np.isfinite(alpha) & (alpha > 0)))
+    is_proper = np.isfinite(alpha) & (alpha > 0)
+    if not is_proper.all():
+        place = np.argmin(is_proper)
         raise ValueError(
-            f"prior must have positive finite entries, got {alpha[bad[0]]} at position {bad[0]}; use 1.0 for uniform"
+            f"prior must have positive finite entries, got {alpha[place]} at position {place}; use e.g. 1.0"
         )
     if alpha.max() > MAX_PRIOR:
         raise ValueError(f"prior must have entries <= {MAX_PRIOR:g}, got {alpha.max()}; choose a weaker prior")
@@ -39,11 +40,10 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
     """Return the counts as a new int64 array if they are a histogram of n ≥ 1 records; 3.0 is accepted, 2.5 is not."""
     values = real_array("counts", counts)
     _require_categories("counts", values, k)
-    # Doubles represent all integers up to 2**53.
-    if not (values.min() >= 0 and values.max() < 2**53 and (values == np.floor(values)).all()):
-        bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
+    is_count = (values >= 0) & (values < 2**53) & (values == np.floor(values))  # doubles represent integers up to 2**53
+    if not is_count.all():
         raise ValueError(
-            f"counts must be integers >= 0, got an invalid value at position {bad[0]}; "
+            f"counts must be integers >= 0, got an invalid value at position {np.argmin(is_count)}; "
             "pass the number of records in each category"
         )
     whole = values.astype(np.int64)

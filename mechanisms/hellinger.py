@@ -92,9 +92,9 @@ def validate_parameters(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
                 f"{name} must have at least 2 categories on its last axis, got shape {values.shape}; "
                 "pass Dirichlet parameters"
             )
-        if not np.all((values > 0) & np.isfinite(values)):
-            bad = values[~((values > 0) & np.isfinite(values))][0]
-            raise ValueError(f"{name} must be finite and > 0, got {bad}; pass Dirichlet parameters")
+        is_valid = (values > 0) & np.isfinite(values)
+        if not is_valid.all():
+            raise ValueError(f"{name} must be finite and > 0, got {values[~is_valid][0]}; pass Dirichlet parameters")
     if first.shape[-1] != second.shape[-1]:
         raise ValueError(
             f"a and b must have the same number of categories, got {first.shape[-1]} and {second.shape[-1]}; "

@@ -45,7 +45,12 @@ class RoundedShape:
 
     from_uniforms: Callable[[Floats, float], Floats]  # (uniforms, scale) -> Z, which is not rounded yet
     log_equal: Callable[[Integers, float], Floats]  # (d >= 0, scale) -> ln Pr[round(Z) = d]
-    log_at_least: Callable[[Integers, float], Floats]  # (d, scale) -> ln Pr[round(Z) >= d]
+    log_tail: Callable[[Integers, float], Floats]  # (d >= 1, scale) -> ln Pr[round(Z) >= d]
+
+    def log_at_least(self, d: Integers, scale: float) -> Floats:
+        """Return ln Pr[round(Z) ≥ d], accurate in both tails; Pr[round(Z) ≥ d] = 1 − Pr[round(Z) ≥ 1 − d]."""
+        log_tail = self.log_tail(np.maximum(d, 1 - d), scale)
+        return np.where(d >= 1, log_tail, np.log1p(-np.exp(log_tail)))
 
 
 @dataclass(frozen=True)
@@ -333,21 +338,9 @@ def _laplace_log_equal(away: Integers, scale: float) -> Floats:
     return np.where(away == 0, _log_one_minus_exp(0.5 / scale), side)
 
 
-def _laplace_log_at_least(offset: Integers, scale: float) -> Floats:
-    """Return ln Pr[Z ≥ offset − ½] for Laplace noise Z, accurate in both tails."""
-    log_half_tail = math.log(0.5) - np.abs(offset - 0.5) / scale
-    return np.where(offset >= 1, log_half_tail, np.log1p(-np.exp(log_half_tail)))
-
-
 def _geometric_log_equal(away: Integers, scale: float) -> Floats:
     """Return ln Pr[Z = d] = ln((1 − q)/(1 + q)) + d·ln q for geometric noise Z, q = exp(−1/scale), d ≥ 0."""
     return -away / scale + (_log_one_minus_exp(1.0 / scale) - math.log1p(math.exp(-1.0 / scale)))
-
-
-def _geometric_log_at_least(offset: Integers, scale: float) -> Floats:
-    """Return ln Pr[Z ≥ d]; with q = exp(−1/scale), Pr[Z ≥ d] is qᵈ/(1 + q) for d ≥ 1, else 1 − Pr[Z ≥ 1 − d]."""
-    log_tail = -np.maximum(offset, 1 - offset) / scale - math.log1p(math.exp(-1.0 / scale))
-    return np.where(offset >= 1, log_tail, np.log1p(-np.exp(log_tail)))
 
 
 @kernel
@@ -388,10 +381,13 @@ def _geometric_from_uniforms(uniforms, scale):
 NOISES: dict[str, NoiseShape] = {
     "laplace": NoiseShape(
         lambda scale, d: d * math.log(2.0 * scale), lambda rng, scale, shape: rng.laplace(scale=scale, size=shape),
-        rounded=RoundedShape(_laplace_from_uniforms, _laplace_log_equal, _laplace_log_at_least)),
+        rounded=RoundedShape(
+            _laplace_from_uniforms, _laplace_log_equal, lambda d, scale: math.log(0.5) - np.subtract(d, 0.5) / scale)),
     "geometric": NoiseShape(
         lambda scale, d: -d * math.log(math.tanh(0.5 * (1.0 / scale))), _draw_geometric, is_integer=True,
-        rounded=RoundedShape(_geometric_from_uniforms, _geometric_log_equal, _geometric_log_at_least),
+        rounded=RoundedShape(
+            _geometric_from_uniforms, _geometric_log_equal,
+            lambda d, scale: -d / scale - math.log1p(math.exp(-1.0 / scale))),
         exact=integer_laplace),
     "gaussian": NoiseShape(
         lambda scale, d: d * (0.5 * math.log(2.0 * math.pi) + math.log(scale)),

@@ -21,7 +21,7 @@ from mechanisms.jit import kernel
 from mechanisms.sums import weighted_sum
 
 ROOT_PANELS = 64
-"""Number of root panels, and index of the first one. The halves of panel p have the indices 2p and 2p + 1."""
+"""Number of root panels, whose indices are 64, …, 127. The halves of panel p have the indices 2p and 2p + 1."""
 
 _MAX_ROUNDS = 45
 _TOLERANCE = 1e-9  # difference of a panel's mass between the rules with 5 and 9 nodes, relative to the total mass
@@ -33,9 +33,8 @@ def _nested_rule(n_nodes: int) -> tuple[NDArray, NDArray, NDArray]:
     """Return Chebyshev–Lobatto nodes on [−1, 1], their weights, and the matrix that integrates from −1 to each."""
     nodes = np.sin(np.pi * (2 * np.arange(n_nodes) - (n_nodes - 1)) / (2 * (n_nodes - 1)))
     ends = np.where(np.arange(n_nodes) % (n_nodes - 1), 1.0, 0.5)
-    to_coefficients = (
-        2 / (n_nodes - 1) * np.outer(ends, ends) * np.polynomial.chebyshev.chebvander(nodes, n_nodes - 1).T
-    )
+    values = np.polynomial.chebyshev.chebvander(nodes, n_nodes - 1)
+    to_coefficients = 2 / (n_nodes - 1) * np.outer(ends, ends) * values.T
     antiderivative = np.polynomial.chebyshev.chebint(to_coefficients, lbnd=-1.0, axis=0)
     cumulative = weighted_sum(np.polynomial.chebyshev.chebvander(nodes, n_nodes), antiderivative)
     return nodes, cumulative[-1], cumulative
@@ -54,10 +53,7 @@ class Grid(NamedTuple):
 
 
 def panel_nodes(panel: Integers, low: float, root_width: float) -> Floats:
-    """Return the 9 nodes of each panel, shape (panels, 9), ascending from end to end; panel 64 starts at `low`.
-
-    Root panels have the indices 64, …, 127; 2p and 2p + 1 are the halves of panel p.
-    """
+    """Return the 9 nodes of each panel, shape (panels, 9), ascending from end to end; panel 64 starts at `low`."""
     parts = 2.0 ** _levels(panel)
     left, right = (low + root_width * (edge / parts - ROOT_PANELS) for edge in (panel, panel + 1))
     fraction = (1 + NODES) / 2
@@ -72,13 +68,11 @@ def _levels(panel: Integers) -> Integers:
 def refine(
     n_trials: int, root_width: float, evaluate: Callable[[Integers, Integers], tuple[Floats, Floats]]
 ) -> tuple[Integers, Integers, Floats]:
-    """Halve quadrature panels, in all trials at once, until each is resolved or negligible; return the resolved ones.
+    """Halve panels in all trials until each is resolved or negligible; return trials, panels and log integrands.
 
-    A panel is resolved if its estimated error is small relative to the total mass, and negligible if its own mass is.
-    Each round tests all panels again, because the estimate of the total mass improves.
-
-    `evaluate` maps (trial, panel), both of shape (panels,), to the log integrand at the nodes, shape (panels, 9), and
-    an upper bound on it over each panel. Return trial, index and log integrand of each panel that is not negligible.
+    A panel is resolved if its estimated error is small relative to the total mass, whose estimate improves in each
+    round. `evaluate` maps (trial, panel), both of shape (panels,), to the log integrand at the nodes, shape (panels,
+    9), and an upper bound on it over each panel. Negligible panels are not returned.
     """
     trial = np.repeat(np.arange(n_trials), ROOT_PANELS)
     panel = np.tile(np.arange(ROOT_PANELS, 2 * ROOT_PANELS), n_trials)
@@ -98,16 +92,10 @@ def refine(
         keep = resolved & ~negligible
         if not split.any():
             return trial[keep], panel[keep], log_integrand[keep]
-        new_trial = np.repeat(trial[split], 2)
-        new_panel = np.ravel(2 * panel[split, None] + np.arange(2))
-        new_log_integrand, new_bound = evaluate(new_trial, new_panel)
-        trial, panel = np.concatenate([trial[keep], new_trial]), np.concatenate([panel[keep], new_panel])
-        log_integrand = np.concatenate([log_integrand[keep], new_log_integrand])
-        bound = np.concatenate([bound[keep], new_bound])
-    raise ValueError(
-        f"the posterior was not resolved within {_MAX_ROUNDS} halvings in trial {trial[split][0]}; "
-        "check the scale of its noisy statistic against n and the prior"
-    )
+        halves = np.repeat(trial[split], 2), np.ravel(2 * panel[split, None] + np.arange(2))
+        pairs = zip((trial, panel, log_integrand, bound), (*halves, *evaluate(*halves)), strict=True)
+        trial, panel, log_integrand, bound = (np.concatenate([old[keep], new]) for old, new in pairs)
+    raise ValueError(f"the posterior is not resolved by {_MAX_ROUNDS} halvings in trial {trial[-1]}; check its release")
 
 
 def tabulate(

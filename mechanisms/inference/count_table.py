@@ -22,11 +22,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from mechanisms.arguments import Floats, describe, real_array
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS, Family
+from mechanisms.inference.release_model import is_unlikely
 from mechanisms.noise import Exact, Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.protocols import Posterior, validate_probabilities
@@ -37,7 +38,6 @@ from mechanisms.tables.tree import k_norm_constant
 
 _DRAWS = 4, 5_000  # numbers of chains and of independent draws per chain
 _PAIRS = 1 << 17  # largest number of pairs of a count and the total with which θ is not drawn if n is unknown
-_SURPRISE = 1e-6
 _VAGUE = 1e10  # mean over shape of the prior of counts if n is unknown
 _FAR = 1e6  # largest distance of a value from the possible counts, in scales of pure noise
 
@@ -54,15 +54,14 @@ def solve_counts(
     values, parents = np.full(k + 1, np.nan).tolist(), [*([k] * k), -1]
     noise: list[Noise | Exact | None] = [None] * (k + 1)
     seen: list[Seen] = ["value"] * (k + 1)
-    top, is_free = list(range(k + 1)), [True] * (k + 1)
+    top = list(range(k + 1))
     for node, value, one, form in measured:
-        place = node
-        if not is_free[node]:
-            place = len(values)
+        if noise[node] is None:
+            values[node], noise[node], seen[node] = value, one, form
+        else:
             parents.append(parents[top[node]])
-            parents[top[node]] = top[node] = place
-            values, noise, seen = [*values, np.nan], [*noise, None], [*seen, "value"]
-        values[place], noise[place], seen[place], is_free[node] = value, one, form, False
+            parents[top[node]] = top[node] = len(values)
+            values, noise, seen = [*values, value], [*noise, one], [*seen, form]
     return table_posterior(values, noise, parents, prior, n=n, seen=seen)
 
 
@@ -109,12 +108,8 @@ class CountTable:
     def is_surprising(self, release: ArrayLike) -> bool:
         """Return True if a value is so far outside the possible counts that the noise hardly explains it."""
         most = np.inf if self.n is None else self.n
-        for _, value, noise, _ in self.measured:
-            if isinstance(noise, Noise) and np.isfinite(value):
-                apart = abs(value - min(max(value, 0.0), most)) / noise.scale
-                if (stats.norm.sf(apart) if noise.power == 2 else 0.5 * np.exp(-apart)) < _SURPRISE:
-                    return True
-        return False
+        given = [(value, noise) for _, value, noise, _ in self.measured if isinstance(noise, Noise)]
+        return any(is_unlikely(noise, abs(value - min(max(value, 0.0), most))) for value, noise in given)
 
     def posterior(self, prior: ArrayLike, rng: np.random.Generator | None) -> tuple[Posterior, TablePosterior]:
         """Return the posteriors of θ and of the counts; without n, that of θ is exact for small counts only."""
@@ -197,9 +192,7 @@ def count_table(
     """Return the model of the released counts y and of the values of `more`, after checking them."""
     n_values = 1 if family.name == "binomial" else k
     if y.size != n_values or y.ndim > 1 or np.isinf(y).any():
-        raise ValueError(
-            f"y must have one finite value per count, {n_values}, got {describe(y)}; pass NaN for a count without one"
-        )
+        raise ValueError(f"y must have one finite value per count, {n_values}, got {describe(y)}; pass NaN for others")
     kinds, formats = _each("noise", noise, n_values), _each("seen", "value" if seen is None else seen, n_values)
     given: list[tuple[Any, ...]] = list(zip(range(n_values), y.ravel().tolist(), kinds, formats, strict=True))
     for one in more:
@@ -217,21 +210,21 @@ def count_table(
             number = float(np.clip(number, -reach, np.inf if n is None else n + reach))
         if isinstance(kind, Noise) and kind.sums_to_zero:
             if node not in range(n_values) or family.name != "multinomial" or y.sum() != n:
-                raise ValueError(
-                    "k-norm noise must be that of all counts, with sum n; pass geometric noise and n instead"
-                )
+                raise ValueError("k-norm noise must be that of all counts, with sum n; pass geometric noise and n")
             log_constant = k_norm_constant(kind.scale, k)
             kind = Noise("geometric", kind.scale)  # the same, given n
         measured.append((int(place), number, kind, form))
     nodes = {place for place, number, _, form in measured if isinstance(form, Suppressed) or not np.isnan(number)}
     if n is None and exposure is None and k not in nodes and len(nodes) < k:
         raise ValueError("n must be given unless all counts or their total have values, got None; pass n or the total")
-    exposures = None if exposure is None else np.broadcast_to(real_array("exposure", exposure), (k,))
-    if exposures is not None and not np.all(np.isfinite(exposures) & (exposures > 0)):
-        raise ValueError(f"exposure must be finite and > 0, got {describe(exposure)}; pass one, or one per count")
+    exposures: tuple[float, ...] | None = None
+    if exposure is not None:
+        values = np.broadcast_to(real_array("exposure", exposure), (k,))
+        if not np.all(np.isfinite(values) & (values > 0)):
+            raise ValueError(f"exposure must be finite and > 0, got {describe(exposure)}; pass one, or one per count")
+        exposures = tuple(values.tolist())
     is_scalar = family.name == "binomial" or (exposure is not None and y.ndim == 0)
-    given_exposure = None if exposures is None else tuple(exposures.tolist())
-    return CountTable(family.name, n, k, tuple(measured), given_exposure, is_scalar, relation, log_constant)
+    return CountTable(family.name, n, k, tuple(measured), exposures, is_scalar, relation, log_constant)
 
 
 def _each(name: str, given: Any, k: int) -> list[Any]:

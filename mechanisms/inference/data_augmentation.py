@@ -84,9 +84,8 @@ def sample_data_augmentation(model: ReleaseModel, prior: Floats, y: Floats, star
 
 def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats) -> Proposal:
     """Return the proposal distribution for one release of a model with bounds."""
-    # For m cells in φ and k in z (one, from 0 to 1, in models with one parameter), return their edges, shapes (m + 1,)
-    # and (k + 1,), ascending; the sums of the probabilities of the m·k cells, in which z varies fastest; and the log
-    # density of the proposal in the cells, with respect to φ and z.
+    # Return the ascending edges of m cells in φ, and of k cells in z (one, from 0 to 1, in models with one parameter);
+    # the sums of the probabilities of the m·k cells, in which z varies fastest; and the log densities in the cells.
     lower, upper = (float(limit[-1]) for limit in model.parameter_limits())
     assert model.bounds is not None
     edges, z_edges, probability, mean, covariance = _cells(
@@ -125,7 +124,7 @@ def _cells(
         z_edges = np.linspace(-_REACH, _REACH, n_cells + 1) / np.sqrt(strength)
         z_probability = np.diff(special.ndtr(z_edges * np.sqrt(strength)))
     else:
-        n_cells, distribution = _CELLS, entry.prior_distribution(prior)
+        n_cells, distribution = _CELLS, entry.marginal.frozen(*prior)
         z_edges, z_probability = np.array([0.0, 1.0]), np.ones(1)
     least, most = special.ndtri(distribution.cdf(limits)).clip(-_REACH, _REACH)
     levels = np.linspace(least, most, n_cells + 1)
@@ -244,12 +243,13 @@ def _contribution(x, low, high, clamps):
 
 
 @kernel
-def _log_likelihood(contributions, noisy, power, rate):
+def _log_likelihood(records, bounds, noisy, power, rate):
     """Return the sum and the sum of squares of the contributions, and ln p(y | x) up to a constant."""
     s = s_square = 0.0
-    for i in range(contributions.size):
-        s += contributions[i]
-        s_square += contributions[i] * contributions[i]
+    for i in range(records.size):
+        c = _contribution(records[i], *bounds)
+        s += c
+        s_square += c * c
     log_density = _log_noise(noisy[0] - s, power, rate)
     if noisy.size > 1:
         log_density += _log_noise(noisy[1] - s_square, power, rate)
@@ -257,8 +257,9 @@ def _log_likelihood(contributions, noisy, power, rate):
 
 
 @kernel
-def _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, theta):
+def _propose_parameters(rng, kind, prior, proposal, theta):
     """Fill `theta` with a draw from the proposal distribution."""
+    edges, z_edges, cumulative, _ = proposal
     cell = np.searchsorted(cumulative, rng.random(), side="right")
     i, j = cell // (z_edges.size - 1), cell % (z_edges.size - 1)
     phi = edges[i] + rng.random() * (edges[i + 1] - edges[i])
@@ -272,8 +273,9 @@ def _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, theta):
 
 
 @kernel
-def _log_weight(kind, prior, edges, z_edges, log_density, theta):
+def _log_weight(kind, prior, proposal, theta):
     """Return the log of the prior density over the proposal density, up to a constant; infinite outside all cells."""
+    edges, z_edges, _, log_density = proposal
     j = 0
     if kind == NORMAL:
         phi = theta[0]
@@ -295,50 +297,41 @@ def _log_weight(kind, prior, edges, z_edges, log_density, theta):
 def augment_records(rng, theta, kind, prior, n, noisy, power, rate, bounds, limits, proposal, n_burn_in, draws):
     """Fill `draws` with values of θ, for records with bounds."""
     # `bounds` is (low, high, clamps). The prior is restricted to the box between `limits`, two arrays of shape (p,).
-    # `proposal` is (edges, z_edges, cumulative, log_density).
-    low, high, clamps = bounds
-    edges, z_edges, cumulative, log_density_of_cell = proposal
     has_square = kind == UNKNOWN_VARIANCE
     p, candidate = theta.size, np.empty_like(theta)
-    records, proposals, contributions, proposed = np.empty((4, n))
+    records, proposals = np.empty((2, n))
     _draw_records(rng, kind, theta, records)
-    for i in range(n):
-        contributions[i] = _contribution(records[i], low, high, clamps)
     for iteration in range(-n_burn_in, len(draws)):
         # Sums are computed anew in every iteration, so that rounding errors do not accumulate.
-        s, s_square, log_density = _log_likelihood(contributions, noisy, power, rate)
+        s, s_square, log_density = _log_likelihood(records, bounds, noisy, power, rate)
 
         # Step 2: update each record in O(1) operations.
         if iteration % 2 == 0:
             _draw_records(rng, kind, theta, proposals)
             for i in range(n):
-                x = proposals[i]
-                c = _contribution(x, low, high, clamps)
-                if c == contributions[i]:
-                    records[i] = x
+                old, c = _contribution(records[i], *bounds), _contribution(proposals[i], *bounds)
+                if c == old:
+                    records[i] = proposals[i]
                 else:
-                    new_s, new_square = s - contributions[i] + c, s_square
+                    new_s, new_square = s - old + c, s_square
                     new_density = _log_noise(noisy[0] - new_s, power, rate)
                     if has_square:
-                        new_square += c * c - contributions[i] * contributions[i]
+                        new_square += c * c - old * old
                         new_density += _log_noise(noisy[1] - new_square, power, rate)
                     if new_density >= log_density or rng.standard_exponential() >= log_density - new_density:
                         s, s_square, log_density = new_s, new_square, new_density
-                        records[i], contributions[i] = x, c
+                        records[i] = proposals[i]
 
         # Step 3: replace θ and all records.
-        _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, candidate)
+        _propose_parameters(rng, kind, prior, proposal, candidate)
         if _is_within(candidate, *limits):
             _draw_records(rng, kind, candidate, proposals)
-            for i in range(n):
-                proposed[i] = _contribution(proposals[i], low, high, clamps)
-            log_ratio = _log_likelihood(proposed, noisy, power, rate)[2] - log_density
-            log_ratio += _log_weight(kind, prior, edges, z_edges, log_density_of_cell, candidate)
-            log_ratio -= _log_weight(kind, prior, edges, z_edges, log_density_of_cell, theta)
+            log_ratio = _log_likelihood(proposals, bounds, noisy, power, rate)[2] - log_density
+            log_ratio += _log_weight(kind, prior, proposal, candidate)
+            log_ratio -= _log_weight(kind, prior, proposal, theta)
             if log_ratio >= 0.0 or rng.standard_exponential() >= -log_ratio:
                 theta, candidate = candidate, theta
                 records, proposals = proposals, records
-                contributions, proposed = proposed, contributions
 
         # Step 1: draw θ given the records.
         total = squares = 0.0
@@ -355,9 +348,7 @@ def augment_records(rng, theta, kind, prior, n, noisy, power, rate, bounds, limi
 
 @kernel
 def augment_binary_records(rng, start, prior, n, to_one, to_zero, n_burn_in, draws):
-    """Fill `draws` with values of θ by the sampler for binary records."""
-    # With s ones, a proposal to change a 0 is accepted with probability to_one[s], and one to change a 1 with
-    # to_zero[s].
+    """Fill `draws` with values of θ, for binary records; with s ones, changes are accepted with given probabilities."""
     theta = start[0]
     s = int(rng.binomial(n, theta))
     for iteration in range(-n_burn_in, len(draws)):

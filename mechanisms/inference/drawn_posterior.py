@@ -25,10 +25,8 @@ chain, shape (n_draws, p), and returns the number of the first iteration without
 def sampler(prepare: Callable[..., Chain]) -> Callable[..., Floats]:
     """Return the function that checks the arguments of a sampler and draws chains, each started from the prior.
 
-    ``prepare(model, prior, y, starts, **options)`` returns the kernel for a standardised model, and may change the
-    starts, shape (n_chains, p). The returned function takes (rng, model, prior, y, *, n_chains=4, n_burn_in=2000,
-    n_draws=5000, **options), where y is one release, and returns draws of shape (n_chains, n_draws), or (n_chains,
-    n_draws, p) for p > 1 parameters.
+    ``prepare(model, prior, y, starts, **options)`` returns the kernel for a standardised model and one release, and may
+    change the starts, shape (n_chains, p). Draws have shape (n_chains, n_draws), or (n_chains, n_draws, p) for p > 1.
     """
 
     @wraps(prepare)
@@ -75,11 +73,12 @@ class DrawnPosterior(Posterior):
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the fraction of draws ≤ θ; if θ is a vector, the last axis of `theta` contains its components."""
-        values = np.asarray(theta, dtype=np.float64)
-        if self.draws.ndim == 2:
-            return self._shares(self._pooled, values)
-        shares = [self._shares(column, values[..., j]) for j, column in enumerate(self._pooled.T)]
-        return np.stack(shares, axis=-1)
+        values, is_scalar = np.asarray(theta, dtype=np.float64), self.draws.ndim == 2
+        columns = np.sort(np.atleast_2d(self._pooled.T), axis=1)
+        values = values[..., None] if is_scalar else values
+        counts = [np.searchsorted(column, values[..., j], side="right") for j, column in enumerate(columns)]
+        shares = np.stack(counts, axis=-1) / len(self._pooled)
+        return shares[..., 0][()] if is_scalar else shares
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of the draws; if θ is a vector, the last axis contains its components."""
@@ -132,10 +131,6 @@ class DrawnPosterior(Posterior):
     @property
     def _pooled(self) -> Floats:
         return self.draws.reshape(-1, *self.draws.shape[2:])
-
-    @staticmethod
-    def _shares(draws: Floats, theta: Floats) -> Floats:
-        return np.searchsorted(np.sort(draws), theta, side="right") / draws.size
 
 
 def _plain(values: Floats) -> Floats | float:

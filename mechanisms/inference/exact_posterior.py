@@ -18,6 +18,7 @@ of a wide panel makes the integrand vary by more. The mass of rates and means be
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
@@ -30,7 +31,7 @@ from mechanisms.arguments import Floats
 from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
 from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, Grid, interpolate, invert, tabulate
 from mechanisms.inference.count_table import Measurement, solve_counts
-from mechanisms.inference.families import EXPONENTIAL, FAMILIES, NORMAL
+from mechanisms.inference.families import EXPONENTIAL, NORMAL
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_likelihood
 from mechanisms.noise import Noise
@@ -110,27 +111,20 @@ def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: Arr
     if model.entry.has_square:
         raise ValueError(f"family must have one parameter, got {model.family}; use sample_data_augmentation")
     if model.bounds is None:
-        if model.entry.is_vector:
-            return _shares(model, hyperparameters, y)
+        if model.entry.is_vector:  # given integer counts, the likelihood of integer noise is that of real noise
+            noise = Noise("laplace" if model.noise.power == 1 else "gaussian", model.noise.scale)
+            measured: list[Measurement] = [(j, float(value), noise, "value") for j, value in enumerate(y)]
+            table = solve_counts(y.size, measured, dirichlet_multinomial(hyperparameters), model.n)
+            return Theta(table, np.arange(y.size))
         return count_mixture(hyperparameters, model.noise.log_weight(y[0] - np.arange(model.n + 1)))
     return _integrate(*model.standardised(hyperparameters, y), unit=model.units()[1])
 
 
-def _shares(model: ReleaseModel, prior: Floats, y: Floats) -> Theta:
-    """Return the posterior of the multinomial: the shares of a table with k leaves and a public total.
-
-    Given an integer statistic, the likelihood of integer noise is that of real noise up to a constant.
-    """
-    noise = Noise("laplace" if model.noise.power == 1 else "gaussian", model.noise.scale)
-    measured: list[Measurement] = [(j, float(value), noise, "value") for j, value in enumerate(y)]
-    return Theta(solve_counts(y.size, measured, dirichlet_multinomial(prior), model.n), np.arange(y.size))
-
-
-def count_mixture(prior: ArrayLike, log_likelihood: Floats) -> BinomialMixture:
+def count_mixture(prior: Iterable[float], log_likelihood: Floats) -> BinomialMixture:
     """Return the exact posterior of θ given a release of the count s ~ Binomial(n, θ), θ ~ Beta(alpha, beta)."""
     # `log_likelihood` contains ln p(y | s) at s = 0, …, n, up to a constant; −∞ for impossible counts. Counts with a
     # weight below 1e-18 times the largest weight are omitted, whose total weight is below (n + 1)·1e-18.
-    alpha, beta = FAMILIES["binomial"].validate_prior(prior)
+    alpha, beta = map(float, prior)
     n = log_likelihood.size - 1
     log_weights = _log_beta_binomial(n, alpha, beta) + log_likelihood
     weights = np.exp(log_weights - log_weights.max())
@@ -223,18 +217,16 @@ def _first_edges(model: ReleaseModel, prior: Floats) -> Floats:
         spread = _REACH * math.sqrt(prior[1])
         parts = [(a - reach, b + reach), (prior[0] - spread, prior[0] + spread)]
     else:
-        distribution = model.entry.prior_distribution(prior)
+        distribution = model.entry.marginal.frozen(*prior)
         with np.errstate(divide="ignore"):
             parts = [tuple(np.log([distribution.ppf(_TAIL), distribution.isf(_TAIL)]))]
+            lower, upper = np.log(np.maximum((lower, upper), 0.0)).clip(_LOG_SMALLEST, -_LOG_SMALLEST).tolist()
         if model.entry.code == EXPONENTIAL:
             parts.append((math.log(1e-15 / n / b), math.log(1e15 * n / min(model.noise.scale, b))))
         else:
             parts.append((math.log(1e-15 / n), math.log(b + 50.0 * math.sqrt(b) + 100.0)))
         least = min(min(part[0] for part in parts), math.log(1e-15 / prior[1]))
         parts.append((least, max(part[1] for part in parts)))
-        with np.errstate(divide="ignore"):
-            lower, upper = (float(np.log(max(limit, 0.0))) for limit in (lower, upper))
-        lower, upper = max(lower, _LOG_SMALLEST), min(upper, -_LOG_SMALLEST)
     ends = np.clip(parts, lower, upper)
     edges = np.concatenate([np.linspace(first, last, _PANELS + 1) for first, last in ends])
     limits = [edge for edge in (lower, upper) if math.isfinite(edge) and model.parameter_range is not None]

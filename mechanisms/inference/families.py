@@ -91,26 +91,22 @@ GAUSSIAN = Marginal(
 
 @dataclass(frozen=True)
 class Regions:
-    """Moments of one record in the regions outside and within bounds, as functions of a coordinate u of θ.
+    """Moments of one record in the regions outside and within bounds, and a coordinate u of θ for their tables."""
 
-    The moments vary over distances of about one in u.
-    """
-
-    moments: Callable[[Floats, float, float], Moments]  # maps θ and the bounds to `Moments`
-    # maps the bounds to the range of u outside which all records lie in one region
-    interval: Callable[[float, float], tuple[float, float]]
-    step: float  # distance of tabulated values of u
-    parameter: Callable[[Floats], Floats]  # maps u to θ
-    mean_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated mean
-    variance_unit: Callable[[Floats], Floats]  # maps u to the unit of a tabulated variance
+    moments: Callable[[Floats, float, float], Moments]  # of θ and the bounds
+    interval: Callable[[float, float], tuple[float, float]]  # range of u beyond which one region has all records
+    step: float  # distance of tabulated values; moments vary over distances of about one
+    parameter: Callable[[Floats], Floats]  # u -> θ
+    mean_unit: Callable[[Floats], Floats]  # u -> unit of a tabulated mean
+    variance_unit: Callable[[Floats], Floats]  # u -> unit of a tabulated variance
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Exponential family with a conjugate prior; the members are listed in `FAMILIES` and `MODELS`.
+    """Exponential family with a conjugate prior.
 
-    Arrays of parameters have shape (trials, p), and arrays of statistics have shape (trials, d). Here p = d, which is k
-    for the multinomial, 2 if the variance is unknown, and 1 otherwise.
+    Parameters have shape (trials, p), and statistics (trials, d), where p = d is k for the multinomial, 2 if the
+    variance is unknown, and 1 otherwise.
     """
 
     name: str
@@ -199,10 +195,8 @@ class Family:
         if math.isinf(high):
             inside &= values > low
         if not np.all(inside):
-            raise ValueError(
-                f"theta must be finite and between {low:g} and {high:g} for the {self.name} family, "
-                f"got {values[~inside].flat[0]}; check the parameters"
-            )
+            rule = f"finite and between {low:g} and {high:g} for the {self.name} family"
+            raise ValueError(f"theta must be {rule}, got {values[~inside].flat[0]}; check the parameters")
         if self.is_vector and not np.allclose(values.sum(axis=-1), 1.0, rtol=0.0, atol=1e-12):
             raise ValueError(f"theta must sum to 1 over the categories, got {values.sum(axis=-1)}; normalise theta")
         return values
@@ -257,10 +251,6 @@ class Family:
             return max(abs(a), abs(b))
         return b - a if outside == "clamp" else max(b, 0.0) - min(a, 0.0)
 
-    def prior_distribution(self, prior: ArrayLike) -> stats.rv_continuous:
-        """Return the prior of a scalar θ as a frozen distribution of `scipy.stats`."""
-        return self.marginal.frozen(*self.validate_prior(prior))
-
     def region_moments(self, theta: ArrayLike, bounds: Bounds) -> Moments:
         """Return the probability of each region x < a, a ≤ x ≤ b, x > b, and the moments of a record in the region.
 
@@ -285,9 +275,7 @@ class Family:
         if self.has_square:
             return normal_contribution_moments(theta[:, 0], np.sqrt(theta[:, 1]), a, b, clamps)
         assert self.regions is not None
-        least, most = self.regions.parameter(
-            np.array(self.regions.interval(a, b))
-        )  # beyond, one region has all records
+        least, most = self.regions.parameter(np.array(self.regions.interval(a, b)))  # beyond, all are in one region
         if self.code == EXPONENTIAL and a == 0.0:
             most = np.inf  # all records lie within the bounds, and their mean is 1/θ
         q, mean, variance = self.regions.moments(theta[:, 0].clip(least, most), a, b)
@@ -376,18 +364,15 @@ def normal_contribution_moments(mu: Floats, sigma: Floats, a: float, b: float, c
 
 def poisson_regions(theta: Floats, a: float, b: float) -> Moments:
     """Return the probability of each region, and the mean and variance of a Poisson(θ) record in the region."""
-    moments = np.zeros((3, theta.size, 3))
-    _fill_poisson_regions(np.ravel(theta), np.array([0.0, a, b + 1.0, np.inf]), moments)
+    moments = _poisson_regions(np.ravel(theta), np.array([0.0, a, b + 1.0, np.inf]))
     q, mean, variance = moments.reshape(3, *theta.shape, 3)
     return q, mean, variance
 
 
 @kernel
-def _fill_poisson_regions(theta, starts, moments):
-    """Fill `moments` by sums of the pmf in each region; differences of distribution functions suffer from cancellation.
-
-    Sums start at the largest term of the region and proceed outwards.
-    """
+def _poisson_regions(theta, starts):
+    """Return moments by sums of the pmf from the largest term of each region outwards, shape (3, m, 3)."""
+    moments = np.zeros((3, theta.size, 3))
     for i in range(theta.size):
         for region in range(3):
             low, high = starts[region], starts[region + 1] - 1.0
@@ -407,6 +392,7 @@ def _fill_poisson_regions(theta, starts, moments):
             moments[0, i, region] = total * math.exp(x0 * math.log(theta[i]) - theta[i] - math.lgamma(x0 + 1.0))
             moments[1, i, region] = x0 + shift
             moments[2, i, region] = second / total - shift**2
+    return moments
 
 
 def _gamma_parameters(rng: np.random.Generator, prior: Floats, size: int) -> Floats:

@@ -23,19 +23,16 @@ posterior much wider, successive draws are strongly correlated, so check the eff
 
 **Multinomial.** nΣ = n(diag θ − θθᵀ) is singular: it is the covariance of independent N(nθⱼ, nθⱼ) given that their sum
 is n. The likelihood of y factorises over components, so s is drawn as k independent normal variables given their sum,
-in O(k) operations. Draws with a negative component are rejected, at most four times. Exact pairwise draws follow, which
-remain cheap for many categories and for y far outside the simplex.
+in O(k) operations. This remains cheap for many categories and for y far outside the simplex.
 
 **Algorithm 2.** The release y = ŝ + Lap(b) sums only the records within public bounds [a, b]. The sampler alternates
 between θ, the sum ŝ over the central region a ≤ x ≤ b, the sum r over the regions x < a and x > b, and σ². By the
 central limit theorem (ŝ, r) given θ is approximately normal. Let q be the probability of a region, and μ and Σ the mean
 and variance of a record in it. Each record adds q_c·μ_c to the mean of ŝ and q_c·Σ_c + q_c(1 − q_c)·μ_c² to its
-variance, and its own mean and variance to those of ŝ + r. The covariance is Cov(ŝ, r) = −E[ŝ]·E[r]/n. An iteration
-draws (ŝ, r) given θ, σ² and y from the normal distribution of (ŝ, r) times N(y; ŝ, σ²), restricted; σ² given ŝ; and θ
-given s = ŝ + r by conjugacy.
-
-**Joint distribution.** P4 treats the sums over the three regions as independent. The numbers of records per region are
-multinomial, so two sums have covariance −n·q_r·q_s·μ_r·μ_s.
+variance, and its own mean and variance to those of ŝ + r. P4 treats the sums over the three regions as independent, but
+as the numbers of records per region are multinomial, Cov(ŝ, r) = −E[ŝ]·E[r]/n. An iteration draws (ŝ, r) given θ, σ²
+and y from the normal distribution of (ŝ, r) times N(y; ŝ, σ²), restricted; σ² given ŝ; and θ given s = ŝ + r by
+conjugacy.
 
 **As printed**, Algorithm 2 draws the total from N(m_l + m_c' + m_u, V_l + V_c' + V_u), where N(m_c', V_c') is
 proportional to the product of N(m_c, V_c) and N(y, σ²), restricted to valid totals (lines 7, 8). It then draws θ (line
@@ -80,18 +77,17 @@ _TINY = 1e-300  # added to noise variances, which may underflow, so that weights
 
 
 class RegionTable(NamedTuple):
-    """Moments for Algorithm 2 as piecewise cubic polynomials in a function u of θ; build it with `tabulate_regions`.
+    """Moments for Algorithm 2 as piecewise cubic polynomials in u = ln θ (exponential), √θ (Poisson) or θ (normal).
 
-    Interval i begins at u = origin + i/steps_per_unit, where u = ln θ (exponential), √θ (Poisson) or θ (normal).
-    Outside the table the end values are used, because all records then lie in one region. The coefficients, shape
-    (intervals, 3, 4), are those of powers 0 to 3 of the relative position in the interval, for three functions: the
-    mean of x·1[a ≤ x ≤ b], in units of the mean of a record (1 for the normal); its variance, and q_l·μ_l·q_u·μ_u for
-    the lower and the upper region, both in units of the variance of a record.
+    Outside the table the end values are used, because all records then lie in one region. The coefficients are those of
+    powers 0 to 3 of the relative position in an interval, for three functions: the mean of x·1[a ≤ x ≤ b], in units of
+    the mean of a record (1 for the normal); its variance, and q_l·μ_l·q_u·μ_u for the lower and the upper region, both
+    in units of the variance of a record.
     """
 
-    origin: float
-    steps_per_unit: float
-    coefficients: Floats
+    origin: float  # u at the start of the first interval
+    steps_per_unit: float  # number of intervals per unit of u
+    coefficients: Floats  # shape (intervals, 3, 4)
 
 
 @lru_cache(maxsize=8)
@@ -103,15 +99,11 @@ def tabulate_regions(family: str, bounds: tuple[float, float]) -> RegionTable:
     """
     regions = MODELS[family].regions
     if regions is None:
-        raise ValueError(
-            f"family must be exponential, poisson or normal for bounds, got {family!r}; choose one of them"
-        )
+        raise ValueError(f"family must be exponential, poisson or normal for bounds, got {family!r}; use one of them")
     low, high = regions.interval(*bounds)
     n_cells = math.ceil((high - low) / regions.step)
     if n_cells > _MAX_CELLS:
-        raise ValueError(
-            f"bounds must be closer together for the {family} family, got {bounds}; choose narrower bounds"
-        )
+        raise ValueError(f"bounds must be closer together for the {family} family, got {bounds}; narrow them")
     u = low + regions.step * np.arange(n_cells + 1, dtype=np.float64)
     mean_unit, variance_unit = regions.mean_unit(u), regions.variance_unit(u)
     q, mean, variance = MODELS[family].region_moments(regions.parameter(u), bounds)
@@ -139,11 +131,11 @@ def sample_gibbs(
     table, least_total = table or tabulate_regions(model.family, model.bounds), model.n * model.entry.record_range[0]
     if model.entry.code == EXPONENTIAL:  # a vague prior can draw rates so small that the variance 1/θ² overflows
         np.maximum(starts, np.exp(table.origin), out=starts)
-    known = model.entry.code, *known, tuple(table), least_total
+    known = model.entry.code, *known, tuple(table)
     if as_printed:
-        return run_truncated_published, known
+        return run_truncated_published, (*known, least_total)
     low, high = model.contribution_range()
-    return run_truncated, (*known, jumps, model.n * low, model.n * high)
+    return run_truncated, (*known, (model.n * low, model.n * high, least_total), jumps)
 
 
 @kernel
@@ -263,12 +255,11 @@ def run_multinomial(rng, theta, prior, n, noisy, noise_scale, n_burn_in, draws):
 @kernel
 def draw_sums_given_total(rng, centres, variances, total, sums):
     """Update `sums`, shape (k,), by a step that leaves its conditional distribution invariant."""
-    # This is the distribution of independent s_j ~ N(centre_j, variance_j) given s ≥ 0 and Σs = total. An unrestricted
+    # The distribution is that of independent s_j ~ N(centre_j, variance_j) given s ≥ 0 and Σs = total. An unrestricted
     # draw x conditioned on its sum is x + v·(total − Σx)/Σv, with v the variances. If all of a few such draws have
     # negative entries, which happens with a probability independent of the current sums, two Gibbs sweeps replace them.
-    # For each category j, a sweep redraws s_j and s_pivot given their total, from a truncated normal distribution. The
-    # pivot of the first sweep is the category with the largest variance, which constrains the others least. The second
-    # pivot is random, because the sum of the first pivot may remain 0.
+    # The pivot of the first has the largest variance, which constrains the others least. The second pivot is random,
+    # because the sum of the first pivot may remain 0.
     k = sums.size
     proposal = np.empty(k)
     total_variance = variances.sum()
@@ -286,13 +277,13 @@ def draw_sums_given_total(rng, centres, variances, total, sums):
             for j in range(k):
                 sums[j] = proposal[j]
             return True
-    return _sweep_pairs(rng, centres, variances, np.argmax(variances), sums) and _sweep_pairs(
-        rng, centres, variances, int(rng.random() * k), sums
-    )
+    first = _sweep_pairs(rng, centres, variances, np.argmax(variances), sums)
+    return first and _sweep_pairs(rng, centres, variances, int(rng.random() * k), sums)
 
 
 @kernel
 def _sweep_pairs(rng, centres, variances, pivot, sums):
+    """Redraw each sum and that of the pivot given their total; return False if no draw was accepted."""
     for j in range(sums.size):
         pair_variance = variances[j] + variances[pivot]
         if j == pivot or pair_variance == 0.0:
@@ -337,8 +328,7 @@ def _log_add(x, y):
 @kernel
 def split_moments(kind, theta, n, table):
     """Return the means and variances of the sums of records within and outside the bounds, and their covariance."""
-    # These are five moments. The second returned value is n·q_l·μ_l·q_u·μ_u, with q the probability of the lower region
-    # x < a or the upper region x > b, and μ the mean of a record in it. `table` has the fields of `RegionTable`.
+    # The second returned value is n·q_l·μ_l·q_u·μ_u, see `RegionTable`, whose fields `table` has.
     origin, steps_per_unit, coefficients = table
     if kind == EXPONENTIAL:
         u = math.log(theta)
@@ -387,18 +377,15 @@ def _residual(mean, variance, covariance, other, other_mean, other_variance):
 @kernel
 def update_sums(rng, split, noisy, noise_variance, low, high, least_total, centre, rest):
     """Draw (centre, rest) given θ, σ² and y, restricted to low ≤ centre ≤ high and centre + rest ≥ least_total."""
-    # `centre` is the sum of the records within the bounds, and `rest` the sum of all other records. A few unrestricted
-    # joint draws are tried first. If all violate the restriction, each sum is drawn given the other, as in
-    # `draw_sums_given_total`. Return NaN if no draw was accepted.
+    # They are the sums of the records within and outside the bounds. If a few unrestricted joint draws all violate the
+    # restriction, each sum is drawn given the other. Return NaN if no draw was accepted.
     centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
     weight = centre_variance / (centre_variance + noise_variance)
     mean, std = centre_mean + weight * (noisy - centre_mean), math.sqrt(weight * noise_variance)
     for _ in range(_JOINT_TRIES):
         new_centre = mean + std * rng.standard_normal()
-        new_mean, new_variance = _residual(
-            rest_mean, rest_variance, covariance, new_centre, centre_mean, centre_variance
-        )
-        new_rest = new_mean + math.sqrt(new_variance) * rng.standard_normal()
+        new_mean, spread = _residual(rest_mean, rest_variance, covariance, new_centre, centre_mean, centre_variance)
+        new_rest = new_mean + math.sqrt(spread) * rng.standard_normal()
         if low <= new_centre <= high and new_centre + new_rest >= least_total:
             return new_centre, new_rest
     mean, variance = _residual(centre_mean, centre_variance, covariance, rest, rest_mean, rest_variance)
@@ -432,14 +419,9 @@ def draw_sums(rng, split, noisy, noise_scale):
 
 
 @kernel
-def run_truncated(
-    rng, start, kind, prior, n, noisy, noise_scale, table, least_total, jumps, low, high, n_burn_in, draws
-):
-    """Fill `draws` with values of θ by the corrected Algorithm 2."""
-    # With `jumps`, each iteration ends with a joint move of θ, the
-    # sums and σ²: θ' is drawn from the prior, and the sums and σ² are drawn given θ' and y. The move is accepted with
-    # probability min(1, p(y | θ')/p(y | θ)).
-    theta, y = start[0], noisy[0]
+def run_truncated(rng, start, kind, prior, n, noisy, noise_scale, table, limits, jumps, n_burn_in, draws):
+    """Fill `draws` with values of θ by the corrected Algorithm 2, and with `jumps` by the collapsed sampler."""
+    theta, y, (low, high, least_total) = start[0], noisy[0], limits
     split, _ = split_moments(kind, theta, n, table)
     centre = min(max(split[0], low), high)
     rest = max(split[2], least_total - centre)
@@ -474,10 +456,8 @@ def run_truncated_published(rng, start, kind, prior, n, noisy, noise_scale, tabl
     noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
     for iteration in range(-n_burn_in, len(draws)):
         # Line 6: the three regions are treated as independent, so outer variances are added without covariance.
-        (centre_mean, centre_variance, rest_mean, rest_variance, _), outer_product = split_moments(
-            kind, theta, n, table
-        )
-        rest_variance += 2.0 * outer_product
+        (centre_mean, centre_variance, rest_mean, rest_variance, _), outer = split_moments(kind, theta, n, table)
+        rest_variance += 2.0 * outer
         # Lines 7 and 8: draw the total, given y.
         weight = centre_variance / (centre_variance + noise_variance)
         mean = centre_mean + weight * (y - centre_mean) + rest_mean

@@ -86,9 +86,8 @@ def _log_noise(x, centre, power, rate):
 @kernel
 def _log_pmf(x, pmf):
     total, log_odds, first, second, paired, power, rate, table = pmf
-    value = (
-        x * log_odds - _log_factorial(x, table) - _log_factorial(total - x, table) + _log_noise(x, first, power, rate)
-    )
+    value = x * log_odds - _log_factorial(x, table) - _log_factorial(total - x, table)
+    value += _log_noise(x, first, power, rate)
     return value + _log_noise(x, second, power, rate) if paired else value
 
 
@@ -146,10 +145,9 @@ def _find_mode(pmf):
 @kernel
 def _bound_tail(mode, side, slope, curvature, peak, pmf):
     """Return the start of a tail, the drop of ln p from the mode to the start, the gap, and the mass of the hat."""
-    # `side` is −1 for the tail on the left of the mode and 1 for the right. The gap is the decrease of ln p at the next
-    # step, the smallest decrease in the tail. The hat, an upper bound on p, is constant if the tail ends within 1/gap
-    # points. Otherwise the hat is constant on the first unit and falls exponentially beyond. The mass is 0 if the tail
-    # contains no point.
+    # `side` is −1 for the left tail and 1 for the right. The gap is the decrease of ln p at the next step, the smallest
+    # in the tail. The hat is constant if the tail ends within 1/gap points; otherwise it is constant on the first unit
+    # and falls exponentially beyond. The mass is 0 if the tail contains no point.
     total = pmf[0]
     low, high = 0.0, total + 1.0  # the drop is too small at low and too large at high, if that is in the range
     # The first width is that at which a parabola with this slope and curvature has fallen by _DROP.

@@ -107,19 +107,16 @@ def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     model = find_entry(scalar, family, "family", "use sample_gibbs for others")
     hyperparameters = model.validate_prior(prior)
     if any(shape < _MIN_SHAPE for shape in hyperparameters[: model.marginal.n_shapes]):
-        raise ValueError(
-            f"prior must have shapes >= {_MIN_SHAPE} for marginal, got {prior!r}; use a less extreme prior"
-        )
+        raise ValueError(f"prior must have shapes >= {_MIN_SHAPE} for marginal, got {prior!r}; use another prior")
     return hyperparameters
 
 
 def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike) -> MarginalPosterior:
     """Return the posterior of θ given a noisy sum y = ŝ + Lap(b), with ŝ approximately normal given θ, in each trial.
 
-    The mean m(θ) and the variance V(θ) of ŝ are those of the exact (truncated) statistic of n records. The absolute
-    error of the distribution function under this approximation is below 1e-6 (the largest measured error is 3e-7). Beta
-    parameters and the shape of a Gamma prior must be ≥ 0.1. Releases have shape (trials,), (trials, 1) or (); a trial
-    uses about 30 kB of memory.
+    The mean and the variance of ŝ are those of the exact (truncated) statistic of n records. The absolute error of the
+    distribution function under this approximation is below 1e-6. Beta parameters and the shape of a Gamma prior must be
+    ≥ 0.1. Releases have shape (trials,), (trials, 1) or (); a trial uses about 30 kB of memory.
     """
     hyperparameters = validate_marginal_prior(model.family, prior)
     marginal, scale = model.entry.marginal, model.noise.scale
@@ -143,9 +140,8 @@ def marginal_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: 
 
     trial, panel, log_integrand = adaptive_grid.refine(y.size, root_width, evaluate)
     phi = adaptive_grid.panel_nodes(panel, low, root_width)
-    return MarginalPosterior(
-        model.family, *adaptive_grid.tabulate(y.size, trial, phi, log_integrand, marginal.to_theta)
-    )
+    grid, means = adaptive_grid.tabulate(y.size, trial, phi, log_integrand, marginal.to_theta)
+    return MarginalPosterior(model.family, grid, means)
 
 
 def _interval(marginal: Marginal, prior: tuple[float, ...]) -> tuple[float, float]:

@@ -37,10 +37,6 @@ _REACH, _MAX_CONVOLVED = 120, 50_000_000  # width of a window in scales of the n
 _MAX_RECORDS = 100_000  # largest number of records in data augmentation, which takes 2 ms per iteration
 
 
-def _validate_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
-    return find_entry(MODELS, family, "family").validate_prior(prior)
-
-
 @dataclass(frozen=True, kw_only=True)
 class InferenceMethod(Entry):
     """Inference method for the parameter of an exponential family.
@@ -59,7 +55,9 @@ class InferenceMethod(Entry):
     is_sampler: bool = False
     draws_records: bool = False  # True if the time of an iteration is proportional to n
     # (name of a family, prior) -> hyperparameters; raises ValueError for an unsupported prior
-    validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(default=_validate_prior, repr=False)
+    validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(
+        default=lambda family, prior: find_entry(MODELS, family, "family").validate_prior(prior), repr=False
+    )
 
     def supports(self, model: ReleaseModel) -> bool:
         """Return True if the method supports the noise, the outside records, the range of θ and the variance."""
@@ -178,19 +176,16 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
             return Choice("exact", f"a sum over {n + 1:,} counts is affordable")
         return Choice("gibbs-exact", f"a sum over {n + 1:,} counts is not affordable, but draws of counts are")
     if model.entry.has_square and hyperparameters[2] <= 0.5 and not np.all(np.isfinite(model.parameter_limits())):
-        raise ValueError(
-            f"prior must have shape > 0.5, as the mean has no expectation otherwise, got {hyperparameters[2]:g}; raise "
-            "the shape, or pass a finite parameter_range"
-        )
+        rule = "prior must have shape > 0.5, as the mean has no expectation otherwise"
+        raise ValueError(f"{rule}, got {hyperparameters[2]:g}; raise it, or pass a finite parameter_range")
     is_wide = model.entry.integer_records and np.ptp(model.contribution_range()) > _MAX_WIDTH
     if not (model.entry.has_square or is_wide):
         return Choice("exact", "the likelihood of a sum of bounded contributions is an inverse transform")
     if n <= _MAX_RECORDS:
         reason = f"the likelihood of the sums is not affordable, but draws of {n:,} records are"
         return Choice("data-augmentation", reason)
-    raise ValueError(
-        f"n must be at most {_MAX_RECORDS:,} for draws of records, got {n:,}; use narrower bounds or a known variance"
-    )
+    rule = f"n must be at most {_MAX_RECORDS:,} for draws of records"
+    raise ValueError(f"{rule}, got {n:,}; use narrower bounds or a known variance")
 
 
 def fit_release(

@@ -40,17 +40,15 @@ _WIDEST = 300.0
 def mmd2(x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
     """Return the unbiased estimate of MMD² between samples of shapes (..., m) and (..., n), m, n ≥ 2.
 
-    Rounding errors are below 1e-13. Unbiased estimates may be negative. P4 pairs the samples (m = n) and omits the m
-    pairs (xᵢ, yᵢ) from the last sum; for independent samples the sum over all pairs is also unbiased, with a smaller
-    variance. Time grows with the range of the draws: 15 frequencies on the unit interval, 443 for a range of 300; for
-    wider ranges it is quadratic in the number of draws within 9 of each other.
+    Rounding errors are below 1e-13. P4 pairs the samples (m = n) and omits the m pairs (xᵢ, yᵢ) from the last sum; for
+    independent samples the sum over all pairs is also unbiased, with a smaller variance. Time grows with the range of
+    the draws: 15 frequencies on the unit interval, 443 for a range of 300; for wider ranges it is quadratic in the
+    number of draws within 9 of each other.
     """
     first, second = _as_draws("x", x), _as_draws("y", y)
     if first.shape[:-1] != second.shape[:-1]:
-        raise ValueError(
-            f"x and y must have the same leading axes, got shapes {first.shape} and {second.shape}; "
-            "pass one row of draws per trial in both"
-        )
+        shapes = f"{first.shape} and {second.shape}"
+        raise ValueError(f"x and y must have the same leading axes, got shapes {shapes}; pass one row per trial")
     trials = first.shape[:-1]
     found = np.empty(math.prod(trials))
     rows = zip(first.reshape(-1, first.shape[-1]), second.reshape(-1, second.shape[-1]), strict=True)
@@ -67,9 +65,7 @@ def mmd2(x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
 def _as_draws(name: str, values: ArrayLike) -> NDArray[np.float64]:
     draws = np.asarray(values, dtype=np.float64)
     if draws.ndim == 0 or draws.shape[-1] < 2:
-        raise ValueError(
-            f"{name} must have at least 2 draws on its last axis, got shape {draws.shape}; pass more draws"
-        )
+        raise ValueError(f"{name} must have at least 2 draws on its last axis, got shape {draws.shape}; pass more")
     if not np.all(np.isfinite(draws)):
         raise ValueError(f"{name} must be finite, got {draws[~np.isfinite(draws)].flat[0]}; remove failed trials")
     return draws

@@ -37,10 +37,9 @@ from mechanisms.sums import weighted_sum
 def naive_statistics(model: ReleaseModel, noisy_statistics: ArrayLike, within: bool = True) -> Floats:
     """Clip every component of noisy statistics, shape (trials, d), to the range of the sum of n records.
 
-    The range is [n·low, n·high] for records in [low, high]. If y is a noisy sum of the records `within` public bounds,
-    it is [n·min(a, 0), n·max(b, 0)]. P4 does not specify its naive method for y outside the support of s, where the
-    conjugate update may be improper. Statistics are not rounded, and the components of a multinomial are clipped
-    separately, so that their sum may differ from n.
+    If y is a noisy sum of the records `within` public bounds, the range is [n·min(a, 0), n·max(b, 0)]. P4 does not
+    specify its naive method for y outside the support of s, where the conjugate update may be improper. Statistics are
+    not rounded, and the clipped components of a multinomial may have a sum other than n.
     """
     low, high = model.contribution_range() if within else model.entry.record_range
     return np.clip(validate_statistics("noisy_statistics", noisy_statistics), model.n * low, model.n * high)
@@ -109,8 +108,5 @@ def conjugate_posterior(model: ReleaseModel, prior: ArrayLike, statistics: Array
     """
     parameters = model.entry.posterior(prior, validate_statistics("statistics", statistics), model.n)
     if not np.all(parameters[:, model.entry.any_sign :] > 0):
-        raise ValueError(
-            f"statistics must be possible sums of {model.n} records, got a posterior with a parameter "
-            "<= 0; clip noisy statistics with naive_statistics"
-        )
+        raise ValueError(f"statistics must be possible sums of {model.n} records, got others; use naive_statistics")
     return ConjugatePosterior(model.family, parameters)

@@ -96,10 +96,8 @@ class OnePosteriorSampling:
         """Return the parameters a and b of the Beta distribution of θ, shape (trials, 2), truncated to [a₀, 1 − a₀]."""
         s = np.atleast_1d(real_array("counts", counts))
         if s.ndim != 1 or not np.all((s >= 0) & (s <= self.n) & (s == np.floor(s))):
-            raise ValueError(
-                f"counts must be integers from 0 to {self.n}, of shape (trials,), got shape {s.shape}; "
-                "pass the number of ones in each trial"
-            )
+            rule = f"integers from 0 to {self.n}, of shape (trials,)"
+            raise ValueError(f"counts must be {rule}, got shape {s.shape}; pass the number of ones in each trial")
         shapes = FAMILIES["binomial"].posterior(self.prior, s[:, None], self.n)
         start = np.ones(2) if self.tempers_prior else np.array(self.prior)
         return start + self.power * (shapes - start)
@@ -107,19 +105,16 @@ class OnePosteriorSampling:
     def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
         """Draw the released values of θ, shape (trials, N_DRAWS), by inverting the distribution function.
 
-        In φ = ln(θ/(1−θ)) the log density aφ − (a+b)·ln(1 + exp(φ)) is concave for all a, b > 0, and its curvature is
-        at least a₀(1−a₀)·(a+b). This bounds the interval where the log density is within 40 of its maximum, however
-        small the mass of the Beta distribution in [a₀, 1 − a₀] is. Gauss–Legendre quadrature on 16 subintervals gives
-        the distribution function with an error of about 1e-13, and bracketed Newton steps invert it to 1e-14. The
-        guarantee holds up to the rounding of doubles.
+        In φ = ln(θ/(1−θ)) the log density aφ − (a+b)·ln(1 + exp(φ)) is concave, with a curvature of at least
+        a₀(1−a₀)·(a+b). This bounds the interval where it is within 40 of its maximum. Gauss–Legendre quadrature on 16
+        subintervals gives the distribution function with an error of about 1e-13, and bracketed Newton steps invert it
+        to 1e-14. The guarantee holds up to the rounding of doubles.
         """
         a, b = self.beta_parameters(counts).T
         u = np.asarray(uniforms, dtype=np.float64)
         if u.shape != (a.size, N_DRAWS) or not np.all((u >= 0) & (u < 1)):
-            raise ValueError(
-                f"uniforms must be in [0, 1), of shape ({a.size}, {N_DRAWS}), got shape {u.shape}; "
-                "draw them with rng.random"
-            )
+            rule = f"in [0, 1), of shape ({a.size}, {N_DRAWS})"
+            raise ValueError(f"uniforms must be {rule}, got shape {u.shape}; draw them with rng.random")
         phi = np.empty(u.shape)
         solved = _invert(u, a, b, phi)
         assert solved, f"no root within {_MAX_STEPS} steps: {self}"
@@ -181,11 +176,9 @@ def _invert(uniforms, a, b, phi):
             start = low + cell * width
             left, right = start, start + width
             x = left + width * (target - below[cell]) / (below[cell + 1] - below[cell])
-            converged = False
             for _ in range(_MAX_STEPS):
                 excess = below[cell] + _integral(start, x, a[i], b[i], theta_peak) - target
                 if abs(excess) <= _TOLERANCE * below[-1]:
-                    converged = True
                     break
                 if excess > 0:
                     right = x
@@ -194,7 +187,7 @@ def _invert(uniforms, a, b, phi):
                 x -= excess / math.exp(_log_ratio(x, a[i], b[i], theta_peak))
                 if not left < x < right:
                     x = (left + right) / 2
-            if not converged:
+            else:
                 return False
             phi[i, j] = peak + x
     return True

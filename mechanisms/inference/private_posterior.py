@@ -8,12 +8,9 @@ If records of unknown variance are clamped, the posterior is that of the mean an
 are what the release measures: the share of the records that the normal distribution places outside the bounds is
 an assumption, which is wrong for skewed records, and with it the mean before clamping.
 
-The family for amounts such as incomes is normal-unknown-variance: variance ~ InverseGamma(shape, scale), and the mean
-given the variance ~ N(mean, variance/strength). Only this family has a default prior. With m the midpoint of the bounds
-and h half of their width, it is (m, 1/3, 1, h²/10): the median of the standard deviation is 0.38·h, and the prior
-weighs as much as a third of a record for the mean and two records for the variance.
-
-`mechanisms.inference.families` describes the families, and `mechanisms.inference.publish` draws the releases.
+The family for amounts such as incomes is normal-unknown-variance. Under its default prior, (m, 1/3, 1, h²/10) for
+bounds with midpoint m and half-width h, the median of the standard deviation is 0.38·h, and the prior weighs as much as
+a third of a record for the mean and two records for the variance.
 """
 
 from __future__ import annotations
@@ -136,8 +133,8 @@ def posterior_from_release(
     entry = find_entry(MODELS, family, "family")
     release, relation = real_array("y", y), validate_relation(relation)
     used = {"n=None": n is None, "seen": seen is not None, "more": len(more) > 0, "exposure": exposure is not None}
+    used["noise per count"] = not isinstance(noise, str | Noise)
     several = [name for name, value in used.items() if value]
-    several += ["noise per count"] if not isinstance(noise, str | Noise) else []
     if several:
         _refuse_sums(entry, several, n, exposure, proportion, (bounds, parameter_range, variance))
         unscaled, prior = None, _prior(entry, prior)
@@ -254,10 +251,7 @@ def private_posterior(
     model = replace(unscaled, noise=calibrated_noise("laplace", unscaled.sensitivity(), loss))
     prior = _prior(entry, prior, model)
     if entry.is_vector and data.shape[1] != np.size(prior):
-        raise ValueError(
-            f"prior must have as many numbers as there are categories, {data.shape[1]}, got {prior!r}; pass one per "
-            "category"
-        )
+        raise ValueError(f"prior must have {data.shape[1]} numbers, got {prior!r}; pass one per category")
     choice = choose_method(model, prior)
     n_draws = rehearse(model, prior, choice) if choice.entry.is_sampler else 0  # may raise an error: nothing is spent
     rng = np.random.default_rng(None if seed is None else [seed, 1])
@@ -271,10 +265,7 @@ def _unscaled(
 ) -> ReleaseModel:
     """Return the model with Laplace noise of scale 1, after checking that the variance is given if it must be."""
     if family.code == NORMAL and variance is None:
-        raise ValueError(
-            "variance must be the known variance of a record for the normal family, got None; pass variance=, or use "
-            "normal-unknown-variance"
-        )
+        raise ValueError("variance must be known for normal records, got None; pass it, or use normal-unknown-variance")
     noise = Noise("laplace", 1.0)
     return ReleaseModel(family.name, n, noise, bounds, outside, parameter_range, 1.0 if variance is None else variance)
 
@@ -283,13 +274,10 @@ def _with_scale(noise: Any, epsilon: float | None, sensitivity: float, relation:
     """Return the noise of sums: of a name by ε, or as given; with `n`, given noise is that of a proportion of n."""
     if isinstance(noise, str):
         if noise not in _PURE:
-            raise ValueError(
-                f"noise must be one of {', '.join(_PURE)} with epsilon, got {noise!r}; pass Noise(name, scale)"
-            )
+            names = ", ".join(_PURE)
+            raise ValueError(f"noise must be one of {names} with epsilon, got {noise!r}; pass Noise(name, scale)")
         if epsilon is None:
-            raise ValueError(
-                "epsilon must be given if noise has no scale, got None; pass it, or noise=Noise(name, scale)"
-            )
+            raise ValueError("epsilon must be given if noise has no scale, got None; pass it or Noise(name, scale)")
         noise = calibrated_noise(noise, sensitivity, epsilon)
     elif epsilon is not None:
         raise ValueError(f"epsilon must be None if noise has a scale, got {epsilon}; pass one of them")
@@ -298,10 +286,8 @@ def _with_scale(noise: Any, epsilon: float | None, sensitivity: float, relation:
     elif isinstance(noise, Exact):
         return noise
     elif not isinstance(noise, Noise):
-        raise ValueError(
-            f"noise must be a name, a Noise, EXACT or one per count, got {describe(noise)}; pass e.g. "
-            "Noise('gaussian', standard_deviation)"
-        )
+        rule = "noise must be a name, a Noise, EXACT or one per count"
+        raise ValueError(f"{rule}, got {describe(noise)}; pass e.g. Noise('gaussian', standard_deviation)")
     elif n is not None:
         if noise.is_integer:
             raise ValueError(f"noise of a proportion must be laplace or gaussian, got {noise.name}; pass counts, n * y")
@@ -321,18 +307,14 @@ def _refuse_sums(
         if used == ["n=None"]:
             remedy = "pass n, or exposure for a Poisson count" if family.name == "poisson" else "pass n"
             raise ValueError(f"n must be the number of records for the {family.name} family, got None; {remedy}")
-        raise ValueError(
-            f"family must be binomial, multinomial, or poisson with exposure for {used[-1]}, got {family.name}; "
-            "combine sums before inference"
-        )
+        rule = f"binomial, multinomial, or poisson with exposure for {used[-1]}"
+        raise ValueError(f"family must be {rule}, got {family.name}; combine sums before inference")
     if exposure is not None and n is not None:
         raise ValueError(f"n must be None with exposure, got {n}; pass one of them")
     if proportion and used != ["noise per count"]:
         raise ValueError(f"proportion must be False with {used[0]}, got True; pass counts, n * y")
     if any(limit is not None for limit in limits):
-        raise ValueError(
-            "bounds, parameter_range and variance must be None for counts, got another value; leave them out"
-        )
+        raise ValueError("bounds, parameter_range and variance must be None for counts, got others; omit them")
     if n is not None:
         validate_size(n)
 
@@ -352,15 +334,12 @@ def _prior(family: Family, prior: ArrayLike | None, model: ReleaseModel | None =
 def _counts(family: Family, y: Floats, n: int, proportion: bool, is_integer: bool) -> Floats:
     """Return released counts, given counts or proportions; warn if counts look like proportions."""
     if proportion and family.is_truncated:
-        raise ValueError(
-            f"proportion must be False for the {family.name} family, got True; pass the noisy sum of the records"
-        )
+        raise ValueError(f"proportion must be False for the {family.name} family, got True; pass the noisy sum")
     if proportion:  # a proportion of integers is a multiple of 1/n up to rounding
         return np.where(np.abs(n * y - np.rint(n * y)) < _NEAR, np.rint(n * y), n * y) if is_integer else n * y
     if not family.is_truncated and n > 1 and y.size and np.all(np.abs(y) < 1) and y.sum() > 0:
         warn(
-            f"the release of {n:,} records lies between 0 and 1, and is read as a noisy count; pass proportion=True if "
-            "it is a noisy proportion",
+            f"a release of {n:,} records is between 0 and 1, and is read as a noisy count; pass proportion=True if not",
             stacklevel=3,
         )
     return y

@@ -139,10 +139,7 @@ def validate_data(data: ArrayLike, family: Family, n: int | None = None, least: 
     Booleans are 0 and 1. Records must be in the support of the family. Messages contain no records.
     """
     if n is not None and family.is_truncated:
-        raise ValueError(
-            f"n is for sums of binomial and multinomial records, got n={n} for the {family.name} family; "
-            f"pass the records, as the bounds apply to each of them"
-        )
+        raise ValueError(f"n must be None for the {family.name} family, got {n}; pass the records, each to be bounded")
     size = None if n is None else validate_size(n, least)
     try:
         values = data if np.ma.is_masked(data) else np.asarray(data)
@@ -162,10 +159,8 @@ def validate_data(data: ArrayLike, family: Family, n: int | None = None, least: 
     if not np.all(allowed):
         kind = "integers" if family.integer_records else "finite numbers"
         limits = f" between {low:g} and {high:g}" if high < np.inf else f" >= {low:g}" if low > -np.inf else ""
-        raise ValueError(
-            f"data must be {kind}{limits} for the {family.name} family, "
-            f"got an invalid value in row {np.argwhere(~allowed)[0, 0]}; remove or correct such records"
-        )
+        rule, row = f"{kind}{limits} for the {family.name} family", np.argwhere(~allowed)[0, 0]
+        raise ValueError(f"data must be {rule}, got an invalid value in row {row}; remove or correct such records")
     if family.is_vector and not np.all(records.sum(axis=1) == 1):
         raise ValueError("data must have one-hot rows, got a row whose sum is not 1; encode one category per record")
     return records, len(records)
@@ -175,9 +170,7 @@ def _validate_sum(statistic: Floats, family: Family, n: int) -> Floats:
     """Return the number of ones, or one count per category, of n binomial or multinomial records as one row."""
     if statistic.ndim != int(family.is_vector) or 0 in statistic.shape:
         allowed = "one count per category" if family.is_vector else "one number"
-        raise ValueError(
-            f"data must be {allowed} if n is given, got shape {statistic.shape}; pass the sum of n records"
-        )
+        raise ValueError(f"data must be {allowed} if n is given, got shape {statistic.shape}; pass the sum of records")
     consistent = statistic.sum() == n if family.is_vector else statistic <= n
     if not (np.all(statistic >= 0) and np.all(statistic == np.floor(statistic)) and consistent):
         allowed = f"integers >= 0 with sum n={n}" if family.is_vector else f"an integer between 0 and n={n}"

@@ -20,11 +20,12 @@ arXiv:2405.13801, 2024, which clamps them, and restricts the prior to parameters
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 from mechanisms.arguments import Floats, real_array, validate_positive
@@ -97,9 +98,7 @@ class ReleaseModel:
         if not isinstance(self.noise, Noise):
             raise ValueError(f"noise must be a Noise, got {self.noise!r}; pass Noise(name, scale)")
         if self.noise.is_integer and not family.integer_records:
-            raise ValueError(
-                f"noise must be laplace or gaussian for the {name} family, got {self.noise.name}; choose one of them"
-            )
+            raise ValueError(f"noise must be laplace or gaussian for the {name} family, got {self.noise.name}; use one")
         if self.noise.sums_to_zero and not family.is_vector:
             raise ValueError(f"family must be multinomial for k-norm noise, got {name}; use geometric noise")
         variance = validate_positive("variance", self.variance, "pass the variance of a record")
@@ -113,10 +112,8 @@ class ReleaseModel:
             try:
                 family.validate_bounds((a, b))
             except ValueError:
-                raise ValueError(
-                    f"variance must be that of a record, in the squared unit of the bounds {bounds}, got "
-                    f"{variance:g}, in units of which they are ({a:g}, {b:g}); check the units"
-                ) from None
+                rule = f"variance must be that of a record, in the squared unit of the bounds {bounds}"
+                raise ValueError(f"{rule}, got {variance:g}, which gives ({a:g}, {b:g}); check the units") from None
         self.parameter_limits()
 
     @property
@@ -208,9 +205,7 @@ class ReleaseModel:
             lower, upper = real_array("parameter_range", given).reshape(2, p)
         except (TypeError, ValueError):
             one = "a number" if p == 1 else "a pair (mean, variance)"
-            raise ValueError(
-                f"parameter_range must be (lower, upper), each {one}, got {given!r}; pass public limits"
-            ) from None
+            raise ValueError(f"parameter_range must be (lower, upper), each {one}, got {given!r}; pass both") from None
         if not np.all(lower < upper):  # also NaN
             raise ValueError(f"parameter_range must have lower < upper, got {given}; choose public limits")
         return lower, upper
@@ -247,19 +242,17 @@ class ReleaseModel:
         """
         found, limits = self.entry.validate_prior(prior), self.parameter_range
         if limits is not None and self.range_probability(found) < _LEAST_PROBABILITY:
-            raise ValueError(
-                f"parameter_range must have a prior probability >= {_LEAST_PROBABILITY:g}, got {limits} for "
-                f"prior={list(found)}; choose a wider range or another prior"
-            )
+            rule = f"parameter_range must have a prior probability >= {_LEAST_PROBABILITY:g}"
+            raise ValueError(f"{rule}, got {limits} for prior={list(found)}; choose a wider range or another prior")
         return found
 
-    def range_probability(self, prior: ArrayLike) -> float:
+    def range_probability(self, prior: Sequence[float]) -> float:
         """Return the prior probability of `parameter_range`, for models with bounds."""
         lower, upper = self.parameter_limits()
         if not self.entry.has_square:
-            low, high = self.entry.prior_distribution(prior).cdf([lower[0], upper[0]])
+            low, high = self.entry.marginal.frozen(*prior).cdf([lower[0], upper[0]])
             return float(high - low)
-        mean, strength, shape, scale = self.entry.validate_prior(prior)
+        mean, strength, shape, scale = prior
         variance = stats.invgamma(shape, scale=scale).ppf((np.arange(_LEVELS) + 0.5) / _LEVELS)
         low, high = stats.norm.cdf((np.array([[lower[0]], [upper[0]]]) - mean) / np.sqrt(variance / strength))
         return float(np.mean((high - low) * ((variance >= lower[1]) & (variance <= upper[1]))))
@@ -305,14 +298,11 @@ class ReleaseModel:
         if y.shape != (d,) or not np.all(np.isfinite(y)):
             raise ValueError(f"noisy_statistics must be finite, of shape ({d},), got {y.tolist()}; pass one release")
         if self.noise.is_integer and not np.all(y == np.floor(y)):
-            raise ValueError(
-                f"noisy_statistics must be integers for {self.noise.name} noise, got {y.tolist()}; pass the released "
-                "integers"
-            )
+            rule = f"integers for {self.noise.name} noise"
+            raise ValueError(f"noisy_statistics must be {rule}, got {y.tolist()}; pass the released integers")
         if self.noise.sums_to_zero and y.sum() != self.n:
-            raise ValueError(
-                f"noisy_statistics must sum to n = {self.n} for k-norm noise, got {y.sum():g}; pass one release"
-            )
+            rule = f"sum to n = {self.n} for k-norm noise"
+            raise ValueError(f"noisy_statistics must {rule}, got {y.sum():g}; pass one release")
         return hyperparameters, y
 
     def is_surprising(self, noisy_statistics: ArrayLike) -> bool:
@@ -330,13 +320,11 @@ class ReleaseModel:
         """
         y = np.asarray(noisy_statistics, dtype=np.float64)
         least, most = self.statistic_range()
-        apart = np.abs(y - np.clip(y, least, most)) / self.noise.scale
-        is_normal, d, together = self.noise.power == 2, y.size, 1.0
+        each, d, together = is_unlikely(self.noise, np.abs(y - np.clip(y, least, most))), y.size, 1.0
         if d > 1:
-            distance = self._distance(y) / self.noise.scale
+            distance, is_normal = self._distance(y) / self.noise.scale, self.noise.power == 2
             together = stats.chi.sf(distance / math.sqrt(d), d) if is_normal else special.gammaincc(d, distance)
-        each = stats.norm.sf(apart) if is_normal else 0.5 * np.exp(-apart)
-        return bool(np.any(np.append(each, together) < _SURPRISE))
+        return bool(np.any(each) or together < _SURPRISE)
 
     def _distance(self, y: Floats) -> float:
         """Return the ℓ₁ distance of several components y from the possible statistics."""
@@ -348,14 +336,18 @@ class ReleaseModel:
         return float((np.abs(y[0] - s) + np.abs(y[1] - nearest)).min())
 
 
+def is_unlikely(noise: Noise, apart: ArrayLike) -> NDArray[np.bool_]:
+    """Return True where real noise exceeds a distance ≥ 0 with a probability below 1e-6."""
+    z = np.asarray(apart) / noise.scale
+    return (stats.norm.sf(z) if noise.power == 2 else 0.5 * np.exp(-z)) < _SURPRISE
+
+
 def validate_statistics(name: str, statistics: ArrayLike, d: int | None = None) -> Floats:
     """Return the finite statistics of many trials, given as (trials, d), or as (trials,) or () if d = 1."""
     values = real_array(name, statistics)
     values = values.reshape(-1, 1) if values.ndim < 2 else values
     if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)) or d not in (None, values.shape[1]):
-        raise ValueError(
-            f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; pass a row per trial"
-        )
+        raise ValueError(f"{name} must be finite, one row per trial, got shape {values.shape}; pass (trials, d)")
     return values
 
 
@@ -365,8 +357,6 @@ def per_trial(name: str, values: Floats, trials: int, cells: tuple[int, ...] = (
     axes = values.ndim - len(cells)
     if axes not in (1, 2) or len(values) != trials or values.shape[axes:] != cells:
         shape = ", ".join(str(length) for length in (trials, *cells))
-        raise ValueError(
-            f"{name} must have shape ({shape}), or this with one more axis after the first, got {values.shape}; "
-            "pass one row per trial"
-        )
+        rule = f"shape ({shape}), or this with one more axis after the first"
+        raise ValueError(f"{name} must have {rule}, got {values.shape}; pass one row per trial")
     return values

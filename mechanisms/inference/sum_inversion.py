@@ -372,9 +372,8 @@ def _log_likelihood(record, n, y, power, scale):
     known = math.exp(log_known - log_scale)
     reach = _period(record, n, origin, slope, now, sd, n * low - m, n * high - m, gaussian)
     reach += _GAUSSIAN_REACH * scale if power == 2 else 36.0 / gap
-    integral, error, gross = _line_integral(
-        record, n, origin, slope, power, is_lattice, scale, rest, peels, reach, known
-    )
+    noise = power, is_lattice, scale, rest
+    integral, error, gross = _line_integral(record, n, origin, slope, noise, peels, reach, known)
     # If the noise hardly explains the distance of y from all likely sums, the integral cancels down to its rounding.
     rounding = 1e-15 * max(known, gross)
     total = max(known + integral, rounding)
@@ -444,8 +443,9 @@ def _laplace_line(record, n, y, m, rate, low, high):
 
 
 @kernel
-def _line_integral(record, n, origin, slope, power, is_lattice, scale, rest, peels, reach, known):
+def _line_integral(record, n, origin, slope, noise, peels, reach, known):
     """Return 1/(2π) of the line integral relative to its factor at t = 0, its error, and that of its modulus."""
+    power, is_lattice, scale, _ = noise
     kind, theta, a, b, first, second, _, _, x, weight = record
     size, log_total, _, variance, p_first, p_second = _tilt(record, slope, origin)
     steps = _LARGEST_NODES
@@ -502,8 +502,8 @@ def _line_integral(record, n, origin, slope, power, is_lattice, scale, rest, pee
                 term -= np.exp((n - 1.0) * np.log(base)) * (base + n * inner)
             elif n == 1:
                 term = 0.0 + 0.0j
-        noise = _noise_transform(power, is_lattice, scale, rest, slope, t)
-        term *= noise if j == 0 else 2.0 * noise
+        factor = _noise_transform(*noise, slope, t)
+        term *= factor if j == 0 else 2.0 * factor
         total += term.real
         gross += abs(term)
         while kind != POISSON and t >= cut and level < _CUTS:
@@ -524,7 +524,7 @@ def _line_integral(record, n, origin, slope, power, is_lattice, scale, rest, pee
                 if peels:
                     several = math.exp((n - 2.0) * math.log(bound)) * 0.5 * n * (n - 1.0) * (highest / t) ** 2
                     modulus = min(several, modulus)
-                omitted = modulus * abs(noise) * t / math.pi
+                omitted = modulus * abs(factor) * t / math.pi
                 if omitted <= _TOLERANCE * (known + unit * total):
                     return unit * total, omitted, unit * gross
         j += 1

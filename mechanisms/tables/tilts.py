@@ -22,11 +22,13 @@ from mechanisms.tables.forest import Forest, select
 from mechanisms.tables.formats import FAR, GAUSSIAN, LARGEST, Factors
 from mechanisms.tables.priors import Weights
 
+_AROUND = 12.0  # distance between counts of similar tilts at which searches start
 _DEPTH = 48.0  # log weight below the maximum at which windows of leaves end
 _POINTS = 64, 128  # number of counts per leaf that the moments use: with Gaussian noise, and with others or none
 _AT_ONCE = 1 << 13  # number of leaves whose moments are computed at once
 _STEPS = 40  # largest number of steps
 _NEAR = 0.2  # change of the means, in standard deviations, that ends the search
+_STUCK = 0.05  # the same if steps around a jump of the means, whose grids change with the windows, have been halved
 _REACH = 60.0  # distance in scales of the noise that no count exceeds with a relevant probability
 _EXACT = 1e12  # precision of a total without noise
 
@@ -56,8 +58,15 @@ def caps(forest: Forest, factors: Factors, weights: Weights) -> Floats:
     return np.minimum(cap, np.where(weights.upper < FAR, weights.upper, np.inf))
 
 
-def _first(holds: Callable[[Floats], np.ndarray], low: Floats, high: Floats) -> Floats:
-    """Return the smallest count in [low, high] at which a monotone condition holds; `high` if there is none."""
+def _first(holds: Callable[[Floats], np.ndarray], low: Floats, high: Floats, near: Floats) -> Floats:
+    """Return the smallest count in [low, high] at which a monotone condition holds; `high` if there is none.
+
+    The search starts with counts around `near`; NaN if nothing is known.
+    """
+    for end in (near - _AROUND, near + _AROUND):
+        at = np.clip(np.where(np.isnan(end), high, end), low, high)
+        true = holds(at)
+        low, high = np.where(true, low, np.minimum(at + 1.0, high)), np.where(true, at, high)
     while np.any(low < high):
         middle = np.floor(0.5 * (low + high))
         true = holds(middle)
@@ -73,6 +82,7 @@ class Leaves:
         self.weights = select(weights, self.nodes)
         self.low = factors.least[self.nodes].astype(np.float64)
         self.high = np.maximum(np.floor(np.minimum(cap[self.nodes], LARGEST)), self.low)
+        self.near = np.full((3, self.nodes.size), np.nan)  # modes, and last and first counts of the last windows
 
     def log(
         self, x: Floats, tilt: Floats, is_exact: bool | np.ndarray = False, which: slice = slice(None)
@@ -90,10 +100,12 @@ class Leaves:
     def windows(self, tilt: Floats) -> tuple[Floats, Floats]:
         """Return the first and last count of each tilted leaf with a relevant weight."""
         r = self.weights.r
-        mode = _first(lambda x: self.log_ratio(x, tilt) <= 0.0, self.low, self.high)
+        near = self.near
+        mode = _first(lambda x: self.log_ratio(x, tilt) <= 0.0, self.low, self.high, near[0])
         deep = self.log(mode, tilt) - _DEPTH - np.where(r > 0.0, np.maximum(1.0 - r, 0.0), 0.0) * np.log1p(mode)
-        last = _first(lambda x: self.log(x, tilt) < deep, mode, self.high)
-        first = -_first(lambda x: self.log(-x, tilt) < deep, -mode, -self.low)
+        last = _first(lambda x: self.log(x, tilt) < deep, mode, self.high, near[1])
+        first = -_first(lambda x: self.log(-x, tilt) < deep, -mode, -self.low, -near[2])
+        self.near = np.array([mode, last, first])
         spike = (r < 1.0) & (r > 0.0) & (self.low == 0.0) & (first > 0.0)
         at_zero, at_mode = self.log(0.0 * mode, tilt, True), self.log(mode, tilt, True)
         return np.where(spike & (at_zero > at_mode - _DEPTH), 0.0, first), last
@@ -172,6 +184,8 @@ def solve_tilts(
         bound = np.where(moved == 0.0, 3.0 / deviation, growth * np.abs(moved))
         moved = np.clip(step, -bound, bound)
         tilt = tilt + moved
+        if (np.abs(moved) * deviation).max() <= _STUCK:
+            break
     return level_tilts(forest, factors, tilt)
 
 

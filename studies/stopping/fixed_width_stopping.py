@@ -20,9 +20,9 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Streams, Study, claim, claims_in, critical
+from pipeline.aggregate import estimate_mean
 from pipeline.declare.claims import two_sided_level
-from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials
-from pipeline.precision.targets import estimate_mean
+from pipeline.precision.stopping import MIN_TRIALS, SKEWED_TRIALS, confidence_sequence, next_trials
 from studies.claims import Estimate, Stored, above, below, both, decide, lowest, mean, shown, span
 from studies.figures import Chart
 from studies.panels import Values, given
@@ -114,9 +114,10 @@ def _by_rule(cell: Values, setting: Values, streams: Streams, *, weight: float) 
 def _end(cell: Values, rng: np.random.Generator, weight: float) -> tuple[int, float, float]:
     """Return the final number of draws, their mean and its standard error; `weight` multiplies the minimum number."""
     draw, _, sd = _DISTRIBUTIONS[cell["distribution"]]
-    draws, n = draw(rng, MIN_TRIALS)[:, None], MIN_TRIALS
+    draws, n = draw(rng, MIN_TRIALS)[None], MIN_TRIALS
     while True:
-        mean, error, least = (float(one[0]) for one in estimate_mean(draws))
+        found = estimate_mean(draws)
+        mean, error, least = (float(one[0]) for one in (found.mean, found.error, SKEWED_TRIALS * found.skewness**2))
         unknown = math.inf if weight else 0.0  # all draws are equal
         ratio = max(error / (sd / cell["needed"] ** 0.5), math.sqrt(weight * least / n)) if error else unknown
         wanted = next_trials(n, ratio)
@@ -124,7 +125,7 @@ def _end(cell: Values, rng: np.random.Generator, weight: float) -> tuple[int, fl
             return n, mean, error
         if wanted > _MOST_DRAWS:
             raise RuntimeError(f"an experiment needs more than {_MOST_DRAWS} draws, got {cell}")
-        draws, n = np.concatenate([draws, draw(rng, wanted - n)[:, None]]), wanted
+        draws, n = np.concatenate([draws, draw(rng, wanted - n)[None]], axis=1), wanted
 
 
 def _validate(cell: Values, setting: Values) -> bool:
