@@ -1,7 +1,6 @@
 """Failed trials of a store, grouped by cause, with the commands that recompute the first trial of each group."""
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import numpy as np
 from pipeline import Status
 from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
+from pipeline.errors import command
 from pipeline.stores.commits import cause_of, without_rerun
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
@@ -36,7 +36,7 @@ class Failure:
         The command is built from the store's coordinates, because a stored text could contain an arbitrary command.
         """
         cells = (word for value in self.cell for word in ("--cell", value))
-        return shlex.join(["dpstudies", "trial", store, "--panel", self.panel, *cells, "--trial", str(self.first)])
+        return command("trial", store, "--panel", self.panel, *cells, "--trial", self.first)
 
 
 def find_causes(store: ResultStore) -> list[list[Failure]]:

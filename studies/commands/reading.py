@@ -6,7 +6,6 @@ Help texts and the state of a store need neither xarray nor Dask, so each comman
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -168,7 +167,7 @@ def errors(
             say(f"  and {len(failures) - len(shown):,} more cells; list them with --full")
         say(f"  again: {first.rerun(store)}")
     n_failed = sum(failure.count for failures in causes for failure in failures)
-    retry = f"; retry them with: dpstudies resume {shlex.quote(store)} --retry failed" if n_failed else ""
+    retry = f"; retry them with: {command('resume', store, '--retry', 'failed')}" if n_failed else ""
     say(f"{n_failed:,} failed trials, {len(causes):,} cause{'' if len(causes) == 1 else 's'}{retry}")
     raise typer.Exit(1 if n_failed else 0)
 
@@ -196,8 +195,7 @@ def _conclude(store: str, opened: ResultStore, counts: Counts, follow: str = "")
     from pipeline.stores.asked import read_goal
 
     _, failed, pending = total_by_kind(counts.values())
-    path = shlex.quote(store)
-    following = f"follow the submission with: {follow}" if follow else f"continue with: dpstudies resume {path}"
+    following = f"follow the submission with: {follow}" if follow else f"continue with: {command('resume', store)}"
     for panel, audits in json.loads(opened.attributes.get("audits", "{}")).items():
         from studies.styles import describe_audit  # slow import
 
@@ -226,9 +224,9 @@ def _conclude(store: str, opened: ResultStore, counts: Counts, follow: str = "")
             f"with: {goal.continuation(store)}"
         )
     if failed:
-        say(f"complete, {failed:,} trials failed; see: dpstudies errors {path}")
+        say(f"complete, {failed:,} trials failed; see: {command('errors', store)}")
         return 1
-    say(f"complete; next: dpstudies report {path}")
+    say(f"complete; next: {command('report', store)}")
     return 0
 
 
