@@ -187,14 +187,10 @@ def _estimate_quantile(probability: float, draws: np.ndarray) -> Estimate:
 
 def _jackknife(statistic: Statistic, draws: np.ndarray) -> Estimate:
     """Return a declared statistic of columns, with the standard error of a jackknife over groups of trials."""
-    estimates, errors, least = zip(*(_jackknife_column(statistic, column) for column in draws.T), strict=True)
-    return np.concatenate(estimates), np.concatenate(errors), np.concatenate(least)
-
-
-def _jackknife_column(statistic: Statistic, draws: np.ndarray) -> Estimate:
-    groups = np.arange(draws.size) % min(_N_GROUPS, draws.size)
-    n_groups = int(groups.max()) + 1
-    without = np.stack([np.atleast_1d(statistic.function(draws[groups != group])) for group in range(n_groups)])
-    spread = ((without - without.mean(axis=0)) ** 2).sum(axis=0)
-    error = np.sqrt((n_groups - 1) / n_groups * spread)
-    return np.atleast_1d(statistic.function(draws.copy())), error, np.where(error > 0, 0.0, np.inf)
+    n_groups = min(_N_GROUPS, len(draws))
+    groups = np.arange(len(draws)) % n_groups
+    parts = [draws, *(draws[groups != group] for group in range(n_groups))]
+    values = [np.concatenate([np.atleast_1d(statistic.function(column.copy())) for column in part.T]) for part in parts]
+    without = np.stack(values[1:])
+    errors = np.sqrt((n_groups - 1) / n_groups * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
+    return values[0], errors, np.where(errors > 0, 0.0, np.inf)
