@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms import divergences
-from mechanisms.arguments import Floats, Integers, validate_integer
+from mechanisms.arguments import Floats, Integers, validate_integer, validate_number
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, RenyiGuarantee
 
 # largest number of combinations of a pair and an output in one audit, which takes one to two minutes on one core
@@ -78,8 +78,7 @@ class OutputDistributions:
     omitted: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.omitted < 1.0:
-            raise ValueError(f"omitted must be in [0, 1), got {self.omitted}; pass the probability of omitted outputs")
+        validate_number("omitted", self.omitted, "in [0, 1)", lambda value: 0.0 <= value < 1.0, "pass a probability")
         pairs = np.asarray(self.pairs)
         object.__setattr__(self, "pairs", pairs)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.dtype.kind not in "iu":
@@ -274,10 +273,8 @@ class Audit:
         value, stated, rounding, uncertain = self.epsilon, guarantee.epsilon, self.rounding, 0.0
         found, broken, at, shown = "loses", "loses", "", _nats
         if isinstance(guarantee, RenyiGuarantee):
-            value, rounding = (
-                _audited(self.renyi, "order", guarantee.order),
-                self.renyi_rounding.get(guarantee.order, 0.0),
-            )
+            value = _audited(self.renyi, "order", guarantee.order)
+            rounding = self.renyi_rounding.get(guarantee.order, 0.0)
             found, broken, at, shown = "reaches", "reaches", "; worst ratio", "{:.6g}".format
         elif not guarantee.is_pure and exceeds(value, stated, rounding):
             value, stated = _audited(self.deltas, "epsilon", guarantee.epsilon), guarantee.delta
@@ -363,11 +360,9 @@ def audit_distributions(
     0.9163 {0.0: 0.3, 0.5: 0.1703} 0.4463
     """
     for epsilon in epsilons:
-        if not (math.isfinite(epsilon) and epsilon >= 0):
-            raise ValueError(f"epsilons must be finite and >= 0, got {epsilon}; pass privacy losses in nats")
+        validate_number("epsilons", epsilon, "finite and >= 0", lambda e: 0.0 <= e < math.inf, "pass losses in nats")
     for order in orders:
-        if not (math.isfinite(order) and order >= 1):
-            raise ValueError(f"orders must be finite and >= 1, got {order}; pass 1 for the Kullback-Leibler divergence")
+        validate_number("orders", order, "finite and >= 1", lambda o: 1.0 <= o < math.inf, "pass 1, 2 or more")
     n_threads = validate_integer("n_threads", n_threads, advice="use 1 for a single thread")
     require_comparable(distributions)
     pairs = distributions.pairs[np.lexsort((distributions.pairs[:, 1], distributions.pairs[:, 0]))]

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats
+from mechanisms.arguments import Floats, validate_number
 from mechanisms.audit import OutputDistributions, cached_log_pmf, require_comparable
 from mechanisms.divergences import log_ratios
 from mechanisms.jit import kernel
@@ -99,8 +99,7 @@ class PrivacyProfile:
 
         Another ε raises ValueError.
         """
-        if not epsilon >= 0:
-            raise ValueError(f"epsilon must be >= 0, got {epsilon}; pass a loss in nats")
+        epsilon = validate_number("epsilon", epsilon, ">= 0", lambda value: value >= 0.0, "pass a loss in nats")
         place = min(int(min(epsilon, LARGEST_LOSS) / STEP), self.deltas.size - 1)
         if place == self.deltas.size - 1:
             return float(self.deltas[-1])
@@ -112,8 +111,7 @@ class PrivacyProfile:
 
         A `delta` that is not in [0, 1] raises ValueError.
         """
-        if not 0 <= delta <= 1:
-            raise ValueError(f"delta must be in [0, 1], got {delta}; choose a value well below 1/n, such as 1e-8")
+        delta = validate_number("delta", delta, "in [0, 1]", lambda value: 0.0 <= value <= 1.0, "choose e.g. 1e-8")
         place = int(np.argmax(self.deltas <= delta))
         if self.deltas[place] > delta:
             return math.inf

@@ -8,6 +8,7 @@ measure, which is sorted in place.
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -25,65 +26,86 @@ _COLUMN_BYTES = 2**26  # number of bytes of a measure in a cell that are reduced
 _Region = dict[Hashable, slice]
 
 
-def mcse_quantile(ordered: np.ndarray, probability: float, n_sds: int = 1) -> float:
-    """Return the Monte Carlo standard error of a quantile of draws in ascending order, NaN for fewer than two draws.
+class Mean(NamedTuple):
+    """Mean of draws along their last axis, its Monte Carlo standard error, their standard deviation and skewness."""
 
-    The error is half the distance between the order statistics at the levels one standard deviation below and above
-    `probability`, which follow from a Beta distribution, or that at `n_sds` standard deviations, 1 or 4, divided by it.
+    mean: np.ndarray
+    error: np.ndarray
+    sd: np.ndarray
+    skewness: np.ndarray
+
+
+def estimate_mean(draws: np.ndarray) -> Mean:
+    """Return the mean of draws along the last axis with its error; NaN, which pads ragged rows, is omitted."""
+    missing = np.isnan(draws)
+    n = missing.shape[-1] - np.count_nonzero(missing, axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):  # the error of infinite draws is NaN
+        mean = np.sum(draws, axis=-1, where=~missing) / n if missing.any() else draws.sum(axis=-1) / n
+        deviations = np.where(missing, 0.0, draws - mean[..., None])
+        powers = deviations**2
+        squares = powers.sum(axis=-1)
+        powers *= deviations  # a power of 3 takes four times as long
+        skewness = powers.sum(axis=-1) * n**0.5 / squares**1.5
+        variance = squares / np.maximum(n - 1, 0)
+        return Mean(mean, np.sqrt(variance / n), np.sqrt(variance), skewness)
+
+
+def estimate_quantiles(ordered: np.ndarray, probabilities: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Return sample quantiles, by linear interpolation, of draws in ascending order, and their standard errors.
+
+    The error is half the distance between the order statistics at the levels one standard deviation below and above a
+    probability, which follow from a Beta distribution; it is NaN for fewer than two draws. Order statistics of discrete
+    draws are often equal there, although the quantile is not certain. Their distance at four standard deviations,
+    divided by eight, is then the error.
     """
-    if ordered.size < 2:
-        return float("nan")
-    low, high = _between(ordered, np.array(_ranks(ordered.size, probability, n_sds)))
-    return float(high - low) / (2 * n_sds)
+    n = ordered.shape[-1]
+    if not n:
+        unknown = np.full((*ordered.shape[:-1], len(probabilities)), np.nan)
+        return unknown, unknown
+    estimates = _between(ordered, (n - 1) * np.array(probabilities))
+    if n == 1:
+        return estimates, np.full(estimates.shape, np.nan)
+    errors = _distances(ordered, probabilities, 1) / 2
+    if not errors.all():
+        errors = np.where(errors == 0, _distances(ordered, probabilities, 4) / 8, errors)
+    return estimates, errors
+
+
+def _distances(ordered: np.ndarray, probabilities: Sequence[float], n_sds: int) -> np.ndarray:
+    """Return the distances of order statistics `n_sds` standard deviations below and above quantiles."""
+    ends = _between(ordered, np.array([_ranks(ordered.shape[-1], probability, n_sds) for probability in probabilities]))
+    return ends[..., 1] - ends[..., 0]
 
 
 @lru_cache(maxsize=1024)  # one entry serves most cells, which have the same number of trials
-def _ranks(n: int, probability: float, n_sds: int = 1) -> tuple[float, ...]:
+def _ranks(n: int, probability: float, n_sds: int) -> tuple[float, ...]:
     """Return the zero-based ranks `n_sds` standard deviations below and above the rank of a quantile of `n` draws."""
     tail = {1: 0.1586552539, 4: 3.16712418e-05}[n_sds]
     levels = betaincinv(n * probability + 1, n * (1 - probability) + 1, [tail, 1 - tail])
     return tuple(np.clip(n * levels - 0.5, 0, n - 1).tolist())
 
 
-def quantile(ordered: np.ndarray, probability: float | np.ndarray) -> np.ndarray:
-    """Return sample quantiles of draws in ascending order along the last axis, by linear interpolation."""
-    return _between(ordered, np.asarray((ordered.shape[-1] - 1) * probability))
-
-
 def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     """Interpolate between order statistics at zero-based ranks on the last axis; equal infinite draws are one."""
     below = np.floor(ranks).astype(int)
     low, high = ordered[..., below], ordered[..., np.minimum(below + 1, ordered.shape[-1] - 1)]
-    return np.where((low == high) | (ranks == below), low, low + (ranks - below) * (high - low))
+    with np.errstate(invalid="ignore"):
+        return np.where((low == high) | (ranks == below), low, low + (ranks - below) * (high - low))
 
 
 def _reduce(draws: np.ndarray) -> np.ndarray:
-    r"""Return the `_STATISTICS` of draws, shape (\*points, n), along a new last axis; the array is overwritten."""
+    r"""Return the `_STATISTICS` of draws, shape (\*points, n), along a new last axis; the array is sorted in place."""
+    mean, error, sd, _ = estimate_mean(draws)
     draws.sort(axis=-1)
-    if not np.isnan(draws[..., -1]).any():
-        return _reduce_ordered(draws)
-    found = np.full((*draws.shape[:-1], len(_STATISTICS)), np.nan)
-    for index in np.ndindex(draws.shape[:-1]):
-        n = int(np.searchsorted(draws[index], np.nan))  # NaN is sorted to the end
-        if n:
-            found[index] = _reduce_ordered(draws[index][:n])
-    return found
-
-
-def _reduce_ordered(draws: np.ndarray) -> np.ndarray:
-    """Reduce draws in ascending order without NaN; the array is overwritten."""
-    n = draws.shape[-1]
-    with np.errstate(invalid="ignore"):  # infinite draws lead to NaN without a warning
-        quantiles = quantile(draws, np.array(list(QUANTILES.values())))
-        errors = np.full(quantiles.shape, np.nan)
-        if n > 1:
-            ends = _between(draws, np.array([_ranks(n, probability) for probability in QUANTILES.values()]))
-            errors = (ends[..., 1] - ends[..., 0]) / 2
-        mean = draws.mean(axis=-1, keepdims=True)
-        draws -= mean
-        draws *= draws
-        sd = np.sqrt(draws.sum(axis=-1, keepdims=True) / (n - 1)) if n > 1 else np.full(mean.shape, np.nan)
-    return np.concatenate([mean, sd / np.sqrt(n), sd, quantiles, errors], axis=-1)
+    levels = list(QUANTILES.values())
+    if np.isnan(draws[..., -1]).any():
+        quantiles = np.empty((2, *draws.shape[:-1], len(levels)))
+        for index in np.ndindex(draws.shape[:-1]):
+            n = int(np.searchsorted(draws[index], np.nan))  # NaN is sorted to the end
+            quantiles[(slice(None), *index)] = estimate_quantiles(draws[index][:n], levels)
+    else:
+        quantiles = np.stack(estimate_quantiles(draws, levels))
+    return np.concatenate([np.stack([mean, error, sd], axis=-1), *quantiles], axis=-1)
 
 
 def _slabs(sizes: Mapping[Hashable, int], n_bytes: int, room: int) -> Iterator[_Region]:

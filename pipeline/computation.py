@@ -46,19 +46,15 @@ class Driver:
 
 @dataclass(frozen=True)
 class Computation:
-    """Study to compute into a store, after the input was validated.
-
-    `asked` has the numbers of trials to ask for by panel; None for those that the store records. `goal` is the goal to
-    record for a run until a target.
-    """
+    """Study to compute into a store, after the input was validated."""
 
     source: StudySource
     study: Study
     path: str | os.PathLike[str]
     existing: ResultStore | None
     options: RunOptions
-    asked: Mapping[str, Asked] | None = None
-    goal: RecordedGoal | None = None
+    asked: Mapping[str, Asked] | None = None  # by panel; None for the numbers of trials that the store records
+    goal: RecordedGoal | None = None  # to record for a run until a target
     driver: Driver = field(default_factory=Driver)
 
     @cached_property

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipeline.aggregate import estimate_mean
 from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block
 from pipeline.blocks.one_thread import one_thread
@@ -46,7 +47,7 @@ class PanelPlan:
     n_piloted: int  # cells of the pilot; the times and sizes of other cells are interpolated
     mcse: dict[str, float]  # largest expected Monte Carlo standard error of a mean among the piloted cells, by measure
     failures: int  # failed trials of the pilot
-    error: str  # last line of the error of the first failed trial; empty if no trial failed
+    error: str  # cause of the first failed trial; empty if no trial failed
 
 
 def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
@@ -155,7 +156,7 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, chunks: Chunks) -> _Pilot
         / share,
         _standard_errors(panel, computed) if panel.trials is not None else {},
         sum(int((outcome.status == Status.FAILED).sum()) for outcome in every),
-        (next((outcome.cause for outcome in every if outcome.cause), "").splitlines() or [""])[-1],
+        next((outcome.cause for outcome in every if outcome.cause), ""),
     )
 
 
@@ -189,9 +190,8 @@ def _standard_errors(panel: Panel, computed: Sequence[Sequence[Outcome]]) -> dic
         for measure in panel.measures:
             if measure.per_trial and ok.sum() > 1:
                 values = np.concatenate([outcome.values[measure.name] for outcome in outcomes])[ok]
-                spread = np.ma.masked_invalid(np.asarray(values, float)).std(axis=0, ddof=1)
-                error = float(np.ma.filled(spread, 0.0).max()) / panel.n_trials**0.5
-                errors[measure.name] = max(errors.get(measure.name, 0.0), error)
+                spread = np.nan_to_num(estimate_mean(np.moveaxis(values.astype(float), 0, -1)).sd)
+                errors[measure.name] = max(errors.get(measure.name, 0.0), float(spread.max()) / panel.n_trials**0.5)
     return errors
 
 
@@ -209,10 +209,7 @@ class Forecast:
 
 
 def forecast(study: Study, until: str, pilot_seconds: float = 10.0) -> list[Forecast]:
-    """Forecast the cost of each panel with trials until a precision, the target `until` of `pipeline.run`.
-
-    Pilots of `MIN_TRIALS` trials in cells begin within `pilot_seconds` in total, with at least one cell per panel.
-    """
+    """Forecast the cost of each panel with trials until a precision, from pilots that begin within `pilot_seconds`."""
     if until.strip() == CLAIMS:
         raise BadInputError(
             "plan requires a precision, got --until claims, whose cost depends on the verdicts; it is at most that of "

@@ -60,10 +60,7 @@ _WAITS = (0.1, 0.4, 1.6)  # times in seconds between the attempts
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return True if a retry may succeed: after errors of devices and networks, timeouts, or full servers, for example.
-
-    The result is False for a full or read-only file system, missing permissions, expired credentials, and other errors.
-    """
+    """Return True if a retry may succeed: after errors of devices and networks, timeouts, or throttling."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_transient, error.exceptions))
     chain = list(_chain(error))

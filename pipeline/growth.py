@@ -101,9 +101,7 @@ class _Clock:
 class Growth:
     """Computation in rounds of trials until the goal of its options is reached, or their budget is spent.
 
-    The budget `at_most` is the maximum number of trials per cell, at least `MIN_TRIALS`; by default the number that the
-    study declares, or the stored number if it is larger, and no maximum if `within` is given. Rounds are planned to end
-    within that time; the minimum number of trials is always computed.
+    Rounds are planned to end within the time of the budget; the minimum number of trials is always computed.
     """
 
     def __init__(self, computation: Computation) -> None:
@@ -188,10 +186,7 @@ class Growth:
         return {**self._others, **own}
 
     def _ask(self, assessed: Mapping[str, Assessment]) -> list[tuple[str, int]]:
-        """Ask for the trials of the next round, the widest first, as far as the budget allows.
-
-        Return panels and cells with further trials, in the order in which they are computed.
-        """
+        """Ask for trials, the widest first, as far as the budget allows; return panels and cells in this order."""
         entries: list[tuple[float, str, int, int, int]] = []
         for name, one in assessed.items():
             self._stopped[name] = one.stopped.copy()

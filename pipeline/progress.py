@@ -29,11 +29,9 @@ def format_duration(seconds: float | None) -> str:
 
 
 class _Costs:
-    """Forecast of the time left: pending evaluations of each cell times their cost.
+    """Forecast of the time left: pending evaluations of each cell times their cost, interpolated between known cells.
 
-    The first receipt of a cell includes its setup. Cells without others have its cost, times the ratio of later to
-    first costs in the panel; cells without receipts are interpolated between cells of their panel. A block of a study
-    without receipts has the mean cost of all blocks so far.
+    The first receipt of a cell includes its setup. A block of a study without receipts has the mean cost of all blocks.
     """
 
     def __init__(self) -> None:
@@ -100,11 +98,7 @@ class _Costs:
 
 
 class ProgressDisplay:
-    """Progress display of a run, in evaluations; a context manager to pass to `pipeline.run`.
-
-    `planned` has the work of several studies by name, which are run one after the other, each after a call of `begin`:
-    counts and time left are then those of all.
-    """
+    """Progress display of a run, in evaluations, or of `planned` studies by name, each of which calls `begin` first."""
 
     def __init__(self, console: Console, planned: Mapping[str, PendingWork] | None = None) -> None:
         self._console = console

@@ -30,11 +30,9 @@ def is_secret_name(name: object) -> bool:
 
 
 def redact(value: Any, name: object = "") -> Any:
-    """Return a value without secrets, with the same structure.
+    """Return a value from YAML, or another one as text, with `HIDDEN` in place of secrets.
 
-    The placeholder `HIDDEN` replaces values with a secret name, keys and certificates in PEM format, credentials in
-    URLs, and, in text, the values of assignments and options with a secret name. `value` is from YAML, or another
-    object, which is redacted as text, and `name` that of the variable, argument or option.
+    Secrets are values with a secret name, keys and certificates in PEM format, and credentials in URLs.
     """
     if value is None or isinstance(value, bool):
         return value

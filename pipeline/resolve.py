@@ -18,11 +18,7 @@ _DIGITS = 12  # number of digits of a hash in messages
 def study_of(
     store: ResultStore, study: StudySource | Study | str | None = None, accept_edited_study: bool = False
 ) -> tuple[StudySource, Study]:
-    """Return the source of a store's study, by default the one that it references, and the study with the stored spec.
-
-    `accept_edited_study` allows a study file that differs from the one that last computed the store, because the user
-    accepts it or the store is only read.
-    """
+    """Return the source of a store's study, by default the referenced one, and the study with the stored spec."""
     source = _trusted_source(store, accept_edited_study) if study is None else named_source(study)
     declared = source.load()
     if declared.name != store.spec["study"]:

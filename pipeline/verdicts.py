@@ -45,11 +45,7 @@ class LookHistory:
 
 
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
-    """Check every claim of a study.
-
-    A claim is undecided if required values are not stored, or required trials are pending or too few for a normal
-    approximation to the distribution of a mean. A panel without trials requires its single evaluation.
-    """
+    """Check every claim of a study, which is undecided without the values and trials that it requires."""
     return [(claim, undecided(study, claim, summaries) or claim.judge(summaries)) for claim in study.claims]
 
 
@@ -91,11 +87,7 @@ def judge_look(study: Study, claim: Claim, summaries: Summaries, look: int) -> F
 
 
 def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[tuple[Claim, Finding]]:
-    """Check every claim of a study, with the error levels of the looks if a run ended when claims were decided.
-
-    A claim that was decided at a look is judged on the trials of that look. `study` is configured by the stored spec,
-    and `summaries` are those of all trials, by panel.
-    """
+    """Check every claim of a study; one that was decided at a look is judged on its trials, with its error level."""
     looks = LookHistory.of(store.sessions)
     if not looks.trials:
         return judge(study, summaries)

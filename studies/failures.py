@@ -1,7 +1,6 @@
 """Failed trials of a store, grouped by cause, with the commands that recompute the first trial of each group."""
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +9,8 @@ import numpy as np
 from pipeline import Status
 from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
-from pipeline.stores.commits import without_rerun
+from pipeline.errors import command
+from pipeline.stores.commits import cause_of, without_rerun
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
 
@@ -27,7 +27,8 @@ class Failure:
     kind: str  # failed, timed out, or killed
     count: int  # failed trials
     first: int  # index of the first
-    error: str  # stored, of the first trial
+    cause: str  # on one line
+    error: str  # of the first trial: cause, and traceback after an exception
 
     def rerun(self, store: str) -> str:
         """Return the shell command that recomputes the first trial.
@@ -35,14 +36,14 @@ class Failure:
         The command is built from the store's coordinates, because a stored text could contain an arbitrary command.
         """
         cells = (word for value in self.cell for word in ("--cell", value))
-        return shlex.join(["dpstudies", "trial", store, "--panel", self.panel, *cells, "--trial", str(self.first)])
+        return command("trial", store, "--panel", self.panel, *cells, "--trial", self.first)
 
 
 def find_causes(store: ResultStore) -> list[list[Failure]]:
     """Group the failures of a store by panel, kind and error, except for its numbers; the most frequent come first."""
     grouped: dict[tuple[str, str, str], list[Failure]] = {}
     for failure in _failures(store):
-        words = re.sub(r"\d[\d.,e+-]*", "#", _last_line(failure.error))
+        words = re.sub(r"\d[\d.,e+-]*", "#", failure.cause)
         grouped.setdefault((failure.panel, failure.kind, words), []).append(failure)
     return sorted(grouped.values(), key=lambda failures: -sum(failure.count for failure in failures))
 
@@ -66,13 +67,8 @@ def _failures(store: ResultStore) -> Iterator[Failure]:
                 kinds, errors = part["status"].values, part["error"].values
                 for k in np.flatnonzero(np.isin(kinds, FAILURES)).tolist():
                     error = str(errors[k])
-                    cause = int(kinds[k]), _last_line(error)
+                    cause = int(kinds[k]), cause_of(error)
                     n, trial, first = found.get(cause, (0, start + k, without_rerun(error)))
                     found[cause] = n + 1, trial, first
-            for (kind, _), (n, trial, error) in found.items():
-                yield Failure(name, where, cell, Status(kind).words, n, trial, error)
-
-
-def _last_line(error: str) -> str:
-    r"""Return the last line of a stored error, which states the cause, or an empty string if there is none."""
-    return (without_rerun(error).splitlines() or [""])[-1]
+            for (kind, reason), (n, trial, error) in found.items():
+                yield Failure(name, where, cell, Status(kind).words, n, trial, reason, error)

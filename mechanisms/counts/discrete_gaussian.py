@@ -41,7 +41,7 @@ from functools import lru_cache, reduce
 import numpy as np
 from scipy.stats import chi2
 
-from mechanisms.arguments import Floats, Integers, validate_positive
+from mechanisms.arguments import Floats, Integers, validate_number, validate_positive
 from mechanisms.calibrate import bisect
 from mechanisms.counts.candidates import MAX_TABLE
 from mechanisms.counts.k_norm import clipped_vectors
@@ -71,12 +71,8 @@ def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
     # Bisection on the exact δ(ε) has a margin of one part in 10⁹ of δ for rounding and for the omitted mass. A σ above
     # 100,000 records is refused.
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
-    if k < 2:
-        raise ValueError(f"k must be >= 2, got {k}; pass the number of categories")
-    if delta < _LEAST_DELTA:
-        raise ValueError(
-            f"delta must be >= {_LEAST_DELTA:g} for this noise, got {delta:g}; choose a larger delta, or k-norm"
-        )
+    requirement, advice = f">= {_LEAST_DELTA:g} for this noise", "choose a larger delta, or k-norm"
+    validate_number("delta", delta, requirement, lambda value: value >= _LEAST_DELTA, advice)
     reach = REACH if delta >= _TAIL_DELTA else math.sqrt(-2.0 * math.log(delta)) + 4.0
 
     def suffices(noise_std: float) -> bool:

@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -236,14 +235,6 @@ def _stream_mean(remaining, gains, prefix, first, second, counts, steps):
     return mean
 
 
-class HammingLoss(NamedTuple):
-    """Privacy loss of the Hamming mechanism, with neighbours that attain it."""
-
-    loss: float  # privacy loss in nats
-    data_set: Integers  # counts c in ascending order, shape (k,)
-    neighbour: Integers  # neighbour c' of c; ln Pr[r | c] − ln Pr[r | c'] equals the loss at r = c, among others
-
-
 def require_hamming(n: int, k: int) -> None:
     """Raise ValueError if there are too many categories or data sets for `hamming_loss`."""
     n, k = validate_problem(n, k)
@@ -258,8 +249,8 @@ def require_hamming(n: int, k: int) -> None:
     require_at_most(limit, "data sets up to permutations", n_sorted, n, k, candidates.FEWER)
 
 
-def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
-    """Return the exact privacy loss of the Hamming mechanism over all neighbours and outputs."""
+def hamming_loss(n: int, k: int, inverse_temperature: float) -> tuple[float, Integers]:
+    """Return the exact loss over all neighbours and outputs, and neighbours c, c', shape (2, k), with it at r = c."""
     # For neighbours c and c', ln Pr[r|c] − ln Pr[r|c'] = m·(d(c', r) − d(c, r)) + ln Z(c') − ln Z(c), and d(c', r) −
     # d(c, r) ≤ d(c', c) = 1, with equality at r = c. So loss = m + max over neighbours of ln Z(c') − ln Z(c). The
     # maximum is ≥ 0, as each pair occurs in both orders, and ≤ m, as each d changes by at most 1: m ≤ loss ≤ 2m. Z is
@@ -274,7 +265,7 @@ def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     _fill_normalisers(n, _loss_sums(n, k, inverse_temperature), normalisers)
     pair = np.zeros((2, k), dtype=np.int64)
     ratio = _largest_ratio(n, n_sorted, normalisers, pair)
-    return HammingLoss(inverse_temperature + math.log(ratio), pair[0], pair[1])
+    return inverse_temperature + math.log(ratio), pair
 
 
 def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
@@ -307,11 +298,10 @@ def _calibrate_hamming(n: int, k: int, epsilon: float) -> tuple[float, float]:
     def allowed(inverse_temperature: float) -> bool:
         if surely_exceeds(inverse_temperature):
             return False
-        found = hamming_loss(n, k, inverse_temperature)
-        losses[inverse_temperature] = found.loss
-        if found.loss > epsilon:
-            pairs.append(np.stack([found.data_set, found.neighbour]))
-        return found.loss <= epsilon
+        losses[inverse_temperature], pair = hamming_loss(n, k, inverse_temperature)
+        if losses[inverse_temperature] > epsilon:
+            pairs.append(pair)
+        return losses[inverse_temperature] <= epsilon
 
     # The last step is below ε/2, because the loss at ε/2 may exceed ε by rounding.
     grid = [*np.linspace(epsilon, 0.5 * epsilon, _GRID + 1).tolist(), 0.499 * epsilon]

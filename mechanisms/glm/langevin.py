@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from mechanisms.arguments import Floats, real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, real_array, validate_integer, validate_number, validate_positive
 from mechanisms.calibrate import bisect
 from mechanisms.glm.mechanisms import validate_design
 from mechanisms.privacy import GaussianGuarantee
@@ -121,8 +121,8 @@ def langevin_chain(
     """Return a chain for the posterior, prior precision n·beta; its step size is in (0, 4/(κ + M)]."""
     n, precision, norm_bound = _validate_target(n, beta, norm_bound)
     largest = 4.0 / (precision + public_smoothness(n, precision, 1.0, norm_bound))
-    if validate_positive("step", step, f"choose at most {largest:g}") > largest:
-        raise ValueError(f"step must be at most 4/(kappa + M) = {largest:g}, got {step:g}; choose a smaller one")
+    requirement = f"> 0 and at most 4/(kappa + M) = {largest:g}"
+    step = validate_number("step", step, requirement, lambda value: 0.0 < value <= largest, "choose another one")
     return LangevinChain(n, precision, 1.0, step, validate_integer("n_steps", n_steps), norm_bound, last_only)
 
 

@@ -92,14 +92,10 @@ def refine(
         keep = resolved & ~negligible
         if not split.any():
             return trial[keep], panel[keep], log_integrand[keep]
-        new_trial = np.repeat(trial[split], 2)
-        new_panel = np.ravel(2 * panel[split, None] + np.arange(2))
-        new_log_integrand, new_bound = evaluate(new_trial, new_panel)
-        trial, panel = np.concatenate([trial[keep], new_trial]), np.concatenate([panel[keep], new_panel])
-        log_integrand = np.concatenate([log_integrand[keep], new_log_integrand])
-        bound = np.concatenate([bound[keep], new_bound])
-    first = trial[split][0]
-    raise ValueError(f"the posterior is not resolved by {_MAX_ROUNDS} halvings in trial {first}; check its release")
+        halves = np.repeat(trial[split], 2), np.ravel(2 * panel[split, None] + np.arange(2))
+        pairs = zip((trial, panel, log_integrand, bound), (*halves, *evaluate(*halves)), strict=True)
+        trial, panel, log_integrand, bound = (np.concatenate([old[keep], new]) for old, new in pairs)
+    raise ValueError(f"the posterior is not resolved by {_MAX_ROUNDS} halvings in trial {trial[-1]}; check its release")
 
 
 def tabulate(

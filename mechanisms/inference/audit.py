@@ -143,10 +143,7 @@ def _hockey_stick(changes: Sequence[float], epsilon: float) -> float:
     def weighted(loss: float) -> float:
         return math.exp((loss - move) / 2) / 4 * _hockey_stick(rest, epsilon - loss)
 
-    ends = [*(end for end in (epsilon - rest[-1], epsilon + rest[-1]) if -move < end < move), move]
-    total, low = 0.0, -move
-    for high in sorted(ends):
-        total += integrate.quad(weighted, low, high, epsabs=0.0, epsrel=1e-11)[0]
-        low = high
+    kinks = [end for end in (epsilon - rest[-1], epsilon + rest[-1]) if -move < end < move] or None
+    total, _ = integrate.quad(weighted, -move, move, points=kinks, epsabs=0.0, epsrel=1e-11)
     atoms = 0.5 * _hockey_stick(rest, epsilon - move) + 0.5 * math.exp(-move) * _hockey_stick(rest, epsilon + move)
     return total + atoms

@@ -22,11 +22,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from mechanisms.arguments import Floats, describe, real_array
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS, Family
+from mechanisms.inference.release_model import is_unlikely
 from mechanisms.noise import Exact, Noise
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.protocols import Posterior, validate_probabilities
@@ -37,7 +38,6 @@ from mechanisms.tables.tree import k_norm_constant
 
 _DRAWS = 4, 5_000  # numbers of chains and of independent draws per chain
 _PAIRS = 1 << 17  # largest number of pairs of a count and the total with which θ is not drawn if n is unknown
-_SURPRISE = 1e-6
 _VAGUE = 1e10  # mean over shape of the prior of counts if n is unknown
 _FAR = 1e6  # largest distance of a value from the possible counts, in scales of pure noise
 
@@ -108,12 +108,8 @@ class CountTable:
     def is_surprising(self, release: ArrayLike) -> bool:
         """Return True if a value is so far outside the possible counts that the noise hardly explains it."""
         most = np.inf if self.n is None else self.n
-        for _, value, noise, _ in self.measured:
-            if isinstance(noise, Noise) and np.isfinite(value):
-                apart = abs(value - min(max(value, 0.0), most)) / noise.scale
-                if (stats.norm.sf(apart) if noise.power == 2 else 0.5 * np.exp(-apart)) < _SURPRISE:
-                    return True
-        return False
+        given = [(value, noise) for _, value, noise, _ in self.measured if isinstance(noise, Noise)]
+        return any(is_unlikely(noise, abs(value - min(max(value, 0.0), most))) for value, noise in given)
 
     def posterior(self, prior: ArrayLike, rng: np.random.Generator | None) -> tuple[Posterior, TablePosterior]:
         """Return the posteriors of θ and of the counts; without n, that of θ is exact for small counts only."""

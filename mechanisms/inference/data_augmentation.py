@@ -257,8 +257,9 @@ def _log_likelihood(records, bounds, noisy, power, rate):
 
 
 @kernel
-def _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, theta):
+def _propose_parameters(rng, kind, prior, proposal, theta):
     """Fill `theta` with a draw from the proposal distribution."""
+    edges, z_edges, cumulative, _ = proposal
     cell = np.searchsorted(cumulative, rng.random(), side="right")
     i, j = cell // (z_edges.size - 1), cell % (z_edges.size - 1)
     phi = edges[i] + rng.random() * (edges[i + 1] - edges[i])
@@ -272,8 +273,9 @@ def _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, theta):
 
 
 @kernel
-def _log_weight(kind, prior, edges, z_edges, log_density, theta):
+def _log_weight(kind, prior, proposal, theta):
     """Return the log of the prior density over the proposal density, up to a constant; infinite outside all cells."""
+    edges, z_edges, _, log_density = proposal
     j = 0
     if kind == NORMAL:
         phi = theta[0]
@@ -295,8 +297,6 @@ def _log_weight(kind, prior, edges, z_edges, log_density, theta):
 def augment_records(rng, theta, kind, prior, n, noisy, power, rate, bounds, limits, proposal, n_burn_in, draws):
     """Fill `draws` with values of θ, for records with bounds."""
     # `bounds` is (low, high, clamps). The prior is restricted to the box between `limits`, two arrays of shape (p,).
-    # `proposal` is (edges, z_edges, cumulative, log_density).
-    edges, z_edges, cumulative, log_density_of_cell = proposal
     has_square = kind == UNKNOWN_VARIANCE
     p, candidate = theta.size, np.empty_like(theta)
     records, proposals = np.empty((2, n))
@@ -323,12 +323,12 @@ def augment_records(rng, theta, kind, prior, n, noisy, power, rate, bounds, limi
                         records[i] = proposals[i]
 
         # Step 3: replace θ and all records.
-        _propose_parameters(rng, kind, prior, edges, z_edges, cumulative, candidate)
+        _propose_parameters(rng, kind, prior, proposal, candidate)
         if _is_within(candidate, *limits):
             _draw_records(rng, kind, candidate, proposals)
             log_ratio = _log_likelihood(proposals, bounds, noisy, power, rate)[2] - log_density
-            log_ratio += _log_weight(kind, prior, edges, z_edges, log_density_of_cell, candidate)
-            log_ratio -= _log_weight(kind, prior, edges, z_edges, log_density_of_cell, theta)
+            log_ratio += _log_weight(kind, prior, proposal, candidate)
+            log_ratio -= _log_weight(kind, prior, proposal, theta)
             if log_ratio >= 0.0 or rng.standard_exponential() >= -log_ratio:
                 theta, candidate = candidate, theta
                 records, proposals = proposals, records

@@ -29,12 +29,10 @@ in O(k) operations. This remains cheap for many categories and for y far outside
 between θ, the sum ŝ over the central region a ≤ x ≤ b, the sum r over the regions x < a and x > b, and σ². By the
 central limit theorem (ŝ, r) given θ is approximately normal. Let q be the probability of a region, and μ and Σ the mean
 and variance of a record in it. Each record adds q_c·μ_c to the mean of ŝ and q_c·Σ_c + q_c(1 − q_c)·μ_c² to its
-variance, and its own mean and variance to those of ŝ + r. The covariance is Cov(ŝ, r) = −E[ŝ]·E[r]/n. An iteration
-draws (ŝ, r) given θ, σ² and y from the normal distribution of (ŝ, r) times N(y; ŝ, σ²), restricted; σ² given ŝ; and θ
-given s = ŝ + r by conjugacy.
-
-**Joint distribution.** P4 treats the sums over the three regions as independent. The numbers of records per region are
-multinomial, so two sums have covariance −n·q_r·q_s·μ_r·μ_s.
+variance, and its own mean and variance to those of ŝ + r. P4 treats the sums over the three regions as independent, but
+as the numbers of records per region are multinomial, Cov(ŝ, r) = −E[ŝ]·E[r]/n. An iteration draws (ŝ, r) given θ, σ²
+and y from the normal distribution of (ŝ, r) times N(y; ŝ, σ²), restricted; σ² given ŝ; and θ given s = ŝ + r by
+conjugacy.
 
 **As printed**, Algorithm 2 draws the total from N(m_l + m_c' + m_u, V_l + V_c' + V_u), where N(m_c', V_c') is
 proportional to the product of N(m_c, V_c) and N(y, σ²), restricted to valid totals (lines 7, 8). It then draws θ (line
@@ -133,11 +131,11 @@ def sample_gibbs(
     table, least_total = table or tabulate_regions(model.family, model.bounds), model.n * model.entry.record_range[0]
     if model.entry.code == EXPONENTIAL:  # a vague prior can draw rates so small that the variance 1/θ² overflows
         np.maximum(starts, np.exp(table.origin), out=starts)
-    known = model.entry.code, *known, tuple(table), least_total
+    known = model.entry.code, *known, tuple(table)
     if as_printed:
-        return run_truncated_published, known
+        return run_truncated_published, (*known, least_total)
     low, high = model.contribution_range()
-    return run_truncated, (*known, jumps, model.n * low, model.n * high)
+    return run_truncated, (*known, (model.n * low, model.n * high, least_total), jumps)
 
 
 @kernel
@@ -421,11 +419,9 @@ def draw_sums(rng, split, noisy, noise_scale):
 
 
 @kernel
-def run_truncated(
-    rng, start, kind, prior, n, noisy, noise_scale, table, least_total, jumps, low, high, n_burn_in, draws
-):
+def run_truncated(rng, start, kind, prior, n, noisy, noise_scale, table, limits, jumps, n_burn_in, draws):
     """Fill `draws` with values of θ by the corrected Algorithm 2, and with `jumps` by the collapsed sampler."""
-    theta, y = start[0], noisy[0]
+    theta, y, (low, high, least_total) = start[0], noisy[0], limits
     split, _ = split_moments(kind, theta, n, table)
     centre = min(max(split[0], low), high)
     rest = max(split[2], least_total - centre)

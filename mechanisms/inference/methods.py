@@ -176,19 +176,16 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
             return Choice("exact", f"a sum over {n + 1:,} counts is affordable")
         return Choice("gibbs-exact", f"a sum over {n + 1:,} counts is not affordable, but draws of counts are")
     if model.entry.has_square and hyperparameters[2] <= 0.5 and not np.all(np.isfinite(model.parameter_limits())):
-        raise ValueError(
-            f"prior must have shape > 0.5, as the mean has no expectation otherwise, got {hyperparameters[2]:g}; raise "
-            "the shape, or pass a finite parameter_range"
-        )
+        rule = "prior must have shape > 0.5, as the mean has no expectation otherwise"
+        raise ValueError(f"{rule}, got {hyperparameters[2]:g}; raise it, or pass a finite parameter_range")
     is_wide = model.entry.integer_records and np.ptp(model.contribution_range()) > _MAX_WIDTH
     if not (model.entry.has_square or is_wide):
         return Choice("exact", "the likelihood of a sum of bounded contributions is an inverse transform")
     if n <= _MAX_RECORDS:
         reason = f"the likelihood of the sums is not affordable, but draws of {n:,} records are"
         return Choice("data-augmentation", reason)
-    raise ValueError(
-        f"n must be at most {_MAX_RECORDS:,} for draws of records, got {n:,}; use narrower bounds or a known variance"
-    )
+    rule = f"n must be at most {_MAX_RECORDS:,} for draws of records"
+    raise ValueError(f"{rule}, got {n:,}; use narrower bounds or a known variance")
 
 
 def fit_release(
@@ -200,10 +197,8 @@ def fit_release(
     if isinstance(posterior, DrawnPosterior) and posterior.draws.shape[1] >= _LEAST_DIAGNOSED:
         problem = posterior.problem()
     elif isinstance(posterior, QuadraturePosterior) and posterior.error > _LARGEST_ERROR:
-        problem = (
-            f"the exact posterior may have a relative error of {min(posterior.error, 1.0):.1g}, as the noise hardly "
-            "explains y; check n, the bounds and the scale of the noise"
-        )
+        problem = f"the exact posterior may have a relative error of {min(posterior.error, 1.0):.1g}"
+        problem += ", as the noise hardly explains y; check n, the bounds and the scale of the noise"
     if problem:
         warnings.warn(problem, RuntimeWarning, stacklevel=3)
     return posterior

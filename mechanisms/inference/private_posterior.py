@@ -133,8 +133,8 @@ def posterior_from_release(
     entry = find_entry(MODELS, family, "family")
     release, relation = real_array("y", y), validate_relation(relation)
     used = {"n=None": n is None, "seen": seen is not None, "more": len(more) > 0, "exposure": exposure is not None}
+    used["noise per count"] = not isinstance(noise, str | Noise)
     several = [name for name, value in used.items() if value]
-    several += ["noise per count"] if not isinstance(noise, str | Noise) else []
     if several:
         _refuse_sums(entry, several, n, exposure, proportion, (bounds, parameter_range, variance))
         unscaled, prior = None, _prior(entry, prior)
@@ -151,11 +151,8 @@ def posterior_from_release(
         k = release.size if exposure is not None else 2 if entry.name == "binomial" else np.size(prior)
         model = count_table(entry, release, k, n, found, seen, exposure, more, relation)
     if proportion and model.is_surprising(release):
-        warn(
-            f"the noise hardly explains proportions so far from those of {n:,} records; check n, epsilon, and that "
-            "they are not percentages",
-            stacklevel=2,
-        )
+        problem = f"the noise hardly explains proportions so far from those of {n:,} records"
+        warn(f"{problem}; check n, epsilon, and that they are not percentages", stacklevel=2)
     if isinstance(model, ReleaseModel):
         return _infer(model, prior, release, choose_method(model, prior), model.guarantee(relation), rng)
     if n is None and exposure is None:
@@ -286,10 +283,8 @@ def _with_scale(noise: Any, epsilon: float | None, sensitivity: float, relation:
     elif isinstance(noise, Exact):
         return noise
     elif not isinstance(noise, Noise):
-        raise ValueError(
-            f"noise must be a name, a Noise, EXACT or one per count, got {describe(noise)}; pass e.g. "
-            "Noise('gaussian', standard_deviation)"
-        )
+        rule = "noise must be a name, a Noise, EXACT or one per count"
+        raise ValueError(f"{rule}, got {describe(noise)}; pass e.g. Noise('gaussian', standard_deviation)")
     elif n is not None:
         if noise.is_integer:
             raise ValueError(f"noise of a proportion must be laplace or gaussian, got {noise.name}; pass counts, n * y")
@@ -309,10 +304,8 @@ def _refuse_sums(
         if used == ["n=None"]:
             remedy = "pass n, or exposure for a Poisson count" if family.name == "poisson" else "pass n"
             raise ValueError(f"n must be the number of records for the {family.name} family, got None; {remedy}")
-        raise ValueError(
-            f"family must be binomial, multinomial, or poisson with exposure for {used[-1]}, got {family.name}; "
-            "combine sums before inference"
-        )
+        rule = f"binomial, multinomial, or poisson with exposure for {used[-1]}"
+        raise ValueError(f"family must be {rule}, got {family.name}; combine sums before inference")
     if exposure is not None and n is not None:
         raise ValueError(f"n must be None with exposure, got {n}; pass one of them")
     if proportion and used != ["noise per count"]:
@@ -342,10 +335,8 @@ def _counts(family: Family, y: Floats, n: int, proportion: bool, is_integer: boo
     if proportion:  # a proportion of integers is a multiple of 1/n up to rounding
         return np.where(np.abs(n * y - np.rint(n * y)) < _NEAR, np.rint(n * y), n * y) if is_integer else n * y
     if not family.is_truncated and n > 1 and y.size and np.all(np.abs(y) < 1) and y.sum() > 0:
-        warn(
-            f"a release of {n:,} records is between 0 and 1, and is read as a noisy count; pass proportion=True if not",
-            stacklevel=3,
-        )
+        problem = f"the release of {n:,} records lies between 0 and 1, and is read as a noisy count"
+        warn(f"{problem}; pass proportion=True if it is a noisy proportion", stacklevel=3)
     return y
 
 

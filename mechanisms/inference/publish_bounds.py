@@ -94,10 +94,8 @@ def publish_bounds(
     scale = 2 / validate_epsilon(epsilon)
     needed = _ROWS * _threshold(scale, _FALSE / (EDGES.size - 1))
     if n < needed:
-        raise ValueError(
-            f"epsilon of the bounds must be at least about {epsilon * needed / n:.2g} for {n:,} records, got "
-            f"{epsilon:g}; increase it, or state public bounds"
-        )
+        rule = f"epsilon of the bounds must be at least about {epsilon * needed / n:.2g} for {n:,} records"
+        raise ValueError(f"{rule}, got {epsilon:g}; increase it, or state public bounds")
     counts = count_bins(records)
     if rehearsal_seed is not None:
         rng = np.random.default_rng([validate_integer("rehearsal_seed", rehearsal_seed, 0), 2])

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 from mechanisms.arguments import Floats, real_array, validate_positive
@@ -112,10 +112,8 @@ class ReleaseModel:
             try:
                 family.validate_bounds((a, b))
             except ValueError:
-                raise ValueError(
-                    f"variance must be that of a record, in the squared unit of the bounds {bounds}, got "
-                    f"{variance:g}, in units of which they are ({a:g}, {b:g}); check the units"
-                ) from None
+                rule = f"variance must be that of a record, in the squared unit of the bounds {bounds}"
+                raise ValueError(f"{rule}, got {variance:g}, which gives ({a:g}, {b:g}); check the units") from None
         self.parameter_limits()
 
     @property
@@ -244,10 +242,8 @@ class ReleaseModel:
         """
         found, limits = self.entry.validate_prior(prior), self.parameter_range
         if limits is not None and self.range_probability(found) < _LEAST_PROBABILITY:
-            raise ValueError(
-                f"parameter_range must have a prior probability >= {_LEAST_PROBABILITY:g}, got {limits} for "
-                f"prior={list(found)}; choose a wider range or another prior"
-            )
+            rule = f"parameter_range must have a prior probability >= {_LEAST_PROBABILITY:g}"
+            raise ValueError(f"{rule}, got {limits} for prior={list(found)}; choose a wider range or another prior")
         return found
 
     def range_probability(self, prior: Sequence[float]) -> float:
@@ -324,13 +320,11 @@ class ReleaseModel:
         """
         y = np.asarray(noisy_statistics, dtype=np.float64)
         least, most = self.statistic_range()
-        apart = np.abs(y - np.clip(y, least, most)) / self.noise.scale
-        is_normal, d, together = self.noise.power == 2, y.size, 1.0
+        each, d, together = is_unlikely(self.noise, np.abs(y - np.clip(y, least, most))), y.size, 1.0
         if d > 1:
-            distance = self._distance(y) / self.noise.scale
+            distance, is_normal = self._distance(y) / self.noise.scale, self.noise.power == 2
             together = stats.chi.sf(distance / math.sqrt(d), d) if is_normal else special.gammaincc(d, distance)
-        each = stats.norm.sf(apart) if is_normal else 0.5 * np.exp(-apart)
-        return bool(np.any(np.append(each, together) < _SURPRISE))
+        return bool(np.any(each) or together < _SURPRISE)
 
     def _distance(self, y: Floats) -> float:
         """Return the ℓ₁ distance of several components y from the possible statistics."""
@@ -340,6 +334,12 @@ class ReleaseModel:
         s = np.append(np.linspace(low, high, 1_001), np.clip(y[0], low, high))
         nearest = np.clip(y[1], np.maximum(low_2, s**2 / self.n), high_2)
         return float((np.abs(y[0] - s) + np.abs(y[1] - nearest)).min())
+
+
+def is_unlikely(noise: Noise, apart: ArrayLike) -> NDArray[np.bool_]:
+    """Return True where real noise exceeds a distance ≥ 0 with a probability below 1e-6."""
+    z = np.asarray(apart) / noise.scale
+    return (stats.norm.sf(z) if noise.power == 2 else 0.5 * np.exp(-z)) < _SURPRISE
 
 
 def validate_statistics(name: str, statistics: ArrayLike, d: int | None = None) -> Floats:

@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import Floats, real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, real_array, validate_number, validate_positive
 from mechanisms.jit import kernel
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.regression.prior import ConjugatePrior, Prior, SemiConjugatePrior, ZellnerPrior
@@ -179,10 +179,7 @@ def coefficient_posterior(
     the rows, so a release that is computed from the posteriors requires no condition on the rows.
     """
     d = statistics.n_coefficients
-    advice = f"choose one of the {d} coefficients, numbered from 0"
-    k = validate_integer("k", k, least=0, advice=advice)
-    if k >= d:
-        raise ValueError(f"k must be an integer from 0 to {d - 1}, got {k}; {advice}")
+    k = int(validate_number("k", k, f"an integer from 0 to {d - 1}", lambda one: one in range(d), "number from 0"))
     if error_variance is not None:
         error_variance = validate_positive("error_variance", error_variance, "pass None if it is unknown")
     M = np.broadcast_to(real_array("power", power), statistics.n_rows.shape)[..., None]

@@ -8,10 +8,7 @@ import numpy as np
 
 
 def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return values cast to a dtype, undefined where it cannot represent them, and the mask of these values.
-
-    Values of a floating dtype are rounded, but a finite value must not become infinite; other casts must be exact.
-    """
+    """Return values cast to a dtype, and the mask of those that it cannot represent; floats may be rounded."""
     if given.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be real numbers, got dtype {given.dtype}")
     target = np.dtype(dtype)
@@ -42,10 +39,7 @@ def describe_range(dtype: str) -> str:
 
 
 def freeze_arrays(data: Any) -> None:
-    """Make NumPy arrays read-only in place, also in mappings, tuples, lists, dataclasses and arrays of objects.
-
-    Arrays inside other objects, such as a `pandas.DataFrame`, and the base arrays of views remain writable.
-    """
+    """Make NumPy arrays read-only in place, also in mappings, tuples, lists, dataclasses and arrays of objects."""
     for item in leaves(data):
         if isinstance(item, np.ndarray):
             item.setflags(write=False)

@@ -6,7 +6,6 @@ its block. A budget ends the evaluation of a setting that fails for every trial;
 """
 
 import os
-import re
 import traceback
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -19,8 +18,8 @@ import numpy as np
 from pipeline.blocks.arrays import cast_values, describe_range, freeze_arrays, leaves
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.factors import Measure, Value
-from pipeline.declare.importing import PREFIX
 from pipeline.declare.panel import Panel, Setting
+from pipeline.declare.source import functions_of, imported_from
 from pipeline.declare.streams import Streams
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
@@ -51,7 +50,6 @@ STATUS_MESSAGES = {
     Status.TIMED_OUT: "this trial took longer than the time limit",
 }
 KINDS = {"ok": (Status.OK,), "failed": FAILURES, "pending": (Status.PENDING,)}  # statuses that are counted together
-_FRAME = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)  # of a traceback
 BUDGET = 100  # number of failed trials of a setting in a block after which the others are skipped, if none was ok
 ENDED_COST = 10  # number of failed trials that a killed or timed-out trial counts for
 
@@ -77,7 +75,8 @@ class Outcome:
 
     values: dict[str, np.ndarray]  # by measure, shape ``(trial, *dims)``, or ``dims`` for a per-cell measure
     status: np.ndarray  # `Status` of each trial, shape (trial,); pending: skipped because of a budget
-    error: np.ndarray  # traceback or reported error of each failed trial, without secrets; or empty
+    # cause of each failed trial, without secrets, on one line, and after an exception also its traceback; or empty
+    error: np.ndarray
 
     @property
     def n_untried(self) -> int:
@@ -86,28 +85,15 @@ class Outcome:
 
     @property
     def cause(self) -> str:
-        """Error of the first failed trial, or an empty string."""
-        return next(filter(None, self.error), "")
-
-
-def cause_line(error: str, file: str = "") -> str:
-    """Return the last line of a traceback, after file and line of the last frame in the file of the study, if any."""
-    frames = _FRAME.findall(error)
-    own = [
-        line for path, line in frames if PREFIX in path or (file and os.path.basename(path) == os.path.basename(file))
-    ]
-    place = f"{os.path.basename(file)}:{own[-1]}: " if own and file else ""
-    place = place or next((f"{os.path.basename(path)}:{line}: " for path, line in reversed(frames)), "")
-    return place + (error.splitlines() or [""])[-1]
+        """Cause of the first failed trial, or an empty string."""
+        return next(filter(None, self.error), "").partition("\n")[0]
 
 
 @one_thread()
 def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budget: int | None = None) -> list[Outcome]:
-    """Simulate one block, and evaluate settings on its data.
+    """Simulate one block, and evaluate settings on its data; each failing trial is isolated by halving the trials.
 
-    If the simulation or a method raises, the trials are halved repeatedly until each failing trial is isolated and
-    fails with its own traceback. `budget` is the number of failed trials, counted per setting from the first trial of
-    the block, after which the other trials are skipped, and remain pending, if none was ok; by default none is.
+    `budget` is the number of failed trials of a setting after which the others remain pending if none was ok.
     """
     panel = study.panel(block.panel)
     cell = panel.cells()[block.cell]
@@ -198,22 +184,26 @@ def _attempt(study: Study, panel: Panel, cell: Mapping[str, Value], trials: rang
     except (Exception, SystemExit) as error:
         if len(trials) > 1:
             return None
-        return unevaluated(panel, 1, Status.FAILED, redact_text(_describe(error)))
+        return unevaluated(panel, 1, Status.FAILED, redact_text(_describe(study, error)))
 
 
-def _describe(error: BaseException) -> str:
-    """Return the traceback without its lines of markers below code, which options of Python and versions change."""
-    lines = "".join(traceback.format_exception(error)).rstrip().splitlines(keepends=True)
-    return "".join(line for line in lines if line.strip(" ~^|\n") or not line.strip())
+def _describe(study: Study, error: BaseException) -> str:
+    """Return the cause of an exception, with file and line of the last call in a file of the study, and the traceback.
+
+    Lines of markers below code are omitted, since options of Python and versions change them.
+    """
+    own = {getattr(getattr(function, "__code__", None), "co_filename", "") for function in functions_of(study)}
+    calls = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    file, line = next((call for call in reversed(calls) if call[0] in own), calls[-1])
+    lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
+    kept = [one for one in lines if one.strip(" ~^|") or not one.strip()]
+    return "\n".join([f"{os.path.basename(imported_from(file))}:{line}: {kept[-1]}", *kept])
 
 
 def _evaluate_parts(
     study: Study, panel: Panel, cell: Mapping[str, Value], whole: range, setting: Setting, budget: int | None
 ) -> Outcome:
-    """Evaluate one setting on consecutive trials, in ascending order, and halve trials that raise together.
-
-    After a failure, trials are tried one by one until one succeeds, since all may fail.
-    """
+    """Evaluate one setting on consecutive trials in order, halved if they raise; one by one until one succeeds."""
     found: dict[int, Outcome] = {}
     waiting = [whole]
     n_failed, any_ok = 0, False

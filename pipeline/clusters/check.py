@@ -26,11 +26,7 @@ OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
 
 
 def check_workers(client: Client, store: str | None = None) -> dict[str, list[str]]:
-    """Compare every worker with this process, and return the failed checks by address, in order.
-
-    The client is from `pipeline.clusters.cluster.reach`. If a store is given, which need not exist, this process and
-    each worker exchange temporary files there.
-    """
+    """Compare every worker with this process, exchange files at a store, and return the failed checks by address."""
     faults, able = _version_faults(client)
     if able:
         for worker, found in _source_faults(client, able).items():

@@ -129,10 +129,7 @@ def requested_workers(profile: Profile, client: Client) -> int:
 
 
 def most_threads(profile: Profile, client: Client) -> int:
-    """Return the larger of the current and the maximum number of worker threads of a cluster, at least 1.
-
-    All workers are assumed to have the same number of threads. A scheduler at an address is assumed not to grow.
-    """
+    """Return the larger of the current and the maximum number of worker threads of a cluster, at least 1."""
     threads = list(client.nthreads().values())
     workers = max(requested_workers(profile, client), profile.adapt.get("maximum", 0))
     if "maximum_jobs" in profile.adapt:
@@ -217,11 +214,7 @@ def _start(profile: Profile) -> Any:
 
 
 def _close(cluster: Any) -> None:
-    """Close a cluster, and ignore two errors that Dask raises at the end of the shutdown.
-
-    Dask raises AssertionError for a worker whose job was rejected, and times out if the last task of an event loop
-    ignores its cancellation, such as the task that starts a worker while the worker is closed.
-    """
+    """Close a cluster, and ignore errors of Dask for rejected jobs, and for workers that start during the shutdown."""
     try:
         cluster.close()
     except (AssertionError, TimeoutError):

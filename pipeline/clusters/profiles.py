@@ -69,10 +69,7 @@ THREADS = Profile("threads", kwargs={"processes": False, "n_workers": 1})
 
 
 def load_profile(choice: str | None) -> Profile:
-    """Return the profile for a ``--cluster`` option: ``FILE``, ``FILE:PROFILE`` or the name of a profile, or `THREADS`.
-
-    ``FILE`` selects its only profile, or the profile named by its key ``default``.
-    """
+    """Return the profile for a ``--cluster`` option (``FILE``, ``FILE:PROFILE`` or a name), by default `THREADS`."""
     if choice is None:
         return THREADS
     path, name = split_choice(choice)

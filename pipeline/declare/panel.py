@@ -280,10 +280,7 @@ class Panel:
         return replace(self, **changed)
 
     def with_more(self, name: str, values: tuple[Any, ...], declared: "Panel") -> "Panel":
-        """Return the panel with values appended to a factor, or methods of the declared panel appended to its methods.
-
-        A panel without a factor or method dimension of that name is returned unchanged.
-        """
+        """Return the panel with further values of a factor, or methods of the declared panel, if it has the name."""
         grid = {axis.name: axis for axis in (*self.factors, *self.method_axes)}
         if name not in grid:
             if name in self.settable():

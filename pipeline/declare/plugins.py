@@ -23,10 +23,7 @@ def is_registered(reference: str) -> bool:
 
 
 class Plugins(Mapping[str, str]):
-    """Mapping of names to ``module:object``: built-in names, then entry points of a group, from package metadata.
-
-    No package is imported, and the metadata are read only for names that are not built in.
-    """
+    """Mapping of names to ``module:object``: built-in names, then entry points of a group, without any import."""
 
     def __init__(self, group: str, built_in: Mapping[str, str]) -> None:
         self.group = group

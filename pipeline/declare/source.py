@@ -139,11 +139,9 @@ def enable_sibling_imports(source: StudySource) -> None:
 
 
 def source_of(study: Study) -> StudySource:
-    """Return the source of a study object: the file or module that defines it, or else the object itself.
-
-    The modules that define its functions are searched first, since other modules may import the study.
-    """
-    own = {getattr(function, "__module__", None) for function in _functions(study)}
+    """Return the source of a study object: the file or module that defines it, or else the object itself."""
+    # the modules that define its functions are searched first, since other modules may import the study
+    own = {getattr(function, "__module__", None) for function in functions_of(study)}
     for name in sorted(set(sys.modules) - {"__main__"}, key=lambda name: (name not in own, name)):
         attributes = list(getattr(sys.modules[name], "__dict__", {}).items())
         attribute = next((attribute for attribute, value in attributes if value is study), None)
@@ -154,7 +152,7 @@ def source_of(study: Study) -> StudySource:
     return StudySource(None, pickled=cloudpickle.dumps(study))
 
 
-def _functions(study: Study) -> Iterator[Any]:
+def functions_of(study: Study) -> Iterator[Any]:
     """Yield the functions of a study; a `functools.partial` is replaced by the function that it wraps."""
     for panel in study.panels:
         of_panel = (panel.simulate, panel.evaluate, panel.validate)
@@ -164,6 +162,12 @@ def _functions(study: Study) -> Iterator[Any]:
             yield function.func if isinstance(function, partial) else function
     yield from (claim.check for claim in study.claims)
     yield from (figure.draw for figure in study.figures)
+
+
+def imported_from(path: str) -> str:
+    """Return the file of the user whose content was imported from a path, or the path itself for other files."""
+    source = _from_files.get(os.path.basename(path).removesuffix(".py"))
+    return path if source is None or source.reference is None else source.reference
 
 
 def load_object(target: str) -> Any:

@@ -16,11 +16,7 @@ _POLL_SECONDS = 0.2
 
 
 def start_driver(client: Client, identifier: str, drive: Callable[[Any], Exception | None], order: Any) -> str:
-    """Submit ``drive(order)`` as a task, and return the identifier of its session when it exists, or "" without work.
-
-    If the worker of the task is lost, the scheduler runs the task again on another worker. An error that `drive`
-    returns before its session exists is raised.
-    """
+    """Submit ``drive(order)`` as a task, and return the identifier of its session once it exists, "" without work."""
     key = _key(identifier)
     future = client.submit(drive, order, key=key, pure=False, retries=0, priority=_PRIORITY)
     try:

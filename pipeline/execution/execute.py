@@ -46,12 +46,8 @@ _SHORTEST_SECONDS = 0.05
 
 
 def task_key(study: Study, works: Sequence[Work], run: str, number: int) -> str:
-    """Return the key of a task for work items of one panel, of the form ``study/panel-cell-trials-run-number``.
-
-    The dashboard groups tasks by the part of the key before the first hyphen-separated word that does not consist of
-    letters, that is, by study and panel. There are no groups per cell, because Dask queues tasks for future workers
-    only in large groups, and because the scheduler stores the name of every group.
-    """
+    """Return the key of a task for work items of one panel, of the form ``study/panel-cell-trials-run-number``."""
+    # Dask groups tasks by the words of letters at the start, study and panel; groups of cells are too small to queue
     block = works[0].block
     panel = study.panel(block.panel)
     values = ",".join(format_values(panel.cells()[block.cell]))
@@ -64,11 +60,9 @@ def task_key(study: Study, works: Sequence[Work], run: str, number: int) -> str:
 
 
 class Window:
-    """Number of tasks to keep on the scheduler: enough for the maximum number of workers, and no more.
+    """Number of tasks to keep on the scheduler, enough for the largest cluster that the profile allows.
 
-    An adaptive cluster grows with the tasks on its scheduler. Dask requests enough threads to finish them within a
-    target duration, and assumes half a second for tasks of unknown duration. The queue must therefore contain enough
-    work for the largest cluster that the profile allows.
+    An adaptive cluster requests threads to finish its tasks within a target duration; see `_UNKNOWN_SECONDS`.
     """
 
     def __init__(self, client: Client, profile: Profile) -> None:
@@ -163,10 +157,7 @@ def execute(
     has_lost_worker: bool = False,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Compute work until all of it is committed.
-
-    `has_lost_worker` is True to compute all blocks in child processes, and `check` raises an error to end the run.
-    """
+    """Compute work until all is committed, after the loss of a worker in child processes; `check` may end the run."""
     in_flight, window = TasksInFlight(client, check), Window(client, profile)
     driver = _Driver(task, works, on_receipt, in_flight, window, Budget(works.study, allow_failures), has_lost_worker)
     try:

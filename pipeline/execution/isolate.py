@@ -198,11 +198,7 @@ class Child:
             return f"a child process of a worker terminated while it loaded the study: {self._describe_exit()}"
 
     def compute(self, step: Step, limit: float | None, memory: int, all_memory: int) -> list[Outcome] | End:
-        """Compute a step; the process is of no further use after an `End`.
-
-        `limit` is in seconds, without the time for which this process was suspended. The child may use `memory` bytes,
-        and the worker `all_memory`; 0 for no limit.
-        """
+        """Compute a step within `limit` seconds and `memory` bytes; the process is of no further use after an `End`."""
         n_kills, waited, before = _count_kernel_kills(), 0.0, time.monotonic()
         try:
             self._requests.send(step)

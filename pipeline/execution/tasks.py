@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from distributed import Client, Worker, WorkerPlugin
 
-from pipeline.blocks.evaluate import ENDED, FAILURES, Outcome, Status, cause_line, keep_ok
+from pipeline.blocks.evaluate import ENDED, FAILURES, Outcome, Status, keep_ok
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
@@ -133,7 +133,7 @@ def compute(
             }
             for k, outcome in outcomes.items():
                 commit.write(panel, work.block, panel.settings()[k], outcome)
-            receipts.append(_receipt(panel, work, outcomes, time.perf_counter() - started, task.source.file or ""))
+            receipts.append(_receipt(panel, work, outcomes, time.perf_counter() - started))
     return receipts
 
 
@@ -152,7 +152,7 @@ def _planned(panel: Panel, work: Work) -> Planned:
     return Planned(panel, work.block, settings, stale)
 
 
-def _receipt(panel: Panel, work: Work, outcomes: Mapping[int, Outcome], seconds: float, file: str) -> Receipt:
+def _receipt(panel: Panel, work: Work, outcomes: Mapping[int, Outcome], seconds: float) -> Receipt:
     tallies = tuple(
         Tally(
             len(outcome.status),
@@ -161,7 +161,7 @@ def _receipt(panel: Panel, work: Work, outcomes: Mapping[int, Outcome], seconds:
             outcome.n_untried,
             count_positions(panel, panel.settings()[k]),
             int(np.isin(outcome.status, ENDED).sum()),
-            cause_line(outcome.cause, file),
+            outcome.cause,
         )
         for k, outcome in outcomes.items()
     )

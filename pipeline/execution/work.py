@@ -46,7 +46,7 @@ class Tally:
     # array positions of the setting: one per combination of values of the method factors that it does not use
     n_positions: int
     n_ended: int = 0  # failed trials that were killed or timed out
-    cause: str = ""  # place and last line of the error of the first failed trial; empty if none failed
+    cause: str = ""  # of the first failed trial; empty if none failed
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,10 @@ class Receipt:
 
 
 class PendingWork:
-    """Iterable of the work items that are missing from a store or have to be recomputed.
+    """Iterable of the work items that are missing from a store, None for a new one, or have to be recomputed.
 
-    One block of some cells of each panel comes first, so that costs are known early: that of the last cell, which tends
-    to be expensive, and then the others, from the first cell of each panel. Later panels and cells follow. Repeated
-    iteration yields the same work. `asked` has the numbers of trials to ask for by panel, by default those that the
-    store records, and `first` the panels and cells whose work comes first. A new store (None) is not read.
+    One block of some cells of each panel comes first, so that costs are known early, beginning with the last cell,
+    which tends to be expensive; or all of the panels and cells `first`. `asked` replaces the recorded numbers.
     """
 
     def __init__(

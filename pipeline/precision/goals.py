@@ -26,6 +26,10 @@ Grids = Mapping[str, np.ndarray]
 """Numbers of trials asked for by panel, shape (cell, setting)."""
 
 
+Precisions = dict[tuple[str, int, tuple[int, ...]], tuple[int, Precision]]
+"""Number of trials asked for and precision, by panel, cell and settings."""
+
+
 @dataclass(frozen=True)
 class Assessment:
     """State of a panel with respect to a goal, as arrays of shape (cell, setting)."""
@@ -43,8 +47,7 @@ class PrecisionGoal:
     def __init__(self, target: Target, study: Study) -> None:
         self._target = target
         resolve_target(target, study)  # raises before anything is written
-        # panel, cell and settings -> number of trials asked for, and precision, at the last assessment
-        self.reached: dict[tuple[str, int, tuple[int, ...]], tuple[int, Precision]] = {}
+        self.reached: Precisions = {}
 
     def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
         """Return the state of each panel with trials."""
@@ -52,22 +55,16 @@ class PrecisionGoal:
         return {name: self._assess(store, targets[name], asked) for name, asked in trials.items()}
 
     def _assess(self, store: ResultStore, target: PanelTarget, asked: np.ndarray) -> Assessment:
-        panel = target.panel
         found = Assessment(asked.copy(), np.full(asked.shape, int(Stop.NO_TARGET)), np.zeros(asked.shape))
-        for cell in range(len(panel.cells())):
-            for item in target.items:
-                if not panel.applicable[cell, list(item)].all():
-                    continue
-                n, at = int(asked[cell, list(item)].min()), (panel.name, cell, item)
-                if at not in self.reached or self.reached[at][0] != n:
-                    self.reached[at] = n, target.assess(read_draws(store, panel, target.measure, cell, item, n))
-                precision = self.reached[at][1]
-                stop, wanted = _next_step(precision, n)
-                for k in item:
-                    found.wanted[cell, k] = max(found.wanted[cell, k], wanted)
-                    if found.stopped[cell, k] != Stop.NOT_YET:  # a setting stops with the last of its pairs
-                        found.stopped[cell, k] = stop
-                    found.ratios[cell, k] = max(found.ratios[cell, k], precision.ratio)
+        reached = assess_items(store, target, asked, self.reached)
+        self.reached |= reached
+        for (_, cell, item), (n, precision) in reached.items():
+            stop, wanted = _next_step(precision, n)
+            for k in item:
+                found.wanted[cell, k] = max(found.wanted[cell, k], wanted)
+                if found.stopped[cell, k] != Stop.NOT_YET:  # a setting stops with the last of its pairs
+                    found.stopped[cell, k] = stop
+                found.ratios[cell, k] = max(found.ratios[cell, k], precision.ratio)
         return found
 
     def record(self) -> dict[str, Any]:
@@ -127,12 +124,11 @@ def _next_step(precision: Precision, n: int) -> tuple[Stop, int]:
 
 
 class ClaimsGoal:
-    """Verdicts on all claims of a study, each at its own error level over preset looks.
+    """Verdicts on all claims of a study; each look spends a share of their error levels, see `level_share`.
 
-    At each look, a claim that is not decided asks for twice the trials of all methods that it needs. Each look spends a
-    share of the error level (`level_share`), so that the verdict is valid although the run stops when it is decided. A
-    claim without an error level, or one that holds because it was not rejected, is decided by the whole budget only.
-    `sessions` are records of earlier sessions, which may have spent shares of the error levels.
+    At each look, a claim that is not decided asks for twice the trials of all methods that it needs. One without an
+    error level, or that holds because it was not rejected, is decided by the whole budget only. Earlier sessions, whose
+    records are given, may have spent shares.
     """
 
     def __init__(self, study: Study, sessions: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -216,6 +212,18 @@ def whole_blocks(panel: Panel, trials: Any) -> Any:
     return -(-trials // panel.block_trials) * panel.block_trials
 
 
+def assess_items(store: ResultStore, target: PanelTarget, asked: np.ndarray, before: Precisions) -> Precisions:
+    """Return the precision of each cell and item of a target, as `before` for the same number of trials asked for."""
+    panel, found = target.panel, Precisions()
+    for cell in range(len(panel.cells())):
+        for item in target.items:
+            if panel.applicable[cell, list(item)].all():
+                at, n = (panel.name, cell, item), int(asked[cell, list(item)].min())
+                known = before[at] if at in before and before[at][0] == n else None
+                found[at] = known or (n, target.assess(read_draws(store, panel, target.measure, cell, item, n)))
+    return found
+
+
 def read_draws(
     store: ResultStore, panel: Panel, measure: Measure, cell: int, item: Sequence[int], n_trials: int
 ) -> list[np.ndarray]:
@@ -247,29 +255,23 @@ class Reached:
 
 
 def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
-    """Return the precision of each panel in the target of the last run; an empty list if there was none.
-
-    The study is configured by the stored spec.
-    """
+    """Return the precision of each panel in the target of the last run; an empty list if there was none."""
     targets = [one["until"] for one in store.sessions if one.get("until", CLAIMS) != CLAIMS]
     if not targets:
         return []
-    goal = PrecisionGoal(parse_target(targets[-1]), study)
-    trials = {panel.name: store.asked_trials(panel) for panel in study.panels if panel.trials is not None}
-    goal.assess(store, study, trials)
     found = []
-    for name, asked in trials.items():
-        own = {(cell, item): one for (panel, cell, item), one in goal.reached.items() if panel == name}
-        finite = {at: one for at, one in own.items() if np.isfinite(one[1].error)}
+    for name, target in resolve_target(parse_target(targets[-1]), study).items():
+        asked = store.asked_trials(target.panel)
+        finite = {at: one for at, one in assess_items(store, target, asked, {}).items() if np.isfinite(one[1].error)}
         if not finite:
             continue
-        (cell, item), (_, widest) = max(finite.items(), key=lambda one: one[1][1].ratio)
+        (_, cell, item), (_, widest) = max(finite.items(), key=lambda one: one[1][1].ratio)
         more = np.zeros_like(asked)
-        for (at, settings), (n, one) in finite.items():
+        for (_, at, settings), (n, one) in finite.items():
             half = max(2 * one.error / one.bound, one.ratio) if one.bound else math.inf
             extra = max(0, required_trials(n, half) - n)
             for k in settings:
                 more[at, k] = max(more[at, k], extra)
-        where = study.panel(name).describe(cell, item)
+        where = target.panel.describe(cell, item)
         found.append(Reached(name, where, widest, targets[-1], int(asked.sum()), int(more.sum())))
     return found

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.aggregate import QUANTILES, mcse_quantile, quantile
+from pipeline.aggregate import QUANTILES, estimate_mean, estimate_quantiles
 from pipeline.declare.factors import Measure, Statistic
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
@@ -42,9 +42,8 @@ class Target:
 class Precision:
     """Precision reached in one cell and setting, or for a pair of settings; the widest output counts.
 
-    `ratio` is that of the error to the bound or, if larger, the square root of the ratio of the minimum number of
-    trials to `n`. It is infinite if the draws do not determine an error: for events of which none or all occurred, and
-    for relative bounds at an estimate of zero.
+    `ratio` is that of the error to the bound or, if larger, the root of that of the minimum number of trials to `n`. It
+    is infinite if the draws do not determine an error, as for events of which none or all occurred.
     """
 
     n: int  # ok trials
@@ -96,12 +95,7 @@ class PanelTarget:
     _estimate: Callable[[np.ndarray], Estimate]
 
     def assess(self, draws: Sequence[np.ndarray]) -> Precision:
-        r"""Return the precision at the draws of an item.
-
-        Draws of each setting, shape (trial, \*outputs), are at the trials that are ok in all of them. The precision is
-        that of the output with the largest ratio of error to bound; the error is NaN for fewer than two draws, or draws
-        that are not finite.
-        """
+        r"""Return the precision at the draws of each setting of an item at equal trials, shape (trial, \*outputs)."""
         first, *others = (np.asarray(one, float) for one in draws)
         values = first - others[0] if others else first
         if len(values) < 2:
@@ -133,7 +127,7 @@ def _in_panel(target: Target, panel: Panel) -> PanelTarget:
     estimators: dict[str, tuple[Measure, Callable[[np.ndarray], Estimate]]] = {}
     for measure in measures.values():
         if measure.per_trial:
-            estimators[measure.name] = measure, estimate_mean
+            estimators[measure.name] = measure, _estimate_mean
             for label, probability in QUANTILES.items():
                 estimators[f"{measure.name}_{label}"] = measure, partial(_estimate_quantile, probability)
     for statistic in panel.statistics:
@@ -179,42 +173,24 @@ def _pairs(target: Target, panel: Panel) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def estimate_mean(draws: np.ndarray) -> Estimate:
-    """Return means and standard errors of columns, and minima by skewness; NaN, which pads ragged rows, is omitted."""
-    values = np.asarray(draws, float)
-    n = np.count_nonzero(~np.isnan(values), axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.nansum(values, axis=0) / n
-        deviations = values - mean
-        powers = deviations**2
-        squares = np.nansum(powers, axis=0)
-        powers *= deviations  # a power of 3 takes four times as long
-        skewness = np.nansum(powers, axis=0) * n**0.5 / squares**1.5
-        return mean, np.sqrt(squares / (n - 1) / n), SKEWED_TRIALS * skewness**2
+def _estimate_mean(draws: np.ndarray) -> Estimate:
+    found = estimate_mean(np.asarray(draws, float).T)
+    return found.mean, found.error, SKEWED_TRIALS * found.skewness**2
 
 
 def _estimate_quantile(probability: float, draws: np.ndarray) -> Estimate:
-    """Return quantiles of columns, and their standard errors.
-
-    Order statistics of discrete draws are often equal one standard deviation around the quantile, although the quantile
-    is not certain. Their distance at four standard deviations then gives the error.
-    """
-    columns = [np.sort(column[~np.isnan(column)]) for column in np.asarray(draws, float).T]
-    errors = [mcse_quantile(one, probability) or mcse_quantile(one, probability, n_sds=4) for one in columns]
-    estimates = [quantile(one, probability) if one.size else np.nan for one in columns]
-    return np.array(estimates), np.array(errors), np.zeros(len(columns))
+    columns = np.sort(np.asarray(draws, float), axis=0).T
+    found = [estimate_quantiles(column[~np.isnan(column)], [probability]) for column in columns]
+    estimates, errors = np.reshape(found, (len(columns), 2)).T
+    return estimates, errors, np.zeros(len(columns))
 
 
 def _jackknife(statistic: Statistic, draws: np.ndarray) -> Estimate:
     """Return a declared statistic of columns, with the standard error of a jackknife over groups of trials."""
-    estimates, errors, least = zip(*(_jackknife_column(statistic, column) for column in draws.T), strict=True)
-    return np.concatenate(estimates), np.concatenate(errors), np.concatenate(least)
-
-
-def _jackknife_column(statistic: Statistic, draws: np.ndarray) -> Estimate:
-    groups = np.arange(draws.size) % min(_N_GROUPS, draws.size)
-    n_groups = int(groups.max()) + 1
-    without = np.stack([np.atleast_1d(statistic.function(draws[groups != group])) for group in range(n_groups)])
-    spread = ((without - without.mean(axis=0)) ** 2).sum(axis=0)
-    error = np.sqrt((n_groups - 1) / n_groups * spread)
-    return np.atleast_1d(statistic.function(draws.copy())), error, np.where(error > 0, 0.0, np.inf)
+    n_groups = min(_N_GROUPS, len(draws))
+    groups = np.arange(len(draws)) % n_groups
+    parts = [draws, *(draws[groups != group] for group in range(n_groups))]
+    values = [np.concatenate([np.atleast_1d(statistic.function(column.copy())) for column in part.T]) for part in parts]
+    without = np.stack(values[1:])
+    errors = np.sqrt((n_groups - 1) / n_groups * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
+    return values[0], errors, np.where(errors > 0, 0.0, np.inf)

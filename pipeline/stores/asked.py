@@ -25,10 +25,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio: consecutive p
 
 @dataclass(frozen=True)
 class Share:
-    """One of `count` disjoint shares of the blocks of a run, which differ by at most one block.
-
-    Blocks are dealt in the order of a multiplicative hash of their number, so that a share has blocks of all cells.
-    """
+    """One of `count` disjoint shares of the blocks of a run, which differ by at most one block and mix the cells."""
 
     number: int  # from 1
     count: int

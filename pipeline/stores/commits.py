@@ -14,8 +14,6 @@ from pipeline.stores.chunks import Chunks
 from pipeline.stores.files import Files
 from pipeline.stores.regions import regions_of
 
-_AGAIN = "again: "
-
 
 @dataclass(frozen=True)
 class Planned:
@@ -30,10 +28,9 @@ class Planned:
 class Commit:
     """Commit of blocks, created before they are computed; after `finish` they are visible, and their values durable.
 
-    `present` has the digests of the durable per-cell chunks that this process has found or written, by key. `write`
-    writes values; `finish` flushes them once for all blocks and then writes the statuses. If the process dies before
-    that, all blocks remain pending. A block with a status is replaced in `finish`: first its status also binds the new
-    chunks, then these are written, then the new status; so it is committed at all times.
+    `present` has the digests of the durable per-cell chunks that this process knows, by key. If the process dies before
+    `finish` has flushed the values and written the statuses, all blocks remain pending. A block with a status is
+    replaced in `finish`, and is committed at all times.
     """
 
     def __init__(
@@ -101,10 +98,8 @@ class Commit:
         self._batch.discard()
 
     def _replace(self) -> None:
-        """Replace committed blocks; each status binds the old and the new chunks before any is replaced.
-
-        Absent per-cell chunks are written first, because readers require such a chunk once a status binds it.
-        """
+        """Replace committed blocks; each status binds the old and the new chunks before any is replaced."""
+        # absent per-cell chunks are written first, because readers require such a chunk once a status binds it
         prepared: dict[str, bytes] = {}
         values: dict[str, bytes] = {}
         statuses: dict[str, bytes] = {}
@@ -165,9 +160,18 @@ def rerun_line(panel: Panel, block: Block, trial: int) -> str:
     """Return the last line of a stored error, which contains the command that reruns its trial."""
     values = panel.cells()[block.cell].items()
     cell = "".join(f" --cell {shlex.quote(f'{name}={format_value(value)}')}" for name, value in values)
-    return f"{_AGAIN}dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"
+    return f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"
 
 
 def without_rerun(error: str) -> str:
-    """Return a stored error without the line of `rerun_line`."""
-    return "\n".join(line for line in error.splitlines() if not line.startswith(_AGAIN))
+    """Return a stored error without its last line."""
+    return error.rpartition("\n")[0]
+
+
+def cause_of(error: str) -> str:
+    """Return the cause of a failed trial from its stored error: the first line, or that before the last one.
+
+    Stores of version 0.2 have a traceback without a line before it; its last line is the cause.
+    """
+    lines = without_rerun(error).splitlines() or [""]
+    return lines[-1] if lines[0].startswith("Traceback ") else lines[0]

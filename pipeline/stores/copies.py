@@ -83,7 +83,10 @@ def compact(
         raise BadInputError(f"the store {source.url} has share {source.share} of a run; merge all shares first")
     _refuse_copy(source, url)
     numbers = {source: require_idle(source.files)}
-    root = Root(_compact_root(source))
+    arrays = [source.array(panel, name) for panel, name in _sharded_variables(source)]
+    document = shard_root(json.loads(source.root.content), arrays)
+    document["attributes"] = {**source.attributes, "store_format": COMPACT_FORMAT, "compacted": now()}
+    root = Root(seal_root(json.dumps(document).encode()))
     sharded = Chunks(root.content)
     shards = [
         (panel, name, *shard)
@@ -210,14 +213,6 @@ def _refuse_copy(source: ResultStore, url: str) -> None:
             f"a store must be complete to be copied, got {n_pending:,} pending trials in {source.url}; compute them "
             f"with: {command('resume', source.url)}"
         )
-
-
-def _compact_root(source: ResultStore) -> bytes:
-    """Return the root of the compact copy of a store."""
-    arrays = [source.array(panel, name) for panel, name in _sharded_variables(source)]
-    root = shard_root(json.loads(source.root.content), arrays)
-    attributes = {**source.attributes, "store_format": COMPACT_FORMAT, "compacted": now()}
-    return seal_root(json.dumps({**root, "attributes": attributes}).encode())
 
 
 def _join(sources: Sequence[ResultStore], panel: str, name: str, put: Callable[[str, bytes], None]) -> None:

@@ -56,10 +56,7 @@ def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting,
 
 
 def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], Damage]:
-    """Check coordinates, metadata, and the root and its copy; return the damage by panel, "" for the root, and name.
-
-    With `repair`, for which the store is opened for a session, rewrite files that differ.
-    """
+    """Check, and optionally rewrite, coordinates, metadata and root; return the damage by panel (or "") and name."""
     problems: dict[tuple[str, str], Damage] = {}
     repaired: list[str] = []
     if store.root.problem:

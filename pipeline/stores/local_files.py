@@ -213,10 +213,7 @@ class LocalFiles:
                 raise OSError(errno.EAGAIN, "a temporary file has disappeared", path) from None
 
     def flush(self, keys: Iterable[str]) -> None:
-        """Make written files, or temporary ones by path, durable: one call per file system on Linux, or one per file.
-
-        Errors are not retried: the system may have dropped unwritten data, so the files must be written again.
-        """
+        """Make written files, or temporary ones by path, durable; after an error, they must be written again."""
         if _SYNCFS is not None:
             descriptor = os.open(self.url, os.O_RDONLY)
             try:
@@ -267,10 +264,7 @@ class LocalFiles:
 
 
 class _LocalBatch:
-    """Writes that become durable together: values by `put`, then the files of `put_last`, which commit the values.
-
-    `depend` makes a file durable that another writer has written, and `discard` drops the last files.
-    """
+    """Writes that become durable together with files of others, and last the files of `put_last`, which commit them."""
 
     def __init__(self, files: LocalFiles) -> None:
         self._files = files

@@ -21,10 +21,7 @@ _MOST_WAITING, _MOST_BYTES = 64, 2**28  # numbers of objects that are written co
 
 
 class ObjectFiles:
-    """Files of a store in an object store, with the methods of `LocalFiles`.
-
-    Writes are conditional on S3 only. On other object stores, the session is only checked before each write.
-    """
+    """Files of a store in an object store, with the methods of `LocalFiles`; writes are conditional on S3 only."""
 
     def __init__(self, url: str, session: str | None = None) -> None:
         self.url = url

@@ -58,10 +58,7 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
 
 
 def open_panel(store: ResultStore, panel: str, *, lazy: bool | None = None) -> xr.Dataset:
-    """Open one panel as in `open_results`; unless `lazy`, its numbers are read at once, and `error` is omitted.
-
-    By default, a small panel is read at once, which is ten times as fast as one Dask task per block.
-    """
+    """Open one panel as in `open_results`; unless `lazy`, as for large ones, read its numbers at once, not `error`."""
     spec = store.spec["panels"][panel]
     if lazy is None:
         arrays = (store.array(panel, name) for name in ("status", *spec["measures"]))

@@ -168,10 +168,7 @@ def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
 
 
 def _arrays(name: str, spec: Mapping[str, Any]) -> Iterator[_Array]:
-    """Yield path, dimensions, shape, chunks and possible data types of each array that a panel may have.
-
-    A measure has two alternatives, since the spec does not contain whether it is per trial.
-    """
+    """Yield path, dimensions, shape, chunks and data types of arrays, per trial and per cell for a measure."""
     require_name("the name of a panel", name)
     values = {axis: found for role in _ROLES for axis, found in spec[role].items()}
     for axis in (*values, *spec["dims"], *spec["measures"]):

@@ -208,10 +208,7 @@ def is_lost(record: Mapping[str, Any]) -> bool:
 
 
 def check_records(files: Files, *, repair: bool = False) -> dict[str, Damage]:
-    """Check the records of all sessions and their copies, and return the damage by name of the session or file.
-
-    With `repair`, damaged files are rewritten from the intact ones, and a lost record is replaced by a note.
-    """
+    """Check, and optionally repair, the records of all sessions and their copies; return the damage by name."""
     problems: dict[str, Damage] = {}
     records, copies = sessions_of(files), _copies(files)
     of_copies = SESSION_COPIES.rpartition("/")[2]
@@ -280,10 +277,7 @@ def _read(files: Files, number: int) -> dict[str, Any] | None:
 
 
 def end_session(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
-    """End the latest session of a store in place of its process; return False if it was already over.
-
-    Its process notices by its next heartbeat; later writes fail, in an object store when the next session begins.
-    """
+    """End the latest session of a store in place of its process, which then fails; False if it was already over."""
     reader = open_files(url)
     number = last_number(reader)
     record = _read(reader, number) if number else None

@@ -30,7 +30,7 @@ from pipeline.errors import BadInputError, DamagedChunkError, IncompleteStoreErr
 from pipeline.stores.asked import RECORD, SHARE, Asked, Share, read_asked
 from pipeline.stores.binding import ABSENT, Binding, digest, remove_checksum
 from pipeline.stores.chunks import Chunks, Region
-from pipeline.stores.commits import Commit, Planned
+from pipeline.stores.commits import Commit, Planned, without_rerun
 from pipeline.stores.files import Files, accessing, open_files
 from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
 from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
@@ -191,10 +191,7 @@ class ResultStore:
 
     @classmethod
     def create(cls, session: Session, study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
-        """Write the template of a study: the copy of the root, the files of all arrays, and last the root.
-
-        An interrupted creation is completed. No block is written before the root exists.
-        """
+        """Write the template of a study, or complete an interrupted creation; no block is written before the root."""
         files = session.files
         found = read_root(files)
         if found is not None:
@@ -236,7 +233,7 @@ class ResultStore:
         position = next(positions(panel, block.cell, setting))
         values = {name: self.read_at(panel, position, block.trials, name) for name in panel.variables}
         status, error = (values.pop(name).reshape(-1) for name in ("status", "error"))
-        return Outcome(values, status, error.astype(object))
+        return Outcome(values, status, np.array([without_rerun(str(text)) for text in error], object))
 
     def read_at(self, panel: Panel, position: tuple[int, ...], trials: range, name: str) -> np.ndarray:
         r"""Read a variable at one array position, shape (trial, \*outputs), without trials if it has none."""
@@ -309,10 +306,7 @@ class ResultStore:
     def scan(
         self, panel: Panel, retry: Collection[Status] = (), asked: Mapping[str, Asked] | None = None
     ) -> np.ndarray:
-        """Return the state of every block and setting: `COMMITTED` (also if not asked for), `UNWRITTEN` or `STALE`.
-
-        The shape is (cell, block, setting). `asked` has the numbers of trials by panel, by default the recorded ones.
-        """
+        """Return the state of every block, shape (cell, block, setting): `COMMITTED` also if not asked for."""
         status = self.array(panel.name, "status")
         states = np.full(status.cdata_shape, UNWRITTEN, np.uint8)
         for chunks, region in iterate_slabs(status):

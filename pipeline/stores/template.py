@@ -68,10 +68,7 @@ def audit_methods(study: Study, stored: Mapping[str, Any]) -> dict[str, str]:
 
 
 def write_template(files: Files, study: Study, attributes: Mapping[str, Any]) -> Root:
-    """Write all files of an empty store, or those of a larger one over the present ones, and return the root.
-
-    The copy of the root is written first and the root last. Attributes that follow from the study are replaced.
-    """
+    """Write all files of an empty or larger store, the copy of the root first and the root last; return the root."""
     template = make_template(study, {**attributes, **root_attributes(study)})
     root = seal_root(template.pop(ROOT))
     batch = files.batch(files.versions([COPY, ROOT]))

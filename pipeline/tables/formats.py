@@ -117,15 +117,12 @@ def read_part(
 
 @dataclass(frozen=True)
 class ZarrSource:
-    """Table in the arrays of a Zarr group, or in one array, with numeric `columns` and `others`.
-
-    `arrays` contains, for each numeric column, the array in the group ("" for a single array), the column index, the
-    number of rows, and the number of rows per chunk.
-    """
+    """Table in the arrays of a Zarr group, or in one array, with numeric `columns` and `others`."""
 
     path: str
     columns: tuple[str, ...]
     others: tuple[str, ...]
+    # by column: array in the group ("" for a single array), column index, number of rows, rows per chunk
     arrays: tuple[tuple[str, int | None, int, int], ...]
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
@@ -310,13 +307,9 @@ def _code(values: pd.Series, levels: Sequence[str]) -> np.ndarray:
 def _parse(
     text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = None, levels: Levels = _NO_LEVELS
 ) -> pd.DataFrame:
-    """Parse columns of lines as floats, or as text if they have levels; all with inferred types by default.
-
-    Empty lines give rows of NaN. An extra column detects lines with too many fields, such as lines with decimal commas,
-    which would shift values.
-    """
+    """Parse columns of lines as floats, or as text if they have levels; all with inferred types by default."""
     indices = list(range(len(names))) if columns is None else [names.index(name) for name in columns]
-    surplus = str(len(names))
+    surplus = str(len(names))  # of lines with too many fields, such as decimal commas, which would shift values
     types = (
         {surplus: str}
         if columns is None

@@ -37,10 +37,7 @@ class TableRows:
 def open_table(
     path: str, target: str, features: Sequence[str] | None = None, levels: Mapping[str, Sequence[str]] | None = None
 ) -> TableRows:
-    """Open columns of a table on disk: the features, by default all other columns in order, and last the target.
-
-    A column with `levels` contains the index of the level, or the number of levels for any other value.
-    """
+    """Open columns of a table: the features, by default all other columns in order, and the target; see `Levels`."""
     levels = levels or {}
     source = find_source(path)
     offered = (*source.columns, *source.others)
@@ -82,9 +79,8 @@ def reduce_rows(
 ) -> Result:
     """Map a function over all rows, block by block, and combine its results as a tree, in the order of the rows.
 
-    The row chunks of the first of the arrays of shape (n,) or (n, c) are used for all; NumPy arrays are copied, in
-    blocks of about `PART_BYTES`. ``map_rows(first, *blocks)``, importable on the workers, receives the index of the
-    first row of a block, from 0, and the block of each array, of shape (rows, c), or (rows, 1) for 1-D arrays.
+    The row chunks of the first of the arrays, of shape (n,) or (n, c), are used for all. ``map_rows(first, *blocks)``
+    receives the index of the first row of a block, from 0, and the block of each array, of shape (rows, c or 1).
     """
     blocks = _aligned(arrays)
     mapped = da.map_blocks(

@@ -1,7 +1,6 @@
 """Run of all studies with one folder for all stores."""
 
 import itertools
-import shlex
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,11 +22,7 @@ from studies.report.summaries import state_of
 
 
 def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> NoReturn:
-    """Run every study and write one store per study to a folder, or resume an earlier run.
-
-    A failure of one study does not stop the others. `how` contains keyword arguments of `pipeline.run`,
-    such as the cluster and the time limit.
-    """
+    """Run every study, each with its store in a folder, also after failures of others; `how` is for `pipeline.run`."""
     load_profile(how.get("cluster"))
     display = ProgressDisplay(ERRORS, _planned(folder, require_folder(folder, scale, seed)))
     again = _command(folder, scale, seed, **how)
@@ -59,7 +54,7 @@ def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> NoReturn:
     if unfinished:
         say(f"incomplete: {', '.join(unfinished)}; continue with: {again}")
         raise typer.Exit(3)
-    say(f"complete{f', {n_failed:,} trials failed' if n_failed else ''}; next: dpstudies report {shlex.quote(folder)}")
+    say(f"complete{f', {n_failed:,} trials failed' if n_failed else ''}; next: {command('report', folder)}")
     raise typer.Exit(1 if n_failed else 0)
 
 

@@ -28,9 +28,8 @@ def report(
     from studies.folders import is_folder, other_stores
     from studies.report import write_collection, write_report
 
-    study = arguments(given)["study"]
     if is_folder(store):
-        if figures is not None or study is not None:
+        if figures is not None or given["study"] is not None:
             raise BadInputError(f"--figures and --study are for one store, got the folder {store}; omit them")
         page = output or _default_page(store, is_folder=True)
         with writing(page):
@@ -48,7 +47,7 @@ def report(
             f"store: {command('report', others[0])}"
         )
     opened = open_complete(store)
-    _, configured = study_of(opened, study, accept_edited_study=True)  # no trial is computed
+    _, configured = study_of(opened, **arguments(given), accept_edited_study=True)  # no trial is computed
     page = output or _default_page(opened.url)
     with writing(page):
         findings = write_report(opened, configured, page, figures)
@@ -77,10 +76,9 @@ def serve(
     from studies.folders import is_folder
     from studies.report import live
 
-    study = arguments(given)["study"]
-    if study is not None and is_folder(store):
+    if given["study"] is not None and is_folder(store):
         raise BadInputError(f"--study is for one store, got the folder {store}; omit it")
-    page = live.LivePage(store, study)
+    page = live.LivePage(store, **arguments(given))
     listening, token = live.listen(port), secrets.token_urlsafe()
     address = f"http://{live.LOOPBACK}:{listening.getsockname()[1]}/{token}/"
     say(f"serving {store} at {address} until Ctrl-C")

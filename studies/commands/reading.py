@@ -6,14 +6,13 @@ Help texts and the state of a store need neither xarray nor Dask, so each comman
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.blocks.evaluate import Status, cause_line, total_by_kind
+from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.errors import BadInputError, command
 from studies.commands.options import Scheduler, StorePath, arguments, option, parse_cell, takes
 from studies.commands.output import ERRORS, print_columns, print_table, say
@@ -125,7 +124,6 @@ def trial(
     """Recompute one trial from its key, and compare it with the stored values."""
     from pipeline.execution.checks import rerun_trial
     from pipeline.resolve import study_of
-    from pipeline.stores.commits import without_rerun
     from pipeline.stores.store import ResultStore
 
     opened = ResultStore.open(store)
@@ -143,7 +141,7 @@ def trial(
     ]
     print_columns(["method", "status", "verdict", *measures], rows, 1)
     for rerun in reruns:
-        if reason := without_rerun(str(rerun.computed.error[0])):
+        if reason := rerun.computed.error[0]:
             say(f"{rerun.setting.label}: {reason}")
     if any(rerun.is_stored and not rerun.equal for rerun in reruns):
         raise typer.Exit(1)
@@ -153,16 +151,14 @@ def errors(
     store: StorePath, full: Annotated[bool, option("--full", "Print every cell and full tracebacks.")] = False
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
-    from pipeline.stores.commits import without_rerun
     from pipeline.stores.store import open_complete
     from studies.failures import find_causes
 
     opened = open_complete(store)
-    causes, file = find_causes(opened), str(opened.attributes.get("study_reference", ""))
+    causes = find_causes(opened)
     for failures in causes:
         first = failures[0]
-        reason = first.error if full else cause_line(without_rerun(first.error), file)
-        reason = reason or "no error is stored; check for damage with verify"
+        reason = (first.error if full else first.cause) or "no error is stored; check for damage with verify"
         shown = failures if full else failures[:_PLACES]
         say(f"{first.panel}: {sum(failure.count for failure in failures):,} {first.kind}: {reason}")
         for failure in shown:
@@ -171,7 +167,7 @@ def errors(
             say(f"  and {len(failures) - len(shown):,} more cells; list them with --full")
         say(f"  again: {first.rerun(store)}")
     n_failed = sum(failure.count for failures in causes for failure in failures)
-    retry = f"; retry them with: dpstudies resume {shlex.quote(store)} --retry failed" if n_failed else ""
+    retry = f"; retry them with: {command('resume', store, '--retry', 'failed')}" if n_failed else ""
     say(f"{n_failed:,} failed trials, {len(causes):,} cause{'' if len(causes) == 1 else 's'}{retry}")
     raise typer.Exit(1 if n_failed else 0)
 
@@ -199,8 +195,7 @@ def _conclude(store: str, opened: ResultStore, counts: Counts, follow: str = "")
     from pipeline.stores.asked import read_goal
 
     _, failed, pending = total_by_kind(counts.values())
-    path = shlex.quote(store)
-    following = f"follow the submission with: {follow}" if follow else f"continue with: dpstudies resume {path}"
+    following = f"follow the submission with: {follow}" if follow else f"continue with: {command('resume', store)}"
     for panel, audits in json.loads(opened.attributes.get("audits", "{}")).items():
         from studies.styles import describe_audit  # slow import
 
@@ -229,9 +224,9 @@ def _conclude(store: str, opened: ResultStore, counts: Counts, follow: str = "")
             f"with: {goal.continuation(store)}"
         )
     if failed:
-        say(f"complete, {failed:,} trials failed; see: dpstudies errors {path}")
+        say(f"complete, {failed:,} trials failed; see: {command('errors', store)}")
         return 1
-    say(f"complete; next: dpstudies report {path}")
+    say(f"complete; next: {command('report', store)}")
     return 0
 
 

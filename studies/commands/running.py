@@ -1,6 +1,5 @@
 """Commands that compute: plan, run, submit, cancel, resume, extend."""
 
-import shlex
 from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
@@ -231,7 +230,7 @@ def _describe_kept(store: str, remedy: str) -> str:
     if opened is None or not opened.complete:
         return "no trial was committed yet"
     pending = sum(by_kind[Status.PENDING] for by_kind in count_trials(opened).values())
-    again = f"continue with: dpstudies resume {shlex.quote(store)}"
+    again = f"continue with: {command('resume', store)}"
     if not pending and (goal := read_goal(opened.sessions)) is not None and goal.is_open:
         return f"committed blocks are kept, but --until {goal.until!r} was not reached; {remedy}{again}"
     return f"committed blocks are kept, {pending:,} trials are pending; {again}"

@@ -1,12 +1,11 @@
 """The commands ``verify`` and ``compact``, which read every chunk of a store."""
 
-import shlex
 from typing import Annotated, Any
 
 import typer
 
 import pipeline
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, command
 from studies.commands.options import StorePath, argument, arguments, option, takes
 from studies.commands.output import progress_bar, say
 
@@ -41,22 +40,20 @@ def verify(
         say(f"and {len(found.problems) - _SHOWN:,} more")
     checked = f"{found.n_read:,} blocks of a setting read, {found.n_computed:,} recomputed"
     say(f"{checked}, {len(found.problems):,} problems")
-    path = shlex.quote(store)
+    again = command("resume", store)
     kinds = {problem.damage.kind for problem in found.problems}
     if kinds and not repair:
         is_compact = ResultStore.open(store, damaged=True).is_compact
-        remedy = (
-            "compact the original store again" if is_compact else f"repair it with: dpstudies verify {path} --repair"
-        )
-        say(f"nothing was changed; {remedy}")
+        remedy = f"repair it with: {command('verify', store, '--repair')}"
+        say(f"nothing was changed; {'compact the original store again' if is_compact else remedy}")
     if "damaged" in kinds and repair:
         say("coordinates, metadata, root and records of sessions were rewritten")
     if "different" in kinds and repair:
         say("numbers that differed were replaced with recomputed ones")
     if kinds & _OF_BLOCKS and repair:
-        say(f"damaged blocks are pending now; compute them with: dpstudies resume {path}")
+        say(f"damaged blocks are pending now; compute them with: {again}")
     elif found.n_pending:
-        say(f"incomplete: {found.n_pending:,} blocks are pending; compute them with: dpstudies resume {path}")
+        say(f"incomplete: {found.n_pending:,} blocks are pending; compute them with: {again}")
     if kinds & _OF_BLOCKS or found.n_pending or (kinds & {"damaged", "lost"} and not repair):
         raise typer.Exit(3)
     raise typer.Exit(1 if "different" in kinds and not repair else 0)
@@ -68,4 +65,4 @@ def compact(
     """Copy a complete store into few files, to archive or publish it, and compare every chunk with the original."""
     with progress_bar("files") as show:
         pipeline.compact(store, destination, progress=show)
-    say(f"every chunk is equal to the original; next: dpstudies report {shlex.quote(destination)}")
+    say(f"every chunk is equal to the original; next: {command('report', destination)}")

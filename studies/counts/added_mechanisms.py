@@ -86,11 +86,7 @@ def _loss(found: Audit, stated: Guarantee, holds: bool) -> dict[str, Any]:
 
 
 def audited_sizes(sizes: Collection[int], k: int, left: Callable[[], float]) -> Iterator[int]:
-    """Yield numbers of records as long as the next audit is expected to take at most the time left.
-
-    They at most double, so that the time is predicted well, and omit none of `sizes` up to the last one. The work of an
-    audit is proportional to the squared number of candidates.
-    """
+    """Yield numbers of records that at most double and omit none of `sizes`, while the next audit is affordable."""
     n, largest = 1, max(sizes)
     yield n  # compiles kernels, so that its time predicts nothing
     if left() <= 0:

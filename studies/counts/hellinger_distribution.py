@@ -94,11 +94,7 @@ def _edges(summary: xr.Dataset) -> np.ndarray:
 def _compare(
     summaries: Stored, sizes: tuple[int, ...], first: str, second: str, n_above: int = 0, **needs: Any
 ) -> tuple[bool, bool, str]:
-    """Compare the distances of two mechanisms for some numbers of categories, at every stored n > `n_above`.
-
-    Return three values: True if `first` always has the smaller mean, True if it always has the larger distribution
-    function, and the evidence.
-    """
+    """Return True if means are smaller, True if distribution functions are larger, at each n > `n_above`; evidence."""
     stored = {f"k{k}": at_poster(summaries, f"k{k}", first, second, **needs) for k in sizes}
     evidence, nearer, dominates = [], True, True
     for panel, summary in stored.items():
@@ -118,10 +114,7 @@ def _compare(
 
 
 def _stochastically_smaller(*compared: Any, **needs: Any) -> Finding:
-    """Judge the statement that the distance of a mechanism is stochastically smaller than that of another.
-
-    The verdict is "corrected" if only the mean distance is smaller.
-    """
+    """Judge that the distance is stochastically smaller; the verdict is "corrected" if only its mean is."""
     nearer, dominates, evidence = _compare(*compared, **needs)
     only = "Only the mean is smaller. " if nearer and not dominates else ""
     return correct(nearer and dominates, nearer, f"{only}{evidence}.")

@@ -3,12 +3,9 @@
 An error about the values reveals that a row is invalid, which no guarantee covers; the messages say so.
 """
 
-import errno
 import math
 import operator
-import os
 import re
-import stat
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.errors import BadInputError, unknown
+from studies.data.user_csv import require_file
 
 NOT_PUBLIC = "this message depends on the records: do not publish it"
 """Warning at the end of messages about the values of a file."""
@@ -65,15 +63,11 @@ def read_names(path: str) -> list[str]:
 
 def _read(path: str) -> pd.DataFrame:
     """Return a file as text, whose first row contains the names of the columns."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
-            raise OSError(errno.EINVAL, "not a regular file")
-        # the names are read as the first row, whose length is then that of all rows
+    require_file(path)  # reading a pipe might never end
+    try:  # the names are read as the first row, whose length is then that of all rows
         return pd.read_csv(
             path, header=None, dtype=str, keep_default_na=False, skipinitialspace=True, skip_blank_lines=False
         )
-    except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror or 'not readable'}; give a CSV file") from None
     except Exception as error:  # the message of pandas may contain values
         raise BadInputError(
             f"cannot read {path} as CSV ({type(error).__name__}): it must be UTF-8 text with column names in the first "

@@ -1,5 +1,6 @@
 """Users' CSV files with a column of two classes, validated and encoded like the records of P3."""
 
+import errno
 import os
 import stat
 import threading
@@ -63,15 +64,17 @@ def read_csv(path: str | os.PathLike[str], target: str) -> Table:
 
 
 def require_file(path: str | os.PathLike[str]) -> os.stat_result:
-    """Return the status of a regular file; raise BadInputError for other paths."""
+    """Return the status of a regular file that can be read; raise BadInputError for other paths."""
+    file = os.path.expanduser(path)
     try:
-        found = os.stat(os.path.expanduser(path))
+        found = os.stat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        with open(file, "rb"):
+            return found
     except (OSError, ValueError) as error:
         what = getattr(error, "strerror", None) or "the path is not valid"
         raise BadInputError(f"cannot read {path}: {what}; give the path of a CSV file") from None
-    if not stat.S_ISREG(found.st_mode):
-        raise BadInputError(f"cannot read {path}: it is not a file; give the path of a CSV file")
-    return found
 
 
 @lru_cache(maxsize=1)

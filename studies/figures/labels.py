@@ -1,11 +1,11 @@
 """Legends, and labels at the ends of lines."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from studies.figures.plot import MAX_DIRECT, Plot
 from studies.styles import ORIGINS, Look
@@ -15,41 +15,32 @@ _LINE = 13.0  # height of a label in pixels
 _ROW, _CHARACTER, _SAMPLE, _HEADING = 18, 6.2, 34, 86  # pixels of a legend: row, character, sample of a line, heading
 
 
-@dataclass(frozen=True)
-class Label:
-    """Label of a line: axes, series, and on the vertical axis the end of the line and the position of the label."""
-
-    axes: str
-    series: str
-    end: float
-    y: float
-
-
 @lru_cache(maxsize=16)
-def at_line_ends(plot: Plot) -> list[Label]:
-    """Return labels for the lines that end at the right edge of the figure.
+def at_line_ends(plot: Plot) -> pd.DataFrame:
+    """Return labels for the lines that end at the right edge of the figure, one per row.
 
-    The list is empty if the lines are not named, if there are fewer than two or more than `MAX_DIRECT` series, if one
-    of them has no line at the right edge, if the lines end at the same point, or if other values can be picked.
+    The columns are ``axes`` and ``series``, and on the vertical axis the ``end`` of the line and the position ``y`` of
+    the label. There are no rows if the lines are not named, if there are fewer than two or more than `MAX_DIRECT`
+    series, if one of them has no line at the right edge, if the lines end at the same point, or if other values can be
+    picked.
     """
     series, column = plot.shown, plot.main
+    none = pd.DataFrame({"axes": [], "series": [], "end": [], "y": []})
     is_direct = plot.named and 2 <= len(series) <= MAX_DIRECT and plot.at_ends and plot.share_y
     if not is_direct or plot.sideways or plot.x.discrete or plot.picks:
-        return []
+        return none
     low, high = plot.limits
     titles = plot.titles
     last = titles[plot.columns - 1 :: plot.columns] + (titles[-1:] if len(titles) % plot.columns else [])
-    labels: list[Label] = []
+    parts = []
     for title in last or [""]:
         rows = plot.rows[plot.rows["axes"] == title] if title else plot.rows
         rows = rows[rows["series"].isin(series) & rows[column].between(low, high)].sort_values("x")
-        ends = rows.groupby("series", sort=False)[column].last()
+        ends = rows.groupby("series", sort=False)[column].last().rename("end")
         places = _spread(_place(ends.to_numpy(float), plot), plot.height)
-        labels += [
-            Label(title, name, float(end), float(y))
-            for name, end, y in zip(ends.index, ends, _invert(places, plot), strict=True)
-        ]
-    return labels if {label.series for label in labels} == set(series) else []
+        parts.append(ends.reset_index().assign(axes=title or None, y=_invert(places, plot)))
+    labels = pd.concat(parts, ignore_index=True)
+    return labels if set(labels["series"]) == set(series) else none
 
 
 def _place(values: np.ndarray, plot: Plot) -> np.ndarray:

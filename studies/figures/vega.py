@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pipeline.declare.factors import format_value
 from studies.figures.labels import at_line_ends, encode_series, legend
@@ -60,7 +61,8 @@ def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = 
     """
     columns = [_specify_plot(plot, f"rows{number}", hover, width) for number, plot in enumerate(plots)]
     datasets = dict(datasets or {f"rows{number}": records(plot) for number, plot in enumerate(plots)})
-    series = {name: plot.series[name] for plot in plots if plot.named and not at_line_ends(plot) for name in plot.shown}
+    with_legend = [plot for plot in plots if plot.named and at_line_ends(plot).empty]
+    series = {name: plot.series[name] for plot in with_legend for name in plot.shown}
     if len(series) < 2:
         series = {}
     notes = list(dict.fromkeys(note for plot in plots for note in _notes(plot, hover)))
@@ -84,7 +86,7 @@ def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = 
 def specify_small(plot: Plot) -> Spec:
     """Return the specification of a small image: the first axes of a plot, about 340 pixels wide with its names."""
     small = plot.small
-    n_characters = max((len(label.series) for label in at_line_ends(small)), default=0)
+    n_characters = max(map(len, at_line_ends(small)["series"]), default=0)
     return specify([small], width=round(285 - 6.5 * n_characters))
 
 
@@ -114,18 +116,15 @@ def other_scale(plots: Sequence[Plot]) -> list[Plot] | None:
 
 def records(plot: Plot) -> list[dict[str, Any]]:
     """Return the rows of a plot, and its labels, as JSON values without missing ones."""
-    columns = {name: [_value(value) for value in plot.rows[name].to_numpy(object)] for name in plot.rows}
+    (other,) = other_scale([plot]) or [plot]
+    labels, switched = at_line_ends(plot), at_line_ends(other)["y"]
+    labels = labels.rename(columns={"y": _scale(plot)}).assign(**{_scale(plot, True): switched})
+    table = plot.rows if labels.empty else pd.concat([plot.rows, labels])
+    columns = {name: [_value(value) for value in table[name].to_numpy(object)] for name in table}
     if plot.x.discrete:
         columns["x"] = [_text(value) for value in plot.rows["x"].tolist()]
     cells = zip(*columns.values(), strict=True)
-    rows = [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in cells]
-    other = other_scale([plot]) or [plot]
-    for one, switched in zip(at_line_ends(plot), at_line_ends(other[0]), strict=True):
-        scales = {_scale(plot): _round(one.y), _scale(plot, True): _round(switched.y)}
-        rows.append({"axes": one.axes, "series": one.series, "end": _round(one.end), **scales})
-        if not one.axes:
-            del rows[-1]["axes"]
-    return rows
+    return [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in cells]
 
 
 def _scale(plot: Plot, other: bool = False) -> str:
@@ -155,7 +154,7 @@ def _specify_plot(plot: Plot, name: str, hover: bool, whole: int) -> Spec:
     n_columns = min(plot.columns, len(plot.titles)) or 1
     width = round((whole - (_NARROW_GAP if plot.share_y else _GAP) * (n_columns - 1)) / n_columns)
     layers = [_layer(plot, mark) for mark in plot.marks]
-    layers += _label_layers(plot, width) if at_line_ends(plot) else []
+    layers += [] if at_line_ends(plot).empty else _label_layers(plot, width)
     layers += [_hover_layer(plot)] if hover else []
     axes = {"width": width, "height": plot.height, "layer": layers}
     title = plot.x.title if plot.sideways else plot.y.title

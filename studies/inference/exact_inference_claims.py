@@ -135,10 +135,7 @@ def _expected_variance(ds: xr.Dataset) -> xr.DataArray:
 
 
 def _suffices(summaries: Stored, method: str, peer: str, noise_counts: bool) -> Finding:
-    """Judge the statement that the mean distance of `method` exceeds that of `peer` only if a variance is small.
-
-    The variance is that of the count given θ, or, with `noise_counts`, that of the noisy count.
-    """
+    """Judge that `method` is as near as `peer` if the variance of the count, or of the noisy count, is large."""
     ds = summaries.need("binomial", n=(10, 1_000), epsilon=(0.1, 3.0), algorithm=(method, peer))
     excess = ds["distance_mean"].sel(algorithm=method) - ds["distance_mean"].sel(algorithm=peer)
     variance = _expected_variance(ds) + (2.0 / ds["epsilon"] ** 2 if noise_counts else 0.0 * ds["epsilon"])

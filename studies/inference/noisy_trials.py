@@ -4,7 +4,7 @@ A block of trials is simulated once for all methods. Each method returns the sam
 posterior quantile of the true parameter. The methods are documented in `mechanisms.inference`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from mechanisms.inference.one_posterior_sample import OnePosteriorSampling
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise, calibrated_noise
 from pipeline import Method, Streams
-from studies.panels import method_of
+from studies.panels import Values, method_of
 
 Array = NDArray[np.float64]
 
@@ -66,18 +66,18 @@ class Trials:
             yield slice(start, start + size), self.models[start]
 
 
-def release_model(family: str, cell: Mapping[str, Any]) -> ReleaseModel:
+def release_model(family: str, cell: Values) -> ReleaseModel:
     """Return the release model for a cell, with noise calibrated to its sensitivity."""
     name, bounds, outside = cell.get("noise", "laplace"), cell.get("bounds"), cell.get("outside", "drop")
     sensitivity = ReleaseModel(family, cell["n"], Noise(name, 1.0), bounds, outside).sensitivity()
     return ReleaseModel(family, cell["n"], calibrated_noise(name, sensitivity, cell["epsilon"]), bounds, outside)
 
 
-def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[str, Any], Streams], Trials]:
+def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Values, Streams], Trials]:
     """Return a function that simulates trials; with `own_bounds`, the bounds of a trial are multiples of 1/θ."""
     model = FAMILIES[family]
 
-    def simulate(cell: Mapping[str, Any], streams: Streams) -> Trials:
+    def simulate(cell: Values, streams: Streams) -> Trials:
         prior, n, public = cell["prior"], cell["n"], cell.get("bounds")
         rows = []
         for rng in streams.generators():
@@ -98,10 +98,7 @@ def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[
 
 
 def locate(theta: Array, draws: Array, quantile: Array | None) -> dict[str, Array]:
-    """Return the posterior quantile and the rank of θ, shape (trials, d), among draws of shape (trials, draws, d).
-
-    The quantile is the given one, or the fraction of smaller draws.
-    """
+    """Return the given quantile of θ, or the fraction of smaller draws, and its rank among equally spaced draws."""
     below = draws < theta[:, None]
     spaced = np.linspace(0, draws.shape[1] - 1, N_RANKED).astype(int)
     return {
@@ -135,7 +132,7 @@ def draw_each(posterior: Any, rngs: Iterable[np.random.Generator], size: int) ->
 
 
 def _fit(
-    entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams, release: str = "noisy"
+    entry: InferenceMethod, trials: Trials, setting: Values, streams: Streams, release: str = "noisy"
 ) -> dict[str, Any]:
     """Fit all trials with one release model at once, given the statistics named `release`, and draw independently."""
     y, (n_trials, d), rngs = getattr(trials, release), trials.theta.shape, list(streams.generators())
@@ -165,9 +162,13 @@ def _own_table(model: ReleaseModel, theta: float) -> RegionTable:
 
 
 def _sample(
-    entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams, n_burn_in: int = N_BURN_IN,
+    entry: InferenceMethod,
+    trials: Trials,
+    setting: Values,
+    streams: Streams,
+    n_burn_in: int = N_BURN_IN,
     n_draws: int = N_DRAWS,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Sample the posterior of each trial; a failure affects its trial only."""
 
     def draw(i: int, rng: np.random.Generator) -> Array:
@@ -184,13 +185,13 @@ def _sample(
     return {**summarise_draws(trials, np.stack(rows)), "error": np.array(errors)}
 
 
-def _ops(entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _ops(entry: InferenceMethod, trials: Trials, setting: Values, streams: Streams) -> dict[str, Any]:
     mechanism = OnePosteriorSampling(trials.prior, trials.models[0].n, trials.epsilon, entry.name == "ops")
     draws = mechanism.from_uniforms(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
     return summarise_draws(trials, draws[:, None, :, None])
 
 
-def _exact(entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _exact(entry: InferenceMethod, trials: Trials, setting: Values, streams: Streams) -> dict[str, Any]:
     quantiles, draws = [], []
     for rng, model, y, theta in zip(streams.generators(), trials.models, trials.noisy, trials.theta[:, 0], strict=True):
         posterior = entry.fit(rng, model, trials.prior, y)

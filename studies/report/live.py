@@ -61,12 +61,7 @@ class Progress:
 
 
 class LivePage:
-    """Page about a store or a folder of stores, written again when the stores have changed.
-
-    The stores are only read, and no session is held, so a study can run at the same time. `content` is the page, a
-    placeholder before the first `update`, and `progress` the state of the stores when the page was last compared with
-    them.
-    """
+    """Page about a store or a folder of stores, and their state when it was last compared with them; see `update`."""
 
     def __init__(self, location: str | os.PathLike[str], study: StudySource | None = None) -> None:
         self._location, self._study = os.fspath(location), study

@@ -109,11 +109,7 @@ def image_uri(svg: bytes) -> str:
 
 
 def _shorten(svg: bytes) -> bytes:
-    """Truncate the coordinates of an image to tenths of pixels, and remove parts without effect.
-
-    These are attributes for scripts, style sheets and screen readers, which do not look into an image, those with the
-    default value or the font of the whole image, and paths without fill and stroke.
-    """
+    """Truncate the coordinates of an image to tenths of pixels, and remove parts without effect in an image."""
     image = _UNSEEN.sub(b"", _WITHOUT_EFFECT.sub(b"", svg))
     return _PIXELS.sub(lambda found: re.sub(rb"\.0\d*|(\.\d)\d+", rb"\1", found[0]), image)
 

@@ -6,13 +6,17 @@ import xarray as xr
 from scipy import stats
 
 from pipeline import open_results, summarise
-from pipeline.aggregate import QUANTILES, mcse_quantile
+from pipeline.aggregate import QUANTILES, estimate_mean, estimate_quantiles
 from pipeline.blocks.evaluate import Status
 from tests.pipeline.helpers import count_status
 from tests.pipeline.toy import STUDY
 
 N = 1001
 LEVELS = sorted(QUANTILES.values())
+
+
+def mcse_quantile(ordered, level):
+    return float(estimate_quantiles(ordered, [level])[1][0])
 
 
 def dataset(n_trials=50, bad=()):
@@ -186,6 +190,21 @@ def test_mcse_quantile_against_a_simulation(level):
     assert abs(estimates.mean() - spread) < 5 * error
     for wrong in (0.95, 1.05):  # negative controls: 5 % wrong
         assert abs(wrong * estimates.mean() - spread) > 5 * error
+
+
+def test_means_omit_padding_and_have_no_error_for_infinite_or_few_draws():
+    draws = np.array([[1.0, 3.0, 5.0], [np.nan, 2.0, 4.0], [1.0, np.inf, 2.0], [7.0, np.nan, np.nan], [np.nan] * 3])
+    found = estimate_mean(draws)
+    np.testing.assert_array_equal(found.mean, [3.0, 3.0, np.inf, 7.0, np.nan])
+    np.testing.assert_allclose(found.error, [2 / np.sqrt(3), 1.0, np.nan, np.nan, np.nan])
+    np.testing.assert_allclose(found.sd, [2.0, np.sqrt(2), np.nan, np.nan, np.nan])
+
+
+def test_summaries_of_discrete_draws_have_the_errors_of_the_stopping_rule():
+    """Half the distance at four standard deviations, since the order statistics at one standard deviation are equal."""
+    draws = np.repeat([0.0, 1.0], [58, 42])
+    ds = xr.Dataset({"x": ("trial", draws), "status": ("trial", np.ones(100, np.int8))})
+    assert float(summarise(ds).x_median_mcse) == mcse_quantile(draws, 0.5) == 1 / 8
 
 
 def test_mcse_quantile_of_few_draws():

@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 from pipeline import Factor, Measure, Method, Panel, Statistic, Study, critical, error_level
-from pipeline.aggregate import mcse_quantile
+from pipeline.aggregate import estimate_mean, estimate_quantiles
 from pipeline.declare.claims import at_look, level_share
 from pipeline.precision.stopping import SKEWED_TRIALS, confidence_sequence, next_trials, required_trials
-from pipeline.precision.targets import estimate_mean, parse_target, resolve_target
+from pipeline.precision.targets import parse_target, resolve_target
 from tests.pipeline.precision_study import STUDY
 
 
@@ -65,19 +65,12 @@ def test_next_round_reaches_the_required_number_within_a_factor_of_two(n, ratio)
     assert next_trials(n, 0.0) == n
 
 
-def test_means_of_ragged_rows_omit_padding():
-    draws = np.array([[1.0, np.nan], [3.0, 2.0], [5.0, 4.0]])
-    means, errors, least = estimate_mean(draws)
-    np.testing.assert_allclose(means, [3.0, 3.0])
-    np.testing.assert_allclose(errors, [2 / math.sqrt(3), 1.0])
-    np.testing.assert_allclose(least, 0.0)
-
-
 @pytest.mark.parametrize("n_events", [1, 10, 99, 250, 999])
 def test_minimum_by_skewness_is_the_closed_form_for_events(n_events):
     """The squared skewness of n draws with the mean p is (1 - 2p)²/(p(1 - p)), so that about 100 events are needed."""
     share, n = n_events / 1000, 1000
-    _, errors, least = estimate_mean(np.repeat([1.0, 0.0], [n_events, n - n_events])[:, None])
+    found = estimate_mean(np.repeat([1.0, 0.0], [n_events, n - n_events]))
+    errors, least = [found.error], [SKEWED_TRIALS * found.skewness**2]
     assert least[0] == pytest.approx(SKEWED_TRIALS * (1 - 2 * share) ** 2 / (share * (1 - share)), rel=1e-9)
     assert errors[0] == pytest.approx(math.sqrt(share * (1 - share) / (n - 1)))
     assert (least[0] <= n) == (min(n_events, n - n_events) >= 79)
@@ -138,13 +131,12 @@ def test_jackknife_error_of_a_fraction_is_binomial():
 def test_quantiles_have_the_error_of_order_statistics():
     draws = np.random.default_rng(2).normal(size=500)
     precision = target_of("mcse(x_q95) <= 1").assess([draws])
-    assert precision.error == mcse_quantile(np.sort(draws), 0.95)
+    assert precision.error == estimate_quantiles(np.sort(draws), [0.95])[1][0]
     assert precision.estimate == np.quantile(draws, 0.95)
 
 
 def test_quantiles_of_discrete_draws_have_an_error_if_the_adjacent_order_statistics_are_equal():
     draws = np.repeat([0.0, 1.0], [58, 42])
-    assert mcse_quantile(draws, 0.5) == 0
     precision = target_of("mcse(x_median) <= 0.01").assess([draws])
     assert precision.error == 1 / 8
     assert not precision.is_reached

@@ -359,7 +359,7 @@ def test_invalid_file_is_refused(tmp_path, content, message):
 def test_files_that_cannot_be_read(tmp_path):
     for path, reason in (
         (tmp_path / "no.csv", "No such file"),
-        (tmp_path, "not a file"),
+        (tmp_path, "not a regular file"),
         ("http://a.b/c.csv", "No such"),
     ):
         with pytest.raises(BadInputError, match=f"^cannot read {path}: .*{reason}.*; give the path of a CSV file"):

@@ -289,7 +289,7 @@ class _Biased:
 
 def test_bad_input_is_refused():
     for refused, match in (
-        (lambda: langevin_chain(100, 0.1, 10, 1.0), r"step must be at most 4/\(kappa \+ M\) = 0.0888889, got 1"),
+        (lambda: langevin_chain(100, 0.1, 10, 1.0), r"at most 4/\(kappa \+ M\) = 0.0888889, got 1"),
         (lambda: langevin_chain(100, 0.1, 0, 0.01), "n_steps must be an integer >= 1"),
         (lambda: last_langevin(100, 0.0, 1.0, 1e-6), "beta must be"),
         (lambda: last_langevin(100, 0.1, 1.0, 0.0), "delta must be"),

@@ -286,7 +286,7 @@ def flawed(**changes):
     ("call", "message"),
     [
         (lambda: coefficient_posterior(flawed(), 3, FlatPrior()), "from 0 to 2, got 3"),
-        (lambda: coefficient_posterior(flawed(), -1, FlatPrior()), "k must be an integer >= 0, got -1"),
+        (lambda: coefficient_posterior(flawed(), -1, FlatPrior()), "k must be an integer from 0 to 2, got -1"),
         (lambda: coefficient_posterior(flawed(), 1, FlatPrior(), error_variance=0.0), "error_variance must be"),
         (lambda: coefficient_posterior(flawed(), 1, FlatPrior(), power=0.0), "power must be"),
         (lambda: coefficient_posterior(flawed(second=0.1), 1, FlatPrior()), "partition 0 must have at least as many"),
