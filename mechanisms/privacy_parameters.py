@@ -28,9 +28,7 @@ def validate_resolved_epsilon(epsilon: float) -> float:
     """Return `epsilon` as a float if it is large enough for output distributions computed in double precision."""
     requirement = f">= {SMALLEST_EPSILON:g} in double precision"
     value = validate_epsilon(epsilon)
-    return validate_number(
-        "epsilon", value, requirement, lambda one: one >= SMALLEST_EPSILON, "choose a larger epsilon"
-    )
+    return validate_number("epsilon", value, requirement, lambda one: one >= SMALLEST_EPSILON, "choose a larger one")
 
 
 def validate_delta(delta: float | None) -> float:

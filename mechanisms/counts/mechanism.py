@@ -344,9 +344,7 @@ class Mechanism(Entry):
             raise ValueError(f"delta must be given for {self.name}, got None; choose a value well below 1/n")
         self.require(int(c.sum()), c.size)
         requirement = f"at most {self.max_epsilon:g} for {self.name}"
-        validate_number(
-            "epsilon", epsilon, requirement, lambda value: value <= self.max_epsilon, "choose a smaller one"
-        )
+        validate_number("epsilon", epsilon, requirement, lambda one: one <= self.max_epsilon, "choose a smaller one")
         return alpha, c, epsilon, delta
 
     def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> CountRelease:

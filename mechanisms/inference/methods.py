@@ -197,10 +197,8 @@ def fit_release(
     if isinstance(posterior, DrawnPosterior) and posterior.draws.shape[1] >= _LEAST_DIAGNOSED:
         problem = posterior.problem()
     elif isinstance(posterior, QuadraturePosterior) and posterior.error > _LARGEST_ERROR:
-        problem = (
-            f"the exact posterior may have a relative error of {min(posterior.error, 1.0):.1g}, as the noise hardly "
-            "explains y; check n, the bounds and the scale of the noise"
-        )
+        problem = f"the exact posterior may have a relative error of {min(posterior.error, 1.0):.1g}"
+        problem += ", as the noise hardly explains y; check n, the bounds and the scale of the noise"
     if problem:
         warnings.warn(problem, RuntimeWarning, stacklevel=3)
     return posterior

@@ -134,7 +134,7 @@ def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> li
     images = [None if one.figure is None else converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
     leads = []
     for one, svg in zip(shown, images, strict=True):
-        is_small = not one.is_decided and not results[one.study].is_published
+        is_small = not one.is_decided and results[one.study].scale != "published"
         note = f"For a verdict, the published scale: {command('run', one.study)}" if is_small else ""
         leads.append({"judged": one, "image": "" if svg is None else image_uri(svg.result()), "note": note})
     return leads
