@@ -5,7 +5,7 @@ for two categories (panel `k2`) and three (`k3`). Nothing is sampled: all candid
 enumerated.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,29 +25,22 @@ _COMPUTED = tuple(mechanism for mechanism in MECHANISMS.values() if mechanism.ev
 _BINS = tuple(left / 50 for left in range(50))
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """Prior, true counts, an order of all count vectors by distance, and the positions in it at which the bins end."""
-
-    prior: tuple[float, ...]
-    counts: np.ndarray
-    order: np.ndarray
-    cuts: np.ndarray
-
-
-def _sort_candidates(cell: Values, streams: Streams) -> _Problem:
+def _sort_candidates(cell: Values, streams: Streams) -> tuple[np.ndarray, ...]:
+    """Return the true counts, an order of all count vectors by distance, and the positions in it at which bins end."""
     prior, counts = cell["prior"], balanced_counts(cell["n"], cell["k"])
     candidates = enumerate_candidates(cell["n"], cell["k"])
     distances = hellinger(posterior(prior, counts), posterior(prior, candidates))
     order = np.argsort(distances)
-    return _Problem(prior, counts, order, np.searchsorted(distances[order], cell["distance_bin"][1:]))
+    return counts, order, np.searchsorted(distances[order], cell["distance_bin"][1:])
 
 
-def _evaluate(mechanism: Mechanism, problem: _Problem, setting: Values, streams: Streams) -> dict[str, Any]:
-    distribution = mechanism.build(problem.prior, problem.counts, setting["epsilon"], setting["delta"])
-    bins = np.split(distribution.pmf()[problem.order], problem.cuts)
+def _evaluate(
+    mechanism: Mechanism, problem: tuple[np.ndarray, ...], setting: Values, streams: Streams
+) -> dict[str, Any]:
+    counts, order, cuts = problem
+    distribution = mechanism.build(setting["prior"], counts, setting["epsilon"], setting["delta"])
     return {
-        "probability": [np.sum(probabilities) for probabilities in bins],  # pairwise sums are more accurate
+        "probability": [np.sum(each) for each in np.split(distribution.pmf()[order], cuts)],  # sums are pairwise
         "expected_hellinger": distribution.expected_hellinger(),
     }
 

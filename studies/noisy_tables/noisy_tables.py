@@ -28,7 +28,7 @@ from mechanisms.noise import EXACT, Noise, calibrated_noise
 from mechanisms.tables import Rounded, Suppressed, dirichlet_multinomial, negative_binomial
 from pipeline import Factor, Measure, Panel, Scale, Statistic, Streams, Study, claims_in
 from studies.claims import ks_p_value
-from studies.data.shipped import read_adult_frame
+from studies.data.shipped import read_records
 from studies.noisy_tables import noisy_tables_claims
 from studies.noisy_tables.noisy_tables_figures import FIGURES
 from studies.noisy_tables.table_trials import METHODS, NoisyTable, draw_noise, grow_tree, make_table, round_value
@@ -60,7 +60,7 @@ def _simulate_tree(cell: Values, streams: Streams) -> list[NoisyTable]:
 @lru_cache
 def _adult() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
     """Return counts, parents and parts of the tree sex / race / education / income of all records of Adult."""
-    frame = read_adult_frame()
+    frame = read_records("adult")
     columns = ["sex", "race", "education", "income"]
     codes = [frame[name].astype("category").cat.codes.to_numpy() for name in columns]
     sizes = [int(code.max()) + 1 for code in codes]

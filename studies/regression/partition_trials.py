@@ -8,11 +8,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from mechanisms.regression.posterior import coefficient_posterior
@@ -25,6 +23,7 @@ from mechanisms.regression.statistics import (
     simulate_statistics,
 )
 from pipeline import Factor, Method, Streams
+from studies.data.shipped import read_records
 from studies.panels import Values
 
 Array = NDArray[np.float64]
@@ -89,7 +88,7 @@ def check_rows(cell: Values) -> NDArray[np.int64]:
 @cache
 def read_abalone() -> tuple[Array, Array]:
     """Return the columns, shape (4177, 2), and the rings, shape (4177,), of the abalone data."""
-    frame = pd.read_csv(Path(__file__).parents[1] / "data" / "abalone.csv.gz")
+    frame = read_records("abalone")
     return frame[list(ABALONE_COLUMNS)].to_numpy(np.float64), frame["rings"].to_numpy(np.float64)
 
 

@@ -82,8 +82,7 @@ def _page(
 ) -> tuple[str, tuple[list[Chapter], dict[str, StudyResults], dict[str, str]]]:
     results, missing = load_results(folder)
     chapters = _chapters(results, converter)
-    states = [one.state for one in results.values()]
-    state = State(*(sum(getattr(one, name) for one in states) for name in ("n_ok", "n_failed", "n_pending")))
+    state = State(*map(sum, zip(*(one.state for one in results.values()), strict=True)))
     page = render_page(
         "collection.html",
         converter,
@@ -134,7 +133,7 @@ def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> li
     images = [None if one.figure is None else converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
     leads = []
     for one, svg in zip(shown, images, strict=True):
-        is_small = not one.is_decided and not results[one.study].is_published
+        is_small = not one.is_decided and results[one.study].scale != "published"
         note = f"For a verdict, the published scale: {command('run', one.study)}" if is_small else ""
         leads.append({"judged": one, "image": "" if svg is None else image_uri(svg.result()), "note": note})
     return leads
