@@ -82,8 +82,7 @@ def _page(
 ) -> tuple[str, tuple[list[Chapter], dict[str, StudyResults], dict[str, str]]]:
     results, missing = load_results(folder)
     chapters = _chapters(results, converter)
-    states = [one.state for one in results.values()]
-    state = State(*(sum(getattr(one, name) for one in states) for name in ("n_ok", "n_failed", "n_pending")))
+    state = State(*map(sum, zip(*(one.state for one in results.values()), strict=True)))
     page = render_page(
         "collection.html",
         converter,
