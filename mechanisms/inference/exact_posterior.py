@@ -41,6 +41,7 @@ from mechanisms.tables import Theta, dirichlet_multinomial
 
 _PANELS, _LARGEST = 24, 4_000  # numbers of first panels on each part of the range, and of all panels
 _TOLERANCE = 1e-8  # largest difference of the rules on a panel, relative to mass and moments of the posterior
+_LARGEST_ERROR = 1e-4  # relative error that is not reported
 _NEGLIGIBLE = 1e-13  # largest part of a panel that is not halved
 _LOG_SMALLEST = -690.0  # log of the smallest rate or mean
 _FAR = 1e6  # distance of a release from the range of the statistic, in scales of the noise
@@ -84,6 +85,13 @@ class QuadraturePosterior(Posterior):
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Draw `size` independent values of θ by inversion."""
         return self._invert(rng.random(size))
+
+    def problem(self) -> str | None:
+        """Return a sentence about an estimated error above 1e-4, or None."""
+        if self.error <= _LARGEST_ERROR:
+            return None
+        problem = f"the exact posterior may have a relative error of {min(self.error, 1.0):.1g}, as the noise hardly"
+        return f"{problem} explains y; check n, the bounds and the scale of the noise"
 
     def _invert(self, p: Floats) -> Floats:
         above = np.clip((p.reshape(1, -1) - self.below) / (1.0 - self.below), 0.0, 1.0)
