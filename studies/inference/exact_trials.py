@@ -68,30 +68,26 @@ class Releases:
     posteriors: tuple[Any, ...]
 
 
-def simulate_releases(family: str, at_zero: bool = False) -> Callable[[Values, Streams], Releases]:
-    """Return a function that simulates releases of a model family; with `at_zero`, the release is 0 in every trial."""
-
-    def simulate(cell: Values, streams: Streams) -> Releases:
-        model, prior = release_model(family, cell), cell["prior"]
-        every = 1 if model.bounds is None else EXACT_EVERY
-        rows = []
-        for trial, rng in zip(streams.trials, streams.generators(), strict=True):
-            theta = model.entry.draw_parameters(rng, prior, 1)
-            y = np.zeros(1) if at_zero else model.draw_release(rng, theta)[0]
-            has_exact = trial % every == 0 and not model.entry.has_square
-            posterior = exact_posterior(model, prior, y) if has_exact else None
-            pit = np.full(theta.size, np.nan)
-            points, exact = np.full((2, N_POINTS, theta.size), np.nan)
-            if posterior is not None:
-                pit = np.atleast_1d(posterior.cdf(theta[0] if theta.size > 1 else theta[0, 0]))
-                if trial % TABULATED_EVERY == 0:
-                    points, exact = _tabulate(rng, posterior)
-            reference = model.entry.draw_parameters(rng, prior, 1)[0]
-            rows.append((theta[0], reference, y, points, exact, pit, posterior))
-        columns: list[Any] = list(zip(*rows, strict=True))
-        return Releases(model, prior, *(*map(np.array, columns[:-1]), columns[-1]))
-
-    return simulate
+def simulate_releases(family: str, at_zero: bool, cell: Values, streams: Streams) -> Releases:
+    """Simulate releases of a model family; with `at_zero`, the release is 0 in every trial."""
+    model, prior = release_model(family, cell), cell["prior"]
+    every = 1 if model.bounds is None else EXACT_EVERY
+    rows = []
+    for trial, rng in zip(streams.trials, streams.generators(), strict=True):
+        theta = model.entry.draw_parameters(rng, prior, 1)
+        y = np.zeros(1) if at_zero else model.draw_release(rng, theta)[0]
+        has_exact = trial % every == 0 and not model.entry.has_square
+        posterior = exact_posterior(model, prior, y) if has_exact else None
+        pit = np.full(theta.size, np.nan)
+        points, exact = np.full((2, N_POINTS, theta.size), np.nan)
+        if posterior is not None:
+            pit = np.atleast_1d(posterior.cdf(theta[0] if theta.size > 1 else theta[0, 0]))
+            if trial % TABULATED_EVERY == 0:
+                points, exact = _tabulate(rng, posterior)
+        reference = model.entry.draw_parameters(rng, prior, 1)[0]
+        rows.append((theta[0], reference, y, points, exact, pit, posterior))
+    columns: list[Any] = list(zip(*rows, strict=True))
+    return Releases(model, prior, *(*map(np.array, columns[:-1]), columns[-1]))
 
 
 def _tabulate(rng: np.random.Generator, posterior: Any) -> tuple[Array, Array]:
@@ -208,9 +204,11 @@ def _fit(entry: InferenceMethod, releases: Releases, setting: Values, streams: S
     return summarise_draws(releases, draws[..., None], posterior.cdf(releases.theta[:, 0])[:, None])
 
 
-EXACT = inference_method("exact", _exact, version=2)
-GIBBS_EXACT = inference_method("gibbs-exact", sample_each, version=4)
-AUGMENTATION = inference_method("data-augmentation", sample_each, version=4)
-GIBBS = inference_method("gibbs", sample_each, version=3)
-COLLAPSED = inference_method("gibbs-collapsed", sample_each, version=3)
-MARGINAL = inference_method("marginal", _fit, version=2)
+METHODS = {
+    "exact": inference_method("exact", _exact, version=2),
+    "gibbs-exact": inference_method("gibbs-exact", sample_each, version=4),
+    "data-augmentation": inference_method("data-augmentation", sample_each, version=4),
+    "gibbs": inference_method("gibbs", sample_each, version=3),
+    "gibbs-collapsed": inference_method("gibbs-collapsed", sample_each, version=3),
+    "marginal": inference_method("marginal", _fit, version=2),
+}

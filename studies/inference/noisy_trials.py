@@ -73,25 +73,20 @@ def release_model(family: str, cell: Values) -> ReleaseModel:
     return ReleaseModel(family, cell["n"], calibrated_noise(name, sensitivity, cell["epsilon"]), bounds, outside)
 
 
-def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Values, Streams], Trials]:
-    """Return a function that simulates trials; with `own_bounds`, the bounds of a trial are multiples of 1/θ."""
-    model = FAMILIES[family]
-
-    def simulate(cell: Values, streams: Streams) -> Trials:
-        prior, n, public = cell["prior"], cell["n"], cell.get("bounds")
-        rows = []
-        for rng in streams.generators():
-            theta = model.draw_parameters(rng, prior, 1)
-            bounds = None if public is None else tuple(np.divide(public, theta[0, 0] if own_bounds else 1.0).tolist())
-            release = release_model(family, {**cell, "bounds": bounds})
-            s, truncated = release.draw_sums(rng, theta)
-            noise = release.noise.sample(rng, s.shape[1:])
-            reference = model.draw_parameters(rng, model.posterior(prior, s[0], n), N_DRAWS)
-            rows.append((release, theta[0], s[0], truncated[0] + noise, s[0] + noise, reference))
-        models, *columns = zip(*rows, strict=True)
-        return Trials(prior, cell["epsilon"], own_bounds, models, *map(np.array, columns))
-
-    return simulate
+def simulate_trials(family: str, own_bounds: bool, cell: Values, streams: Streams) -> Trials:
+    """Simulate trials; with `own_bounds`, the bounds of a trial are multiples of 1/θ."""
+    model, prior, n, public = FAMILIES[family], cell["prior"], cell["n"], cell.get("bounds")
+    rows = []
+    for rng in streams.generators():
+        theta = model.draw_parameters(rng, prior, 1)
+        bounds = None if public is None else tuple(np.divide(public, theta[0, 0] if own_bounds else 1.0).tolist())
+        release = release_model(family, {**cell, "bounds": bounds})
+        s, truncated = release.draw_sums(rng, theta)
+        noise = release.noise.sample(rng, s.shape[1:])
+        reference = model.draw_parameters(rng, model.posterior(prior, s[0], n), N_DRAWS)
+        rows.append((release, theta[0], s[0], truncated[0] + noise, s[0] + noise, reference))
+    models, *columns = zip(*rows, strict=True)
+    return Trials(prior, cell["epsilon"], own_bounds, models, *map(np.array, columns))
 
 
 # Methods
@@ -211,29 +206,26 @@ _GIBBS_EXACT = inference_method("gibbs-exact", version=2)
 _AUGMENTATION = inference_method("data-augmentation", partial(_sample, n_burn_in=500, n_draws=1_000), version=2)
 _TOTAL = "Not private: as in P4, the noisy sum of all records, with noise calibrated to the truncated sum."
 
-BINOMIAL_METHODS = (
-    _NON_PRIVATE,
-    _NAIVE,
-    inference_method("ops", _ops),
-    inference_method("ops-likelihood", _ops),
-    inference_method("gibbs"),
-    _MARGINAL,
-    inference_method("exact", _exact),
-    _GIBBS_EXACT,
-    _AUGMENTATION,
-)
-MULTINOMIAL_METHODS = (
-    _NON_PRIVATE,
-    _NAIVE,
-    inference_method("gibbs"),
-    _GIBBS_EXACT,
-    replace(_AUGMENTATION, version=3),
-)
-TRUNCATED_METHODS = (
-    _NON_PRIVATE,
-    inference_method("naive", partial(_fit, release="noisy_total"), note=_TOTAL, is_private=False),
-    inference_method("naive-truncated", _fit),
-    *map(inference_method, ("gibbs", "gibbs-collapsed", "gibbs-published")),
-    _MARGINAL,
-    replace(_AUGMENTATION, version=4),
-)
+METHODS: dict[str, tuple[Method, ...]] = {
+    "binomial": (
+        _NON_PRIVATE,
+        _NAIVE,
+        inference_method("ops", _ops),
+        inference_method("ops-likelihood", _ops),
+        inference_method("gibbs"),
+        _MARGINAL,
+        inference_method("exact", _exact),
+        _GIBBS_EXACT,
+        _AUGMENTATION,
+    ),
+    "multinomial": (_NON_PRIVATE, _NAIVE, inference_method("gibbs"), _GIBBS_EXACT, replace(_AUGMENTATION, version=3)),
+    "exponential": (
+        _NON_PRIVATE,
+        inference_method("naive", partial(_fit, release="noisy_total"), note=_TOTAL, is_private=False),
+        inference_method("naive-truncated", _fit),
+        *map(inference_method, ("gibbs", "gibbs-collapsed", "gibbs-published")),
+        _MARGINAL,
+        replace(_AUGMENTATION, version=4),
+    ),
+}
+"""Methods by family."""
