@@ -21,7 +21,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -102,10 +101,7 @@ class QuadraturePosterior(Posterior):
         return (np.exp(found) if self.is_log else found)[()]
 
 
-ExactPosterior: TypeAlias = BinomialMixture | Theta | QuadraturePosterior
-
-
-def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike) -> ExactPosterior:
+def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike) -> Posterior:
     """Return the exact posterior of θ given one release.
 
     The model has a scalar parameter, or is multinomial. For binomial and multinomial records, errors are rounding

@@ -67,7 +67,7 @@ def _over_confident(panel: str, method: str, summaries: Stored) -> Finding:
 
 def _nearer(panel: str, method: str, summaries: Stored, to: str) -> Finding:
     """Judge the statement that the MMD of a method is not significantly larger than that of another method."""
-    less, error = gap(_ask(summaries, panel, method, to), "mmd2", method, to, "algorithm")
+    less, error = gap(_ask(summaries, panel, method, to), "mmd2", method, to)
     limit = critical(3) * error
     behind = less > limit
     text = f"{method} has a smaller MMD^2 than {to} in {count(less < 0)} cells"

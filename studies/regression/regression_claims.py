@@ -188,7 +188,7 @@ def _winners(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
         if not one.sizes["algorithm"]:
             continue
         first, *others = one["algorithm"].values.tolist()
-        margins = {name: tuple(map(float, mean_ratio(one, "score", name, first, "algorithm"))) for name in others}
+        margins = {name: tuple(map(float, mean_ratio(one, "score", name, first))) for name in others}
         equal = [name for name, (ratio, error) in margins.items() if ratio - 1.0 <= 2.0 * error]
         then = next((name for name in others if name not in equal), None)
         score = plus_minus(float(one["score_mean"][0]), float(one["score_mcse"][0]))
