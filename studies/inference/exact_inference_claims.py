@@ -19,14 +19,10 @@ _LARGE_VARIANCE, _NEGLIGIBLE = 20.0, 0.015
 _LARGEST_SHARE = 0.05
 """Accepted fraction of the trials of a cell whose chains are too short."""
 
+_COUNTED, _BOUNDED = ("binomial", "multinomial-3", "multinomial-10"), ("exponential", "poisson", "normal")
 _EXACT_METHODS = {
-    "binomial": ("exact", "gibbs-exact", "data-augmentation"),
-    "multinomial-3": ("exact", "gibbs-exact", "data-augmentation"),
-    "multinomial-10": ("exact", "gibbs-exact", "data-augmentation"),
-    "exponential": ("data-augmentation",),
-    "poisson": ("data-augmentation",),
-    "normal": ("data-augmentation",),
-    "normal-unknown-variance": ("data-augmentation",),
+    **dict.fromkeys(_COUNTED, ("exact", "gibbs-exact", "data-augmentation")),
+    **dict.fromkeys((*_BOUNDED, "normal-unknown-variance"), ("data-augmentation",)),
 }
 
 
@@ -187,8 +183,8 @@ CLAIMS = (
     normal_approximation_fails,
     exact_at_the_edge,
     approximation_does_not_vanish,
-    *map(_augmentation_is_exact, ("exponential", "poisson", "normal")),
+    *map(_augmentation_is_exact, _BOUNDED),
     normal_approximation_suffices,
     gibbs_needs_large_counts,
-    *map(_k_norm_is_narrower, ("multinomial-3", "multinomial-10")),
+    *map(_k_norm_is_narrower, _COUNTED[1:]),
 )
