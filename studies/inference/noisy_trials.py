@@ -41,7 +41,7 @@ LARGEST_RHAT = 1.05
 
 
 @dataclass(frozen=True)
-class Trials:
+class NoisyTrials:
     """Data of a block that all methods share.
 
     `theta` is the true parameter. The methods receive `statistics`, which are not private, or the private `noisy` or
@@ -73,7 +73,7 @@ def release_model(family: str, cell: Values) -> ReleaseModel:
     return ReleaseModel(family, cell["n"], calibrated_noise(name, sensitivity, cell["epsilon"]), bounds, outside)
 
 
-def simulate_trials(family: str, own_bounds: bool, cell: Values, streams: Streams) -> Trials:
+def simulate_trials(family: str, own_bounds: bool, cell: Values, streams: Streams) -> NoisyTrials:
     """Simulate trials; with `own_bounds`, the bounds of a trial are multiples of 1/θ."""
     model, prior, n, public = FAMILIES[family], cell["prior"], cell["n"], cell.get("bounds")
     rows = []
@@ -86,7 +86,7 @@ def simulate_trials(family: str, own_bounds: bool, cell: Values, streams: Stream
         reference = model.draw_parameters(rng, model.posterior(prior, s[0], n), N_DRAWS)
         rows.append((release, theta[0], s[0], truncated[0] + noise, s[0] + noise, reference))
     models, *columns = zip(*rows, strict=True)
-    return Trials(prior, cell["epsilon"], own_bounds, models, *map(np.array, columns))
+    return NoisyTrials(prior, cell["epsilon"], own_bounds, models, *map(np.array, columns))
 
 
 # Methods
@@ -102,7 +102,7 @@ def locate(theta: Array, draws: Array, quantile: Array | None) -> dict[str, Arra
     }
 
 
-def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None) -> dict[str, Any]:
+def summarise_draws(trials: NoisyTrials, draws: Array, quantile: Array | None = None) -> dict[str, Any]:
     """Return the measures computed from draws, shape (trials, chains, draws, d), and from exact quantiles if given."""
     n_trials, n_chains, n_draws, d = draws.shape
     pooled = draws.reshape(n_trials, n_chains * n_draws, d)
@@ -127,7 +127,7 @@ def draw_each(posterior: Any, rngs: Iterable[np.random.Generator], size: int) ->
 
 
 def _fit(
-    entry: InferenceMethod, trials: Trials, setting: Values, streams: Streams, release: str = "noisy"
+    entry: InferenceMethod, trials: NoisyTrials, setting: Values, streams: Streams, release: str = "noisy"
 ) -> dict[str, Any]:
     """Fit all trials with one release model at once, given the statistics named `release`, and draw independently."""
     y, (n_trials, d), rngs = getattr(trials, release), trials.theta.shape, list(streams.generators())
@@ -158,7 +158,7 @@ def _own_table(model: ReleaseModel, theta: float) -> RegionTable:
 
 def _sample(
     entry: InferenceMethod,
-    trials: Trials,
+    trials: NoisyTrials,
     setting: Values,
     streams: Streams,
     n_burn_in: int = N_BURN_IN,
@@ -180,13 +180,13 @@ def _sample(
     return {**summarise_draws(trials, np.stack(rows)), "error": np.array(errors)}
 
 
-def _ops(entry: InferenceMethod, trials: Trials, setting: Values, streams: Streams) -> dict[str, Any]:
+def _ops(entry: InferenceMethod, trials: NoisyTrials, setting: Values, streams: Streams) -> dict[str, Any]:
     mechanism = OnePosteriorSampling(trials.prior, trials.models[0].n, trials.epsilon, entry.name == "ops")
     draws = mechanism.from_uniforms(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
     return summarise_draws(trials, draws[:, None, :, None])
 
 
-def _exact(entry: InferenceMethod, trials: Trials, setting: Values, streams: Streams) -> dict[str, Any]:
+def _exact(entry: InferenceMethod, trials: NoisyTrials, setting: Values, streams: Streams) -> dict[str, Any]:
     quantiles, draws = [], []
     for rng, model, y, theta in zip(streams.generators(), trials.models, trials.noisy, trials.theta[:, 0], strict=True):
         posterior = entry.fit(rng, model, trials.prior, y)

@@ -9,10 +9,10 @@ from mechanisms.regression.partition_probability import PROBABILITY_METHODS
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS
 from studies.claims import Summaries, span, vector
 from studies.regression.partition_figures import by_noise
-from studies.tables import AuditedLoss, Column, Table, compare_methods, plus_minus
+from studies.tables import AuditedLoss, Column, PageTable, compare_methods, plus_minus
 
 
-def compare_probabilities(summaries: Summaries) -> Table:
+def compare_probabilities(summaries: Summaries) -> PageTable:
     """Compare the methods by the bias and error of their probabilities, with and without noise."""
     columns: dict[str, Column] = {}
     for noise, ds in by_noise(summaries["default"]).items() if "default" in summaries else ():
@@ -43,7 +43,7 @@ def _epsilon(summaries: Summaries) -> str:
     return f"{float(summaries['default']['epsilon']):g}" if "default" in summaries else ""
 
 
-def compare_quantiles(summaries: Summaries) -> Table:
+def compare_quantiles(summaries: Summaries) -> PageTable:
     """Compare the methods by the differences between their quantiles and those of the posterior given all rows."""
     shown = {
         "median absolute difference": lambda ds: span(ds["difference_absolute"], ".2f"),

@@ -33,7 +33,7 @@ from studies.regression.partition_probability_claims import CLAIMS, FIGURES
 from studies.regression.partition_trials import (
     SLOPE,
     Array,
-    Trials,
+    PartitionTrials,
     check_rows,
     full_method,
     row_factors,
@@ -41,7 +41,7 @@ from studies.regression.partition_trials import (
 )
 
 
-def _evaluate(entry: ProbabilityMethod, trials: Trials, setting: Values, streams: Streams) -> dict[str, Any]:
+def _evaluate(entry: ProbabilityMethod, trials: PartitionTrials, setting: Values, streams: Streams) -> dict[str, Any]:
     method = partition_probability(entry, trials.parts.shape[1], setting["epsilon"], setting["least_probability"])
     generators = streams.generators() if entry.has_noise else [None] * len(trials.parts)
     found = np.stack([method.release(rng, parts) for rng, parts in zip(generators, trials.parts, strict=True)])

@@ -38,7 +38,13 @@ from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Streams, 
 from studies.panels import Values, given, method_of
 from studies.regression.page_tables import audited_quantiles, compare_quantiles
 from studies.regression.partition_quantile_claims import CLAIMS, ERRATA, FIGURES
-from studies.regression.partition_trials import Trials, check_rows, full_method, row_factors, simulate_quantiles
+from studies.regression.partition_trials import (
+    PartitionTrials,
+    check_rows,
+    full_method,
+    row_factors,
+    simulate_quantiles,
+)
 
 
 def _make(entry: QuantileMethod, n_partitions: int, setting: Values) -> PartitionQuantile:
@@ -47,7 +53,7 @@ def _make(entry: QuantileMethod, n_partitions: int, setting: Values) -> Partitio
     return partition_quantile(entry, n_partitions, setting["epsilon"], split, **search)
 
 
-def _evaluate(entry: QuantileMethod, trials: Trials, setting: Values, streams: Streams) -> dict[str, Any]:
+def _evaluate(entry: QuantileMethod, trials: PartitionTrials, setting: Values, streams: Streams) -> dict[str, Any]:
     method = _make(entry, trials.parts.shape[1], setting)
     rows = zip(streams.generators(), trials.parts, trials.spreads, strict=True)
     released = [method.release(rng, parts, spreads) for rng, parts, spreads in rows]

@@ -36,7 +36,7 @@ ABALONE_COLUMNS = ("shell_weight", "shucked_weight")
 
 
 @dataclass(frozen=True)
-class Trials:
+class PartitionTrials:
     """Posterior summaries of a block at c cutoffs or probabilities."""
 
     full: Array  # given all rows, shape (trials, c)
@@ -52,7 +52,9 @@ def full_method(measure: str, **others: Any) -> Method:
     )
 
 
-def _full(measure: str, others: Mapping[str, Any], trials: Trials, setting: Values, streams: Streams) -> dict[str, Any]:
+def _full(
+    measure: str, others: Mapping[str, Any], trials: PartitionTrials, setting: Values, streams: Streams
+) -> dict[str, Any]:
     constant = {name: np.full(trials.full.shape, value) for name, value in others.items()}
     return {measure: trials.full, "difference": np.zeros_like(trials.full), "spent": math.inf, **constant}
 
@@ -99,7 +101,7 @@ def _whole_abalone() -> RegressionStatistics:
 
 def _block(
     cell: Values, streams: Streams, state: Callable[[RegressionStatistics], tuple[Array, Array, Array]], unit: float
-) -> Trials:
+) -> PartitionTrials:
     """Compute the posteriors of one trial at a time, because sums over stacked trials are rounded differently."""
     sizes, states = check_rows(cell), []
     for rng in streams.generators():
@@ -110,7 +112,7 @@ def _block(
             rows = partition_statistics(x, rings, draw_partition(rng, len(rings), cell["partition_size"]))
         states.append(state(rows))
     full, parts, spreads = (np.stack(each) for each in zip(*states, strict=True))
-    return Trials(full, parts, spreads, unit)
+    return PartitionTrials(full, parts, spreads, unit)
 
 
 def _nominal_sd(cell: Values) -> float:
@@ -118,7 +120,7 @@ def _nominal_sd(cell: Values) -> float:
     return float(cell["error_std"] / np.sqrt(cell["n"]))
 
 
-def simulate_probabilities(partition_g: str, cell: Values, streams: Streams) -> Trials:
+def simulate_probabilities(partition_g: str, cell: Values, streams: Streams) -> PartitionTrials:
     """Simulate trials of P2, chapter 3, with Zellner's g named `partition_g` in the partitions of simulated rows."""
     if "n" in cell:
         known, variance = None, cell["error_std"] ** 2
@@ -139,7 +141,7 @@ def simulate_probabilities(partition_g: str, cell: Values, streams: Streams) -> 
     return _block(cell, streams, state, unit)
 
 
-def simulate_quantiles(cell: Values, streams: Streams) -> Trials:
+def simulate_quantiles(cell: Values, streams: Streams) -> PartitionTrials:
     """Simulate trials of P2, chapter 4: semi-conjugate prior, unknown variance, likelihoods to the power n/nⱼ."""
     prior = SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
 

@@ -19,7 +19,7 @@ from studies.claims import Summaries
 from studies.folders import configure, store_path
 from studies.report.summaries import State, load_summaries, summarised_state
 from studies.styles import describe_audit, stored_audits
-from studies.tables import Table
+from studies.tables import PageTable
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def count_undecided(results: Results) -> str:
     return counted if verdicts else ""
 
 
-def list_comparisons(results: Results) -> list[Table]:
+def list_comparisons(results: Results) -> list[PageTable]:
     """Return the comparison tables of all studies, without empty ones."""
     tables = [compare(one.summaries) for one in results.values() for compare in one.study.comparisons]
     return [table for table in tables if table.rows]
