@@ -41,7 +41,9 @@ class Solution:
         self.mean, self.variance = np.zeros((2, table.forest.above.size))  # of messages from below
         roots = np.array([root for root, _ in table.parts], np.int64)
         inside = np.concatenate([np.zeros(0, np.int64), *(nodes for _, nodes in table.parts)])
-        self.nodes = np.setdiff1d(np.arange(self.mean.size), np.setdiff1d(inside, roots))  # above all parts
+        is_above = np.ones(self.mean.size, bool)
+        is_above[inside], is_above[roots] = False, True
+        self.nodes = np.flatnonzero(is_above)  # above all parts, with their roots
         self.mixed: list[tuple[Floats, list[Message]]] = []  # shares and messages of the roots
         self.loaded: tuple[int, int, Messages] | None = None
         for k, (root, nodes) in enumerate(table.parts):
