@@ -15,13 +15,12 @@ from typing import Any
 
 import jinja2
 
-from pipeline.declare.study import differences
 from pipeline.errors import BadInputError
 from pipeline.resolve import study_of
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES, __version__
 from studies.figures import Converter, specify
-from studies.folders import configure, is_folder
+from studies.folders import is_folder
 from studies.report.page import RenderedFigure, render_figures
 from studies.report.results import StudyResults, list_errata, load_results, read_results
 from studies.tables import markdown_table
@@ -48,11 +47,8 @@ class Findings:
         if not self.has(study):
             return "no store"
         one = self.results[study]
-        for scale, name in (("published", "full run"), ("quick", "quick run")):
-            configured = STUDIES[study].configure(**configure(STUDIES[study], scale))
-            if not differences(one.store.spec, configured.spec()):
-                return name if not one.state.n_pending else f"incomplete {name}"
-        return f"run of {one.state.n_ok:,} evaluations"
+        name = {"published": "full run", "quick": "quick run"}.get(one.scale, f"run of {one.state.n_ok:,} evaluations")
+        return f"incomplete {name}" if one.scale and one.state.n_pending else name
 
     def claim(self, study: str, name: str) -> str:
         """Return a bullet with the statement of a claim, its verdict and its evidence."""

@@ -273,10 +273,8 @@ class Audit:
         value, stated, rounding, uncertain = self.epsilon, guarantee.epsilon, self.rounding, 0.0
         found, broken, at, shown = "loses", "loses", "", _nats
         if isinstance(guarantee, RenyiGuarantee):
-            value, rounding = (
-                _audited(self.renyi, "order", guarantee.order),
-                self.renyi_rounding.get(guarantee.order, 0.0),
-            )
+            value = _audited(self.renyi, "order", guarantee.order)
+            rounding = self.renyi_rounding.get(guarantee.order, 0.0)
             found, broken, at, shown = "reaches", "reaches", "; worst ratio", "{:.6g}".format
         elif not guarantee.is_pure and exceeds(value, stated, rounding):
             value, stated = _audited(self.deltas, "epsilon", guarantee.epsilon), guarantee.delta
@@ -364,9 +362,7 @@ def audit_distributions(
     for epsilon in epsilons:
         validate_number("epsilons", epsilon, "finite and >= 0", lambda e: 0.0 <= e < math.inf, "pass losses in nats")
     for order in orders:
-        validate_number(
-            "orders", order, "finite and >= 1", lambda o: 1.0 <= o < math.inf, "pass 1 for Kullback-Leibler"
-        )
+        validate_number("orders", order, "finite and >= 1", lambda o: 1.0 <= o < math.inf, "pass 1, 2 or more")
     n_threads = validate_integer("n_threads", n_threads, advice="use 1 for a single thread")
     require_comparable(distributions)
     pairs = distributions.pairs[np.lexsort((distributions.pairs[:, 1], distributions.pairs[:, 0]))]

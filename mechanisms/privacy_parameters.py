@@ -26,11 +26,12 @@ def validate_epsilon(epsilon: float) -> float:
 
 def validate_resolved_epsilon(epsilon: float) -> float:
     """Return `epsilon` as a float if it is large enough for output distributions computed in double precision."""
-    requirement = f">= {SMALLEST_EPSILON:g} in double precision"
     value = validate_epsilon(epsilon)
-    return validate_number(
-        "epsilon", value, requirement, lambda one: one >= SMALLEST_EPSILON, "choose a larger epsilon"
-    )
+    if value < SMALLEST_EPSILON:
+        raise ValueError(
+            f"epsilon must be >= {SMALLEST_EPSILON:g} in double precision, got {value:g}; choose a larger one"
+        )
+    return value
 
 
 def validate_delta(delta: float | None) -> float:

@@ -228,9 +228,7 @@ def sampled_bound(
     """
     n_samples = validate_integer("n_samples", n_samples, _MIN_SAMPLES, "use more draws")
     delta = validate_number("delta", delta, "in [0, 1)", lambda value: 0.0 <= value < 1.0, "pass that of the guarantee")
-    confidence = validate_number(
-        "confidence", confidence, "in (0, 1)", lambda value: 0.0 < value < 1.0, "choose e.g. 0.999"
-    )
+    confidence = validate_number("confidence", confidence, "in (0, 1)", lambda p: 0.0 < p < 1.0, "choose e.g. 0.999")
     half, alpha = n_samples // 2, 1.0 - confidence
     draws = [_rows(sampler(data, 2 * half), 2 * half) for data in (dataset, neighbour)]
     choices = [choice for bins in _divide(draws, half, events) for choice in _choose(bins, half, delta, alpha)]

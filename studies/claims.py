@@ -1,6 +1,6 @@
 """Checks of claims: estimates and tests of them, findings with three outcomes, and formatted evidence."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, wraps
 from typing import Any
 
@@ -53,23 +53,15 @@ def joined(
     return decorate
 
 
-def smaller(
-    ds: xr.Dataset,
-    measure: str,
-    one: str,
-    other: str,
-    factor: float = 1.0,
-    by: str = "algorithm",
-    deviations: float = 4,
-) -> Finding:
+def smaller(ds: xr.Dataset, measure: str, one: str, other: str, factor: float = 1.0, deviations: float = 4) -> Finding:
     """Test if the mean of a method is smaller than `factor` times that of another one in each cell.
 
     The difference is tested, because a standard error of the ratio is small where the ratio is.
     """
-    found = mean_ratio(ds, measure, one, other, by)
+    found = mean_ratio(ds, measure, one, other)
     where = f", largest at {place(largest(found[0]), found[0].dims)}" if found[0].dims else ""
     return decide(
-        *below(0.0, gap(ds, measure, one, other, by, factor), critical(deviations)),
+        *below(0.0, gap(ds, measure, one, other, factor), critical(deviations)),
         f"Ratio of means of {measure}, {one} to {other}: {shown(found)}{where}.",
     )
 
@@ -100,15 +92,22 @@ def mean(ds: xr.Dataset, measure: str, **at: Any) -> Estimate:
     return estimate, error
 
 
-def gap(ds: xr.Dataset, measure: str, one: str, other: str, by: str = "mechanism", factor: float = 1.0) -> Estimate:
+def _pair(ds: xr.Dataset, measure: str, *names: str) -> Iterator[Estimate]:
+    """Yield the means of two methods, or of two values of the dimension that has them."""
+    by = next(dim for dim in ds.sizes if set(names) <= set(ds[dim].values.tolist()))
+    for name in names:
+        yield mean(ds, measure, **{str(by): name})
+
+
+def gap(ds: xr.Dataset, measure: str, one: str, other: str, factor: float = 1.0) -> Estimate:
     """Return the mean of one method minus `factor` times that of another."""
-    (first, error), (second, spread) = (mean(ds, measure, **{by: name}) for name in (one, other))
+    (first, error), (second, spread) = _pair(ds, measure, one, other)
     return first - factor * second, np.hypot(error, factor * spread)
 
 
-def mean_ratio(ds: xr.Dataset, measure: str, one: str, other: str, by: str = "mechanism") -> Estimate:
+def mean_ratio(ds: xr.Dataset, measure: str, one: str, other: str) -> Estimate:
     """Return the ratio of two means; the standard error ignores correlations."""
-    (first, error), (second, spread) = (mean(ds, measure, **{by: name}) for name in (one, other))
+    (first, error), (second, spread) = _pair(ds, measure, one, other)
     found = first / second
     return found, found * np.hypot(error / first, spread / second)
 

@@ -15,7 +15,7 @@ _RELATIVE = 1e-6  # relative tolerance for the error of a quadrature
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table on a page."""
 
     title: str
@@ -47,7 +47,7 @@ Column = tuple[xr.Dataset, Callable[[xr.Dataset], str]]
 
 def compare_methods(
     title: str, caption: str, by: str, registries: Iterable[Mapping[str, Entry]], columns: Mapping[str, Column]
-) -> Table:
+) -> PageTable:
     """Return a table with one row per method that is in a registry, or was audited, and has at least one number.
 
     Methods stand in the order of the registries, `by` is their dimension, and `columns` maps headings to columns.
@@ -64,7 +64,7 @@ def compare_methods(
         cells = [show(selected[id(ds)]) if id(ds) in selected else "" for ds, show in columns.values()]
         if any(cells):
             rows.append((label_method(stored[name], by, name), origin, *cells))
-    return Table(title, caption, (by, "from", *columns), rows)
+    return PageTable(title, caption, (by, "from", *columns), rows)
 
 
 def show_mean(measure: str) -> Callable[[xr.Dataset], str]:

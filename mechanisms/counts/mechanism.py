@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, validate_integer, validate_number
+from mechanisms.arguments import Floats, Integers, validate_integer
 from mechanisms.conjugate import (
     enumerate_candidates,
     rank_candidates,
@@ -343,10 +343,10 @@ class Mechanism(Entry):
         if self.needs_delta and delta is None:
             raise ValueError(f"delta must be given for {self.name}, got None; choose a value well below 1/n")
         self.require(int(c.sum()), c.size)
-        requirement = f"at most {self.max_epsilon:g} for {self.name}"
-        validate_number(
-            "epsilon", epsilon, requirement, lambda value: value <= self.max_epsilon, "choose a smaller one"
-        )
+        if epsilon > self.max_epsilon:
+            raise ValueError(
+                f"epsilon must be at most {self.max_epsilon:g} for {self.name}, got {epsilon:g}; choose a smaller one"
+            )
         return alpha, c, epsilon, delta
 
     def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> CountRelease:

@@ -119,6 +119,9 @@ class NoisyCounts(CountRelease):
     noise: VectorNoise
     in_order: bool = False  # k − 1 noisy counts are clipped in order instead of projecting k noisy counts
 
+    def __post_init__(self) -> None:
+        self.prior.flags.writeable = self.counts.flags.writeable = False
+
     @property
     def independent(self) -> Noise:
         """Distribution of independent noise."""

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import integrate
 
-from mechanisms.arguments import validate_positive
+from mechanisms.arguments import validate_number, validate_positive
 from mechanisms.audit import Audit, Witness
 from mechanisms.inference.families import MODELS, Bounds, Family
 from mechanisms.inference.release_model import ReleaseModel
@@ -81,8 +81,7 @@ def audit_sums(
     if len(scales) not in (1, 1 + family.has_square):
         raise ValueError(f"noise_scale must be one number, got {len(scales)}; pass one scale")
     for epsilon in epsilons:
-        if not (math.isfinite(epsilon) and epsilon >= 0):
-            raise ValueError(f"epsilons must be finite and >= 0, got {epsilon}; pass losses in nats")
+        validate_number("epsilons", epsilon, "finite and >= 0", lambda e: 0.0 <= e < math.inf, "pass losses in nats")
     checked = family.validate_bounds(bounds)
     limits = (-1.0, 1.0) if family.has_square else checked  # standardised records do not depend on the bounds
     model = ReleaseModel(family.name, 1, Noise("laplace", 1.0), limits, outside)

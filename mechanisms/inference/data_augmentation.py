@@ -51,8 +51,6 @@ from mechanisms.inference.families import EXPONENTIAL, MODELS, NORMAL, POISSON, 
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.jit import kernel
 
-Proposal = tuple[Floats, Floats, Floats, Floats]
-
 _REACH = 5.0  # standard deviations of a normal variable within which cells are spaced evenly
 _CELLS, _CELLS_EACH = 256, 64  # numbers of cells in one dimension, and in each of two
 _SHARE = 0.05  # share of the prior in the proposal distribution
@@ -82,7 +80,9 @@ def sample_data_augmentation(model: ReleaseModel, prior: Floats, y: Floats, star
     return augment_records, (model.entry.code, prior, n, y, *noise, bounds, limits, joint_proposal(model, prior, y))
 
 
-def joint_proposal(model: ReleaseModel, prior: Floats, noisy_statistics: Floats) -> Proposal:
+def joint_proposal(
+    model: ReleaseModel, prior: Floats, noisy_statistics: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the proposal distribution for one release of a model with bounds."""
     # Return the ascending edges of m cells in φ, and of k cells in z (one, from 0 to 1, in models with one parameter);
     # the sums of the probabilities of the m·k cells, in which z varies fastest; and the log densities in the cells.

@@ -123,10 +123,8 @@ class DrawnPosterior(Posterior):
         rhat, ess = found["rhat"].max(), min(found["ess_bulk"].min(), found["ess_tail"].min())
         if rhat <= LARGEST_RHAT and ess >= LEAST_DRAWS:
             return None
-        return (
-            f"chains must have R-hat <= {LARGEST_RHAT:g} and at least {LEAST_DRAWS} effective draws, got {rhat:.4f} "
-            f"and {ess:.0f}; use infer with more draws, a narrower prior or parameter_range"
-        )
+        rule = f"chains must have R-hat <= {LARGEST_RHAT:g} and at least {LEAST_DRAWS} effective draws"
+        return f"{rule}, got {rhat:.4f} and {ess:.0f}; use infer with more draws, a narrower prior or parameter_range"
 
     @property
     def _pooled(self) -> Floats:

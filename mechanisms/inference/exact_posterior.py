@@ -21,7 +21,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,6 +40,7 @@ from mechanisms.tables import Theta, dirichlet_multinomial
 
 _PANELS, _LARGEST = 24, 4_000  # numbers of first panels on each part of the range, and of all panels
 _TOLERANCE = 1e-8  # largest difference of the rules on a panel, relative to mass and moments of the posterior
+_LARGEST_ERROR = 1e-4  # relative error that is not reported
 _NEGLIGIBLE = 1e-13  # largest part of a panel that is not halved
 _LOG_SMALLEST = -690.0  # log of the smallest rate or mean
 _FAR = 1e6  # distance of a release from the range of the statistic, in scales of the noise
@@ -85,6 +85,13 @@ class QuadraturePosterior(Posterior):
         """Draw `size` independent values of θ by inversion."""
         return self._invert(rng.random(size))
 
+    def problem(self) -> str | None:
+        """Return a sentence about an estimated error above 1e-4, or None."""
+        if self.error <= _LARGEST_ERROR:
+            return None
+        problem = f"the exact posterior may have a relative error of {min(self.error, 1.0):.1g}, as the noise hardly"
+        return f"{problem} explains y; check n, the bounds and the scale of the noise"
+
     def _invert(self, p: Floats) -> Floats:
         above = np.clip((p.reshape(1, -1) - self.below) / (1.0 - self.below), 0.0, 1.0)
         found = invert(*self.grid, above).reshape(p.shape)
@@ -94,10 +101,7 @@ class QuadraturePosterior(Posterior):
         return (np.exp(found) if self.is_log else found)[()]
 
 
-ExactPosterior: TypeAlias = BinomialMixture | Theta | QuadraturePosterior
-
-
-def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike) -> ExactPosterior:
+def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike) -> Posterior:
     """Return the exact posterior of θ given one release.
 
     The model has a scalar parameter, or is multinomial. For binomial and multinomial records, errors are rounding

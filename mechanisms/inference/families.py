@@ -318,9 +318,8 @@ _BEYOND = 40.0  # standard normal value without mass beyond
 
 def _normal_interval(theta: Floats, low: float, high: float) -> Moments:
     """Return the probability of [low, high] under N(theta, 1), and the mean and variance on this interval."""
-    # Ends of the interval may be infinite. Let x₀ be the point of the interval with the largest density. 64
-    # Gauss–Legendre nodes cover the part where the density exceeds exp(−40) times its value at x₀. All terms of a sum
-    # have the same sign, so there is no cancellation.
+    # 64 Gauss–Legendre nodes cover the part of the interval, whose ends may be infinite, where the density exceeds
+    # exp(−40) times its largest value, at x₀. All terms of a sum have the same sign, so there is no cancellation.
     x0 = np.clip(theta, low, high)
     z0 = x0 - theta
     reach = 2 * _NEGLIGIBLE_EXPONENT / (np.sqrt(z0**2 + 2 * _NEGLIGIBLE_EXPONENT) + np.abs(z0))
@@ -414,12 +413,8 @@ def _normal_inverse_gamma_update(prior: Floats, s: Floats, n: int) -> list[Float
     return [together, strength + n, shape + 0.5 * n, scale + 0.5 * spread]
 
 
-_COUNTED: dict[str, Any] = {
-    "parameter_range": (0.0, 1.0),
-    "record_range": (0.0, 1.0),
-    "integer_records": True,
-    "_marginal": BETA,
-}
+_UNIT = (0.0, 1.0)
+_COUNTED: dict[str, Any] = {"parameter_range": _UNIT, "record_range": _UNIT, "integer_records": True, "_marginal": BETA}
 _REAL: dict[str, Any] = {"parameter_range": (-math.inf, math.inf), "record_range": (-math.inf, math.inf), "any_sign": 1}
 
 FAMILIES: dict[str, Family] = register(

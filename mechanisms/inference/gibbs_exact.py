@@ -122,8 +122,7 @@ def _guess_mode(pmf):
 @kernel
 def _find_mode(pmf):
     """Return the mode, and the decreases of ln p from it to the next points, infinite if such a point has p = 0."""
-    # The mode is the largest x with ln p(x) ≥ ln p(x − 1), or 0 if there is none. Doubling steps from a guess bracket
-    # it, and bisection follows.
+    # The mode is the largest x with ln p(x) ≥ ln p(x − 1), or 0. Doubling steps from a guess bracket it for bisection.
     total = pmf[0]
     x = math.floor(min(max(_guess_mode(pmf), 1.0), total))
     low, high, step = 0.0, total + 1.0, 1.0  # the increment is ≥ 0 at low, or low is 0, and < 0 at high
@@ -187,9 +186,8 @@ def _propose_from_tail(rng, side, start, gap, points):
 @kernel
 def draw_split(rng, total, log_odds, first, second, paired, power, rate, table):
     """Draw x with p(x) ∝ C(total, x)·exp(x·log_odds)·p(first | x)·p(second | x), x = 0, …, total."""
-    # The noise has the log density −(rate·|z|)^power/power, whose maxima are at the values `first` and `second` of x;
-    # `second` is used only if `paired`. `table` contains ln 0!, ln 1!, …. The function returns NaN if no proposal was
-    # accepted.
+    # The noise has the log density −(rate·|z|)^power/power, with maxima at x = `first` and, if `paired`, at `second`;
+    # `table` contains ln 0!, ln 1!, …. Return NaN if no proposal was accepted.
     if total == 0.0:
         return 0.0
     pmf = (total, log_odds, first, second, paired, power, rate, table)

@@ -28,8 +28,6 @@ from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import Entry, Style, find_entry, register
 from mechanisms.protocols import Posterior
 
-_LARGEST_ERROR = 1e-4  # relative error of exact posteriors that is reported
-_LEAST_DIAGNOSED = 400  # number of draws per chain below which chains are not judged
 _REHEARSED = (5_000, 20_000)  # numbers of draws per chain of rehearsals
 _MAX_WIDTH = 20_000  # largest width of bounds of integer records
 _MAX_COUNTS = 20_000_000  # largest number of values of a binomial count
@@ -193,14 +191,7 @@ def fit_release(
 ) -> Posterior:
     """Return the posterior given one release by the chosen method; warn if it is inexact, or chains do not converge."""
     posterior = choice.entry.fit(rng, model, prior, y, **run)
-    problem = None
-    if isinstance(posterior, DrawnPosterior) and posterior.draws.shape[1] >= _LEAST_DIAGNOSED:
-        problem = posterior.problem()
-    elif isinstance(posterior, QuadraturePosterior) and posterior.error > _LARGEST_ERROR:
-        problem = (
-            f"the exact posterior may have a relative error of {min(posterior.error, 1.0):.1g}, as the noise hardly "
-            "explains y; check n, the bounds and the scale of the noise"
-        )
+    problem = posterior.problem() if isinstance(posterior, DrawnPosterior | QuadraturePosterior) else None
     if problem:
         warnings.warn(problem, RuntimeWarning, stacklevel=3)
     return posterior

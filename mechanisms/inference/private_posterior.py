@@ -151,11 +151,8 @@ def posterior_from_release(
         k = release.size if exposure is not None else 2 if entry.name == "binomial" else np.size(prior)
         model = count_table(entry, release, k, n, found, seen, exposure, more, relation)
     if proportion and model.is_surprising(release):
-        warn(
-            f"the noise hardly explains proportions so far from those of {n:,} records; check n, epsilon, and that "
-            "they are not percentages",
-            stacklevel=2,
-        )
+        problem = f"the noise hardly explains proportions so far from those of {n:,} records"
+        warn(f"{problem}; check n, epsilon, and that they are not percentages", stacklevel=2)
     if isinstance(model, ReleaseModel):
         return _infer(model, prior, release, choose_method(model, prior), model.guarantee(relation), rng)
     if n is None and exposure is None:
@@ -338,10 +335,8 @@ def _counts(family: Family, y: Floats, n: int, proportion: bool, is_integer: boo
     if proportion:  # a proportion of integers is a multiple of 1/n up to rounding
         return np.where(np.abs(n * y - np.rint(n * y)) < _NEAR, np.rint(n * y), n * y) if is_integer else n * y
     if not family.is_truncated and n > 1 and y.size and np.all(np.abs(y) < 1) and y.sum() > 0:
-        warn(
-            f"a release of {n:,} records is between 0 and 1, and is read as a noisy count; pass proportion=True if not",
-            stacklevel=3,
-        )
+        problem = f"the release of {n:,} records lies between 0 and 1, and is read as a noisy count"
+        warn(f"{problem}; pass proportion=True if it is a noisy proportion", stacklevel=3)
     return y
 
 

@@ -230,12 +230,8 @@ class ReleasePosterior(Posterior):
         else:
             variables = {"theta": (dims, draws)}
             coords = {"category": list(self.labels)} if self.labels and draws.ndim == 3 else {}
-        attributes = {
-            "family": self.model.family,
-            "n": "unknown" if self.model.n is None else self.model.n,
-            "method": self.method,
-            "guarantee": self._stated(),
-        }
+        n = "unknown" if self.model.n is None else self.model.n
+        attributes = {"family": self.model.family, "n": n, "method": self.method, "guarantee": self._stated()}
         observed = xr.Dataset({"release": ("component", self.release)})
         posterior = xr.Dataset(variables, coords, attributes)
         for j, variable in enumerate(posterior.data_vars.values()):

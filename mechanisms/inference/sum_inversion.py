@@ -264,8 +264,6 @@ def _log_term(record, n, y, rate, inside, i):
 def _log_terms(record, n, y, rate, inside):
     """Return the log of the part of p(y) where `inside` records, 0 or 1, lie within the bounds: log-concave terms."""
     m = n - inside
-    if m < 0:
-        return -math.inf
     low, high = (m if record[6] == -math.inf else 0), m
     while low < high:
         middle = (low + high) // 2

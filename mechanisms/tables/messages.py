@@ -145,7 +145,7 @@ class Messages:
         for node, known in given.items():
             self._store(np.array([node]), known.values, np.array([known.start]), np.array([known.values.size]), cut=0.0)
             self.log_sum[node], self.lost[node], self.rounded[node] = known.log_sum, known.lost, known.rounded
-        leaves = np.setdiff1d(forest.leaves, list(given))
+        leaves = np.setdiff1d(forest.leaves, list(given), assume_unique=True)
         for nodes in _pieces(leaves, plan.last[leaves] - plan.first[leaves] + 1):
             self._add_leaves(nodes, weights)
         for nodes in forest.levels[::-1]:

@@ -169,11 +169,10 @@ class Weights(NamedTuple):
         """Return log weights at x, of shape (nodes, …); if not `is_exact`, r < 1 is 1, which makes them log-concave."""
         r, rate, constant = (column.reshape(-1, *[1] * (np.ndim(x) - 1)) for column in self[:3])
         r = np.where(is_exact | (r == 0.0), r, np.maximum(r, 1.0))
-        if np.all(r == 1.0):
-            return x * rate + constant
-        # by the beta function, as the difference of gamma functions has no digits for a large r
-        beta = -special.betaln(np.where(r > 0.0, r, 1.0), x + 1.0) - np.log(x + np.where(r > 0.0, r, 1.0))
-        return np.where(r > 0.0, beta, -special.gammaln(x + 1.0)) + x * rate + constant
+        found, some = np.zeros(np.broadcast_shapes(r.shape, np.shape(x))), (r != 1.0).ravel()
+        if some.any():
+            found[some] = _log_coefficient(r[some], np.broadcast_to(x, found.shape)[some])
+        return found + x * rate + constant
 
     def log_ratio(self, x: Floats) -> Floats:
         """Return ln w(x + 1) − ln w(x), at one x per node, of the log-concave weights."""
@@ -184,6 +183,16 @@ class Weights(NamedTuple):
         falls = (self.r > 0.0) & (self.rate < 0.0)
         mean = np.where(self.r == 0.0, np.exp(np.minimum(self.rate, 600.0)), self.r)
         return np.where(falls, self.r / np.where(falls, np.expm1(-np.minimum(self.rate, 0.0)), 1.0), mean)
+
+
+def _log_coefficient(r: Floats, x: Floats | Integers) -> Floats:
+    """Return ln Γ(x + r) − ln Γ(r) − ln x!, or −ln x! if r is 0, at counts x, for columns r."""
+    at: Any = ...
+    if x.max() < x.size - 1 and np.all(r == r.flat[0]):  # many equal counts
+        at, r, x = x.astype(np.int64), r.flat[:1], np.arange(x.max() + 1.0)
+    # by the beta function, as the difference of gamma functions has no digits for a large r
+    beta = -special.betaln(np.where(r > 0.0, r, 1.0), x + 1.0) - np.log(x + np.where(r > 0.0, r, 1.0))
+    return np.where(r > 0.0, beta, -special.gammaln(x + 1.0))[at]
 
 
 def leaf_weights(prior: Prior | Sequence[Prior], leaves: Integers, size: int) -> Weights:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mechanisms.arguments import Floats, Integers
@@ -39,7 +41,9 @@ class Solution:
         self.mean, self.variance = np.zeros((2, table.forest.above.size))  # of messages from below
         roots = np.array([root for root, _ in table.parts], np.int64)
         inside = np.concatenate([np.zeros(0, np.int64), *(nodes for _, nodes in table.parts)])
-        self.nodes = np.setdiff1d(np.arange(self.mean.size), np.setdiff1d(inside, roots))  # above all parts
+        is_above = np.ones(self.mean.size, bool)
+        is_above[inside], is_above[roots] = False, True
+        self.nodes = np.flatnonzero(is_above)  # above all parts, with their roots
         self.mixed: list[tuple[Floats, list[Message]]] = []  # shares and messages of the roots
         self.loaded: tuple[int, int, Messages] | None = None
         for k, (root, nodes) in enumerate(table.parts):
@@ -163,13 +167,27 @@ def _mix(share: Floats, options: list[Message]) -> Message:
     return Message(start, values, log_sum, lost, rounded)
 
 
+class _Attempt(NamedTuple):
+    """Options of an attempt, and the bounds of its error."""
+
+    options: list[tuple[Weights, Plan]]
+    is_direct: bool
+    omitted: float
+    rounding: float
+
+    @property
+    def error(self) -> float:
+        return self.omitted + self.rounding
+
+
 def solve(table: Table, start: Floats | None = None) -> Solution:
     """Return the solution of a table; tilts, windows and convolutions are improved until the error bound is small."""
     forest, factors = table.forest, table.factors
     cap = np.max([caps(forest, factors, weights) for weights in table.options], axis=0)
     tilt = solve_tilts(forest, factors, table.weights, cap, start)
     first, is_direct, centred = tilt, False, tilt
-    best: Solution | None = None
+    best: _Attempt | None = None
+    found: Solution | None = None
     m = table.total.size
     small = max(_OMITTED[0] + _OMITTED[1] * m, min(_OMITTED_LARGE[0] * m**2, _OMITTED_LARGE[1]))
     for attempt in range(_ATTEMPTS):
@@ -182,16 +200,17 @@ def solve(table: Table, start: Floats | None = None) -> Solution:
         _refuse_large(table, width)
         if is_direct and 0.5 * (forest.add_up(width)[forest.levels[0]] ** 2).sum() > _DIRECT_PRODUCTS:
             break
+        found = None  # a large table has memory for the arrays of one attempt
         found = _attempt(table, options, is_direct)
-        is_far, is_better = attempt >= _NEAR, found is not None
-        if found is not None and best is not None:
-            is_better = found.error < best.error or (is_far and found.error == best.error)
-        best = found if is_better else best
+        is_far, is_better = attempt >= _NEAR, False
+        if found is not None:
+            is_better = best is None or found.error < best.error or (is_far and found.error == best.error)
+            best = _Attempt(options, is_direct, found.omitted, found.rounding) if is_better else best
         if is_direct and best is not None and best.omitted <= _POOR:
             break
         is_direct = best is None or best.omitted <= max(small, _ROUNDING * (best.rounding > 0.0))
-        if is_better and best is not None:  # centre the convolutions on the posterior of this attempt
-            centred, tilt = tilt, _recentre(table, tilt, best, is_far)
+        if found is not None and is_better:  # centre the convolutions on the posterior of this attempt
+            centred, tilt = tilt, _recentre(table, tilt, found, is_far)
         else:
             tilt = 0.5 * (tilt + centred)
     if best is None or best.error > _LARGEST:
@@ -199,8 +218,11 @@ def solve(table: Table, start: Floats | None = None) -> Solution:
             "the measurements must be possible together, got a table whose levels contradict each other beyond "
             "double precision; check the values and scales of the noise"
         )
-    best.tilt = first
-    return best
+    if found is None or found.options is not best.options:
+        found = _attempt(table, best.options, best.is_direct)
+    assert found is not None
+    found.tilt = first
+    return found
 
 
 def _plan(table: Table, weights: Weights, cap: Floats, tilt: Floats, is_wide: bool) -> Plan:
@@ -258,7 +280,6 @@ def _refuse_large(table: Table, width: Integers) -> None:
     whole = float(width.sum())
     largest = max([whole - sum(inside), *inside])
     need = 8.0 * (2.5 * largest * min(4.0, 1.0 + 0.5 * len(table.forest.levels)) + (3.0 * whole if inside else 0.0))
-    need += 80.0 * largest  # temporary arrays of a level
     if need > MEMORY:
         raise ValueError(
             f"the table must fit in {MEMORY / 1e9:g} GB of memory, got a forecast of {need / 1e9:.3g} GB; "

@@ -50,7 +50,7 @@ def regress(
     import numpy as np
 
     from mechanisms.regression.private_regression import regression_from_release
-    from studies.regression.regression_table import (  # imported here, because it needs Dask arrays
+    from studies.regression.regression_table import (  # needs Dask arrays
         RegressionRequest,
         dump_release,
         load_release,
@@ -166,10 +166,7 @@ def partition(
     **given: Any,
 ) -> None:
     """Release posterior probabilities or quantiles of a regression coefficient, and print the privacy loss."""
-    from studies.regression.partition_table import (  # imported here, because no other command needs Dask arrays
-        Request,
-        release_table,
-    )
+    from studies.regression.partition_table import Request, release_table  # needs Dask arrays
 
     require_file("output", output, ".csv", ".json")
     account = open_account(given)

@@ -15,7 +15,7 @@ from pipeline import Panel
 from studies.claims import Summaries, smallest
 from studies.panels import Values
 from studies.styles import describe_audit, not_private, stored_audits
-from studies.tables import Table
+from studies.tables import PageTable
 
 SECONDS = 10.0
 """Time for the audits of one mechanism in one panel, in seconds."""
@@ -86,11 +86,7 @@ def _loss(found: Audit, stated: Guarantee, holds: bool) -> dict[str, Any]:
 
 
 def audited_sizes(sizes: Collection[int], k: int, left: Callable[[], float]) -> Iterator[int]:
-    """Yield numbers of records as long as the next audit is expected to take at most the time left.
-
-    They at most double, so that the time is predicted well, and omit none of `sizes` up to the last one. The work of an
-    audit is proportional to the squared number of candidates.
-    """
+    """Yield numbers of records that at most double and omit none of `sizes`, while the next audit is affordable."""
     n, largest = 1, max(sizes)
     yield n  # compiles kernels, so that its time predicts nothing
     if left() <= 0:
@@ -109,7 +105,7 @@ def audited_sizes(sizes: Collection[int], k: int, left: Callable[[], float]) -> 
         n = min((m for m in bigger if m in sizes), default=bigger[-1])
 
 
-def rank_added(summaries: Summaries) -> Table:
+def rank_added(summaries: Summaries) -> PageTable:
     """Rank the mechanisms that were audited by a run among those of the registry, by their distances at all sizes."""
     rows = []
     for name, ds in summaries.items():
@@ -122,7 +118,7 @@ def rank_added(summaries: Summaries) -> Table:
             for mechanism, found in audits.items()
             if mechanism in ds[_BY].values
         ]
-    return Table(
+    return PageTable(
         "Added mechanisms",
         "Results of the exact audits that the run made of mechanisms that are not in the registry, and their ranks "
         "among the private mechanisms of the registry by the mean Hellinger distance where both apply. "

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -175,30 +175,26 @@ def _skewed(name: str, shares: list[tuple[float, ...]]) -> Panel:
 # Random data sets
 
 
-class _RandomData(NamedTuple):
-    """Data sets of consecutive trials, with the exact mean distance under K-norm noise for each of them."""
-
-    prior: tuple[float, ...]
-    counts: NDArray[np.int64]
-    k_norm: NDArray[np.float64]
-
-
-def _draw_data(cell: Values, streams: Streams) -> _RandomData:
+def _draw_data(cell: Values, streams: Streams) -> tuple[np.ndarray, np.ndarray]:
+    """Return counts of consecutive trials, with the exact mean distance under K-norm noise for each of them."""
     concentration = np.full(len(cell["prior"]), cell["concentration"])
     counts = [rng.multinomial(cell["n"], rng.dirichlet(concentration)) for rng in streams.generators()]
     k_norm = [exact_mean(MECHANISMS["k-norm"].build(cell["prior"], c, cell["epsilon"])) for c in counts]
-    return _RandomData(cell["prior"], np.array(counts), np.array(k_norm))
+    return np.array(counts), np.array(k_norm)
 
 
-def _release_each(mechanism: Mechanism, data: _RandomData, setting: Values, streams: Streams) -> dict[str, Any]:
-    distributions = [mechanism.build(data.prior, c, setting["epsilon"], setting["delta"]) for c in data.counts]
+def _release_each(
+    mechanism: Mechanism, data: tuple[np.ndarray, np.ndarray], setting: Values, streams: Streams
+) -> dict[str, Any]:
+    (counts, k_norm), prior = data, np.array(setting["prior"])
+    distributions = [mechanism.build(setting["prior"], c, setting["epsilon"], setting["delta"]) for c in counts]
     uniforms = streams.uniforms(distributions[0].n_uniforms)
     released = np.concatenate([one.from_uniforms(row[None]) for one, row in zip(distributions, uniforms, strict=True)])
     expected = np.array([exact_mean(each) for each in distributions])
     return {
-        "hellinger": hellinger(np.array(data.prior) + data.counts, np.array(data.prior) + released),
+        "hellinger": hellinger(prior + counts, prior + released),
         "expected_at_data": expected,
-        "ratio_to_k_norm": expected / data.k_norm,
+        "ratio_to_k_norm": expected / k_norm,
     }
 
 

@@ -5,7 +5,7 @@ for two categories (panel `k2`) and three (`k3`). Nothing is sampled: all candid
 enumerated.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,29 +25,22 @@ _COMPUTED = tuple(mechanism for mechanism in MECHANISMS.values() if mechanism.ev
 _BINS = tuple(left / 50 for left in range(50))
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """Prior, true counts, an order of all count vectors by distance, and the positions in it at which the bins end."""
-
-    prior: tuple[float, ...]
-    counts: np.ndarray
-    order: np.ndarray
-    cuts: np.ndarray
-
-
-def _sort_candidates(cell: Values, streams: Streams) -> _Problem:
+def _sort_candidates(cell: Values, streams: Streams) -> tuple[np.ndarray, ...]:
+    """Return the true counts, an order of all count vectors by distance, and the positions in it at which bins end."""
     prior, counts = cell["prior"], balanced_counts(cell["n"], cell["k"])
     candidates = enumerate_candidates(cell["n"], cell["k"])
     distances = hellinger(posterior(prior, counts), posterior(prior, candidates))
     order = np.argsort(distances)
-    return _Problem(prior, counts, order, np.searchsorted(distances[order], cell["distance_bin"][1:]))
+    return counts, order, np.searchsorted(distances[order], cell["distance_bin"][1:])
 
 
-def _evaluate(mechanism: Mechanism, problem: _Problem, setting: Values, streams: Streams) -> dict[str, Any]:
-    distribution = mechanism.build(problem.prior, problem.counts, setting["epsilon"], setting["delta"])
-    bins = np.split(distribution.pmf()[problem.order], problem.cuts)
+def _evaluate(
+    mechanism: Mechanism, problem: tuple[np.ndarray, ...], setting: Values, streams: Streams
+) -> dict[str, Any]:
+    counts, order, cuts = problem
+    distribution = mechanism.build(setting["prior"], counts, setting["epsilon"], setting["delta"])
     return {
-        "probability": [np.sum(probabilities) for probabilities in bins],  # pairwise sums are more accurate
+        "probability": [np.sum(each) for each in np.split(distribution.pmf()[order], cuts)],  # sums are pairwise
         "expected_hellinger": distribution.expected_hellinger(),
     }
 
@@ -94,11 +87,7 @@ def _edges(summary: xr.Dataset) -> np.ndarray:
 def _compare(
     summaries: Stored, sizes: tuple[int, ...], first: str, second: str, n_above: int = 0, **needs: Any
 ) -> tuple[bool, bool, str]:
-    """Compare the distances of two mechanisms for some numbers of categories, at every stored n > `n_above`.
-
-    Return three values: True if `first` always has the smaller mean, True if it always has the larger distribution
-    function, and the evidence.
-    """
+    """Return True if means are smaller, True if distribution functions are larger, at each n > `n_above`; evidence."""
     stored = {f"k{k}": at_poster(summaries, f"k{k}", first, second, **needs) for k in sizes}
     evidence, nearer, dominates = [], True, True
     for panel, summary in stored.items():
@@ -118,10 +107,7 @@ def _compare(
 
 
 def _stochastically_smaller(*compared: Any, **needs: Any) -> Finding:
-    """Judge the statement that the distance of a mechanism is stochastically smaller than that of another.
-
-    The verdict is "corrected" if only the mean distance is smaller.
-    """
+    """Judge that the distance is stochastically smaller; the verdict is "corrected" if only its mean is."""
     nearer, dominates, evidence = _compare(*compared, **needs)
     only = "Only the mean is smaller. " if nearer and not dominates else ""
     return correct(nearer and dominates, nearer, f"{only}{evidence}.")

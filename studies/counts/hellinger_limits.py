@@ -14,7 +14,6 @@ Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy mecha
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,32 +38,25 @@ _SOLVED = "k-norm-minimax"
 _NEAR = {"k2": ("geometric", 1.02), "k3": ("k-norm", 1.02), "k4": ("k-norm", 1.03)}  # for k2, k-norm has the same ratio
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """Prior, all data sets, and the index of the balanced data set."""
-
-    prior: tuple[float, ...]
-    datasets: np.ndarray
-    balanced: int
-
-
-def _list_data_sets(cell: Values, streams: Streams) -> _Problem:
+def _list_data_sets(cell: Values, streams: Streams) -> tuple[np.ndarray, int]:
+    """Return all data sets, and the index of the balanced one."""
     n, k = cell["n"], cell["k"]
     datasets = enumerate_candidates(n, k)
     balanced = np.flatnonzero((datasets == balanced_counts(n, k)).all(axis=1))
-    return _Problem(cell["prior"], datasets, int(balanced[0]))
+    return datasets, int(balanced[0])
 
 
-def _evaluate(mechanism: Mechanism, problem: _Problem, setting: Values, streams: Streams) -> dict[str, Any]:
-    distributions = (
-        mechanism.build(problem.prior, counts, setting["epsilon"], setting["delta"]) for counts in problem.datasets
-    )
-    expected = np.array([distribution.expected_hellinger() for distribution in distributions])
+def _evaluate(
+    mechanism: Mechanism, problem: tuple[np.ndarray, int], setting: Values, streams: Streams
+) -> dict[str, Any]:
+    datasets, balanced = problem
+    prior, epsilon, delta = (setting[name] for name in ("prior", "epsilon", "delta"))
+    expected = np.array([mechanism.build(prior, one, epsilon, delta).expected_hellinger() for one in datasets])
     worst = int(np.argmax(expected))
     return {
         "worst_hellinger": expected[worst],
-        "balanced_hellinger": expected[problem.balanced],
-        "worst_dataset": problem.datasets[worst],
+        "balanced_hellinger": expected[balanced],
+        "worst_dataset": datasets[worst],
     }
 
 

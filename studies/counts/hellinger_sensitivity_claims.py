@@ -90,10 +90,7 @@ def _counterexamples(found: xr.Dataset) -> str:
 
 
 def _without_counterexample(printed: xr.Dataset, repaired: xr.Dataset | None = None, when: str = "") -> Finding:
-    """Judge the statement checked in `printed`, which holds if it has no counterexample.
-
-    The verdict is "corrected" if only the statement checked in `repaired` has no counterexample; `when` describes it.
-    """
+    """Judge that `printed` has no counterexample; "corrected" if only `repaired`, described by `when`, has none."""
     evidence = f"{_counterexamples(printed)}."
     if not printed["n_violations"].any():
         empty = ", ".join(str(size) for size in printed["n"].values[printed["n_checked"] == 0])

@@ -9,10 +9,10 @@ from mechanisms.counts.registry import MECHANISMS
 from mechanisms.privacy import Guarantee, Status
 from studies.claims import Summaries
 from studies.counts.privacy_audit_claims import audits
-from studies.tables import AuditedLoss, Table, compare_methods, largest_loss, show_mean
+from studies.tables import AuditedLoss, PageTable, compare_methods, largest_loss, show_mean
 
 
-def compare_accuracy(summaries: Summaries) -> Table:
+def compare_accuracy(summaries: Summaries) -> PageTable:
     """Compare mean distances to the true posterior."""
     show = show_mean("hellinger")
     panels = {name: ds for name, ds in summaries.items() if set(ds["n_ok"].dims) <= {"n", "mechanism"}}
@@ -26,7 +26,7 @@ def compare_accuracy(summaries: Summaries) -> Table:
     )
 
 
-def compare_worst_cases(summaries: Summaries) -> Table:
+def compare_worst_cases(summaries: Summaries) -> PageTable:
     """Compare the mean distance of each mechanism at the worst data set with the optimal one."""
     panels = {name: ds for name, ds in summaries.items() if "optimal" in ds["mechanism"].values}
     return compare_methods(

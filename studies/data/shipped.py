@@ -33,7 +33,10 @@ from pipeline.errors import BadInputError, unknown
 from studies.data.records import Table, digest_of, encode, make_table
 
 _DATA = Path(__file__).parent
-_ADULT = tuple(_DATA / f"adult_{part}.csv.gz" for part in ("train", "test"))
+_FILES = {
+    "abalone": [_DATA / "abalone.csv.gz"],
+    "adult": [_DATA / "adult_train.csv.gz", _DATA / "adult_test.csv.gz"],
+}
 _reading = threading.Lock()  # lets the threads of a worker read a file only once
 
 
@@ -72,23 +75,21 @@ def _load(name: str) -> Table:
     return _READERS[name]()
 
 
+def read_records(name: str) -> pd.DataFrame:
+    """Return the records of Abalone or Adult, training records first; ``?`` is a level, not a missing value."""
+    return pd.concat([pd.read_csv(file, keep_default_na=False) for file in _FILES[name]], ignore_index=True)
+
+
 def _read_abalone() -> Table:
-    frame = pd.read_csv(_DATA / "abalone.csv.gz")
+    frame = read_records("abalone")
     young = frame.pop("rings").to_numpy() < 10
-    return make_table(
-        "abalone", *encode(frame), young, ("rings >= 10", "rings < 10"), digest_of(_DATA / "abalone.csv.gz")
-    )
-
-
-def read_adult_frame() -> pd.DataFrame:
-    """Return the 48,842 records of Adult, the 32,561 training records first; ``?`` is a level, not a missing value."""
-    return pd.concat([pd.read_csv(file, keep_default_na=False) for file in _ADULT], ignore_index=True)
+    return make_table("abalone", *encode(frame), young, ("rings >= 10", "rings < 10"), digest_of(*_FILES["abalone"]))
 
 
 def _read_adult() -> Table:
-    frame = read_adult_frame()
+    frame = read_records("adult")
     rich = frame.pop("income").to_numpy() == ">50K"
-    return make_table("adult", *encode(frame), rich, ("<=50K", ">50K"), digest_of(*_ADULT), 32_561)
+    return make_table("adult", *encode(frame), rich, ("<=50K", ">50K"), digest_of(*_FILES["adult"]), 32_561)
 
 
 def _read_mnist() -> Table:

@@ -19,22 +19,15 @@ calibration", 2018.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 
-from pipeline import Measure, Method, Panel, Scale, Statistic, Study
+from pipeline import Measure, Panel, Scale, Statistic, Study
 from studies.inference.calibration_claims import CLAIMS, EXPONENTIAL
 from studies.inference.formula_errata import ERRATA
 from studies.inference.inference_figures import FIGURES
-from studies.inference.noisy_trials import (
-    BINOMIAL_METHODS,
-    LARGEST_RHAT,
-    MULTINOMIAL_METHODS,
-    N_RANKED,
-    TRUNCATED_METHODS,
-    Array,
-    simulate_trials,
-)
+from studies.inference.noisy_trials import LARGEST_RHAT, METHODS, N_RANKED, Array, simulate_trials
 from studies.inference.page_tables import audited_statistics, compare_calibration
 from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, inference_panel
 
@@ -67,12 +60,12 @@ _MEASURES = (
 
 
 def _panel(
-    name: str, meaning: str, family: str, prior: tuple[float, ...], methods: tuple[Method, ...],
-    bounds: tuple[float, float] | None = None, own_bounds: bool = False,
+    name: str, meaning: str, family: str, prior: tuple[float, ...], bounds: tuple[float, float] | None = None,
+    own_bounds: bool = False,
 ) -> Panel:  # fmt: skip
     unit = "bounds in units of the mean record at the true parameter" if own_bounds else "public bounds of a record"
     return inference_panel(
-        name, meaning, family, simulate_trials(family, own_bounds), methods, _MEASURES,
+        name, meaning, family, partial(simulate_trials, family, own_bounds), METHODS[family], _MEASURES,
         n=(10, 100, 1_000, 10_000, 100_000), epsilon=(0.01, 0.1), priors=(prior,), bounds=bounds, unit=unit,
         component="category of the multinomial", trials=1_000, block_trials=200, statistics=_STATISTICS,
         version=2)  # fmt: skip  # sums have a fixed order
@@ -82,12 +75,10 @@ _UNIT_BOUNDS = (-math.log(0.975), -math.log(0.025))  # ends of the central 95 % 
 _MEAN_BOUNDS = (_UNIT_BOUNDS[0] / 4, _UNIT_BOUNDS[1] / 4)
 _OWN = "bounds from the true rate of each trial, as in the paper's experiment"
 _PANELS = (
-    _panel("binomial", "Beta-binomial model (P4, Figure 1)", "binomial", (10.0, 10.0), BINOMIAL_METHODS),
-    _panel(
-        "multinomial", "Dirichlet-multinomial model (P4, Figure 1)", "multinomial", (5.0, 5.0, 5.0), MULTINOMIAL_METHODS
-    ),
+    _panel("binomial", "Beta-binomial model (P4, Figure 1)", "binomial", (10.0, 10.0)),
+    _panel("multinomial", "Dirichlet-multinomial model (P4, Figure 1)", "multinomial", (5.0, 5.0, 5.0)),
     *(
-        _panel(name, f"Gamma-exponential model, {meaning}", "exponential", prior, TRUNCATED_METHODS, bounds, own_bounds)
+        _panel(name, f"Gamma-exponential model, {meaning}", "exponential", prior, bounds, own_bounds)
         for name, meaning, prior, bounds, own_bounds in (
             (EXPONENTIAL[0], "public bounds from the prior mean (P4, Figure 1)", (8.0, 2.0), _MEAN_BOUNDS, False),
             (EXPONENTIAL[1], "wider prior, public bounds from rate 1", (3.0, 3.0), _UNIT_BOUNDS, False),

@@ -22,23 +22,14 @@ Ju, Awan, Gong & Rao, "Data augmentation MCMC for Bayesian inference from privat
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from mechanisms.inference.families import MODELS
 from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Study
 from studies.inference.exact_inference_claims import CLAIMS
-from studies.inference.exact_trials import (
-    AUGMENTATION,
-    COLLAPSED,
-    ENOUGH_DRAWS,
-    EXACT,
-    GIBBS,
-    GIBBS_EXACT,
-    LARGEST_RHAT,
-    MARGINAL,
-    simulate_releases,
-)
+from studies.inference.exact_trials import ENOUGH_DRAWS, LARGEST_RHAT, METHODS, simulate_releases
 from studies.inference.inference_figures import EXACT_FIGURES
 from studies.inference.noisy_trials import LARGEST_AUGMENTED
 from studies.inference.page_tables import compare_chains
@@ -81,30 +72,31 @@ def _panel(
     noise = (Factor("noise", noises, "distribution of the noise", "str"),) if noises else ()
     scalars = ((_JOINT,) if is_vector else ()) + ((_MEAN_WIDTH,) if family == "multinomial" else ())
     return inference_panel(
-        name, meaning, family, simulate_releases(family, at_zero=name == "edge"), methods, _MEASURES, n=n,
+        name, meaning, family, partial(simulate_releases, family, name == "edge"), methods, _MEASURES, n=n,
         epsilon=epsilon, priors=priors, bounds=bounds, factors=noise if bounds is None else (*noise, _OUTSIDE),
         scalars=(_THINNING, *scalars), largest=1_000 if name == "edge" else LARGEST_AUGMENTED, trials=trials,
         block_trials=min(trials, 100), version=version,
         statistics=(*_STATISTICS, *(_JOINT_STATISTICS if is_vector else ())))  # fmt: skip
 
 
-_COUNT_METHODS = (EXACT, GIBBS_EXACT, AUGMENTATION, GIBBS)
-_AUGMENTATION = replace(AUGMENTATION, version=5)
+_COUNT_METHODS = tuple(METHODS[name] for name in ("exact", "gibbs-exact", "data-augmentation", "gibbs"))
+_AUGMENTATION, _MARGINAL = replace(METHODS["data-augmentation"], version=5), METHODS["marginal"]
+_APPROXIMATE = (METHODS["gibbs-collapsed"], _MARGINAL)
 _SPARSE = (1.0, 1.0), (1.0, 50.0), (0.5, 50.0)
 _BOUNDED = (  # family, model, prior, bounds, methods and version
-    ("exponential", "Gamma-exponential model", (8.0, 2.0), (0.00633, 0.9222), (COLLAPSED, MARGINAL), 5),
-    ("poisson", "Gamma-Poisson model", (8.0, 2.0), (1.0, 8.0), (COLLAPSED, MARGINAL), 5),
-    ("normal", "normal model with known variance", (0.0, 1.0), (-2.0, 2.0), (COLLAPSED, MARGINAL), 5),
+    ("exponential", "Gamma-exponential model", (8.0, 2.0), (0.00633, 0.9222), _APPROXIMATE, 5),
+    ("poisson", "Gamma-Poisson model", (8.0, 2.0), (1.0, 8.0), _APPROXIMATE, 5),
+    ("normal", "normal model with known variance", (0.0, 1.0), (-2.0, 2.0), _APPROXIMATE, 5),
     # in version 4, records and squares were released in their own units
     ("normal-unknown-variance", "normal model with unknown mean and variance", (0.0, 1.0, 3.0, 2.0), (-2.0, 2.0), (),
      6),
 )  # fmt: skip
 PANELS = (
     _panel(
-        "binomial", "Beta-binomial model, also with sparse data", "binomial", (*_COUNT_METHODS, MARGINAL), _SPARSE,
+        "binomial", "Beta-binomial model, also with sparse data", "binomial", (*_COUNT_METHODS, _MARGINAL), _SPARSE,
         (10, 100, 1_000), (0.1, 1.0, 3.0)),
     _panel(
-        "edge", "Beta-binomial model, the release y = 0", "binomial", (*_COUNT_METHODS, MARGINAL), ((1.0, 1.0),),
+        "edge", "Beta-binomial model, the release y = 0", "binomial", (*_COUNT_METHODS, _MARGINAL), ((1.0, 1.0),),
         (100, 1_000, 10_000, 100_000, 1_000_000), (1.0,), trials=100),
     _panel(
         "multinomial-3", "Dirichlet-multinomial model with three categories and three kinds of noise", "multinomial",

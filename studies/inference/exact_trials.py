@@ -15,7 +15,7 @@ inference", ICML 2023: the test of joint coverage (TARP).
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from mechanisms.inference.methods import InferenceMethod
 from mechanisms.inference.release_model import ReleaseModel
 from pipeline import Streams
 from studies.inference.noisy_trials import Array, attempt, draw_each, inference_method, locate, release_model
+from studies.panels import Values
 
 N_CHAINS, N_BURN_IN, N_DRAWS = 2, 200, 1_000
 """Chains per trial, each started from a draw of the prior; iterations discarded, and draws kept, per chain."""
@@ -67,30 +68,26 @@ class Releases:
     posteriors: tuple[Any, ...]
 
 
-def simulate_releases(family: str, at_zero: bool = False) -> Callable[[Mapping[str, Any], Streams], Releases]:
-    """Return a function that simulates releases of a model family; with `at_zero`, the release is 0 in every trial."""
-
-    def simulate(cell: Mapping[str, Any], streams: Streams) -> Releases:
-        model, prior = release_model(family, cell), cell["prior"]
-        every = 1 if model.bounds is None else EXACT_EVERY
-        rows = []
-        for trial, rng in zip(streams.trials, streams.generators(), strict=True):
-            theta = model.entry.draw_parameters(rng, prior, 1)
-            y = np.zeros(1) if at_zero else model.draw_release(rng, theta)[0]
-            has_exact = trial % every == 0 and not model.entry.has_square
-            posterior = exact_posterior(model, prior, y) if has_exact else None
-            pit = np.full(theta.size, np.nan)
-            points, exact = np.full((2, N_POINTS, theta.size), np.nan)
-            if posterior is not None:
-                pit = np.atleast_1d(posterior.cdf(theta[0] if theta.size > 1 else theta[0, 0]))
-                if trial % TABULATED_EVERY == 0:
-                    points, exact = _tabulate(rng, posterior)
-            reference = model.entry.draw_parameters(rng, prior, 1)[0]
-            rows.append((theta[0], reference, y, points, exact, pit, posterior))
-        columns: list[Any] = list(zip(*rows, strict=True))
-        return Releases(model, prior, *(*map(np.array, columns[:-1]), columns[-1]))
-
-    return simulate
+def simulate_releases(family: str, at_zero: bool, cell: Values, streams: Streams) -> Releases:
+    """Simulate releases of a model family; with `at_zero`, the release is 0 in every trial."""
+    model, prior = release_model(family, cell), cell["prior"]
+    every = 1 if model.bounds is None else EXACT_EVERY
+    rows = []
+    for trial, rng in zip(streams.trials, streams.generators(), strict=True):
+        theta = model.entry.draw_parameters(rng, prior, 1)
+        y = np.zeros(1) if at_zero else model.draw_release(rng, theta)[0]
+        has_exact = trial % every == 0 and not model.entry.has_square
+        posterior = exact_posterior(model, prior, y) if has_exact else None
+        pit = np.full(theta.size, np.nan)
+        points, exact = np.full((2, N_POINTS, theta.size), np.nan)
+        if posterior is not None:
+            pit = np.atleast_1d(posterior.cdf(theta[0] if theta.size > 1 else theta[0, 0]))
+            if trial % TABULATED_EVERY == 0:
+                points, exact = _tabulate(rng, posterior)
+        reference = model.entry.draw_parameters(rng, prior, 1)[0]
+        rows.append((theta[0], reference, y, points, exact, pit, posterior))
+    columns: list[Any] = list(zip(*rows, strict=True))
+    return Releases(model, prior, *(*map(np.array, columns[:-1]), columns[-1]))
 
 
 def _tabulate(rng: np.random.Generator, posterior: Any) -> tuple[Array, Array]:
@@ -116,10 +113,7 @@ def joint_coverage(draws: Array, theta: Array, reference: Array) -> Array:
 
 
 def summarise_draws(releases: Releases, draws: Array, pit: Array | None = None) -> dict[str, Any]:
-    """Return the measures computed from independent draws, shape (trials, draws, p), and exact quantiles if given.
-
-    The measures of chains, R-hat, effective sample size and thinning, are those of independent draws.
-    """
+    """Return the measures of independent draws, shape (trials, draws, p), and exact quantiles if given."""
     n_trials, n_draws, p = draws.shape
     theta, ordered = releases.theta, np.sort(draws, axis=1)
     low, high = np.quantile(ordered, [0.025, 0.975], axis=1)
@@ -178,9 +172,7 @@ def lengthen_chains(sample: Callable[..., DrawnPosterior], chains: Chains) -> Ch
     return chains
 
 
-def sample_each(
-    entry: InferenceMethod, releases: Releases, setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
+def sample_each(entry: InferenceMethod, releases: Releases, setting: Values, streams: Streams) -> dict[str, Any]:
     """Sample the posterior of each trial; a failure affects its trial only."""
     p, pairs = releases.theta.shape[1], zip(streams.generators(), releases.noisy, strict=True)
     samplers = [partial(entry.fit, rng, releases.model, releases.prior, y) for rng, y in pairs]
@@ -199,22 +191,24 @@ def sample_each(
     return {**found, "error": np.array(errors)}
 
 
-def _exact(entry: InferenceMethod, releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _exact(entry: InferenceMethod, releases: Releases, setting: Values, streams: Streams) -> dict[str, Any]:
     size = N_CHAINS * N_DRAWS
     pairs = zip(releases.posteriors, streams.generators(), strict=True)
     draws = np.stack([one.sample(rng, size).reshape(size, -1) for one, rng in pairs])
     return summarise_draws(releases, draws, releases.pit)
 
 
-def _fit(entry: InferenceMethod, releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _fit(entry: InferenceMethod, releases: Releases, setting: Values, streams: Streams) -> dict[str, Any]:
     posterior = entry.fit(None, releases.model, releases.prior, releases.noisy)
     draws = draw_each(posterior, streams.generators(), N_CHAINS * N_DRAWS)
     return summarise_draws(releases, draws[..., None], posterior.cdf(releases.theta[:, 0])[:, None])
 
 
-EXACT = inference_method("exact", _exact, version=2)
-GIBBS_EXACT = inference_method("gibbs-exact", sample_each, version=4)
-AUGMENTATION = inference_method("data-augmentation", sample_each, version=4)
-GIBBS = inference_method("gibbs", sample_each, version=3)
-COLLAPSED = inference_method("gibbs-collapsed", sample_each, version=3)
-MARGINAL = inference_method("marginal", _fit, version=2)
+METHODS = {
+    "exact": inference_method("exact", _exact, version=2),
+    "gibbs-exact": inference_method("gibbs-exact", sample_each, version=4),
+    "data-augmentation": inference_method("data-augmentation", sample_each, version=4),
+    "gibbs": inference_method("gibbs", sample_each, version=3),
+    "gibbs-collapsed": inference_method("gibbs-collapsed", sample_each, version=3),
+    "marginal": inference_method("marginal", _fit, version=2),
+}

@@ -6,7 +6,6 @@ P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponent
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from mechanisms.chain_diagnostics import diagnose_chains
@@ -15,20 +14,21 @@ from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, S
 from studies.claims import Stored, p4
 from studies.figures import Axis, Chart
 from studies.inference.noisy_trials import release_model
+from studies.panels import Values
 
 _N_BURN_IN = 100
 _ITERATIONS = tuple(range(1, 501))
 _LARGEST_RHAT = 1.1
 
 
-def _simulate(cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _simulate(cell: Values, streams: Streams) -> dict[str, Any]:
     model = release_model(cell["family"], cell)
     (rng,) = streams.generators()
     theta = model.draw_parameters(rng, cell["prior"], 1)
     return {"cell": cell, "model": model, "theta": theta[0, 0], "noisy": model.draw_release(rng, theta)[0]}
 
 
-def _trace(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _trace(data: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     cell = data["cell"]
     (rng,) = streams.generators()
     run = {"n_chains": len(cell["start"]), "n_burn_in": 0, "n_draws": len(cell["iteration"])}
@@ -37,7 +37,7 @@ def _trace(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
 
 
 def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] | None = None) -> Panel:
-    def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    def validate(cell: Values, setting: Values) -> bool:
         release_model(family, cell).validate_prior(cell["prior"])
         return True
 

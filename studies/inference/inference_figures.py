@@ -47,10 +47,7 @@ def _against_n(
 
 
 def _ecdfs(source: Callable[[Summaries], Parts]) -> Chart:
-    """Describe empirical distribution functions of quantiles, one axes per part, with a band for uniform quantiles.
-
-    The simultaneous 95 % bands are those of Dvoretzky, Kiefer & Wolfowitz.
-    """
+    """Describe distribution functions of quantiles, with 95 % bands of Dvoretzky, Kiefer & Wolfowitz, by part."""
 
     def banded(summaries: Summaries) -> Parts:
         parts = {}

@@ -4,7 +4,7 @@ A block of trials is simulated once for all methods. Each method returns the sam
 posterior quantile of the true parameter. The methods are documented in `mechanisms.inference`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from mechanisms.inference.one_posterior_sample import OnePosteriorSampling
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise, calibrated_noise
 from pipeline import Method, Streams
-from studies.panels import method_of
+from studies.panels import Values, method_of
 
 Array = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ LARGEST_RHAT = 1.05
 
 
 @dataclass(frozen=True)
-class Trials:
+class NoisyTrials:
     """Data of a block that all methods share.
 
     `theta` is the true parameter. The methods receive `statistics`, which are not private, or the private `noisy` or
@@ -66,42 +66,34 @@ class Trials:
             yield slice(start, start + size), self.models[start]
 
 
-def release_model(family: str, cell: Mapping[str, Any]) -> ReleaseModel:
+def release_model(family: str, cell: Values) -> ReleaseModel:
     """Return the release model for a cell, with noise calibrated to its sensitivity."""
     name, bounds, outside = cell.get("noise", "laplace"), cell.get("bounds"), cell.get("outside", "drop")
     sensitivity = ReleaseModel(family, cell["n"], Noise(name, 1.0), bounds, outside).sensitivity()
     return ReleaseModel(family, cell["n"], calibrated_noise(name, sensitivity, cell["epsilon"]), bounds, outside)
 
 
-def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[str, Any], Streams], Trials]:
-    """Return a function that simulates trials; with `own_bounds`, the bounds of a trial are multiples of 1/θ."""
-    model = FAMILIES[family]
-
-    def simulate(cell: Mapping[str, Any], streams: Streams) -> Trials:
-        prior, n, public = cell["prior"], cell["n"], cell.get("bounds")
-        rows = []
-        for rng in streams.generators():
-            theta = model.draw_parameters(rng, prior, 1)
-            bounds = None if public is None else tuple(np.divide(public, theta[0, 0] if own_bounds else 1.0).tolist())
-            release = release_model(family, {**cell, "bounds": bounds})
-            s, truncated = release.draw_sums(rng, theta)
-            noise = release.noise.sample(rng, s.shape[1:])
-            reference = model.draw_parameters(rng, model.posterior(prior, s[0], n), N_DRAWS)
-            rows.append((release, theta[0], s[0], truncated[0] + noise, s[0] + noise, reference))
-        models, *columns = zip(*rows, strict=True)
-        return Trials(prior, cell["epsilon"], own_bounds, models, *map(np.array, columns))
-
-    return simulate
+def simulate_trials(family: str, own_bounds: bool, cell: Values, streams: Streams) -> NoisyTrials:
+    """Simulate trials; with `own_bounds`, the bounds of a trial are multiples of 1/θ."""
+    model, prior, n, public = FAMILIES[family], cell["prior"], cell["n"], cell.get("bounds")
+    rows = []
+    for rng in streams.generators():
+        theta = model.draw_parameters(rng, prior, 1)
+        bounds = None if public is None else tuple(np.divide(public, theta[0, 0] if own_bounds else 1.0).tolist())
+        release = release_model(family, {**cell, "bounds": bounds})
+        s, truncated = release.draw_sums(rng, theta)
+        noise = release.noise.sample(rng, s.shape[1:])
+        reference = model.draw_parameters(rng, model.posterior(prior, s[0], n), N_DRAWS)
+        rows.append((release, theta[0], s[0], truncated[0] + noise, s[0] + noise, reference))
+    models, *columns = zip(*rows, strict=True)
+    return NoisyTrials(prior, cell["epsilon"], own_bounds, models, *map(np.array, columns))
 
 
 # Methods
 
 
 def locate(theta: Array, draws: Array, quantile: Array | None) -> dict[str, Array]:
-    """Return the posterior quantile and the rank of θ, shape (trials, d), among draws of shape (trials, draws, d).
-
-    The quantile is the given one, or the fraction of smaller draws.
-    """
+    """Return the given quantile of θ, or the fraction of smaller draws, and its rank among equally spaced draws."""
     below = draws < theta[:, None]
     spaced = np.linspace(0, draws.shape[1] - 1, N_RANKED).astype(int)
     return {
@@ -110,7 +102,7 @@ def locate(theta: Array, draws: Array, quantile: Array | None) -> dict[str, Arra
     }
 
 
-def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None) -> dict[str, Any]:
+def summarise_draws(trials: NoisyTrials, draws: Array, quantile: Array | None = None) -> dict[str, Any]:
     """Return the measures computed from draws, shape (trials, chains, draws, d), and from exact quantiles if given."""
     n_trials, n_chains, n_draws, d = draws.shape
     pooled = draws.reshape(n_trials, n_chains * n_draws, d)
@@ -135,7 +127,7 @@ def draw_each(posterior: Any, rngs: Iterable[np.random.Generator], size: int) ->
 
 
 def _fit(
-    entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams, release: str = "noisy"
+    entry: InferenceMethod, trials: NoisyTrials, setting: Values, streams: Streams, release: str = "noisy"
 ) -> dict[str, Any]:
     """Fit all trials with one release model at once, given the statistics named `release`, and draw independently."""
     y, (n_trials, d), rngs = getattr(trials, release), trials.theta.shape, list(streams.generators())
@@ -165,9 +157,13 @@ def _own_table(model: ReleaseModel, theta: float) -> RegionTable:
 
 
 def _sample(
-    entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams, n_burn_in: int = N_BURN_IN,
+    entry: InferenceMethod,
+    trials: NoisyTrials,
+    setting: Values,
+    streams: Streams,
+    n_burn_in: int = N_BURN_IN,
     n_draws: int = N_DRAWS,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Sample the posterior of each trial; a failure affects its trial only."""
 
     def draw(i: int, rng: np.random.Generator) -> Array:
@@ -184,13 +180,13 @@ def _sample(
     return {**summarise_draws(trials, np.stack(rows)), "error": np.array(errors)}
 
 
-def _ops(entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _ops(entry: InferenceMethod, trials: NoisyTrials, setting: Values, streams: Streams) -> dict[str, Any]:
     mechanism = OnePosteriorSampling(trials.prior, trials.models[0].n, trials.epsilon, entry.name == "ops")
     draws = mechanism.from_uniforms(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
     return summarise_draws(trials, draws[:, None, :, None])
 
 
-def _exact(entry: InferenceMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _exact(entry: InferenceMethod, trials: NoisyTrials, setting: Values, streams: Streams) -> dict[str, Any]:
     quantiles, draws = [], []
     for rng, model, y, theta in zip(streams.generators(), trials.models, trials.noisy, trials.theta[:, 0], strict=True):
         posterior = entry.fit(rng, model, trials.prior, y)
@@ -210,29 +206,26 @@ _GIBBS_EXACT = inference_method("gibbs-exact", version=2)
 _AUGMENTATION = inference_method("data-augmentation", partial(_sample, n_burn_in=500, n_draws=1_000), version=2)
 _TOTAL = "Not private: as in P4, the noisy sum of all records, with noise calibrated to the truncated sum."
 
-BINOMIAL_METHODS = (
-    _NON_PRIVATE,
-    _NAIVE,
-    inference_method("ops", _ops),
-    inference_method("ops-likelihood", _ops),
-    inference_method("gibbs"),
-    _MARGINAL,
-    inference_method("exact", _exact),
-    _GIBBS_EXACT,
-    _AUGMENTATION,
-)
-MULTINOMIAL_METHODS = (
-    _NON_PRIVATE,
-    _NAIVE,
-    inference_method("gibbs"),
-    _GIBBS_EXACT,
-    replace(_AUGMENTATION, version=3),
-)
-TRUNCATED_METHODS = (
-    _NON_PRIVATE,
-    inference_method("naive", partial(_fit, release="noisy_total"), note=_TOTAL, is_private=False),
-    inference_method("naive-truncated", _fit),
-    *map(inference_method, ("gibbs", "gibbs-collapsed", "gibbs-published")),
-    _MARGINAL,
-    replace(_AUGMENTATION, version=4),
-)
+METHODS: dict[str, tuple[Method, ...]] = {
+    "binomial": (
+        _NON_PRIVATE,
+        _NAIVE,
+        inference_method("ops", _ops),
+        inference_method("ops-likelihood", _ops),
+        inference_method("gibbs"),
+        _MARGINAL,
+        inference_method("exact", _exact),
+        _GIBBS_EXACT,
+        _AUGMENTATION,
+    ),
+    "multinomial": (_NON_PRIVATE, _NAIVE, inference_method("gibbs"), _GIBBS_EXACT, replace(_AUGMENTATION, version=3)),
+    "exponential": (
+        _NON_PRIVATE,
+        inference_method("naive", partial(_fit, release="noisy_total"), note=_TOTAL, is_private=False),
+        inference_method("naive-truncated", _fit),
+        *map(inference_method, ("gibbs", "gibbs-collapsed", "gibbs-published")),
+        _MARGINAL,
+        replace(_AUGMENTATION, version=4),
+    ),
+}
+"""Methods by family."""

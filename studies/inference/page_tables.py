@@ -11,12 +11,12 @@ from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.one_posterior_sample import OnePosteriorSampling
 from studies.claims import Summaries, vector
 from studies.inference.exact_trials import N_CHAINS, N_DRAWS
-from studies.tables import AuditedLoss, Table, compare_methods, largest_loss
+from studies.tables import AuditedLoss, PageTable, compare_methods, largest_loss
 
 _LARGEST_KS = 1.63  # 99 % point of the Kolmogorov distribution, which scales with 1/√trials
 
 
-def compare_calibration(summaries: Summaries) -> Table:
+def compare_calibration(summaries: Summaries) -> PageTable:
     """Compare the methods by the distance of their posterior quantiles from the uniform distribution."""
     n_trials = max(int(ds["n_ok"].max()) for ds in summaries.values())
     return compare_methods(
@@ -35,7 +35,7 @@ def _show_calibration(ds: xr.Dataset) -> str:
     return f"{ds['pit_ks'].max():.3f}" + (f" ({stuck:.0%} stuck)" if stuck else "")
 
 
-def compare_chains(summaries: Summaries) -> Table:
+def compare_chains(summaries: Summaries) -> PageTable:
     """Compare the methods by the effective sample size per iteration, and show trials with insufficient chains."""
     return compare_methods(
         "Mixing of chains",

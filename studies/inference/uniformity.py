@@ -1,6 +1,6 @@
 """Panels of the calibration studies, and tests of uniformity of the quantiles and ranks of parameters."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from mechanisms.inference.methods import INFERENCE_METHODS
 from pipeline import Factor, Measure, Method, Panel, Statistic
 from studies.claims import ks_distance, ks_p_value
 from studies.inference.noisy_trials import LARGEST_AUGMENTED, N_RANKED, Array, release_model
+from studies.panels import Values
 
 _LEVELS = Factor("level", tuple(round(0.01 * i, 2) for i in range(101)), "quantile level")
 _BINS = Factor("rank_bin", tuple(range(20)), "bin of five ranks", "int")
@@ -64,7 +65,7 @@ def inference_panel(
     p = MODELS[family].n_components(priors[0])
     dims = ("component",) if p > 1 else ()
 
-    def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    def validate(cell: Values, setting: Values) -> bool:
         model, method = release_model(family, cell), INFERENCE_METHODS[setting["algorithm"]]
         method.validate_prior(family, cell["prior"])
         wanted = list(range(model.entry.n_components(cell["prior"])))

@@ -18,7 +18,6 @@ Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation",
 """
 
 import math
-from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -29,10 +28,11 @@ from mechanisms.noise import EXACT, Noise, calibrated_noise
 from mechanisms.tables import Rounded, Suppressed, dirichlet_multinomial, negative_binomial
 from pipeline import Factor, Measure, Panel, Scale, Statistic, Streams, Study, claims_in
 from studies.claims import ks_p_value
-from studies.data.shipped import read_adult_frame
+from studies.data.shipped import read_records
 from studies.noisy_tables import noisy_tables_claims
 from studies.noisy_tables.noisy_tables_figures import FIGURES
 from studies.noisy_tables.table_trials import METHODS, NoisyTable, draw_noise, grow_tree, make_table, round_value
+from studies.panels import Values
 
 _SHAPES = {"sparse": (0.6, 12.0), "dense": (2.0, 100.0)}
 """Kind of leaves -> shape and mean of their counts."""
@@ -43,7 +43,7 @@ _FORMATS = {"value": "value", "clipped": "clipped", "rounded": Rounded(5), "supp
 _ALPHA, _RECORDS = 0.5, 1_000
 
 
-def _simulate_tree(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTable]:
+def _simulate_tree(cell: Values, streams: Streams) -> list[NoisyTable]:
     shape, mean = _SHAPES[cell["leaves"]]
     assumed = (shape, mean) if cell["prior"] == "true" else (_WRONG[0] * shape, _WRONG[1] * mean)
     noise, found = Noise("gaussian", cell["noise_std"]), []
@@ -60,7 +60,7 @@ def _simulate_tree(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTable
 @lru_cache
 def _adult() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
     """Return counts, parents and parts of the tree sex / race / education / income of all records of Adult."""
-    frame = read_adult_frame()
+    frame = read_records("adult")
     columns = ["sex", "race", "education", "income"]
     codes = [frame[name].astype("category").cat.codes.to_numpy() for name in columns]
     sizes = [int(code.max()) + 1 for code in codes]
@@ -71,13 +71,13 @@ def _adult() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
     return truth, parents, (*parts, np.concatenate(levels[1:]))
 
 
-def _simulate_contingency(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTable]:
+def _simulate_contingency(cell: Values, streams: Streams) -> list[NoisyTable]:
     truth, parents, parts = _adult()
     noise = [Noise("discrete-gaussian", cell["noise_std"])] * truth.size
     return [make_table(rng, truth, noise, parents, parts, prior=None, alone=None) for rng in streams.generators()]
 
 
-def _simulate_formats(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTable]:
+def _simulate_formats(cell: Values, streams: Streams) -> list[NoisyTable]:
     shape, mean = _SHAPES["sparse"]
     form, found = _FORMATS[cell["published"]], []
     for rng in streams.generators():
@@ -91,7 +91,7 @@ def _simulate_formats(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTa
     return found
 
 
-def _simulate_mechanisms(cell: Mapping[str, Any], streams: Streams) -> list[NoisyTable]:
+def _simulate_mechanisms(cell: Values, streams: Streams) -> list[NoisyTable]:
     k, epsilon, name = cell["k"], cell["epsilon"], cell["noise"]
     is_gaussian = name == "discrete-gaussian"
     noise = calibrated_noise(name, *((math.sqrt(2.0), epsilon**2 / 2.0) if is_gaussian else (2.0, epsilon)))
@@ -141,7 +141,7 @@ def _panel(
     )
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     """Raise ValueError for values that no table has."""
     allowed = {"leaves": _SHAPES, "prior": ("true", "wrong"), "published": _FORMATS,
                "noise": ("k-norm", "geometric", "discrete-gaussian")}  # fmt: skip

@@ -46,7 +46,7 @@ def smaller_error_than_clipping(summaries: Stored) -> Finding:
     0, with noise of standard deviation 5 at every level and the true prior.
     """
     ds = summaries.select("tree", algorithm=("tree", "least-squares-clipped"), part="leaf", **_G1)
-    ratio, error = mean_ratio(ds, "square", "tree", "least-squares-clipped", "algorithm")
+    ratio, error = mean_ratio(ds, "square", "tree", "least-squares-clipped")
     found = np.sqrt(ratio)
     evidence = f"Ratio of root mean squared errors {found:.3f} ± {error / (2 * found):.3f}."
     return decide(*below(0.95**2, (ratio, error), critical(4)), evidence)
@@ -95,7 +95,7 @@ def formats_belong_in_the_likelihood(summaries: Stored) -> Finding:
     ds = summaries.select("formats", algorithm=names, published="rounded", noise_std=2.0, part="leaf")
     tree, published = (ds["covered_mean"].sel(algorithm=name) for name in names)
     return decide(
-        *above(0.02, gap(ds, "covered", *names, "algorithm"), critical(4)),
+        *above(0.02, gap(ds, "covered", *names), critical(4)),
         f"Coverage {published:.3f} without and {tree:.3f} with the rounding in the likelihood, standard errors up to "
         f"{ds['covered_mcse'].max():.3f}.",
     )
@@ -119,7 +119,7 @@ def k_norm_gains_with_few_categories(summaries: Stored) -> Finding:
     """
     noises = ("k-norm", "geometric")
     ds = summaries.select("mechanisms", algorithm="tree", epsilon=1.0, part="all", k=(10, 100), noise=noises)
-    few, many = (mean_ratio(ds.sel(k=k), "width", *noises, "noise") for k in (10, 100))
+    few, many = (mean_ratio(ds.sel(k=k), "width", *noises) for k in (10, 100))
     return decide(
         *both(below(0.97, few, critical(4)), above(0.97, many, critical(4))),
         f"Ratio of mean widths {shown(few)} with 10 and {shown(many)} with 100 categories.",

@@ -12,10 +12,7 @@ from studies.styles import TABLE_STYLES
 def _draw(
     panel: str, x: str, split: tuple[str, ...], measures: Mapping[str, str], log: bool = False
 ) -> Callable[[Mapping[str, xr.Dataset]], Drawing]:
-    """Describe means of measures against a discrete axis, with one axes per value of the factors `split`.
-
-    Each measure has a plot. Other factors have their last value, or the first value of `part`.
-    """
+    """Describe means per value of the factors `split`; others have their last value, or the first `part`."""
 
     def prepare(ds: xr.Dataset) -> xr.Dataset:
         others = {dim: 0 if dim == "part" else -1 for dim in ds["covered_mean"].dims}

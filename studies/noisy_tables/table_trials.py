@@ -10,7 +10,7 @@ Hay, Rastogi, Miklau & Suciu, "Boosting the accuracy of differentially private h
 2010: least squares on trees by two passes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from scipy import special
 from mechanisms.noise import Exact, Noise
 from mechanisms.tables import Prior, Rounded, Suppressed, TablePosterior, fit_prior, table_posterior
 from pipeline import Method, Streams
+from studies.panels import Values
 
 Array = np.ndarray
 NOMINAL = 0.95
@@ -194,7 +195,7 @@ def _naive(table: NoisyTable) -> dict[str, Array]:
 
 
 def _each(
-    evaluate: Callable[[NoisyTable], dict[str, Array]], data: Sequence[NoisyTable], setting: Mapping[str, Any],
+    evaluate: Callable[[NoisyTable], dict[str, Array]], data: Sequence[NoisyTable], setting: Values,
     streams: Streams,
 ) -> dict[str, Array]:  # fmt: skip
     rows = [evaluate(table) for table in data]

@@ -8,13 +8,14 @@ import xarray as xr
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS
 from studies.claims import Summaries, span, vector
-from studies.tables import AuditedLoss, Column, Table, compare_methods, plus_minus
+from studies.regression.partition_figures import by_noise
+from studies.tables import AuditedLoss, Column, PageTable, compare_methods, plus_minus
 
 
-def compare_probabilities(summaries: Summaries) -> Table:
+def compare_probabilities(summaries: Summaries) -> PageTable:
     """Compare the methods by the bias and error of their probabilities, with and without noise."""
     columns: dict[str, Column] = {}
-    for noise, ds in _by_noise(summaries["default"]).items() if "default" in summaries else ():
+    for noise, ds in by_noise(summaries["default"]).items() if "default" in summaries else ():
         columns[f"bias, {noise}"] = ds, _show_largest("cutoff", "mean")
         columns[f"RMSE, {noise}"] = ds, _show_largest("cutoff", "rmse")
     return compare_methods(
@@ -25,17 +26,6 @@ def compare_probabilities(summaries: Summaries) -> Table:
         [PROBABILITY_METHODS],
         columns,
     )
-
-
-def _by_noise(ds: xr.Dataset) -> dict[str, xr.Dataset]:
-    """Return the stored methods without and with noise, under the name of the method with noise."""
-    parts = {}
-    for noise, has_noise in (("no noise", False), ("with noise", True)):
-        stored = [method for name, method in PROBABILITY_METHODS.items() if name in ds["algorithm"].values]
-        chosen = [method for method in stored if method.has_noise is has_noise]
-        bases = ("algorithm", [method.base for method in chosen], ds["algorithm"].attrs)
-        parts[noise] = ds.sel(algorithm=[method.name for method in chosen]).assign_coords(algorithm=bases)
-    return parts
 
 
 def _show_largest(dim: str, what: str) -> Callable[[xr.Dataset], str]:
@@ -53,7 +43,7 @@ def _epsilon(summaries: Summaries) -> str:
     return f"{float(summaries['default']['epsilon']):g}" if "default" in summaries else ""
 
 
-def compare_quantiles(summaries: Summaries) -> Table:
+def compare_quantiles(summaries: Summaries) -> PageTable:
     """Compare the methods by the differences between their quantiles and those of the posterior given all rows."""
     shown = {
         "median absolute difference": lambda ds: span(ds["difference_absolute"], ".2f"),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pandas as pd
+import xarray as xr
 
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, ProbabilityMethod
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, QuantileMethod
@@ -34,10 +35,7 @@ def spreads(
     columns: int = 2,
     limits: Callable[[pd.DataFrame], Limits] | None = None,
 ) -> Chart:
-    """Describe the distribution of a measure at each value of an output, with one axes per method.
-
-    The values of the output `over` are equally spaced. Methods that are not stored are omitted.
-    """
+    """Describe the distribution of a measure at equally spaced values of an output, by stored method."""
 
     def parts(summaries: Summaries) -> Parts:
         ds = summaries[panel]
@@ -63,18 +61,18 @@ def spreads(
     )
 
 
-def _by_noise(summaries: Summaries) -> Parts:
-    """Return the methods without and with noise under one name."""
-    ds = summaries["default"]
+def by_noise(ds: xr.Dataset) -> dict[str, xr.Dataset]:
+    """Return the methods without and with noise, under the name of the method with noise."""
     parts = {}
     for title, has_noise in (("without noise", False), ("with noise", True)):
         names = [name for name in ds["algorithm"].values.tolist() if _variant(name)[1] == has_noise and name != "full"]
-        parts[title] = ds.sel(algorithm=names).assign_coords(algorithm=[_variant(name)[0] for name in names])
+        bases = ("algorithm", [_variant(name)[0] for name in names], ds["algorithm"].attrs)  # mark those not private
+        parts[title] = ds.sel(algorithm=names).assign_coords(algorithm=bases)
     return parts
 
 
 _BIAS = Chart(
-    _by_noise,
+    lambda summaries: by_noise(summaries["default"]),
     "cutoff",
     {"y": "difference_mean"},
     "algorithm",

@@ -16,7 +16,6 @@ References
 P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 3.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,13 +27,13 @@ from mechanisms.regression.audit import adversarial_posteriors, probability_dist
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, ProbabilityMethod, partition_probability
 from mechanisms.regression.prior import ZellnerPrior
 from pipeline import Factor, Measure, Panel, Scale, Statistic, Streams, Study
-from studies.panels import method_of
+from studies.panels import Values, method_of
 from studies.regression.page_tables import audited_probabilities, compare_probabilities
 from studies.regression.partition_probability_claims import CLAIMS, FIGURES
 from studies.regression.partition_trials import (
     SLOPE,
     Array,
-    Trials,
+    PartitionTrials,
     check_rows,
     full_method,
     row_factors,
@@ -42,14 +41,14 @@ from studies.regression.partition_trials import (
 )
 
 
-def _evaluate(entry: ProbabilityMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _evaluate(entry: ProbabilityMethod, trials: PartitionTrials, setting: Values, streams: Streams) -> dict[str, Any]:
     method = partition_probability(entry, trials.parts.shape[1], setting["epsilon"], setting["least_probability"])
     generators = streams.generators() if entry.has_noise else [None] * len(trials.parts)
     found = np.stack([method.release(rng, parts) for rng, parts in zip(generators, trials.parts, strict=True)])
     return {"probability": found, "difference": found - trials.full, "spent": len(setting["cutoff"]) * method.loss}
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     n_partitions, name = check_rows(cell).size, setting["algorithm"]
     if name in PROBABILITY_METHODS:
         partition_probability(name, n_partitions, setting["epsilon"], setting["least_probability"])
@@ -97,11 +96,8 @@ _DEFAULT = Panel(
 # Panel audit
 
 
-def _replace_row(cell: Mapping[str, Any], streams: Streams) -> Array:
-    """Return the probabilities, shape (2, M), of two data sets that differ in one row.
-
-    The row is chosen to maximise the effect on the probabilities.
-    """
+def _replace_row(cell: Values, streams: Streams) -> Array:
+    """Return the probabilities, shape (2, M), of two data sets that differ in the row with the largest effect."""
     (rng,) = streams.generators()
     sizes, coefficients = check_rows(cell), np.array(cell["coefficients"])
     x = rng.standard_normal((sizes.sum(), coefficients.size - 1))
@@ -111,7 +107,7 @@ def _replace_row(cell: Mapping[str, Any], streams: Streams) -> Array:
     return pair.cdf(coefficients[SLOPE])
 
 
-def _audit(entry: ProbabilityMethod, pair: Array, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _audit(entry: ProbabilityMethod, pair: Array, setting: Values, streams: Streams) -> dict[str, Any]:
     method = partition_probability(entry, pair.shape[1], setting["epsilon"], setting["least_probability"])
     return {"exact_epsilon": audit_distributions(probability_distributions(method, pair, [[0, 1]])).epsilon}
 

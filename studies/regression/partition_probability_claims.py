@@ -45,10 +45,7 @@ def _differences(ds: xr.Dataset) -> str:
 
 
 def _means_agree(summaries: Stored, published: str, corrected: str) -> Finding:
-    """Judge the statement that the means of a published method, without and with noise, equal those given all rows.
-
-    The verdict is "corrected" if only the means of the corrected method equal those given all rows.
-    """
+    """Judge that means equal those given all rows; "corrected" if only those of the corrected method do."""
     names, repaired = ([f"{name}-noiseless", name] for name in (published, corrected))
     default = _default(summaries, "full", *names, *repaired)
     gaps = _apart(default, (*names, *repaired))[0].max("cutoff")

@@ -17,7 +17,7 @@ P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Du
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -35,19 +35,25 @@ from mechanisms.regression.partition_quantile import (
 )
 from mechanisms.regression.prior import SemiConjugatePrior
 from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Streams, Study
-from studies.panels import given, method_of
+from studies.panels import Values, given, method_of
 from studies.regression.page_tables import audited_quantiles, compare_quantiles
 from studies.regression.partition_quantile_claims import CLAIMS, ERRATA, FIGURES
-from studies.regression.partition_trials import Trials, check_rows, full_method, row_factors, simulate_quantiles
+from studies.regression.partition_trials import (
+    PartitionTrials,
+    check_rows,
+    full_method,
+    row_factors,
+    simulate_quantiles,
+)
 
 
-def _make(entry: QuantileMethod, n_partitions: int, setting: Mapping[str, Any]) -> PartitionQuantile:
+def _make(entry: QuantileMethod, n_partitions: int, setting: Values) -> PartitionQuantile:
     split = setting["centred_split" if entry.is_centred else "split"]
     search = {what: setting[what] for what in ("start", "share", "doublings")}
     return partition_quantile(entry, n_partitions, setting["epsilon"], split, **search)
 
 
-def _evaluate(entry: QuantileMethod, trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _evaluate(entry: QuantileMethod, trials: PartitionTrials, setting: Values, streams: Streams) -> dict[str, Any]:
     method = _make(entry, trials.parts.shape[1], setting)
     rows = zip(streams.generators(), trials.parts, trials.spreads, strict=True)
     released = [method.release(rng, parts, spreads) for rng, parts, spreads in rows]
@@ -67,7 +73,7 @@ def _method(entry: QuantileMethod, evaluate: Callable[..., dict[str, Any]] = _ev
     return method_of(entry, evaluate, version=2 if entry.is_centred and entry.has_noise else 1)
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     n_partitions = check_rows(cell).size
     validate_probabilities(cell["p"])
     if not cell["prior_variance"] > 0:
@@ -149,14 +155,12 @@ _MOVES = ((1e9, 1e9), (-1e9, 1e-9), (_FAR, 10.0))  # quantile and standard devia
 _LARGEST_ENUMERATION = 20_000  # largest number of data sets that are enumerated
 
 
-def _with_rings(entry: QuantileMethod, cell: Mapping[str, Any], setting: Mapping[str, Any]) -> PartitionQuantile:
+def _with_rings(entry: QuantileMethod, cell: Values, setting: Values) -> PartitionQuantile:
     """Return the method with one doubling per ring around the first interval."""
     return _make(entry, cell["n_partitions"], {**setting, "doublings": len(cell["ring"]) - 1})
 
 
-def _audit_search(
-    entry: QuantileMethod, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
+def _audit_search(entry: QuantileMethod, cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     """Audit the search over all data sets, and the search followed by a noisy mean for changes of one value."""
     method = _with_rings(entry, cell, setting)
     values = np.full((3, cell["n_partitions"]), -_FAR)
@@ -172,9 +176,7 @@ def _audit_search(
     }
 
 
-def _audit_centred(
-    entry: QuantileMethod, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
-) -> dict[str, Any]:
+def _audit_centred(entry: QuantileMethod, cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     """Audit the releases of scale, centre and mean if one quantile changes; the three losses add up to a bound."""
     n = cell["n_partitions"]
     method = _make(entry, n, setting)
@@ -192,7 +194,7 @@ def _audit_centred(
     }
 
 
-def _validate_audit(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate_audit(cell: Values, setting: Values) -> bool:
     n, rings = cell["n_partitions"], cell["ring"]
     if rings != tuple(range(len(rings))) or len(rings) < 2:
         raise ValueError(f"ring must be 0, 1, ... in order, at least 0 and 1, got {', '.join(map(str, rings))}")

@@ -32,7 +32,7 @@ def _width(ds: xr.Dataset) -> xr.DataArray:
 
 def _accuracy(summaries: Stored, method: str) -> Finding:
     """Judge the statement that the median of the absolute difference is at most one posterior standard deviation."""
-    one = summaries.select("default", p=_P, algorithm=method)
+    one = summaries.need("default", p=_P, algorithm=(method,)).sel(algorithm=method)
     error = one["difference_absolute"]
     return verdict(
         (error <= _ACCURATE).all(),
@@ -46,7 +46,7 @@ def _accuracy(summaries: Stored, method: str) -> Finding:
 
 def _gain(summaries: Stored, panel: str) -> Finding:
     """Judge the statement that a private centre reduces the interquartile range at every p."""
-    ds = summaries.select(panel, p=_P, algorithm=("quantile", "quantile-centred"))
+    ds = summaries.need(panel, p=_P, algorithm=("quantile", "quantile-centred"))
     plain, centred = (ds.sel(algorithm=name) for name in ("quantile", "quantile-centred"))
     errors = [one[f"difference_{what}_mcse"] for one in (plain, centred) for what in ("q75", "q25")]
     gain = _width(plain) - _width(centred), np.sqrt(sum(error**2 for error in errors))
@@ -81,7 +81,7 @@ def means_agree(summaries: Stored) -> Finding:
 @p2(place="section 4.1, Figure 4.2")
 def partitions_have_no_pattern(summaries: Stored) -> Finding:
     """Differences between quantiles given all rows and quantiles from partitions have no clear pattern."""
-    ds = summaries.select("default", p=_P, algorithm="quantile-noiseless")
+    ds = summaries.need("default", p=_P, algorithm=("quantile-noiseless",)).sel(algorithm="quantile-noiseless")
     difference, error = mean(ds, "difference")
     return decide(
         *at_most(_NO_PATTERN, (abs(difference), error), _DECIDING),

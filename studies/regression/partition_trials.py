@@ -8,11 +8,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from mechanisms.regression.posterior import coefficient_posterior
@@ -25,9 +23,10 @@ from mechanisms.regression.statistics import (
     simulate_statistics,
 )
 from pipeline import Factor, Method, Streams
+from studies.data.shipped import read_records
+from studies.panels import Values
 
 Array = NDArray[np.float64]
-Cell = Mapping[str, Any]
 
 SLOPE = 1
 """Index of the released coefficient, the first after the intercept."""
@@ -37,7 +36,7 @@ ABALONE_COLUMNS = ("shell_weight", "shucked_weight")
 
 
 @dataclass(frozen=True)
-class Trials:
+class PartitionTrials:
     """Posterior summaries of a block at c cutoffs or probabilities."""
 
     full: Array  # given all rows, shape (trials, c)
@@ -54,7 +53,7 @@ def full_method(measure: str, **others: Any) -> Method:
 
 
 def _full(
-    measure: str, others: Mapping[str, Any], trials: Trials, setting: Mapping[str, Any], streams: Streams
+    measure: str, others: Mapping[str, Any], trials: PartitionTrials, setting: Values, streams: Streams
 ) -> dict[str, Any]:
     constant = {name: np.full(trials.full.shape, value) for name, value in others.items()}
     return {measure: trials.full, "difference": np.zeros_like(trials.full), "spent": math.inf, **constant}
@@ -69,7 +68,7 @@ def row_factors(error_std: float, knowledge: str) -> tuple[Factor, ...]:
     )
 
 
-def check_rows(cell: Cell) -> NDArray[np.int64]:
+def check_rows(cell: Values) -> NDArray[np.int64]:
     """Return valid sizes of the partitions of simulated rows or, if a cell has no n, of the abalone data."""
     if "n" in cell:
         n, bound, n_coefficients = cell["n"], ">=", len(cell["coefficients"])
@@ -91,7 +90,7 @@ def check_rows(cell: Cell) -> NDArray[np.int64]:
 @cache
 def read_abalone() -> tuple[Array, Array]:
     """Return the columns, shape (4177, 2), and the rings, shape (4177,), of the abalone data."""
-    frame = pd.read_csv(Path(__file__).parents[1] / "data" / "abalone.csv.gz")
+    frame = read_records("abalone")
     return frame[list(ABALONE_COLUMNS)].to_numpy(np.float64), frame["rings"].to_numpy(np.float64)
 
 
@@ -101,8 +100,8 @@ def _whole_abalone() -> RegressionStatistics:
 
 
 def _block(
-    cell: Cell, streams: Streams, state: Callable[[RegressionStatistics], tuple[Array, Array, Array]], unit: float
-) -> Trials:
+    cell: Values, streams: Streams, state: Callable[[RegressionStatistics], tuple[Array, Array, Array]], unit: float
+) -> PartitionTrials:
     """Compute the posteriors of one trial at a time, because sums over stacked trials are rounded differently."""
     sizes, states = check_rows(cell), []
     for rng in streams.generators():
@@ -113,26 +112,20 @@ def _block(
             rows = partition_statistics(x, rings, draw_partition(rng, len(rings), cell["partition_size"]))
         states.append(state(rows))
     full, parts, spreads = (np.stack(each) for each in zip(*states, strict=True))
-    return Trials(full, parts, spreads, unit)
+    return PartitionTrials(full, parts, spreads, unit)
 
 
-def _nominal_sd(cell: Cell) -> float:
+def _nominal_sd(cell: Values) -> float:
     """Return the nominal posterior standard deviation σ/√n of the slope given n rows with x ~ N(0, 1)."""
     return float(cell["error_std"] / np.sqrt(cell["n"]))
 
 
-def simulate_probabilities(partition_g: str, cell: Cell, streams: Streams) -> Trials:
-    """Simulate trials of P2, chapter 3: Zellner's prior, given cutoffs, and known variance of simulated rows.
-
-    `partition_g`, "n" or "partition_size", is Zellner's g in the partitions; with all rows, g is n.
-    """
+def simulate_probabilities(partition_g: str, cell: Values, streams: Streams) -> PartitionTrials:
+    """Simulate trials of P2, chapter 3, with Zellner's g named `partition_g` in the partitions of simulated rows."""
     if "n" in cell:
-        known, variance, unit = None, cell["error_std"] ** 2, _nominal_sd(cell)
-        centre, prior, part_prior = (
-            cell["coefficients"][SLOPE],
-            ZellnerPrior(cell["n"]),
-            ZellnerPrior(cell[partition_g]),
-        )
+        known, variance = None, cell["error_std"] ** 2
+        prior, part_prior = (ZellnerPrior(cell[g]) for g in ("n", partition_g))
+        centre, unit = cell["coefficients"][SLOPE], _nominal_sd(cell)
     else:
         whole, variance = _whole_abalone(), None
         prior = part_prior = ZellnerPrior(float(whole.n_rows))
@@ -148,7 +141,7 @@ def simulate_probabilities(partition_g: str, cell: Cell, streams: Streams) -> Tr
     return _block(cell, streams, state, unit)
 
 
-def simulate_quantiles(cell: Cell, streams: Streams) -> Trials:
+def simulate_quantiles(cell: Values, streams: Streams) -> PartitionTrials:
     """Simulate trials of P2, chapter 4: semi-conjugate prior, unknown variance, likelihoods to the power n/nⱼ."""
     prior = SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 from pipeline import Erratum, Finding, claim, claims_in, critical, two_sided_level, verdict
 from studies.claims import Stored, Summaries, above, decide, lowest, mean, mean_ratio, shown, smaller, together, uniform
-from studies.tables import Table, plus_minus
+from studies.tables import PageTable, plus_minus
 
 DELTA, NOMINAL = 1e-6, 0.95
 _CONTROLS = ("non-private", "noise-aware-uncorrected", "noise-aware-redrawn")
@@ -165,9 +165,9 @@ def real_estimates_are_covered(summaries: Stored) -> Finding:
 CLAIMS = claims_in(globals())
 
 
-def compare_intervals(track: str, summaries: Summaries) -> Table:
+def compare_intervals(track: str, summaries: Summaries) -> PageTable:
     """Return the method with the smallest mean interval score of the slope per n and ε on a track, with margins."""
-    return Table(
+    return PageTable(
         f"Private regression on one covariate: which method, {track} track",
         "Smallest mean interval score of the slope, for records inside the bounds; methods whose mean is within two "
         "Monte Carlo standard errors of it, which ignore their correlation; and the first method beyond, with the "
@@ -188,7 +188,7 @@ def _winners(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
         if not one.sizes["algorithm"]:
             continue
         first, *others = one["algorithm"].values.tolist()
-        margins = {name: tuple(map(float, mean_ratio(one, "score", name, first, "algorithm"))) for name in others}
+        margins = {name: tuple(map(float, mean_ratio(one, "score", name, first))) for name in others}
         equal = [name for name, (ratio, error) in margins.items() if ratio - 1.0 <= 2.0 * error]
         then = next((name for name in others if name not in equal), None)
         score = plus_minus(float(one["score_mean"][0]), float(one["score_mcse"][0]))
@@ -196,11 +196,11 @@ def _winners(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
         yield f"{n:,}", f"{epsilon:g}", f"{n * epsilon:,g}", first, score, ", ".join(equal), then or "", margin
 
 
-def compare_coverage(track: str, summaries: Summaries) -> Table:
+def compare_coverage(track: str, summaries: Summaries) -> PageTable:
     """Return the n at which intervals of the slope are calibrated, per method and kind of records, on a track."""
     ds = summaries.get("one-feature")
     kinds = [] if ds is None else ds["records"].values.tolist()
-    return Table(
+    return PageTable(
         f"Private regression on one covariate: n at which intervals hold, {track} track",
         "Smallest and largest n at which nominal 95 % intervals of the slope at ε = 1 have a coverage not below 0.95 "
         "by more than two Monte Carlo standard errors, and the coverage at the largest n of the method. Records that "

@@ -44,6 +44,7 @@ from mechanisms.regression.partition_quantile import partition_quantile
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
 from studies.claims import ks_p_value
 from studies.figures import Axis, Chart
+from studies.panels import Values
 from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL, compare_coverage, compare_intervals
 from studies.regression.regression_records import public_records
 from studies.styles import GRAM_STYLES
@@ -81,7 +82,7 @@ class _Block(NamedTuple):
     trials: Sequence[_Trial]
 
 
-def _simulate(n_features: int, cell: Mapping[str, Any], streams: Streams) -> _Block:
+def _simulate(n_features: int, cell: Values, streams: Streams) -> _Block:
     """Draw moments, noise and records of each trial, of all kinds that methods analyse."""
     n, records, noises = cell["n"], cell["records"], _noises(cell, n_features + 1)
     kinds = ("exact", "normal", "clamped") if records == "own" else (records,)
@@ -131,7 +132,7 @@ def _records(rng: np.random.Generator, kind: str, mu: Array, psi: Array, n: int)
     return u
 
 
-def _simulate_releases(columns: str, cell: Mapping[str, Any], streams: Streams) -> _Block:
+def _simulate_releases(columns: str, cell: Values, streams: Streams) -> _Block:
     """Return the Gram matrix of a real table, its regression without privacy, and noise, for each release."""
     records = public_records(cell.get("data", columns))
     z = _with_intercept(records)
@@ -145,7 +146,7 @@ def _simulate_releases(columns: str, cell: Mapping[str, Any], streams: Streams) 
     return _Block(n, cell["epsilon"], noises, trials)
 
 
-def _noises(cell: Mapping[str, Any], p: int) -> dict[str, GramNoise]:
+def _noises(cell: Values, p: int) -> dict[str, GramNoise]:
     delta = DELTA if cell["track"] == "approximate" else None
     return {name: calibrated_gram_noise(name, p, cell["epsilon"], delta) for name in _NOISES[cell["track"]]}
 
@@ -156,7 +157,7 @@ def _gram(algorithm: str, trial: _Trial) -> Array:
     return grams[_OWN.get(algorithm, "clamped")] if "exact" in grams else next(iter(grams.values()))
 
 
-def _evaluate(name: str, block: _Block, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _evaluate(name: str, block: _Block, setting: Values, streams: Streams) -> dict[str, Any]:
     draw = _draw_bootstrap if name in _RELEASES else _draw_partition if name == "partition" else _draw_chains
     pairs = zip(block.trials, streams.generators(), strict=True)
     draws = np.array([draw(name, block, trial, rng) for trial, rng in pairs])  # in C order
@@ -247,7 +248,7 @@ _NOTES = {
 }
 
 
-def _validate(n_features: int, augmented: int, cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(n_features: int, augmented: int, cell: Values, setting: Values) -> bool:
     """Return True if a method runs in a cell; real tables have far more than 10 records."""
     n, is_pure, shifted = cell.get("n", 10_000), cell["track"] == "pure", cell.get("records") in _SHIFTED
     if n < n_features + 3:

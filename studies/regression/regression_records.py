@@ -1,12 +1,11 @@
 """Columns of the real tables of `regression-inference`, with ranges that are plausible without looking at the data."""
 
 from functools import cache
-from importlib.resources import files
 
 import numpy as np
-import pandas as pd
 
 from mechanisms.regression.gram_release import PublicBox
+from studies.data.shipped import read_records
 
 _LENGTHS = {"length": (0.0, 1.0)}
 _WEIGHTS = {"shucked_weight": (0.0, 1.5), "viscera_weight": (0.0, 1.0), "shell_weight": (0.0, 1.5)}
@@ -30,7 +29,5 @@ PUBLIC = {
 def public_records(name: str) -> np.ndarray:
     """Return the clamped and scaled records of a table; each process reads it once."""
     ranges = PUBLIC[name]
-    names = [file for file in ("abalone", "adult_train", "adult_test") if file.startswith(name.split("-")[0])]
-    frames = [pd.read_csv(str(files("studies.data") / f"{file}.csv.gz"), usecols=list(ranges)) for file in names]
-    records = pd.concat(frames)[list(ranges)].to_numpy(dtype=float)
+    records = read_records(name.split("-")[0])[list(ranges)].to_numpy(dtype=float)
     return PublicBox.of(ranges).scale(records)

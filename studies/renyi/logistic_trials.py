@@ -326,10 +326,7 @@ def grid_posterior(design: Array, labels: Array, target: GlmMechanism) -> tuple[
 
 
 def evaluate_simulated(name: str, records: Sequence[Simulated], setting: Values, streams: Streams) -> dict[str, Any]:
-    """Return the measures of one method on simulated records.
-
-    Intervals are quantiles of the published draws of a chain.
-    """
+    """Return the measures of one method on simulated records; intervals are quantiles of published draws."""
     rows = []
     n, setting = len(records[0].labels), {**setting, "beta": records[0].beta}
     for one, rng in zip(records, streams.generators(), strict=True):
@@ -363,10 +360,7 @@ _BETA, _N_STEPS, _N_DISCARDED = 0.5, 2_000, 500
 
 
 def evaluate_steps(cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
-    """Return the bias of the stationary distribution, and effective draws, of a chain on four records.
-
-    In the model ``quadratic``, all explanatory variables are 0.
-    """
+    """Return bias and effective draws of a chain on four records, which are 0 in the model ``quadratic``."""
     n, d = _DESIGN.shape
     design = _DESIGN if cell["model"] == "logistic" else np.zeros((n, d))
     target = glm_mechanism("true-posterior", n, _BETA, 1.0, 1.0)

@@ -12,12 +12,12 @@ from mechanisms.renyi.sampling import RENYI_SAMPLERS
 from pipeline.declare.factors import format_value
 from studies.claims import Summaries
 from studies.renyi.renyi_audit_claims import logistic_shares, published_loss
-from studies.tables import AuditedLoss, Table, compare_methods, largest_loss, show_mean
+from studies.tables import AuditedLoss, PageTable, compare_methods, largest_loss, show_mean
 
 _REFERENCE = "true-posterior"
 
 
-def compare_utility(summaries: Summaries) -> Table:
+def compare_utility(summaries: Summaries) -> PageTable:
     """Compare the mechanisms by the log loss of one draw from a Beta posterior on held-out records."""
     ds = summaries.get("loglik", xr.Dataset({"order": [], "epsilon": []}))
     return compare_methods(
@@ -38,7 +38,7 @@ def _spread(values: Sequence[float], n: int) -> list[float]:
     return [values[k] for k in np.unique(np.linspace(0, len(values) - 1, n).round().astype(int))]
 
 
-def compare_errors(summaries: Summaries) -> Table:
+def compare_errors(summaries: Summaries) -> PageTable:
     """Compare test errors of private logistic regression at the middle order and two values of ε."""
     columns = {}
     for name in (name for name in ("abalone", "adult", "mnist") if name in summaries):

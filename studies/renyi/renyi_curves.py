@@ -40,6 +40,7 @@ from studies.renyi.renyi_figures import CURVES, DIRICHLET_BOUNDS
 _COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _ORDERS = (1.0, *(round(1 + 0.05 * step, 2) for step in range(1, 381)))
 _NAMES = ("diffused", "concentrated")
+_DELTA = 1e-6
 
 
 def _sampler(cell: Values, streams: Streams, *, name: str) -> RenyiSampling:
@@ -65,7 +66,7 @@ def _evaluate(mechanism: RenyiSampling, setting: Values, streams: Streams) -> di
     }
 
 
-def _bounds(mechanism: RenyiSampling, setting: Values, streams: Streams, *, delta: float) -> dict[str, Any]:
+def _bounds(mechanism: RenyiSampling, setting: Values, streams: Streams) -> dict[str, Any]:
     """Return exact losses and published bounds, for two categories."""
     orders, r, least = np.array(setting["order"]), mechanism.step, float(mechanism.start.min())
     room = least - (orders - 1.0) * r
@@ -76,21 +77,21 @@ def _bounds(mechanism: RenyiSampling, setting: Values, streams: Streams, *, delt
     return {
         "renyi_epsilon": [mechanism.renyi_epsilon(order) for order in setting["order"]],
         "ponnoprat_epsilon": curved,
-        "exact_epsilon": _exact_epsilon(p, r, delta),
-        "gohari_epsilon": float(normalisers.max()) + r * _log_odds(p, delta),
+        "exact_epsilon": _exact_epsilon(p, r),
+        "gohari_epsilon": float(normalisers.max()) + r * _log_odds(p),
     }
 
 
-def _log_odds(p: np.ndarray, delta: float) -> float:
+def _log_odds(p: np.ndarray) -> float:
     """Return t for which |ln(x/(1 − x))| ≤ t except with probability δ, for draws from all Beta distributions."""
 
     def excess(t: float) -> float:
-        return float((betainc(*p.T, expit(-t)) + betaincc(*p.T, expit(t))).max()) - delta
+        return float((betainc(*p.T, expit(-t)) + betaincc(*p.T, expit(t))).max()) - _DELTA
 
     return float(brentq(excess, 0.0, 600.0))
 
 
-def _exact_epsilon(p: np.ndarray, r: float, delta: float) -> float:
+def _exact_epsilon(p: np.ndarray, r: float) -> float:
     """Return the smallest ε for which draws for all neighbours are (ε, δ)-DP.
 
     The loss increases or decreases in x, so that the draws with a loss above ε are those below, or above, one value.
@@ -103,7 +104,7 @@ def _exact_epsilon(p: np.ndarray, r: float, delta: float) -> float:
             first, second = pairs[:-1].T, pairs[1:].T  # second has one more record in the first category
             cut = expit((betaln(*second) - betaln(*first) - epsilon) / r)  # where ln p/q = ε
             found = max(found, float((betainc(*first, cut) - np.exp(epsilon) * betainc(*second, cut)).max()))
-        return found - delta
+        return found - _DELTA
 
     return float(brentq(spent, 0.0, 700.0)) if spent(0.0) > 0 else 0.0
 
@@ -150,7 +151,7 @@ _BOUNDS = replace(
     _DIFFUSED,
     name="dirichlet-bounds",
     meaning="bounds for the Dirichlet mechanism, and exact losses of the diffused posterior",
-    methods=(Method("bounds", partial(_bounds, delta=1e-6), note="Exact maxima over all neighbours, and bounds."),),
+    methods=(Method("bounds", _bounds, note="Exact maxima over all neighbours, and bounds."),),
     measures=(
         Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
         Measure("ponnoprat_epsilon", "Rényi divergence by Ponnoprat's bound", "nat", dims=("order",)),

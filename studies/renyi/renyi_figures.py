@@ -99,14 +99,11 @@ _ENLARGED = replace(
 )
 LOSSES = stacked(_LOSSES, _ENLARGED)
 
-_MEANS = Chart(
-    "", "epsilon", {}, "mechanism", GLM_STYLES, x=_EPSILON, marks=("line", "errors", "points"), share_y=False
-)
-
 
 def against_epsilon(measure: str, ylabel: str, log: bool = False, **options: Any) -> Chart:
     """Describe the mean of a measure of draws of regression weights against ε, with one axes per panel."""
-    return replace(_MEANS, show={"y": f"{measure}_mean"}, y=Axis(ylabel, log=log), **options)
+    y, defaults = Axis(ylabel, log=log), {"styles": GLM_STYLES, "x": _EPSILON, "marks": ("line", "errors", "points")}
+    return Chart("", "epsilon", {"y": f"{measure}_mean"}, "mechanism", y=y, share_y=False, **{**defaults, **options})
 
 
 # The study `renyi-audit`

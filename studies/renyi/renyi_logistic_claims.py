@@ -13,7 +13,7 @@ import xarray as xr
 
 from mechanisms.glm.mechanisms import glm_mechanism
 from pipeline import Finding, claim, claims_in, verdict
-from studies.claims import Stored, Summaries, count, decide, gap, joined, p3, together
+from studies.claims import Stored, Summaries, count, decide, gap, joined, p3, span, together
 from studies.renyi.logistic_trials import LABELS, LARGEST_RHAT, LEAST_ESS
 
 _SAMPLERS = ("glm-concentrated", "glm-diffused")
@@ -46,12 +46,10 @@ def _same_distribution(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
 
 def _where(marked: xr.DataArray) -> str:
     """Format the range of ε in the marked settings, for each order."""
-    parts = []
-    for order in marked["order"].values.tolist():
-        powers = [f"e^{math.log(value):.0f}" for value in marked["epsilon"].values[marked.sel(order=order).values]]
-        if powers:
-            parts.append(f"order {order:g}, epsilon {' to '.join(dict.fromkeys((powers[0], powers[-1])))}")
-    return "; ".join(parts)
+    ranges = ((one["order"], np.log(one["epsilon"][one])) for one in marked.transpose("order", ...) if one.any())
+    return "; ".join(
+        f"order {order:g}, epsilon e^{span(powers, '.0f').replace(' to ', ' to e^')}" for order, powers in ranges
+    )
 
 
 @joined(
@@ -59,10 +57,7 @@ def _where(marked: xr.DataArray) -> str:
     "distributions differ: {}."
 )
 def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Sequence[str] = ()) -> Iterator[Finding]:
-    """Judge the statement that, in each pair, the first mechanism has the smaller mean where distributions differ.
-
-    The panels are those of all data sets, and those in `also`, of which the claim needs the mechanisms only.
-    """
+    """Judge that, in each pair, the first mechanism has the smaller mean where distributions differ."""
     names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
     stored = {**_ask(summaries, *names), **summaries.each(also, mechanism=names)}
     for one, other in pairs:
@@ -139,7 +134,7 @@ def one_split_is_enough(summaries: Stored) -> Finding:
         decided += int((ahead | behind).sum())
         confirmed += int(((ahead & there) | (behind & back)).sum())
         contradicted += int(((ahead & back) | (behind & there)).sum())
-    spread = [float(ds["test_error_sd"].sel(mechanism="true-posterior").mean()) for ds in (splits, fixed)]
+    spread = [ds["test_error_sd"].sel(mechanism="true-posterior").mean() for ds in (splits, fixed)]
     return decide(
         confirmed == decided > 0,
         contradicted > 0,

@@ -9,7 +9,6 @@ with the smallest variance that satisfies (λ, ε)-RDP.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -53,8 +52,8 @@ def _calibrate(
     return build(name, prior, n, order, epsilon)
 
 
-def _build(name: str, problem: Values, setting: Values) -> RenyiSampling | GaussianCounts:
-    prior, n = problem["prior"], problem["n"]
+def _build(name: str, setting: Values) -> RenyiSampling | GaussianCounts:
+    prior, n = setting["prior"], setting["n"]
     if name == _REFERENCE:
         return renyi_sampler("direct", prior, n, 1.0)
     return _calibrate(name, prior, n, setting["order"], setting["epsilon"])
@@ -102,16 +101,15 @@ _N = Factor("n", (100,), "number of records", "int")
 # Panel kl
 
 
-def _divergence(name: str, problem: Values, setting: Values, streams: Streams) -> dict[str, Any]:
-    mechanism = _build(name, problem, setting)
-    n, successes = problem["n"], problem["successes"]
+def _divergence(name: str, cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
+    mechanism, n, successes = _build(name, setting), setting["n"], setting["successes"]
     found = {"spent_epsilon": mechanism.renyi_epsilon(setting["order"])}
     if isinstance(mechanism, GaussianCounts):
         _, probabilities = mechanism.successes_distribution(successes)
         ends = {"mass_at_zero": probabilities[0], "mass_at_n": probabilities[-1]}
         return {**found, **ends, "kl": mechanism.posterior_kl(successes), "coefficient": np.nan}
     counts = np.array([successes, n - successes])
-    kl = dirichlet_renyi(problem["prior"] + counts, mechanism.posterior(counts), 1.0)
+    kl = dirichlet_renyi(setting["prior"] + counts, mechanism.posterior(counts), 1.0)
     return {**found, "kl": kl, "coefficient": mechanism.coefficient, "mass_at_zero": np.nan, "mass_at_n": np.nan}
 
 
@@ -138,37 +136,28 @@ _KL = Panel(
 # Panel loglik
 
 
-@dataclass(frozen=True)
-class _Trials:
-    """Public parameters, and the numbers of successes in each trial's records and held-out records."""
-
-    problem: Values
-    successes: Array
-    heldout: Array
-
-
-def _simulate(cell: Values, streams: Streams) -> _Trials:
+def _simulate(cell: Values, streams: Streams) -> tuple[Array, Array]:
+    """Return the numbers of successes in each trial's records and held-out records."""
     ones = streams.uniforms(cell["n"] + cell["n_heldout"]) < cell["probability"]
-    return _Trials(cell, ones[:, : cell["n"]].sum(axis=1), ones[:, cell["n"] :].sum(axis=1))
+    return ones[:, : cell["n"]].sum(axis=1), ones[:, cell["n"] :].sum(axis=1)
 
 
-def _log_loss(trials: _Trials, first: Array, second: Array, uniforms: Array) -> Array:
+def _log_loss(setting: Values, heldout: Array, first: Array, second: Array, uniforms: Array) -> Array:
     """Return, for each trial, the log loss on the held-out records of a draw from Beta(first, second)."""
     theta = special.betaincinv(first, second, uniforms)
-    failures = trials.problem["n_heldout"] - trials.heldout
-    return -special.xlogy(trials.heldout, theta) - special.xlog1py(failures, -theta)
+    return -special.xlogy(heldout, theta) - special.xlog1py(setting["n_heldout"] - heldout, -theta)
 
 
-def _expected_log_loss(problem: Values, first: Array, second: Array) -> Array:
+def _expected_log_loss(setting: Values, first: Array, second: Array) -> Array:
     """Return the expectation of the log loss over the draw and the held-out records."""
-    q, total = problem["probability"], special.digamma(first + second)
+    q, total = setting["probability"], special.digamma(first + second)
     log_odds = q * special.digamma(first) + (1 - q) * special.digamma(second)
-    return problem["n_heldout"] * (total - log_odds)
+    return setting["n_heldout"] * (total - log_odds)
 
 
-def _all_data(problem: Values) -> tuple[Array, Array]:
+def _all_data(setting: Values) -> tuple[Array, Array]:
     """Return the numbers of successes, 0 to n, and their probabilities."""
-    n, q = problem["n"], problem["probability"]
+    n, q = setting["n"], setting["probability"]
     s = np.arange(n + 1.0)
     log_choose = special.gammaln(n + 1) - special.gammaln(s + 1) - special.gammaln(n - s + 1)
     return s, np.exp(log_choose + special.xlogy(s, q) + special.xlog1py(n - s, -q))
@@ -179,22 +168,22 @@ def _open(uniforms: Array) -> Array:
     return np.maximum(uniforms, 2.0**-54)
 
 
-def _predict(name: str, trials: _Trials, setting: Values, streams: Streams) -> dict[str, Any]:
-    problem, mechanism = trials.problem, _build(name, trials.problem, setting)
-    (alpha, beta), n = problem["prior"], problem["n"]
-    s, probabilities = _all_data(problem)
-    counts = np.stack([trials.successes, n - trials.successes], axis=1)
+def _predict(name: str, data: tuple[Array, Array], setting: Values, streams: Streams) -> dict[str, Any]:
+    (successes, heldout), mechanism = data, _build(name, setting)
+    (alpha, beta), n = setting["prior"], setting["n"]
+    s, probabilities = _all_data(setting)
+    counts = np.stack([successes, n - successes], axis=1)
     if isinstance(mechanism, GaussianCounts):
         uniforms = _open(streams.uniforms(3))
         released = mechanism.from_uniforms(uniforms[:, :2], counts)
-        loss = _log_loss(trials, alpha + released[:, 0], beta + released[:, 1], uniforms[:, 2])
+        loss = _log_loss(setting, heldout, alpha + released[:, 0], beta + released[:, 1], uniforms[:, 2])
         distributions = (mechanism.successes_distribution(int(each)) for each in s)
-        means = (weighted_sum(p, _expected_log_loss(problem, alpha + c, beta + n - c)) for c, p in distributions)
+        means = (weighted_sum(p, _expected_log_loss(setting, alpha + c, beta + n - c)) for c, p in distributions)
         expected = np.array(list(means))
     else:
         first, second = mechanism.posterior(counts).T
-        loss = _log_loss(trials, first, second, _open(streams.uniforms(1))[:, 0])
-        expected = _expected_log_loss(problem, *mechanism.posterior(np.stack([s, n - s], axis=1)).T)
+        loss = _log_loss(setting, heldout, first, second, _open(streams.uniforms(1))[:, 0])
+        expected = _expected_log_loss(setting, *mechanism.posterior(np.stack([s, n - s], axis=1)).T)
     return {"heldout_nll": loss, "expected_nll": weighted_sum(probabilities, expected)}
 
 

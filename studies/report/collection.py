@@ -19,7 +19,7 @@ from studies.report.papers import OTHER, PAPERS, Paper
 from studies.report.provenance import cite, describe_folder
 from studies.report.results import Results, StudyResults, count_undecided, list_comparisons, list_errata, load_results
 from studies.report.summaries import State
-from studies.tables import Table, duration, markdown_table
+from studies.tables import PageTable, duration, markdown_table
 
 _TRUE, _FALSE = zip(*VERDICTS.values(), strict=True)
 _VERDICTS: dict[str, tuple[Verdict, ...]] = {
@@ -82,8 +82,7 @@ def _page(
 ) -> tuple[str, tuple[list[Chapter], dict[str, StudyResults], dict[str, str]]]:
     results, missing = load_results(folder)
     chapters = _chapters(results, converter)
-    states = [one.state for one in results.values()]
-    state = State(*(sum(getattr(one, name) for one in states) for name in ("n_ok", "n_failed", "n_pending")))
+    state = State(*map(sum, zip(*(one.state for one in results.values()), strict=True)))
     page = render_page(
         "collection.html",
         converter,
@@ -98,7 +97,7 @@ def _page(
         leads=_lead(chapters, results, converter),
         corrected=_corrected(chapters, results),
         counts=_count_verdicts(chapters),
-        errata=Table("Errata of the papers", "", _ERRATA, list_errata(results), (0, 1, 2, 3)),
+        errata=PageTable("Errata of the papers", "", _ERRATA, list_errata(results), (0, 1, 2, 3)),
         audits=tabulate_audits(results),
         comparisons=list_comparisons(results),
         times=_times(results),
@@ -134,7 +133,7 @@ def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> li
     images = [None if one.figure is None else converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
     leads = []
     for one, svg in zip(shown, images, strict=True):
-        is_small = not one.is_decided and not results[one.study].is_published
+        is_small = not one.is_decided and results[one.study].scale != "published"
         note = f"For a verdict, the published scale: {command('run', one.study)}" if is_small else ""
         leads.append({"judged": one, "image": "" if svg is None else image_uri(svg.result()), "note": note})
     return leads
@@ -178,7 +177,7 @@ def _chapters(results: Results, converter: Converter) -> list[Chapter]:
     return [chapter for chapter in chapters.values() if chapter.judged or chapter.figures]
 
 
-def _count_verdicts(chapters: list[Chapter]) -> Table:
+def _count_verdicts(chapters: list[Chapter]) -> PageTable:
     rows = []
     for chapter in chapters:
         for kind in VERDICTS:
@@ -186,7 +185,7 @@ def _count_verdicts(chapters: list[Chapter]) -> Table:
             if found:
                 numbers = (str(sum(verdict in group for verdict in found)) for group in _VERDICTS.values())
                 rows.append((f"{chapter.paper.key}, {kind}s", *numbers))
-    return Table("Number of claims by verdict", "", ("claims", *_VERDICTS), rows)
+    return PageTable("Number of claims by verdict", "", ("claims", *_VERDICTS), rows)
 
 
 def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
@@ -211,10 +210,10 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
     return f"{origin}\n\n{markdown_table(('paper', 'conclusion', 'verdict'), rows)}\n"
 
 
-def tabulate_audits(results: Results) -> Table:
+def tabulate_audits(results: Results) -> PageTable:
     """Return one row per mechanism and model: stated guarantee, largest ratio of loss to guarantee, and slack."""
     audited = (loss for one in results.values() for audit in one.study.audits for loss in audit(one.summaries))
-    return Table(
+    return PageTable(
         "Audited losses of mechanisms, against the stated guarantees",
         "The share is the largest ratio of a loss or divergence to the stated bound over all audits, exact over all "
         "neighbours and outputs if the outputs are finite, otherwise by quadrature; slack is one minus the share. "
@@ -225,7 +224,7 @@ def tabulate_audits(results: Results) -> Table:
     )
 
 
-def _times(results: Results) -> Table:
+def _times(results: Results) -> PageTable:
     rows = []
     for name, one in results.items():
         broken = sum("finished" not in session for session in one.sessions)
@@ -234,7 +233,7 @@ def _times(results: Results) -> Table:
         time = duration(one.seconds) + (f"; unfinished sessions: {broken}" if broken else "")
         rows.append((name, time, f"{one.state.n_ok:,}", profiles, cores))
     total = ("all", duration(sum(one.seconds for one in results.values())), "", "", "")
-    return Table(
+    return PageTable(
         "Wall time of the studies",
         "Wall time of all sessions of a store, from its template to its last block, as recorded in the store.",
         ("study", "time", "evaluations", "profile", "cores"),
@@ -242,8 +241,8 @@ def _times(results: Results) -> Table:
     )
 
 
-def _origins(results: Results) -> Table:
-    return Table(
+def _origins(results: Results) -> PageTable:
+    return PageTable(
         "Origin of each store",
         "",
         ("study", "seed", "created", "spec (SHA-256)", "code"),

@@ -19,7 +19,7 @@ from studies.claims import Summaries
 from studies.folders import configure, store_path
 from studies.report.summaries import State, load_summaries, summarised_state
 from studies.styles import describe_audit, stored_audits
-from studies.tables import Table
+from studies.tables import PageTable
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,20 @@ class StudyResults:
         return found if any("repaired" not in record for record in found) else []
 
     @cached_property
-    def is_published(self) -> bool:
-        """False if the study has fewer panels, trials, or values of a factor, than it declares."""
+    def scale(self) -> str:
+        """Scale of the store: "published", also with more trials or values; "quick"; or an empty string for others."""
+        declared = STUDIES.get(self.study.name)
         kept = {panel.name: panel for panel in self.study.panels}
-        return self.study.name not in STUDIES or all(
+        if declared is None or all(
             (panel := kept.get(whole.name)) is not None
             and panel.n_trials >= whole.n_trials
             and len(panel.cells()) >= len(whole.cells())
-            for whole in STUDIES[self.study.name].panels
+            for whole in declared.panels
             if not whole.on_demand
-        )
+        ):
+            return "published"
+        quick = declared.configure(**configure(declared, "quick"), check=False)
+        return "quick" if self.study.spec()["panels"] == quick.spec()["panels"] else ""
 
     @property
     def seconds(self) -> float:
@@ -111,20 +115,13 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
 def count_undecided(results: Results) -> str:
     """Return the number of undecided claims as a sentence, which states whether less than the published scale ran."""
     verdicts = [finding.verdict for one in results.values() for _, finding in one.claims]
-    parts = [one.study for one in results.values() if not one.is_published]
-    scale = " at quick scale" if all(map(_is_quick, parts)) else " with these panels and trials"
+    parts = [one.scale for one in results.values() if one.scale != "published"]
+    scale = " at quick scale" if set(parts) == {"quick"} else " with these panels and trials"
     counted = f"{verdicts.count('undecided')} of {len(verdicts)} claims undecided{scale if parts else ''}."
     return counted if verdicts else ""
 
 
-def _is_quick(study: Study) -> bool:
-    """Return True if the panels of a study are those of its quick scale."""
-    declared = STUDIES[study.name]
-    quick = declared.configure(**configure(declared, "quick"), check=False)
-    return study.spec()["panels"] == quick.spec()["panels"]
-
-
-def list_comparisons(results: Results) -> list[Table]:
+def list_comparisons(results: Results) -> list[PageTable]:
     """Return the comparison tables of all studies, without empty ones."""
     tables = [compare(one.summaries) for one in results.values() for compare in one.study.comparisons]
     return [table for table in tables if table.rows]

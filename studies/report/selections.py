@@ -52,46 +52,37 @@ class Selection:
         frame = pd.concat(parts, ignore_index=True)
         return frame[[*frame.columns.drop(list(_COUNTS)), *_COUNTS]]
 
-    def table(self, long: bool) -> pd.DataFrame:
-        """Return the summary as a table of texts without constants, indexed by the names of its rows."""
+    def texts(self, long: bool) -> tuple[list[str], list[list[str]], int]:
+        """Return headings, rows of text, and the number of columns that name the row; constants are omitted."""
         constants = [str(name) for name, coord in self.summary.coords.items() if not coord.dims]
         if long:
             frame = self.frame(long).drop(columns=constants)
-            names = list(frame.columns[: frame.columns.get_loc("measure") + 1])
-            return frame.set_index(names).map(_format)
-        names = list(map(str, self.summary["n_ok"].dims or self.summary.dims))  # a single cell has a row per output
-        kept = [name for name, variable in self.summary.data_vars.items() if set(variable.dims) <= set(names)]
-        frame = to_pandas(self.summary[kept]).drop(columns=constants)
-        frame = frame.set_index(names) if names else frame
-        columns: dict[str, pd.Series] = {}
-        for measure in self.measures:
-            if measure in frame:
-                columns[measure] = frame[measure].map(_format)
-            elif f"{measure}_mean" in frame:
-                errors = frame[f"{measure}_mcse"].map("{:.2g}".format)
-                columns[measure] = frame[f"{measure}_mean"].map(_format) + " ± " + errors
-        for name in _COUNTS:
-            if name == "n_ok" or frame[name].any():
-                columns[name.removeprefix("n_")] = frame[name].map(_format)
-        return pd.DataFrame(columns, index=frame.index)
+            n_names = list(frame).index("measure") + 1
+        else:
+            names = list(map(str, self.summary["n_ok"].dims or self.summary.dims))  # a single cell has a row per output
+            kept = [name for name, variable in self.summary.data_vars.items() if set(variable.dims) <= set(names)]
+            given, n_names = to_pandas(self.summary[kept]), len(names)
+            frame = given[names].copy()
+            for measure in self.measures:
+                if measure in given:
+                    frame[measure] = given[measure]
+                elif f"{measure}_mean" in given:
+                    errors = given[f"{measure}_mcse"].map("{:.2g}".format)
+                    frame[measure] = given[f"{measure}_mean"].map(_format) + " ± " + errors
+            for name in _COUNTS:
+                if name == "n_ok" or given[name].any():
+                    frame[name.removeprefix("n_")] = given[name]
+        return list(frame), [list(map(_format, row)) for row in frame.to_numpy(object)], n_names
 
     def hidden(self, long: bool) -> list[str]:
-        """Return the measures that `table` omits because they have several values per cell."""
-        shown = self.measures if long else self.table(long).columns
-        return [measure for measure in self.measures if measure not in shown]
+        """Return the measures that `texts` omits because they have several values per cell."""
+        return [] if long else [measure for measure in self.measures if measure not in self.texts(long)[0]]
 
     @property
     def title(self) -> str:
         """Name and title of the panel, with its constants."""
         constants = [f"{name}={_format(coord.item())}" for name, coord in self.summary.coords.items() if not coord.dims]
         return f"{self.panel}: {self.summary.attrs['title']}" + (f" ({', '.join(constants)})" if constants else "")
-
-    def texts(self, long: bool) -> tuple[list[str], list[list[str]], int]:
-        """Return `table` as headings, rows of text, and the number of leading columns that name the row."""
-        table = self.table(long)
-        names = [name for name in table.index.names if name is not None]
-        rows = table.reset_index()[[*names, *table.columns]]
-        return list(rows), [list(map(_format, row)) for row in rows.to_numpy(object)], len(names)
 
 
 def _format(value: Any) -> str:

@@ -12,7 +12,7 @@ from studies.report.provenance import cite, describe_store
 from studies.report.results import StudyResults, count_undecided, list_comparisons, read_results
 from studies.report.summaries import tabulate
 from studies.styles import describe_audit, stored_audits, with_labels
-from studies.tables import Table
+from studies.tables import PageTable
 
 
 def write_report(
@@ -62,7 +62,7 @@ def _page(
             notes[method] = f"{notes.get(method, '')} Panel {name}: {describe_audit(found)}.".strip()
             has_audits = True
         heads, rows, n_names = tabulate(with_labels(summary, by) if is_labelled else summary)
-        tables.append((Table(name, summary.attrs["title"], tuple(heads), rows), n_names))
+        tables.append((PageTable(name, summary.attrs["title"], tuple(heads), rows), n_names))
     figures, judged = render_figures(study, results.summaries, converter, results.claims, figures_folder)
     lead, findings = lead_with(figures, judged)
     page = render_page(
@@ -77,7 +77,7 @@ def _page(
         lead=lead,
         findings=findings,
         claims=count_undecided({study.name: results}),
-        notes=Table("Methods", "", ("name", "note"), list(notes.items()), (1,)),
+        notes=PageTable("Methods", "", ("name", "note"), list(notes.items()), (1,)),
         comparisons=list_comparisons({study.name: results}) if has_audits else [],
         tables=tables,
         provenance=describe_store(results),
@@ -89,7 +89,7 @@ def _page(
     return page, results.claims
 
 
-def _tabulate_precision(results: StudyResults) -> list[tuple[Table, int]]:
+def _tabulate_precision(results: StudyResults) -> list[tuple[PageTable, int]]:
     """Return the table of the reached precision in a list, which is empty if no run had a precision as its target."""
     if not results.precision:
         return []
@@ -114,4 +114,4 @@ def _tabulate_precision(results: StudyResults) -> list[tuple[Table, int]]:
         )
         for one in results.precision
     ]
-    return [(Table("precision", meaning, heads, rows), 1)]
+    return [(PageTable("precision", meaning, heads, rows), 1)]

@@ -3,9 +3,8 @@
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
 import xarray as xr
 
 from pipeline import BadInputError, Study, summarise
@@ -45,12 +44,13 @@ def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
     shown = [str(name) for name, variable in summary.data_vars.items() if set(variable.dims) <= set(names)]
     shown = [name for name in shown if not name.endswith(_ERRORS_OF_QUANTILES)]
     columns = sorted(shown, key=lambda name: name.startswith("n_"))
-    places = [dict(zip(names, place, strict=True)) for place in np.ndindex(*(summary.sizes[dim] for dim in names))]
-    cells = [[format_value(summary[name].isel({name: place[name]}).item()) for place in places] for name in names]
-    for name in columns:
-        variable = summary[name].transpose(*(dim for dim in names if dim in summary[name].dims))
-        cells.append(_aligned(variable.broadcast_like(summary["n_ok"]).transpose(*names).values.ravel().tolist()))
-    return [*names, *columns], [list(row) for row in zip(*cells, strict=True)], len(names)
+    sizes = {name: summary.sizes[name] for name in names}
+    cells = {
+        name: summary[name].variable.set_dims(sizes).transpose(*names).values.ravel().tolist()
+        for name in (*names, *columns)
+    }
+    texts = [*(map(format_value, cells[name]) for name in names), *(_aligned(cells[name]) for name in columns)]
+    return list(cells), [list(row) for row in zip(*texts, strict=True)], len(names)
 
 
 def _aligned(values: Sequence[float]) -> list[str]:
@@ -64,8 +64,7 @@ def _aligned(values: Sequence[float]) -> list[str]:
     return [f"{value:.{decimals}f}" for value in values]
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """Completeness of a store: numbers of evaluations, as a headline, and as a sentence."""
 
     n_ok: int
@@ -92,5 +91,4 @@ def state_of(store: ResultStore) -> State:
 
 def summarised_state(summaries: Summaries) -> State:
     """Return the state of a store from its summaries."""
-    names = ("n_ok", "n_failed", "n_pending")
-    return State(*(sum(int(summary[name].sum()) for summary in summaries.values()) for name in names))
+    return State(*(sum(int(summary[name].sum()) for summary in summaries.values()) for name in State._fields))

@@ -12,7 +12,7 @@ first with another seed.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from pipeline.declare.claims import two_sided_level
 from pipeline.precision.stopping import MIN_TRIALS, SKEWED_TRIALS, confidence_sequence, next_trials
 from studies.claims import Estimate, Stored, above, below, both, decide, lowest, mean, shown, span
 from studies.figures import Chart
-from studies.panels import given
+from studies.panels import Values, given
 
 Array = np.ndarray
 _NOMINAL = 0.95
@@ -55,7 +55,7 @@ _LARGEST_BIAS = 0.25  # in standard errors
 _MOST_DRAWS = 2_000_000  # number of draws of an experiment of the panel `skewed`
 
 
-def _simulate(cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _simulate(cell: Values, streams: Streams) -> dict[str, Any]:
     draw, mean, sd = _DISTRIBUTIONS[cell["distribution"]]
     draws = np.stack([draw(rng, _MARGIN * cell["needed"]) for rng in streams.generators()]) - mean
     n = np.arange(1, draws.shape[1] + 1)
@@ -73,7 +73,7 @@ def _stop(errors: Array, minimum: int, bound: float) -> int:
     return n
 
 
-def _at_sizes(data: Mapping[str, Any], sizes: Array) -> dict[str, Any]:
+def _at_sizes(data: Values, sizes: Array) -> dict[str, Any]:
     """Return the coverage of the interval after `sizes` draws of each trial; draws are centred at 0."""
     rows = np.arange(len(sizes))
     covered, fixed = (
@@ -82,16 +82,16 @@ def _at_sizes(data: Mapping[str, Any], sizes: Array) -> dict[str, Any]:
     return {"covered": covered, "lost": 1.0 * fixed - covered, "draws": sizes}
 
 
-def _fixed_width(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _fixed_width(data: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     sizes = np.array([_stop(errors, setting["minimum"], data["bound"]) for errors in data["error"]])
     return _at_sizes(data, sizes)
 
 
-def _fixed_size(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _fixed_size(data: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     return _at_sizes(data, np.full(len(data["mean"]), data["needed"]))
 
 
-def _sequence(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+def _sequence(data: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     """Check the confidence sequence at every size from the minimum on."""
     first, last = setting["minimum"], data["mean"].shape[1]
     widths = np.array([confidence_sequence(n, 1 - _NOMINAL) for n in range(first, last + 1)])
@@ -100,7 +100,7 @@ def _sequence(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Stre
     return {"covered": covered, "lost": np.zeros(len(covered)), "draws": np.full(len(covered), last)}
 
 
-def _by_rule(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, weight: float) -> dict[str, Any]:
+def _by_rule(cell: Values, setting: Values, streams: Streams, *, weight: float) -> dict[str, Any]:
     _, mean, sd = _DISTRIBUTIONS[cell["distribution"]]
     ends = [_end(cell, rng, weight) for rng in streams.generators()]
     sizes, means, errors = (np.array(one) for one in zip(*ends, strict=True))
@@ -111,7 +111,7 @@ def _by_rule(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Strea
     }
 
 
-def _end(cell: Mapping[str, Any], rng: np.random.Generator, weight: float) -> tuple[int, float, float]:
+def _end(cell: Values, rng: np.random.Generator, weight: float) -> tuple[int, float, float]:
     """Return the final number of draws, their mean and its standard error; `weight` multiplies the minimum number."""
     draw, _, sd = _DISTRIBUTIONS[cell["distribution"]]
     draws, n = draw(rng, MIN_TRIALS)[None], MIN_TRIALS
@@ -128,7 +128,7 @@ def _end(cell: Mapping[str, Any], rng: np.random.Generator, weight: float) -> tu
         draws, n = np.concatenate([draws, draw(rng, wanted - n)[None]], axis=1), wanted
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(cell: Values, setting: Values) -> bool:
     if cell["distribution"] not in _DISTRIBUTIONS:
         raise ValueError(f"distribution must be one of {', '.join(_DISTRIBUTIONS)}, got {cell['distribution']!r}")
     if cell["needed"] < MIN_TRIALS:
@@ -198,24 +198,15 @@ def _coverage(summaries: Stored, rule: str, minimum: int, distributions: tuple[s
 
 
 def _describe(ds: xr.Dataset) -> str:
-    covered = f"smallest coverage {lowest(ds['covered_mean'], '.3f')}, nominal {_NOMINAL}, standard errors up to "
-    return (
-        f"{covered}{ds['covered_mcse'].max():.4f}; {span(ds['draws_mean'] / ds['needed'], '.3f')} of the ideal draws."
-    )
+    least, draws = lowest(ds["covered_mean"], ".3f"), span(ds["draws_mean"] / ds["needed"], ".3f")
+    error = f"standard errors up to {ds['covered_mcse'].max():.4f}"
+    return f"smallest coverage {least}, nominal {_NOMINAL}, {error}; {draws} of the ideal draws."
 
 
 def _loses(ds: xr.Dataset) -> Finding:
     """Judge the statement that coverage is lost in every cell."""
     lost = mean(ds, "lost")
     return decide(*above(0.0, lost, critical(5)), f"Loss {span(lost[0], '.3f')}; {_describe(ds)}")
-
-
-def _undercovers(ds: xr.Dataset, deviations: float) -> Finding:
-    """Judge the statement that the coverage is less than the nominal one in every cell."""
-    covered = mean(ds, "covered")
-    return decide(
-        *below(_NOMINAL, covered, critical(deviations)), f"Coverage {span(covered[0], '.3f')}; {_describe(ds)}"
-    )
 
 
 @claim(
@@ -226,10 +217,9 @@ def _undercovers(ds: xr.Dataset, deviations: float) -> Finding:
 def minimum_keeps_coverage(summaries: Stored) -> Finding:
     ds = _coverage(summaries, "fixed-width", MIN_TRIALS)
     loss, error = mean(ds, "lost")
-    text = (
-        f"Largest loss {loss.max():.4f}, up to {(loss + critical(3) * error).max():.4f} with its error; {_describe(ds)}"
-    )
-    return decide(*below(_LARGEST_LOSS, (loss, error), critical(3)), text)
+    most = f"up to {(loss + critical(3) * error).max():.4f} with its error"
+    evidence = f"Largest loss {loss.max():.4f}, {most}; {_describe(ds)}"
+    return decide(*below(_LARGEST_LOSS, (loss, error), critical(3)), evidence)
 
 
 @claim(**_BY_5)

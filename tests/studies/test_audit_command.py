@@ -137,7 +137,7 @@ BAD = {
     ("absent_module:X", *AT): "cannot load absent_module:X",
     ("mine.py:NO_DISTRIBUTION", "--epsilon", "1"): "probabilities must sum to 1",
     ("mine.py:NO_SHAPE", "--epsilon", "1"): "a distribution must have shape (2,), got (3,)",
-    ("mine.py:LARGE", "--epsilon", "1"): "at most 20,000,000,000 combinations",
+    ("mine.py:LARGE", "--epsilon", "1"): "at most 20,000,000,000 pairs times outputs",
     ("mine.py:DISTRIBUTIONS", "--epsilon", "-1"): "epsilon must be a finite number > 0",
     ("mine.py:DISTRIBUTIONS", "--epsilon", "1", "--delta", "2"): "delta must be in (0, 1)",
     ("smooth", "--prior", "1:1", "--n", "10"): "--epsilon",

@@ -252,7 +252,8 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
 def test_own_mechanism_is_shown_at_first_next_to_the_best_and_the_baseline():
     """The lines of an own mechanism and of a broken one displace others than k-norm and laplace."""
     names = [*MECHANISMS, "mine", "bad"]
-    values = {name: (("n", "mechanism"), np.ones((2, len(names)))) for name in ("hellinger_mean", "expected_hellinger")}
+    variables = ("hellinger_mean", "hellinger_mcse", "expected_hellinger")
+    values = {name: (("n", "mechanism"), np.ones((2, len(names)))) for name in variables}
     audits = {"bad": {"verdict": "broken", "n": 9, "loss": 2.0}}
     ds = xr.Dataset(values, {"n": [20, 40], "mechanism": ("mechanism", names, {"audits": json.dumps(audits)})})
     (plot,) = accuracy("k3")({"k3": ds})

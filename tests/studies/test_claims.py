@@ -84,14 +84,14 @@ def test_phrases_of_evidence():
 
 def test_ratio_of_means_has_the_error_of_a_quotient():
     ds = xr.Dataset({"x_mean": ("noise", [3.0, 4.0]), "x_mcse": ("noise", [0.3, 0.8])}, {"noise": ["a", "b"]})
-    found, error = mean_ratio(ds, "x", "a", "b", "noise")
+    found, error = mean_ratio(ds, "x", "a", "b")
     assert (float(found), float(error)) == pytest.approx((0.75, 0.75 * (0.1**2 + 0.2**2) ** 0.5))
 
 
 @pytest.mark.parametrize(("mean", "verdict"), [(0.5, "holds"), (0.8, "undecided"), (0.9, "does not hold")])
 def test_mean_is_smaller_by_a_factor_beyond_the_error_of_the_difference(mean, verdict):
     ds = xr.Dataset({"x_mean": ("m", [mean, 1.0]), "x_mcse": ("m", [0.01, 0.01])}, {"m": ["a", "b"]})
-    found = smaller(ds, "x", "a", "b", 0.8, "m")
+    found = smaller(ds, "x", "a", "b", 0.8)
     assert found.verdict == verdict
     assert found.evidence.startswith(f"Ratio of means of x, a to b: {mean:.3f} ± 0.01")
 

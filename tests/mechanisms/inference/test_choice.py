@@ -64,13 +64,13 @@ def test_no_normal_approximation_is_chosen():
             ReleaseModel("normal-unknown-variance", 9, LAPLACE, (0, 1)),
             (0, 1, 2, 1),
             [3.0, 2.0],
-            (4, 100, 2),
+            (4, 5_000, 2),
             marks=pytest.mark.slow,
         ),
     ],
 )
 def test_draws_have_chains(model, prior, y, shape):
-    found = fit(1, model, prior, y, n_draws=100)
+    found = fit(1, model, prior, y)
     draws = found.draws if isinstance(found, DrawnPosterior) else found.sample(np.random.default_rng(1), 100)
     assert draws.shape == shape
     assert np.isfinite(draws).all()

@@ -135,7 +135,7 @@ def test_projection_without_bounds():
 def test_invalid_input_raises():
     with pytest.raises(ValueError, match="noisy_statistics must be finite"):
         naive_statistics("poisson", [np.nan], 10)
-    with pytest.raises(ValueError, match="clip noisy statistics with naive_statistics"):
+    with pytest.raises(ValueError, match="got others; use naive_statistics"):
         conjugate_posterior("binomial", (1, 1), 10, [3.0, 12.0])
     posterior = ConjugatePosterior("binomial", np.ones((2, 2)))
     for theta in (0.5, [0.5], np.full((2, 2, 2), 0.5)):

@@ -43,7 +43,7 @@ RENYI_CURVES = Case(
     evidence={
         "dirichlet-bounds": ("1.62 to 2.31 times the exact divergence", "2.50 to 3.33 times the exact one"),
         "vertical-asymptotes": ("9.571 (0.7), 7.667 (0.9), 7 (1)",),
-        "corners-are-the-supremum": ("up to 12.2% (order 1, coefficient 1), at orders up to 1.95",),
+        "corners-are-the-supremum": ("up to 12.2% (coefficient = 1, order = 1), at orders up to 1.95",),
     },
     flips=(
         *_curve("vertical-asymptotes", "not reproduced", "renyi_epsilon", math.inf, coefficient=0.5, order=12.95),
@@ -91,8 +91,8 @@ RENYI_UTILITY = Case(
     verdicts={claim.name: VERDICTS[claim.kind][0] for claim in STUDIES["renyi-utility"].claims}
     | {"limit-of-concentrated": "corrected"},
     evidence={
-        "direct-is-reached": ("exactly 0 at the 3 stored epsilon above it and positive at the 6 below",),
-        "bounded-away": ("diffused 0.09773 (limit 0.09773), concentrated 0.02216 (limit 0.02216)",),
+        "direct-is-reached": ("0 at the 3 stored epsilon above it and positive at the 6 below",),
+        "bounded-away": ("diffused 0.09773, concentrated 0.02216; limits: diffused 0.09773, concentrated 0.02216",),
         "limit-of-concentrated": ("75.2039 at the mean of the prior, 0.3333, and 76.8922 at its mode",),
         "kl-ahead-of-gaussian-tight": (
             "Order 15, better at 6 of 9 epsilon; best: diffused at e^-15 to e^-2, gaussian-tight at e^-1 to e^2.",
@@ -277,9 +277,9 @@ RENYI_AUDIT = Case(
         "bound-is-tight": ("the proved limit is 0.2765",),
         "links-satisfy-the-theorems": ("probit: infinite at orders >= 2",),
         "orders-that-diverge": ("39.822, 152.84, 603.35, 2403.9",),
-        "ops-loss": ("0.3718 times the published bound (n = 1000, beta = 10, power = 1)",),
+        "ops-loss": ("0.3718 (n = 1000, beta = 10, power = 1) of the published bound",),
         "better-than-ops": ("in 0 with beta > n",),
-        "gaussian-variance": ("0.5000 with the published variance λ/epsilon, 1.0000 with half of it",),
+        "gaussian-variance": ("gaussian 0.5000, gaussian-tight 1.0000",),
     },
     flips=(
         _scaled("theorems-hold", "not reproduced", "logistic", "renyi_epsilon", 1.7, mechanism="glm-diffused"),

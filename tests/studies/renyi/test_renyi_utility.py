@@ -115,11 +115,11 @@ def test_records_and_heldout_records_are_independent():
     """Successes in records and in held-out records are independent, with the moments of 100 fair coin tosses each."""
     panel = STUDY.panel("loglik")
     streams = Streams(1, "s", "loglik", "data", {}, range(20_000))
-    data = panel.simulate(panel.fixed_values, streams)
-    for ones in (data.successes, data.heldout):
+    successes, heldout = panel.simulate(panel.fixed_values, streams)
+    for ones in (successes, heldout):
         assert abs(ones.mean() - 50) < 5 * 5 / math.sqrt(20_000)
         assert abs(ones.var() - 25) < 5 * 25 * math.sqrt(2 / 20_000)
-    assert abs(np.corrcoef(data.successes, data.heldout)[0, 1]) < 5 / math.sqrt(20_000)
+    assert abs(np.corrcoef(successes, heldout)[0, 1]) < 5 / math.sqrt(20_000)
 
 
 def test_figures_show_the_stored_values(summaries):
