@@ -123,15 +123,6 @@ def _pieces(variable: xr.DataArray) -> Iterator[slice]:
         yield slice(start, min(start + step, n_trials))
 
 
-def _count(status: xr.DataArray) -> np.ndarray:
-    r"""Return the numbers of trials by status, shape (\*grid, status); statuses are read block by block."""
-    counts = np.zeros((*status.shape[:-1], len(Status)), int)
-    for trials in _pieces(status):
-        flags = status.isel(trial=trials).values
-        counts += np.stack([np.count_nonzero(flags == one, axis=-1) for one in Status], axis=-1)
-    return counts
-
-
 def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """Return the draws of ok trials, shape (point, output, trial), and their number per point."""
     n_trials, n_points = variable.sizes["trial"], status.size // status.sizes["trial"]
@@ -244,7 +235,9 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     for region in _slabs(grid, largest, _READ_BYTES):
         part = status.isel(region)
         part = part.load() if part.nbytes <= _READ_BYTES else part  # larger parts are read block by block, per measure
-        counts[tuple(region.values())] = _count(part)
+        for trials in _pieces(part):
+            flags = part.isel(trial=trials).values
+            counts[tuple(region.values())] += np.stack([(flags == one).sum(axis=-1) for one in Status], axis=-1)
         for measure in measures.values():
             measure.reduce(region, part)
     result = {
