@@ -35,17 +35,23 @@ class Mean(NamedTuple):
     skewness: np.ndarray
 
 
-def estimate_mean(draws: np.ndarray) -> Mean:
-    """Return the mean of draws along the last axis with its error; NaN, which pads ragged rows, is omitted."""
+def estimate_mean(draws: np.ndarray, overwrite: bool = False) -> Mean:
+    """Return the mean of draws along the last axis with its error; NaN, which pads ragged rows, is omitted.
+
+    If draws may be overwritten, no array of their size is allocated, and the skewness is NaN.
+    """
     missing = np.isnan(draws)
     n = missing.shape[-1] - np.count_nonzero(missing, axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):  # the error of infinite draws is NaN
         mean = np.sum(draws, axis=-1, where=~missing) / n if missing.any() else draws.sum(axis=-1) / n
-        deviations = np.where(missing, 0.0, draws - mean[..., None])
-        powers = deviations**2
+        deviations = np.subtract(draws, mean[..., None], out=draws if overwrite else None)
+        np.copyto(deviations, 0.0, where=missing)
+        powers = np.multiply(deviations, deviations, out=deviations if overwrite else None)
         squares = powers.sum(axis=-1)
-        powers *= deviations  # a power of 3 takes four times as long
-        skewness = powers.sum(axis=-1) * n**0.5 / squares**1.5
+        skewness = np.full(mean.shape, np.nan)
+        if not overwrite:
+            powers *= deviations  # a power of 3 takes four times as long
+            skewness = powers.sum(axis=-1) * n**0.5 / squares**1.5
         variance = squares / np.maximum(n - 1, 0)
         return Mean(mean, np.sqrt(variance / n), np.sqrt(variance), skewness)
 
@@ -94,8 +100,7 @@ def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
 
 
 def _reduce(draws: np.ndarray) -> np.ndarray:
-    r"""Return the `_STATISTICS` of draws, shape (\*points, n), along a new last axis; the array is sorted in place."""
-    mean, error, sd, _ = estimate_mean(draws)
+    r"""Return the `_STATISTICS` of draws, shape (\*points, n), along a new last axis; the array is overwritten."""
     draws.sort(axis=-1)
     levels = list(QUANTILES.values())
     if np.isnan(draws[..., -1]).any():
@@ -105,6 +110,7 @@ def _reduce(draws: np.ndarray) -> np.ndarray:
             quantiles[(slice(None), *index)] = estimate_quantiles(draws[index][:n], levels)
     else:
         quantiles = np.stack(estimate_quantiles(draws, levels))
+    mean, error, sd, _ = estimate_mean(draws, overwrite=True)
     return np.concatenate([np.stack([mean, error, sd], axis=-1), *quantiles], axis=-1)
 
 

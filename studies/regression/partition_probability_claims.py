@@ -114,8 +114,8 @@ def corrected_does_not(summaries: Stored) -> Finding:
 @claim(kind="addition")
 @joined(f"{{}}; deviations of at most {_SLOPE} are allowed.")
 def slopes_of_scores(summaries: Stored) -> Iterator[Finding]:
-    """When the normal score of the posterior probability changes by 1, the score of the normality method changes by
-    1/sqrt(2), that of the -2 log p method by .90, and those of the corrected methods by 1.
+    """The score of the normality method changes by 1/sqrt(2), that of the -2 log p method by .90, and those of the
+    corrected methods by 1, if the normal score of the posterior probability changes by 1.
     """
     expected = {
         "full": 1.0,

@@ -49,6 +49,7 @@ def lazy_cell(n_trials, n_outputs=1, chunk=100_000):
 @pytest.mark.slow
 def test_summary_needs_memory_for_one_cell():
     """A summary allocates eight bytes per trial of one cell, and a few megabytes for reading and reduction."""
+    summarise(lazy_cell(1_000, chunk=500))  # imports modules
     summary, peak = peak_of(summarise, lazy_cell(N))
     assert int(summary["n_ok"]) == N * 9 // 10
     assert peak < 8 * N + 8 * MEGABYTE
