@@ -176,13 +176,11 @@ def _hint(profile: Profile) -> str:
 def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
     seconds = _CONNECT_SECONDS if seconds is None else seconds
     security = make_security(profile)
-    client = Client.__new__(Client)  # in two steps, so that a client that failed can be closed before the process ends
     try:
-        client.__init__(profile.address, security=security, timeout=seconds, set_as_default=False)
-        return client
-    except (OSError, ValueError, TypeError) as error:
-        with suppress(Exception):
-            client.close()
+        with suppress(AssertionError):  # a busy scheduler may send more than the greeting, which `distributed` refuses
+            return _connect(profile, security, seconds)
+        return _connect(profile, security, seconds)
+    except (OSError, ValueError, TypeError, AssertionError) as error:
         is_anonymous = str(profile.address).startswith("tls://") and "tls_client_cert" not in profile.security
         remedy = (
             "its TLS needs a client certificate: add tls_client_cert and tls_client_key to the security"
@@ -193,6 +191,18 @@ def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
             f"no scheduler responds at {redact_text(str(profile.address))} (waited {seconds} s): {remedy} of profile "
             f"{profile.name}"
         ) from error
+
+
+def _connect(profile: Profile, security: Any, seconds: float) -> Client:
+    """Return a client, or close it if it cannot connect, before the process ends."""
+    client = Client.__new__(Client)
+    try:
+        client.__init__(profile.address, security=security, timeout=seconds, set_as_default=False)
+    except Exception:
+        with suppress(Exception):
+            client.close()
+        raise
+    return client
 
 
 def _start(profile: Profile) -> Any:

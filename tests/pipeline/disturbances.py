@@ -26,7 +26,8 @@ def disturb(
     renames_take : float
         Maximum delay of a rename in seconds; delays are uniform.
     fails_every : int
-        Every file operation whose number is a multiple of `fails_every` fails once with ESTALE.
+        File operations fail with ESTALE, one in `fails_every` on average and never two in a row, at random: with a
+        fixed period, a task with that many operations fails at every attempt.
     lease : float
         Lease of sessions in seconds.
     expires_after : int
@@ -39,12 +40,15 @@ def disturb(
     if renames_take:
         _before("rename", lambda: time.sleep(random.uniform(0, renames_take)))
     if fails_every:
-        numbers, lock = count(1), threading.Lock()
+        lock, gaps = threading.Lock(), (fails_every // 2, fails_every + fails_every // 2)
+        left = random.randint(*gaps)
 
         def fail() -> None:
+            nonlocal left
             with lock:
-                number = next(numbers)
-            if number % fails_every == 0:
+                left = left - 1 if left > 0 else random.randint(*gaps)
+                fails = left == 0
+            if fails:
                 raise OSError(errno.ESTALE, "Stale file handle")
 
         for name in ("_read", "_write_temporary", "_rename", "flush"):

@@ -23,7 +23,7 @@ _WEIGHTS = {
     "power lost": 15,
     "scheduler killed": 2,
 }
-_FAILS_EVERY = 20  # one in this number of file operations of workers and drivers fails
+_FAILS_EVERY = 20  # one in about this number of file operations of workers and drivers fails
 
 
 class _Laboratory:
@@ -151,9 +151,9 @@ def soak(folder: Path, n_faults: int, seed: int) -> Outcome:
             code = laboratory.driver.finish()
         last = lab.dpstudies("verify", laboratory.store, "--all")
         checks = laboratory.checks | {
-            f"extend: exit 0, got {code}": code == 0,
+            f"extend: exit 0, got {code}: {laboratory.driver.message}": code == 0,
             "verify: exit 0": last.finish() == 0,
         }
     faults = ", ".join(f"{n} x {fault}" for fault, n in counts.items() if n)
-    faults += f"; {laboratory.n_lost} writes lost with the power, every {_FAILS_EVERY}th operation on files failed once"
+    faults += f"; {laboratory.n_lost} writes lost with the power, one in {_FAILS_EVERY} operations on files failed"
     return judge(f"{n_faults} faults at random, seed {seed}: {faults}", last, laboratory.store, checks)

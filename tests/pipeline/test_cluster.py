@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -348,6 +349,25 @@ def test_profile_values_are_not_changed():
     with connect(profile):
         pass
     assert profile.kwargs == {"processes": False, "n_workers": 1, "scheduler_kwargs": {}}
+
+
+@pytest.mark.parametrize("n_refused", [1, 2])
+def test_a_greeting_with_another_message_is_asked_for_again(monkeypatch, n_refused):
+    """The client of Dask requires the greeting of a scheduler alone; a busy scheduler may send more with it."""
+    connect_once, refused = Client._ensure_connected, []
+
+    async def ensure_connected(client, timeout=None):
+        if len(refused) < n_refused:
+            assert refused.append(client), "as if two messages had come at once"
+        return await connect_once(client, timeout=timeout)
+
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=None, protocol="tcp://") as cluster:
+        profile = Profile("mine", address=cluster.scheduler_address)
+        monkeypatch.setattr(Client, "_ensure_connected", ensure_connected)
+        outcome = nullcontext() if n_refused == 1 else pytest.raises(BadInputError, match="no scheduler responds")
+        with outcome, connect(profile) as client:
+            assert client.submit(sum, [1, 2]).result(30) == 3
+    assert len(refused) == n_refused
 
 
 def test_no_scheduler_answers(monkeypatch):
