@@ -38,7 +38,7 @@ _QUEUES = {"sbatch": "squeue", "bsub": "bjobs", "condor_submit": "condor_q", "oa
 
 
 class UnreachableSchedulerError(BadInputError):
-    """Error for a profile with an address at which no scheduler responds."""
+    """Error for a cluster whose scheduler, or a worker that was asked, does not respond."""
 
 
 class Environment(WorkerPlugin):
@@ -72,6 +72,11 @@ def connect(profile: Profile) -> Iterator[Client]:
             if plugin_env:
                 client.register_plugin(Environment(plugin_env))
             client.run(available_cores)
+        except OSError as error:
+            raise UnreachableSchedulerError(
+                f"the connection to the scheduler or to a worker of profile {profile.name} was lost: "
+                f"{format_error(error)}; restart what has ended, and repeat the command"
+            ) from error
         except Exception as error:
             raise BadInputError(
                 f"workers of profile {profile.name} cannot load dpstudies: {format_error(error)}; install the same "

@@ -24,6 +24,7 @@ _WEIGHTS = {
     "scheduler killed": 2,
 }
 _FAILS_EVERY = 20  # one in about this number of file operations of workers and drivers fails
+_SCHEDULER_LOST = ("no scheduler responds", "no worker has joined", "connection to the scheduler or to a worker")
 
 
 class _Laboratory:
@@ -82,7 +83,7 @@ class _Laboratory:
             self.lab.kill(self.scheduler)
             code = self.driver.finish()
             said = self.driver.message
-            early = code == 2 and ("no scheduler responds" in said or "no worker has joined" in said)
+            early = code == 2 and any(text in said for text in _SCHEDULER_LOST)
             self.checks[f"a lost scheduler is reported, got exit {code}: {said}"] = code in (0, 3) or early
         return None
 

@@ -16,6 +16,7 @@ import psutil
 import pytest
 import yaml
 from distributed import Client, LocalCluster
+from distributed.comm import CommClosedError
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pipeline.clusters.cluster
@@ -368,6 +369,17 @@ def test_a_greeting_with_another_message_is_asked_for_again(monkeypatch, n_refus
         with outcome, connect(profile) as client:
             assert client.submit(sum, [1, 2]).result(30) == 3
     assert len(refused) == n_refused
+
+
+def test_scheduler_lost_while_workers_are_prepared(monkeypatch):
+    """Loss of the scheduler is not reported as workers that lack the packages."""
+
+    def run(client, function):
+        raise CommClosedError("in <TCP (closed)>: Connection reset by peer")
+
+    monkeypatch.setattr(Client, "run", run)
+    with pytest.raises(BadInputError, match=r"connection to the scheduler or to a worker .* was lost: .*; restart"):
+        connect(THREADS).__enter__()
 
 
 def test_no_scheduler_answers(monkeypatch):
