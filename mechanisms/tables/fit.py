@@ -17,7 +17,7 @@ from mechanisms.tables.formats import NoiseLike, Seen, node_name
 from mechanisms.tables.messages import add_windows
 from mechanisms.tables.posterior import TablePosterior
 from mechanisms.tables.priors import GroupGrids, Prior, PriorGrid, leaf_weights, negative_binomial
-from mechanisms.tables.solve import Solution, solve
+from mechanisms.tables.solve import Solution, Start, solve
 from mechanisms.tables.tree import Table, read_table
 
 _EVALUATIONS = 60  # usual number of evaluations of the marginal likelihood
@@ -102,8 +102,10 @@ def table_posterior(
     elif isinstance(prior, GroupGrids):
         tables = [_grouped(table, prior)]
     terms, error, evidence = [], 0.0, []
+    start: Start | None = None
     for weight, one in zip(weights, tables, strict=True):
-        found = solve(one)
+        found = solve(one, start)
+        start = found.start
         terms.append((float(weight), np.arange(table.total.size), found.marginal))
         error += float(weight) * found.error
         evidence.append(_log_evidence(one, found))
@@ -212,7 +214,7 @@ def _fit(table: Table, progress: Callable[[int, int], object] | None) -> PriorGr
     total = float(np.maximum(centre[roots], 0.0).sum()) if roots.size else float(np.maximum(known, 0.0).sum())
     count = forest.leaves.size if roots.size else max(known.size, 1)
     found: dict[tuple[float, float], float] = {}
-    last: list[Floats] = []  # tilts of the last evaluation
+    last: list[Start] = []  # of the last evaluation
 
     def evidence(log_shape: float, log_mean: float) -> float:
         key = (round(log_shape, 9), round(log_mean, 9))
@@ -221,7 +223,7 @@ def _fit(table: Table, progress: Callable[[int, int], object] | None) -> PriorGr
             if progress is not None:
                 progress(len(found), max(_EVALUATIONS, len(found) + 25))
             solution = solve(_with_prior(table, prior), *last)
-            last[:], found[key] = [solution.tilt], solution.log_weight
+            last[:], found[key] = [solution.start], solution.log_weight
         return found[key]
 
     at, step = np.array([0.0, np.log(max(total / max(count, 1), 0.05))]), np.array([1.2, 0.6])

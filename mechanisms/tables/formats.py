@@ -113,26 +113,18 @@ class Factors(NamedTuple):
     most: Integers
     is_limited: np.ndarray  # True for values without noise, which limit the count
 
-    def log(self, node: Integers, counts: Floats | Integers) -> Floats:
-        """Return the log likelihood of one count per entry of `node`, without the limits of the counts."""
-        kinds = np.flatnonzero(np.bincount(np.ravel(self.kind[node]) + 1)) - 1
+    def log(self, node: Any, counts: Floats | Integers) -> Floats:
+        """Return the log likelihood of one count per entry of `node`, an index, without the limits of the counts."""
+        kind, *columns = (column[node] for column in self[:5])
+        kinds = np.flatnonzero(np.bincount(np.ravel(kind) + 1)) - 1
         if kinds.size == 1:
-            return self._log_of(int(kinds[0]), node, counts)
-        kind, node, counts = np.broadcast_arrays(self.kind[node], node, counts)
+            return _log_of(int(kinds[0]), counts, *columns)
+        kind, counts, *columns = np.broadcast_arrays(kind, counts, *columns)
         found = np.zeros(kind.shape)
         for one in kinds[kinds >= 0]:
             which = kind == one
-            found[which] = self._log_of(int(one), node[which], counts[which])
+            found[which] = _log_of(int(one), counts[which], *(column[which] for column in columns))
         return found
-
-    def _log_of(self, kind: int, node: Integers, counts: Floats | Integers) -> Floats:
-        """Return the log likelihoods of nodes of one kind."""
-        if kind < 0:
-            return np.zeros(np.broadcast_shapes(np.shape(node), np.shape(counts)))
-        low, scale = self.low[node] - counts, self.scale[node]
-        if kind % 2:
-            return _log_interval(kind // 2, low, self.high[node] - counts, scale)
-        return _log_point(kind // 2, low, scale, self.log_sum[node])
 
     def slope(self, node: Integers, counts: Floats) -> Floats:
         """Return the derivative of the log likelihood at real counts, by central differences."""
@@ -225,6 +217,17 @@ def likelihoods(
     for one in np.unique(scale[kind // 2 == _DISCRETE]):
         log_sum[scale == one] = Noise("discrete-gaussian", float(one)).log_normaliser(1)
     return Factors(kind, scale, log_sum, low, high, least, most, limited)
+
+
+def _log_of(
+    kind: int, counts: Floats | Integers, scale: Floats, log_sum: Floats, low: Floats, high: Floats
+) -> Floats:  # fmt: skip
+    """Return log likelihoods of one kind."""
+    if kind < 0:
+        return np.zeros(np.broadcast_shapes(np.shape(scale), np.shape(counts)))
+    if kind % 2:
+        return _log_interval(kind // 2, low - counts, high - counts, scale)
+    return _log_point(kind // 2, low - counts, scale, log_sum)
 
 
 def _log_point(code: int, z: Floats, scale: Floats, log_sum: Floats) -> Floats:

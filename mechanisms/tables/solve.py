@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mechanisms.arguments import Floats, Integers
-from mechanisms.tables.forest import select
+from mechanisms.tables.forest import Forest, select
 from mechanisms.tables.formats import LARGEST
 from mechanisms.tables.messages import Message, Messages, Plan, VanishedError, Windows, add_windows
 from mechanisms.tables.priors import Weights
@@ -27,6 +27,13 @@ _ATTEMPTS, _NEAR = 12, 6  # largest number of attempts, and number of those whos
 _DIRECT_PRODUCTS = 3e10  # largest number of products of an attempt without Fourier transforms
 
 
+class Start(NamedTuple):
+    """Tilts of a table, and where the windows of its leaves are."""
+
+    tilt: Floats
+    near: Floats
+
+
 class Solution:
     """Messages and marginals of a table; those of its parts are computed again when they are needed.
 
@@ -34,7 +41,7 @@ class Solution:
     and equally probable: the messages of the root of a part are mixed.
     """
 
-    tilt: Floats  # start of the search for tilts, for similar tables
+    start: Start  # for the search for tilts and windows of similar tables
 
     def __init__(self, table: Table, options: list[tuple[Weights, Plan]], is_direct: bool) -> None:
         self.table, self.options, self.is_direct = table, options, is_direct
@@ -180,12 +187,16 @@ class _Attempt(NamedTuple):
         return self.omitted + self.rounding
 
 
-def solve(table: Table, start: Floats | None = None) -> Solution:
+def solve(table: Table, start: Start | None = None) -> Solution:
     """Return the solution of a table; tilts, windows and convolutions are improved until the error bound is small."""
     forest, factors = table.forest, table.factors
     cap = np.max([caps(forest, factors, weights) for weights in table.options], axis=0)
-    tilt = solve_tilts(forest, factors, table.weights, cap, start)
-    first, is_direct, centred = tilt, False, tilt
+    leaves = [Leaves(forest, factors, weights, cap) for weights in table.options]
+    middle = leaves[len(leaves) // 2]
+    if start is not None:
+        middle.near = start.near
+    tilt = solve_tilts(forest, factors, middle, None if start is None else start.tilt)
+    first, is_direct, centred = Start(tilt, middle.near), False, tilt
     best: _Attempt | None = None
     found: Solution | None = None
     m = table.total.size
@@ -195,7 +206,8 @@ def solve(table: Table, start: Floats | None = None) -> Solution:
         if is_direct and best is not None and best.error <= _ROUNDING:
             break
         is_wide = is_direct and (best is None or best.omitted > _LARGEST)  # the tilts are far off
-        options = [(weights, _plan(table, weights, cap, tilt, is_wide)) for weights in table.options]
+        options = [(weights, _plan(forest, one, np.minimum(cap, LARGEST), tilt, is_wide))
+                   for weights, one in zip(table.options, leaves, strict=True)]  # fmt: skip
         width = np.where(forest.left < 0, np.max([plan.last - plan.first + 1 for _, plan in options], axis=0), 0)
         _refuse_large(table, width)
         if is_direct and 0.5 * (forest.add_up(width)[forest.levels[0]] ** 2).sum() > _DIRECT_PRODUCTS:
@@ -221,20 +233,20 @@ def solve(table: Table, start: Floats | None = None) -> Solution:
     if found is None or found.options is not best.options:
         found = _attempt(table, best.options, best.is_direct)
     assert found is not None
-    found.tilt = first
+    found.start = first
     return found
 
 
-def _plan(table: Table, weights: Weights, cap: Floats, tilt: Floats, is_wide: bool) -> Plan:
+def _plan(forest: Forest, leaves: Leaves, cap: Floats, tilt: Floats, is_wide: bool) -> Plan:
     """Return tilts and windows."""
-    target, outer = Leaves(table.forest, table.factors, weights, cap), table.forest.from_above(tilt, 0.0)
-    begin, end = target.windows(outer[target.nodes])
+    outer = forest.from_above(tilt, 0.0)
+    begin, end = leaves.windows(outer[leaves.nodes])
     if is_wide:
         reach = 8.0 * (end - begin) + 64.0
-        begin, end = np.maximum(begin - reach, target.low), np.minimum(end + reach, target.high)
+        begin, end = np.maximum(begin - reach, leaves.low), np.minimum(end + reach, leaves.high)
     first, last = np.zeros((2, tilt.size), np.int64)
-    first[target.nodes], last[target.nodes] = begin, end
-    return Plan(outer, tilt, np.minimum(cap, LARGEST), first, last)
+    first[leaves.nodes], last[leaves.nodes] = begin, end
+    return Plan(outer, tilt, cap, first, last)
 
 
 def _attempt(table: Table, options: list[tuple[Weights, Plan]], is_direct: bool) -> Solution | None:

@@ -78,9 +78,9 @@ class Leaves:
     """Log weights of the leaves of a forest, for searches over counts."""
 
     def __init__(self, forest: Forest, factors: Factors, weights: Weights, cap: Floats) -> None:
-        self.nodes, self.factors = forest.leaves, factors
-        self.weights = select(weights, self.nodes)
-        self.low = factors.least[self.nodes].astype(np.float64)
+        self.nodes = forest.leaves
+        self.factors, self.weights = select(factors, self.nodes), select(weights, self.nodes)
+        self.low = self.factors.least.astype(np.float64)
         self.high = np.maximum(np.floor(np.minimum(cap[self.nodes], LARGEST)), self.low)
         self.near = np.full((3, self.nodes.size), np.nan)  # modes, and last and first counts of the last windows
 
@@ -88,19 +88,17 @@ class Leaves:
         self, x: Floats, tilt: Floats, is_exact: bool | np.ndarray = False, which: slice = slice(None)
     ) -> Floats:  # fmt: skip
         """Return log weights of some leaves at x, of shape (leaves, …); if not `is_exact`, they are log-concave."""
-        column = (slice(None), *[None] * (x.ndim - 1))
-        factor = self.factors.log(self.nodes[which][column], x)
-        return select(self.weights, which).log(x, is_exact) + factor + tilt[which][column] * x
+        column = (which, *[None] * (x.ndim - 1))
+        return select(self.weights, which).log(x, is_exact) + self.factors.log(column, x) + tilt[column] * x
 
     def log_ratio(self, x: Floats, tilt: Floats) -> Floats:
         """Return the log weight at x + 1 minus that at x, for one x per leaf."""
-        factor = self.factors.log(self.nodes, x + 1.0) - self.factors.log(self.nodes, x)
+        factor = self.factors.log(slice(None), x + 1.0) - self.factors.log(slice(None), x)
         return self.weights.log_ratio(x) + factor + tilt
 
     def windows(self, tilt: Floats) -> tuple[Floats, Floats]:
         """Return the first and last count of each tilted leaf with a relevant weight."""
-        r = self.weights.r
-        near = self.near
+        r, near = self.weights.r, self.near
         mode = _first(lambda x: self.log_ratio(x, tilt) <= 0.0, self.low, self.high, near[0])
         deep = self.log(mode, tilt) - _DEPTH - np.where(r > 0.0, np.maximum(1.0 - r, 0.0), 0.0) * np.log1p(mode)
         last = _first(lambda x: self.log(x, tilt) < deep, mode, self.high, near[1])
@@ -116,7 +114,7 @@ class Leaves:
         for begin in range(0, first.size, _AT_ONCE):
             which = slice(begin, begin + _AT_ONCE)
             width = last[which] - first[which]
-            points = np.where(self.factors.kind[self.nodes[which]] >= GAUSSIAN, *_POINTS)
+            points = np.where(self.factors.kind[which] >= GAUSSIAN, *_POINTS)
             stride = np.maximum(1.0, np.ceil(width / points))
             x = first[which, None] + stride[:, None] * np.arange(int((width / stride).max()) + 1)
             value = self.log(x, tilt, stride[:, None] == 1.0, which)  # a spike at 0 has no stride
@@ -128,19 +126,22 @@ class Leaves:
         return mean, variance
 
 
-def solve_tilts(
-    forest: Forest, factors: Factors, weights: Weights, cap: Floats, start: Floats | None = None
-) -> Floats:  # fmt: skip
-    """Return the tilt of the children of each node; the entries of leaves are not used."""
-    target, is_inner = Leaves(forest, factors, weights, cap), forest.left >= 0
-    leaves, limit = target.nodes, _largest_tilts(forest, target)
+def solve_tilts(forest: Forest, factors: Factors, target: Leaves, start: Floats | None = None) -> Floats:
+    """Return the tilt of the children of each node; the entries of leaves are not used.
+
+    From the tilts of a similar table, windows are searched again only if the tilt of a leaf has changed.
+    """
+    leaves, limit, is_inner = target.nodes, _largest_tilts(forest, target), forest.left >= 0
     tilt = np.where(is_inner, 0.0 if start is None else np.minimum(start, limit - 0.0625 * np.abs(limit)), 0.0)
     moved, mean, variance = np.zeros((3, tilt.size))  # last steps; moments of leaves
     turned = np.zeros(tilt.size, bool)
     measured = np.flatnonzero((factors.kind >= 0) & is_inner)
+    searched: Floats | None = None  # tilts of the leaves for which windows have been searched
     for _ in range(_STEPS):
         on_leaf = forest.from_above(tilt, 0.0)[leaves]
-        first, last = target.windows(on_leaf)
+        if start is None or searched is None or (variance[leaves] * (on_leaf - searched) ** 2).max() > 1.0:
+            first, last = target.windows(on_leaf)
+            searched = on_leaf
         mean[leaves], spread = target.moments(on_leaf, first, last)
         # narrow messages jump from count to count as the tilt changes; their average change is that of the noise
         smooth = np.where(factors.kind[leaves] >= 0, np.minimum(factors.scale[leaves] ** 2, 0.1), 0.1)
@@ -203,7 +204,7 @@ def _curvature(factors: Factors, nodes: Integers, total: Floats) -> tuple[Floats
 def _largest_tilts(forest: Forest, leaves: Leaves) -> Floats:
     """Return bounds of the tilts of the children of each node, beyond which the mode of a leaf is at its cap."""
     found, nodes = np.full(forest.above.size, 1e300), leaves.nodes
-    is_free = (leaves.high > leaves.low) & (leaves.factors.most[nodes] >= FAR) & (leaves.weights.upper >= FAR)
+    is_free = (leaves.high > leaves.low) & (leaves.factors.most >= FAR) & (leaves.weights.upper >= FAR)
     slope = leaves.log_ratio(np.maximum(leaves.high - 1.0, 0.0), np.zeros(nodes.size))
     found[nodes] = np.where(is_free, -slope, 1e300)
     for level in forest.levels[:0:-1]:
