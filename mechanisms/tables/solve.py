@@ -35,7 +35,7 @@ class Start(NamedTuple):
 
 
 class Solution:
-    """Messages and marginals of a table; those of its parts are computed again when they are needed.
+    """Messages and marginals of a table; those of its parts are computed again for draws and shares.
 
     Each option has weights of the leaves, and a plan. With several options, those of different parts are independent
     and equally probable: the messages of the root of a part are mixed.
@@ -52,11 +52,11 @@ class Solution:
         is_above[inside], is_above[roots] = False, True
         self.nodes = np.flatnonzero(is_above)  # above all parts, with their roots
         self.mixed: list[tuple[Floats, list[Message]]] = []  # shares and messages of the roots
-        self.loaded: tuple[int, int, Messages] | None = None
+        self.loaded: dict[tuple[int, int], Messages] = {}
         for k, (root, nodes) in enumerate(table.parts):
             found = []
             for j in range(len(options)):
-                part = self.load(k, j)
+                part = self.load(k, j, keep=len(options) == 1)
                 found.append((part.message(int(np.searchsorted(nodes, root))), part.mean, part.variance))
             log_sum = np.array([one.log_sum for one, _, _ in found])
             share = np.exp(log_sum - log_sum.max())
@@ -75,11 +75,13 @@ class Solution:
         return Messages(table.forest.part(nodes), select(table.factors, nodes), select(weights, nodes),
                         select(plan, nodes), self.is_direct, given)  # fmt: skip
 
-    def load(self, part: int, option: int) -> Messages:
-        """Return the messages of a part."""
-        if self.loaded is None or self.loaded[:2] != (part, option):
-            self.loaded = (part, option, self._messages(self.table.parts[part][1], option, {}))
-        return self.loaded[2]
+    def load(self, part: int, option: int, keep: bool = False) -> Messages:
+        """Return the messages of a part; those of others are forgotten, or kept for the way down."""
+        if (part, option) not in self.loaded:
+            if not keep:
+                self.loaded.clear()
+            self.loaded[part, option] = self._messages(self.table.parts[part][1], option, {})
+        return self.loaded[part, option]
 
     def _descend(self, roots: Integers) -> None:
         """Compute marginals and the bounds of the error."""
@@ -100,6 +102,7 @@ class Solution:
             weights = share * [one.values @ out for one, out in zip(options, outs, strict=True)]
             for j, weight in enumerate(weights / weights.sum()):
                 part = self.load(k, j)
+                del self.loaded[k, j]
                 part.descend(outs[j], float(top.highest[at]))
                 part.multiply()
                 terms.append((weight, nodes[: part.forest.m], part.marginal))
