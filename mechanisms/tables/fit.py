@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import Floats
 from mechanisms.tables.formats import NoiseLike, Seen, node_name
 from mechanisms.tables.messages import add_windows
 from mechanisms.tables.posterior import TablePosterior
