@@ -146,9 +146,9 @@ def ratio(values: xr.DataArray, one: str, other: str) -> xr.DataArray:
 # Phrases of evidence
 
 
-def shown(estimate: Estimate, form: str = ".3f") -> str:
+def shown(estimate: Estimate) -> str:
     """Format a value or the range of several, with the largest standard error."""
-    return f"{span(estimate[0], form)} {'±' if estimate[0].size == 1 else '± up to'} {estimate[1].max():{form}}"
+    return f"{span(estimate[0], '.3f')} {'±' if estimate[0].size == 1 else '± up to'} {estimate[1].max():.3f}"
 
 
 def span(values: xr.DataArray, form: str = ".2f") -> str:

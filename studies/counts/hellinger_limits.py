@@ -27,7 +27,6 @@ from studies.counts.page_tables import compare_worst_cases
 from studies.counts.problems import balanced, cells, require_balanced, require_cells
 from studies.figures import ratios
 from studies.panels import Values, method_of
-from studies.styles import MECHANISM_STYLES
 
 _SIZES = {2: (5, 10, 20, 30, 50, 70, 100, 139), 3: (3, 5, 8, 10, 12, 15, 18, 20), 4: (3, 4, 5, 6, 7, 8, 9, 10)}
 _PANELS = tuple(f"k{k}" for k in _SIZES)
@@ -194,8 +193,7 @@ def _figure(objective: str, title: str, caption: str, ylabel: str) -> Figure:
             for title, ds in shown.items()
         }
 
-    chart = ratios(relative, "n", MECHANISM_STYLES, ylabel)
-    return Figure(f"limits-{objective}", title, caption, _PANELS, chart)
+    return Figure(f"limits-{objective}", title, caption, _PANELS, ratios(relative, ylabel))
 
 
 STUDY = Study(

@@ -76,12 +76,8 @@ def _audit_guarantees(summaries: Summaries, status: Status) -> Finding:
     shares = {name: [_share(one) for one in stored] for name, stored in found.items()}
     n_audits = sum(int(share.count()) for several in shares.values() for share in several)
     tops = ", ".join(f"{name} {max(float(share.max()) for share in several):.3f}" for name, several in shares.items())
-    broken = "; ".join(
-        f"{name}, with loss {_counterexample(one)}"
-        for name, stored in found.items()
-        for one in stored
-        if _broken(one).any()
-    )
+    pairs = ((name, one) for name, stored in found.items() for one in stored)
+    broken = "; ".join(f"{name}, with loss {_counterexample(one)}" for name, one in pairs if _broken(one).any())
     return verdict(
         not broken if n_audits else None,
         f"{n_audits:,} exact audits. {f'Violated guarantees: {broken}. ' if broken else ''}"
@@ -128,10 +124,9 @@ def smooth_at_the_published_setting(summaries: Stored) -> Finding:
 def local_is_not_private(summaries: Stored) -> Finding:
     """The exponential mechanism with local sensitivity is not epsilon-DP."""
     one = summaries.need("binomial", **_LOCAL).sel(mechanism="local")
-    broken, audited = exceeds(_share(one), 1.0), _share(one).notnull()
-    evidence = (
-        f"The loss exceeds epsilon in {count(broken, audited)} audits. The largest loss is {_counterexample(one)}."
-    )
+    broken = exceeds(_share(one), 1.0)
+    n_broken = count(broken, _share(one).notnull())
+    evidence = f"The loss exceeds epsilon in {n_broken} audits. The largest loss is {_counterexample(one)}."
     return verdict(broken.any(), evidence)
 
 

@@ -110,16 +110,8 @@ def split(table: Table, rng: np.random.Generator | None = None) -> Classificatio
         order = rng.permutation(len(table.y))
         n_test = -(-len(order) // 3)
         train, test = order[n_test:], order[:n_test]
-    return Classification(
-        table.name,
-        _frozen(table.x[train]),
-        _frozen(table.y[train]),
-        _frozen(table.x[test]),
-        _frozen(table.y[test]),
-        table.columns,
-        table.classes,
-        table.digest,
-    )
+    parts = (_frozen(array[some]) for some in (train, test) for array in (table.x, table.y))
+    return Classification(table.name, *parts, table.columns, table.classes, table.digest)
 
 
 def encode(frame: pd.DataFrame, path: str = "") -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:

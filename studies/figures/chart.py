@@ -14,7 +14,7 @@ import xarray as xr
 
 from pipeline.declare.factors import format_value
 from studies.figures.plot import Axis, Layout, Plot, constants_of, label_of, rows_of
-from studies.styles import INK, Look, Styles, assign_series, label_method, looks_of
+from studies.styles import INK, MECHANISM_STYLES, Look, Styles, assign_series, label_method, looks_of
 
 Summaries = Mapping[str, xr.Dataset]
 Parts = Mapping[str, xr.Dataset]
@@ -201,14 +201,14 @@ def quantiles(measure: str) -> dict[str, str]:
     return {column: f"{measure}_{quantile}" for column, quantile in shown.items()}
 
 
-def ratios(source: Callable[[Summaries], Parts] | str, over: str, styles: Styles, ylabel: str) -> Chart:
-    """Describe ratios of mechanisms to a limit, the variable ``ratio``, with a line at 1."""
+def ratios(source: Callable[[Summaries], Parts], ylabel: str) -> Chart:
+    """Describe ratios of mechanisms to a limit, the variable ``ratio``, against n, with a line at 1."""
     return Chart(
         source,
-        over,
+        "n",
         {"y": "ratio"},
         "mechanism",
-        styles,
+        MECHANISM_STYLES,
         y=Axis(ylabel, log=True),
         marks=("level", "line", "points"),
         across={"level": 1.0},

@@ -27,6 +27,7 @@ MODELS: dict[str, tuple[str, Kind]] = {
 }
 """Panel -> the Gibbs sampler as printed, and the kind of claims of P4 in this panel."""
 
+_COUNTED = ("binomial", "multinomial")
 EXPONENTIAL = ("exponential", "exponential-wide", "exponential-paper-bounds")
 _P4: dict[str, Any] = {"paper": "P4", "place": "section 5"}
 _ADDED: dict[str, Any] = {"kind": "addition"}
@@ -146,37 +147,12 @@ def bounds_hide_it(summaries: Stored) -> Finding:
 
 _NAIVE = "over-confident at small n and epsilon and calibrated at large ones"
 _GIBBS, _TO = "Gibbs posteriors are at least as near in MMD to the non-private posterior as naive", "naive-truncated"
-_EXACT = {
-    "repaired": (
-        "gibbs",
-        EXPONENTIAL,
-        "The Gibbs sampler with the joint distribution of the regions and the full conditional of the sum is "
-        "calibrated",
-    ),
-    "collapsed": (
-        "gibbs-collapsed",
-        EXPONENTIAL,
-        "The Gibbs sampler with a Metropolis move between posterior modes is calibrated",
-    ),
-    "marginal": (
-        "marginal",
-        ("binomial", *EXPONENTIAL),
-        "The marginal posterior is calibrated at every size and privacy loss",
-    ),
-    "gibbs-exact": (
-        "gibbs-exact",
-        ("binomial", "multinomial"),
-        "The Gibbs sampler with integer draws of the counts is calibrated",
-    ),
-}
+_EVERYWHERE = "is calibrated at every size and privacy loss"
 _UTILITY = {**_P4, "level": two_sided_level(3)}
+_exact = partial(_claims, _calibrated, options=_ADDED)
 
 CLAIMS = (
-    *_claims(
-        _calibrated,
-        "gibbs-is-calibrated",
-        "The Gibbs sampler, as printed, is calibrated at every size and privacy loss",
-    ),
+    *_claims(_calibrated, "gibbs-is-calibrated", f"The Gibbs sampler, as printed, {_EVERYWHERE}"),
     bounds_hide_it,
     *_claims(_over_confident, "naive-is-over-confident", f"The naive method is {_NAIVE}", "naive"),
     ops_is_over_dispersed,
@@ -198,18 +174,26 @@ CLAIMS = (
         _UTILITY | _ADDED,
         to=_TO,
     ),
-    *(
-        one
-        for label, (method, panels, statement) in _EXACT.items()
-        for one in _claims(_calibrated, label, statement, method, panels, _ADDED)
+    *_exact(
+        "repaired",
+        "The Gibbs sampler with the joint distribution of the regions and the full conditional of the sum is "
+        "calibrated",
+        "gibbs",
+        EXPONENTIAL,
     ),
-    *_claims(
-        _calibrated,
+    *_exact(
+        "collapsed",
+        "The Gibbs sampler with a Metropolis move between posterior modes is calibrated",
+        "gibbs-collapsed",
+        EXPONENTIAL,
+    ),
+    *_exact("marginal", f"The marginal posterior {_EVERYWHERE}", "marginal", ("binomial", *EXPONENTIAL)),
+    *_exact("gibbs-exact", "The Gibbs sampler with integer draws of the counts is calibrated", "gibbs-exact", _COUNTED),
+    *_exact(
         "augmentation",
         f"Data augmentation is calibrated at up to {LARGEST_AUGMENTED} records",
         "data-augmentation",
-        ("binomial", "multinomial", "exponential", "exponential-wide"),
-        _ADDED,
+        (*_COUNTED, "exponential", "exponential-wide"),
         most=LARGEST_AUGMENTED,
     ),
     *_claims(

@@ -45,8 +45,8 @@ def smaller_error_than_clipping(summaries: Stored) -> Finding:
     """For sparse leaves, the posterior mean has at most 95 % of the root mean squared error of least squares clipped at
     0, with noise of standard deviation 5 at every level and the true prior.
     """
-    ds = summaries.select("tree", algorithm=("tree", "least-squares-clipped"), part="leaf", **_G1)
-    ratio, error = mean_ratio(ds, "square", "tree", "least-squares-clipped")
+    names = ("tree", "least-squares-clipped")
+    ratio, error = mean_ratio(summaries.select("tree", algorithm=names, part="leaf", **_G1), "square", *names)
     found = np.sqrt(ratio)
     evidence = f"Ratio of root mean squared errors {found:.3f} ± {error / (2 * found):.3f}."
     return decide(*below(0.95**2, (ratio, error), critical(4)), evidence)
@@ -106,10 +106,8 @@ def suppression_informs(summaries: Stored) -> Finding:
     """If values below 5 are suppressed, with noise of standard deviation 2, 95 % intervals for leaves with fewer than
     20 records are at least 20 % narrower on average than if suppressed values were treated as missing.
     """
-    at = {"published": "suppressed", "noise_std": 2.0, "part": "leaf below 20"}
-    return smaller(
-        summaries.select("formats", algorithm=("tree", "published"), **at), "width", "tree", "published", 0.8
-    )
+    names, at = ("tree", "published"), {"published": "suppressed", "noise_std": 2.0, "part": "leaf below 20"}
+    return smaller(summaries.select("formats", algorithm=names, **at), "width", *names, 0.8)
 
 
 @claim(**_ADDED)

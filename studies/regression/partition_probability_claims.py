@@ -184,10 +184,9 @@ def fisher_noise_is_private(summaries: Stored) -> Finding:
     return correct(
         not exceeds(float(losses.sel(algorithm="fisher-published")), epsilon),
         not exceeds(float(losses.sel(algorithm="fisher")), epsilon),
-        f"Exact loss when one of {n:,} rows is replaced by the worst case, for epsilon = {float(ds['epsilon']):g} and "
-        f"{n // int(ds['partition_size']):,} partitions: "
-        f"{named(losses, names, '.6g', 'algorithm')}. The sensitivity of the sum "
-        "is -2 ln p*, which must not be divided by the number of partitions.",
+        f"Exact loss when one of {n:,} rows is replaced by the worst case, for epsilon = {epsilon:g} and "
+        f"{n // int(ds['partition_size']):,} partitions: {named(losses, names, '.6g', 'algorithm')}. The sensitivity "
+        "of the sum is -2 ln p*, which must not be divided by the number of partitions.",
     )
 
 

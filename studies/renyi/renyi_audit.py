@@ -45,10 +45,10 @@ _PREDICTORS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 40.0)
 
 
 def _distribution(
-    precision: float, power: float = 1.0, radius: float = math.inf, link: str = "logistic", norm_bound: float = 1.0
+    precision: float, power: float = 1.0, radius: float = math.inf, link: str = "logistic"
 ) -> GlmMechanism:
-    """Return the distribution of weights with the given parameters; it has no guarantee."""
-    return GlmMechanism("distribution", precision, power, radius, LINKS[link], norm_bound, None)
+    """Return the distribution of weights, for records of norm at most 1; it has no guarantee."""
+    return GlmMechanism("distribution", precision, power, radius, LINKS[link], 1.0, None)
 
 
 def _largest(
