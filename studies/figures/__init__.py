@@ -10,14 +10,10 @@ from studies.figures.conversion import Converter, convert
 from studies.figures.plot import Axis, Plot
 from studies.figures.vega import interactive, specify, specify_small
 
-Drawing = list[Plot]
-"""Plots of a figure, one above the other."""
-
 __all__ = [
     "Axis",
     "Chart",
     "Converter",
-    "Drawing",
     "Parts",
     "Plot",
     "Summaries",

@@ -16,8 +16,7 @@ from studies.inference.noisy_trials import LARGEST_AUGMENTED, LARGEST_RHAT
 
 _LEVEL = 0.01
 _FEWEST_FOR_PUBLISHED = 500
-"""Trials for verdicts on the sampler for truncated families, as printed: its errors are small, and fewer trials would
-often accept it."""
+"""Trials for verdicts on the printed sampler for truncated families; fewer would often not detect its small errors."""
 MODELS: dict[str, tuple[str, Kind]] = {
     "binomial": ("gibbs", "conclusion"),
     "multinomial": ("gibbs", "conclusion"),

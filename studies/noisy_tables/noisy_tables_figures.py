@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 import xarray as xr
 
 from pipeline import Figure
-from studies.figures import Axis, Chart, Drawing, stacked
+from studies.figures import Axis, Chart, Plot, Summaries, stacked
 from studies.styles import TABLE_STYLES
 
 
 def _draw(
     panel: str, x: str, split: tuple[str, ...], measures: Mapping[str, str], log: bool = False
-) -> Callable[[Mapping[str, xr.Dataset]], Drawing]:
+) -> Callable[[Summaries], list[Plot]]:
     """Describe means per value of the factors `split`; others have their last value, or the first `part`."""
 
     def prepare(ds: xr.Dataset) -> xr.Dataset:
