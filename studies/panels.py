@@ -4,11 +4,30 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from mechanisms.metadata import Entry
 from pipeline import Method, Streams
 
 Values = Mapping[str, Any]
 """Values of factors and constants by name: a cell, or a setting of a method."""
+
+
+NOMINAL = 0.95
+"""Probability of the intervals whose coverage studies measure."""
+
+
+def score_intervals(
+    truth: np.ndarray, estimate: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return coverage, width and interval score, width + (2/0.05)·distance, of intervals, and the squared error."""
+    outside = np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0)
+    return {
+        "covered": 1.0 * (outside == 0.0),
+        "width": high - low,
+        "square": (estimate - truth) ** 2,
+        "score": high - low + 2.0 / (1.0 - NOMINAL) * outside,
+    }
 
 
 def require(holds: object, requirement: str, got: object, advice: str = "") -> None:

@@ -16,8 +16,6 @@ from studies.claims import Stored, Summaries, correct, count, joined, largest, p
 BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
 """Numbers of records of the panel with two categories."""
 
-_FULL_SHARE = 0.999
-
 _LOCAL: dict[str, Any] = {
     "prior": ("1:1", "0.01:100"),
     "n": BINOMIAL_SIZES,
@@ -159,7 +157,7 @@ def calibrated_spend_all(summaries: Stored) -> Iterator[Finding]:
     for name, stored in audits(summaries, lambda one: one.calibrate is not None).items():
         shares = np.concatenate([_share(one).values.ravel() for one in stored])
         low, high = np.nanmin(shares), np.nanmax(shares)
-        holds = low >= _FULL_SHARE and not any(_broken(one).any() for one in stored)
+        holds = low >= 0.999 and not any(_broken(one).any() for one in stored)
         yield verdict(holds, f"{name} {low:.6f} to {high:.6f} in {np.isfinite(shares).sum()} audits")
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from pipeline import Finding, claim, critical, two_sided_level
 from studies.claims import Stored, above, below, both, decide, gap, mean, mean_ratio, shown, smaller, together, uniform
+from studies.panels import NOMINAL
 
-NOMINAL, _LEVEL = 0.95, 1e-3
 _CALIBRATED: dict[str, dict[str, tuple[Any, ...]]] = {
     "tree": {"part": ("leaf", "county", "state", "total"), "noise_std": (5.0,), "prior": ("true",)},
     "formats": {"part": ("leaf", "group", "total"), "noise_std": (2.0,)},
@@ -27,7 +27,7 @@ def exact_posteriors_are_calibrated(summaries: Stored) -> Finding:
     for Gaussian noise, for clipped, rounded and suppressed values, and for each mechanism that releases counts.
     """
     panels = {name: summaries.select(name, algorithm="tree", **where) for name, where in _CALIBRATED.items()}
-    return together([uniform({name: ds["pit_p"] for name, ds in panels.items()}, _LEVEL)])
+    return together([uniform({name: ds["pit_p"] for name, ds in panels.items()}, 1e-3)])
 
 
 @claim(**_ADDED, leads=True)

@@ -21,10 +21,9 @@ from scipy import special
 from mechanisms.noise import Exact, Noise
 from mechanisms.tables import Prior, Rounded, Suppressed, TablePosterior, fit_prior, table_posterior
 from pipeline import Method, Streams
-from studies.panels import Values
+from studies.panels import NOMINAL, Values, score_intervals
 
 Array = np.ndarray
-NOMINAL = 0.95
 _REACH = float(special.ndtri(0.5 + NOMINAL / 2))
 
 
@@ -85,14 +84,7 @@ def grow_tree(leaves: Array, groups: Sequence[int]) -> tuple[Array, Array, list[
 
 def _measures(table: NoisyTable, estimate: Array, low: Array, high: Array, pit: Array) -> dict[str, Array]:
     """Return the measures of one trial, each of shape (parts,); NaN for an empty part."""
-    truth = table.truth
-    outside = np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0)
-    by_node = {
-        "covered": 1.0 * (outside == 0.0),
-        "width": high - low,
-        "square": (estimate - truth) ** 2,
-        "score": high - low + 2.0 / (1.0 - NOMINAL) * outside,
-    }
+    by_node = score_intervals(table.truth, estimate, low, high)
     found = {name: np.array([one[part].mean() if part.size else np.nan for part in table.parts])
              for name, one in by_node.items()}  # fmt: skip
     return {**found, "pit": np.where(table.picked < 0, np.nan, pit)}

@@ -9,8 +9,8 @@ import xarray as xr
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS
 from studies.claims import Summaries, mean_ratio, span, vector
+from studies.panels import NOMINAL
 from studies.regression.partition_figures import by_noise
-from studies.regression.regression_claims import NOMINAL
 from studies.tables import AuditedLoss, Column, PageTable, compare_methods, plus_minus
 
 _CONTROLS = ("non-private", "noise-aware-uncorrected", "noise-aware-redrawn")

@@ -6,8 +6,9 @@ import xarray as xr
 
 from pipeline import Erratum, Finding, claim, claims_in, critical, two_sided_level, verdict
 from studies.claims import Stored, above, decide, lowest, mean, shown, smaller, together, uniform
+from studies.panels import NOMINAL
 
-DELTA, NOMINAL = 1e-6, 0.95
+DELTA = 1e-6
 _PAPER: dict[str, Any] = {"paper": "P5", "place": "abstract"}
 _ADDED: dict[str, Any] = {**_PAPER, "kind": "addition", "level": two_sided_level(4)}
 

@@ -44,9 +44,9 @@ from mechanisms.regression.partition_quantile import partition_quantile
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
 from studies.claims import ks_p_value
 from studies.figures import Axis, Chart
-from studies.panels import Values
+from studies.panels import NOMINAL, Values, score_intervals
 from studies.regression.page_tables import compare_coverage, compare_intervals
-from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL
+from studies.regression.regression_claims import CLAIMS, DELTA
 from studies.regression.regression_records import public_records
 from studies.styles import GRAM_STYLES
 
@@ -220,16 +220,8 @@ def _score(draws: Array, truth: Array) -> dict[str, Any]:
     rhat, ess = diagnose_chains(np.moveaxis(draws, -1, 1))
     pooled = draws.reshape(len(truth), -1, truth.shape[1])
     low, high = np.quantile(pooled, [0.5 - NOMINAL / 2, 0.5 + NOMINAL / 2], axis=1)
-    outside = np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0)
-    return {
-        "pit": (pooled < truth[:, None]).mean(axis=1),
-        "covered": 1.0 * (outside == 0.0),
-        "width": high - low,
-        "score": high - low + 2.0 / (1.0 - NOMINAL) * outside,
-        "square": (pooled.mean(axis=1) - truth) ** 2,
-        "rhat": rhat,
-        "ess": ess,
-    }
+    scores = score_intervals(truth, pooled.mean(axis=1), low, high)
+    return {**scores, "pit": (pooled < truth[:, None]).mean(axis=1), "rhat": rhat, "ess": ess}
 
 
 _NOTES = {
