@@ -11,6 +11,12 @@ Values = Mapping[str, Any]
 """Values of factors and constants by name: a cell, or a setting of a method."""
 
 
+def require(holds: object, requirement: str, got: object, advice: str = "") -> None:
+    """Raise ValueError unless a value of a factor satisfies a requirement, such as "n must be >= 1"."""
+    if not holds:
+        raise ValueError(f"{requirement}, got {got}{advice and f'; {advice}'}")
+
+
 def given(cell: Values, streams: Streams) -> Values:
     """Return the cell as the data of methods that compute exact numbers, so that nothing is simulated."""
     return cell

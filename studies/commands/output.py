@@ -93,10 +93,12 @@ def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: 
 
 
 def require_file(name: str, path: Path | None, *suffixes: str) -> None:
-    """Raise BadInputError if a file to be written has another suffix, or no folder."""
-    if path is not None and (path.suffix not in suffixes or not path.parent.is_dir() or path.is_dir()):
+    """Raise BadInputError if a file to be written has another suffix, or no folder; devices are accepted."""
+    if path is None or (path.exists() and not path.is_file() and not path.is_dir()):
+        return
+    if path.suffix not in suffixes or not path.parent.is_dir() or path.is_dir():
         kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
-        raise BadInputError(f"{name} must be a {kinds} file in an existing folder, got {path}")
+        raise BadInputError(f"{name} must be a {kinds} file in an existing folder, got {path}; choose another path")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pipeline.errors import BadInputError, command
 from studies.commands.options import Open, StoreOrFolder, arguments, option, takes
-from studies.commands.output import fail, say, writing
+from studies.commands.output import fail, require_file, say, writing
 
 
 @takes("study")
@@ -28,6 +28,7 @@ def report(
     from studies.folders import is_folder, other_stores
     from studies.report import write_collection, write_report
 
+    require_file("--output", output, ".html", ".htm")
     if is_folder(store):
         if figures is not None or given["study"] is not None:
             raise BadInputError(f"--figures and --study are for one store, got the folder {store}; omit them")

@@ -27,9 +27,9 @@ from studies.counts.added_mechanisms import audit_added, rank_added
 from studies.counts.hellinger_accuracy_claims import CLAIMS, ERRATA
 from studies.counts.hellinger_rivals_claims import RIVAL_CLAIMS, SKEWED, mean_distance, private_rivals
 from studies.counts.page_tables import compare_accuracy
-from studies.counts.problems import DELTA, EPSILON, balanced, flat_prior
+from studies.counts.problems import DELTA, EPSILON, balanced, flat_prior, require_prior
 from studies.figures import Axis, Chart, quantiles, ratios
-from studies.panels import Values, method_of
+from studies.panels import Values, method_of, require
 from studies.styles import MECHANISM_STYLES
 
 _COUNTS = (1528.0, 1307.0, 1342.0)  # males, females and infants of Abalone; see studies/data/LICENCES.md
@@ -47,8 +47,7 @@ def _problem(cell: Values) -> tuple[Any, Any]:
     """Return the parameters of the prior and the true counts for a design cell."""
     prior, n = cell["prior"], cell.get("n")
     if n is not None:
-        if n < 1:
-            raise ValueError(f"n must be >= 1, got {n}")
+        require(n >= 1, "n must be >= 1", n)
         return prior, (counts_of_shares(cell["shares"], n) if "shares" in cell else balanced_counts(n, cell["k"]))
     counts = cell["counts"]
     return (prior if isinstance(prior, tuple) else np.full(len(counts), prior)), counts
@@ -57,8 +56,7 @@ def _problem(cell: Values) -> tuple[Any, Any]:
 def _validate(mechanisms: Mapping[str, Mechanism], cell: Values, setting: Values) -> bool:
     """Validate prior, counts and setting; return True if the mechanism supports this number of records."""
     prior, counts = _problem(cell)
-    if len(prior) != len(counts):
-        raise ValueError(f"prior must have {len(counts)} entries, one per category, got {len(prior)}")
+    require_prior(prior, len(counts))
     validate(prior, counts, setting["epsilon"], setting["delta"])
     return mechanisms[setting["mechanism"]].supports(int(sum(counts)), len(counts))
 
@@ -66,8 +64,8 @@ def _validate(mechanisms: Mapping[str, Mechanism], cell: Values, setting: Values
 def counts_of_shares(shares: tuple[float, ...], n: int) -> NDArray[np.int64]:
     """Return the counts of `n` records in categories with the given shares, rounded by the largest-remainder method."""
     expected = n * np.array(shares, dtype=np.float64)
-    if np.any(expected < 0) or not abs(sum(shares) - 1.0) <= 1e-9:
-        raise ValueError(f"shares must be >= 0 with sum 1, got {':'.join(f'{share:g}' for share in shares)}")
+    is_distribution = np.all(expected >= 0) and abs(sum(shares) - 1.0) <= 1e-9
+    require(is_distribution, "shares must be >= 0 with sum 1", ":".join(f"{share:g}" for share in shares))
     counts = np.floor(expected + 1e-9).astype(np.int64)
     largest = np.argsort(counts - expected, kind="stable")[: n - int(counts.sum())]
     counts[largest] += 1
@@ -199,8 +197,7 @@ def _release_each(
 
 
 def _validate_random(cell: Values, setting: Values) -> bool:
-    if not cell["concentration"] > 0:
-        raise ValueError(f"concentration must be > 0, got {cell['concentration']}")
+    require(cell["concentration"] > 0, "concentration must be > 0", cell["concentration"])
     return _validate(MECHANISMS, {**cell, "k": len(cell["prior"])}, setting)
 
 

@@ -18,7 +18,7 @@ from pipeline import Claim, Erratum, Factor, Figure, Finding, Measure, Panel, St
 from studies.claims import Stored, correct, p0
 from studies.counts.problems import at_poster, balanced, require_balanced
 from studies.figures import Axis, Chart, stacked
-from studies.panels import Values, method_of
+from studies.panels import Values, method_of, require
 from studies.styles import MECHANISM_STYLES
 
 _COMPUTED = tuple(mechanism for mechanism in MECHANISMS.values() if mechanism.evaluation == "formula")
@@ -48,11 +48,9 @@ def _evaluate(
 def _validate(cell: Values, setting: Values) -> bool:
     bins = cell["distance_bin"]
     require_balanced(cell, setting)
-    if bins[0] != 0 or bins[-1] >= 1 or any(left >= right for left, right in pairwise(bins)):
-        raise ValueError(
-            "distance_bin must list the lower edges of the bins, 0 and then increasing numbers < 1, "
-            f"got {', '.join(map(str, bins))}"
-        )
+    is_ascending = bins[0] == 0 and bins[-1] < 1 and all(left < right for left, right in pairwise(bins))
+    requirement = "distance_bin must list the lower edges of the bins, 0 and then increasing numbers < 1"
+    require(is_ascending, requirement, ", ".join(map(str, bins)))
     require_enumerable(cell["n"], cell["k"])
     return MECHANISMS[setting["mechanism"]].supports(cell["n"], cell["k"])
 

@@ -18,7 +18,7 @@ from pipeline import Factor, Figure, Measure, Method, Panel, Streams, Study
 from studies.counts.hellinger_sensitivity_claims import CLAIMS, NAMES
 from studies.counts.problems import DELTA, EPSILON, require_size
 from studies.figures import Axis, Chart
-from studies.panels import Values, given
+from studies.panels import Values, given, require
 from studies.styles import MECHANISM_STYLES
 
 _SIZES = (20, 100, 500, 2000)
@@ -48,8 +48,7 @@ def _evaluate_sensitivities(cell: Values, setting: Values, streams: Streams) -> 
 def _validate_beta(cell: Values, setting: Values) -> bool:
     _require_problem(cell["prior"], cell["n"], setting["epsilon"], setting["delta"])
     fewest = min(cell["successes"])
-    if fewest < 0:
-        raise ValueError(f"successes must be >= 0, got {fewest}")
+    require(fewest >= 0, "successes must be >= 0", fewest)
     return True
 
 
@@ -137,11 +136,8 @@ def _count_violations(name: str, checks: list[Checks], setting: Values, streams:
 def _validate_statements(cell: Values, setting: Values) -> bool:
     for n in cell["n"]:
         _require_problem(cell["prior"], n)
-        if n > _LARGEST:
-            raise ValueError(
-                f"n must be <= {_LARGEST:,}, got {n}; choose a smaller n, since distances for larger n are too close "
-                "to compare"
-            )
+        advice = "choose a smaller n, since distances for larger n are too close to compare"
+        require(n <= _LARGEST, f"n must be <= {_LARGEST:,}", n, advice)
     return True
 
 

@@ -1,6 +1,7 @@
 """Claims of the study `hellinger-sensitivity` (P0 and P1)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -12,12 +13,6 @@ NAMES = ("local", "varying", "smooth", "global")
 """Names of the sensitivities: all are upper bounds on `local`, and `global` is an upper bound on all."""
 
 _UNIT_PRIOR = ("1:1",)
-
-
-def _statements(summaries: Stored, *names: str) -> list[xr.Dataset]:
-    """Return the numbers of counterexamples to statements."""
-    stored = summaries.need("statements", statement=names, n=tuple(range(1, 2001)), prior=_UNIT_PRIOR)
-    return [stored.sel(statement=name) for name in names]
 
 
 def _complete_sizes(summaries: Stored) -> dict[int, xr.Dataset]:
@@ -89,13 +84,19 @@ def _counterexamples(found: xr.Dataset) -> str:
     return f"{total:,} counterexamples {among}, at {at.sizes['n']:,} sizes: {', '.join(places)}"
 
 
-def _without_counterexample(printed: xr.Dataset, repaired: xr.Dataset | None = None, when: str = "") -> Finding:
-    """Judge that `printed` has no counterexample; "corrected" if only `repaired`, described by `when`, has none."""
+def _without_counterexample(
+    summaries: Stored, name: str, when: str = "", repair: str = "", kept: Callable[[Any], Any] = lambda n: n > 0
+) -> Finding:
+    """Judge that a statement has no counterexample; "corrected" if only its repair, described by `when`, has none."""
+    names = (name, repair or name)
+    stored = summaries.need("statements", statement=names, n=tuple(range(1, 2001)), prior=_UNIT_PRIOR)
+    printed, repaired = (stored.sel(statement=one) for one in names)
+    repaired = repaired.sel(n=kept(repaired["n"]))
     evidence = f"{_counterexamples(printed)}."
     if not printed["n_violations"].any():
         empty = ", ".join(str(size) for size in printed["n"].values[printed["n_checked"] == 0])
         return verdict(True, evidence + (f" No comparison at n = {empty}." if empty else ""))
-    if repaired is None:
+    if not when:
         return verdict(False, evidence)
     fails = repaired["n_violations"].any()
     added = f"It also fails {when}: {_counterexamples(repaired)}." if fails else f"It holds {when}."
@@ -107,7 +108,7 @@ def statement_1(summaries: Stored) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored
     inequality holds for x <= x0.
     """
-    return _without_counterexample(_statements(summaries, "I")[0])
+    return _without_counterexample(summaries, "I")
 
 
 @p1(
@@ -121,8 +122,7 @@ def statement_1(summaries: Stored) -> Finding:
 def statement_1_below(summaries: Stored) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, H(x, x+1) > H(x+1, x+2) for x <= x0."""
     when = "as the mirrored inequality of the first half, H(x, x-1) < H(x-1, x-2) for x <= x0"
-    printed, mirrored = _statements(summaries, "I-below", "I")
-    return _without_counterexample(printed, mirrored, when)
+    return _without_counterexample(summaries, "I-below", when, "I")
 
 
 @p1(
@@ -137,8 +137,7 @@ def statement_2(summaries: Stored) -> Finding:
     for x >= x0, H(x, x-1) for x <= x0.
     """
     when = "for 0 < x < n; at an edge this step does not exist, and LS is the distance of the step inwards"
-    printed, inside = _statements(summaries, "II", "II-inside")
-    return _without_counterexample(printed, inside, when)
+    return _without_counterexample(summaries, "II", when, "II-inside")
 
 
 @p1(
@@ -147,16 +146,14 @@ def statement_2(summaries: Stored) -> Finding:
 )
 def statement_2_centre(summaries: Stored) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, H(x0, x0-1) = H(x0, x0+1)."""
-    (printed,) = _statements(summaries, "II-centre")
     when = "for even n; for odd n there are two centres, and one of the two steps from each leads to the other"
-    return _without_counterexample(printed, printed.sel(n=printed["n"] % 2 == 0), when)
+    return _without_counterexample(summaries, "II-centre", when, kept=lambda n: n % 2 == 0)
 
 
 @p1(place="statement III", erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."))
 def statement_3(summaries: Stored) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, LS(x) > LS(x0) for every x other than x0."""
-    (printed,) = _statements(summaries, "III")
-    return _without_counterexample(printed, printed.sel(n=printed["n"] >= 4), "for n >= 4")
+    return _without_counterexample(summaries, "III", "for n >= 4", kept=lambda n: n >= 4)
 
 
 CLAIMS = claims_in(globals())

@@ -24,7 +24,7 @@ from studies.counts.page_tables import audited_releases
 from studies.counts.privacy_audit_claims import BINOMIAL_SIZES, CLAIMS, spent
 from studies.counts.problems import DELTA, cells, flat_prior, require_cells, require_size
 from studies.figures import shares
-from studies.panels import Values, given, method_of
+from studies.panels import Values, given, method_of, require
 
 _LARGEST_PROGRAM = 1_000  # number of (data set, output) pairs; larger linear programs would dominate the run time
 _LARGEST_SUM = 30_000  # number of vectors of noisy counts per data set
@@ -136,8 +136,7 @@ def _validate_relation(cell: Values, setting: Values) -> bool:
     prior, n, name = cell["prior"], cell["n_records"], setting["mechanism"]
     if cell["relation"] not in RELATIONS:
         raise ValueError(unknown("relation", cell["relation"], RELATIONS))
-    if n < 1:
-        raise ValueError(f"n_records must be >= 1, got {n}")
+    require(n >= 1, "n_records must be >= 1", n)
     if name in FAMILIES:
         _noise(FAMILIES[name], cell)
     else:

@@ -5,7 +5,7 @@ from typing import Any
 from mechanisms import balanced_counts
 from mechanisms.counts.mechanism import validate
 from pipeline import Factor, Stored
-from studies.panels import Values
+from studies.panels import Values, require
 
 EPSILON = Factor("epsilon", (1.0,), "privacy loss", unit="nat")
 DELTA = Factor("delta", (1e-8,), "probability of a larger privacy loss")
@@ -36,16 +36,18 @@ def require_balanced(cell: Values, setting: Values) -> None:
 
 def require_size(n: int, prior: Any, k: int) -> None:
     """Raise ValueError unless there are records, and the prior has k entries."""
-    if n < 1:
-        raise ValueError(f"n must be >= 1, got {n}")
-    if len(prior) != k:
-        raise ValueError(f"prior must have {k} entries, one per category, got {len(prior)}")
+    require(n >= 1, "n must be >= 1", n)
+    require_prior(prior, k)
+
+
+def require_prior(prior: Any, k: int) -> None:
+    """Raise ValueError unless the prior has k entries."""
+    require(len(prior) == k, f"prior must have {k} entries, one per category", len(prior))
 
 
 def require_cells(given: tuple[int, ...], k: int) -> None:
     """Raise ValueError unless all categories are given in order."""
-    if given != tuple(range(k)):
-        raise ValueError(f"cell must be 0 to {k - 1} in order, got {', '.join(map(str, given))}")
+    require(given == tuple(range(k)), f"cell must be 0 to {k - 1} in order", ", ".join(map(str, given)))
 
 
 _CATEGORIES = {"k2": 2, "k3": 3, "k4": 4, "k10": 10, "abalone": 3, "skewed": 3, "skewed-k4": 4, "random": 3}

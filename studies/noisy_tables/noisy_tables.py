@@ -32,7 +32,7 @@ from studies.data.shipped import read_records
 from studies.noisy_tables import noisy_tables_claims
 from studies.noisy_tables.noisy_tables_figures import FIGURES
 from studies.noisy_tables.table_trials import METHODS, NoisyTable, draw_noise, grow_tree, make_table, round_value
-from studies.panels import Values
+from studies.panels import Values, require
 
 _SHAPES = {"sparse": (0.6, 12.0), "dense": (2.0, 100.0)}
 """Kind of leaves -> shape and mean of their counts."""
@@ -146,13 +146,14 @@ def _validate(cell: Values, setting: Values) -> bool:
     allowed = {"leaves": _SHAPES, "prior": ("true", "wrong"), "published": _FORMATS,
                "noise": ("k-norm", "geometric", "discrete-gaussian")}  # fmt: skip
     for name, values in allowed.items():
-        if name in cell and cell[name] not in values:
-            raise ValueError(f"{name} must be one of {', '.join(values)}, got {cell[name]!r}; choose one of them")
+        if name in cell:
+            listed = f"{name} must be one of {', '.join(values)}"
+            require(cell[name] in values, listed, repr(cell[name]), "choose one of them")
     for name in ("noise_std", "epsilon"):
-        if name in cell and not 0.0 < cell[name] <= 1e3:
-            raise ValueError(f"{name} must be in (0, 1000], got {cell[name]:g}; e.g. 1")
-    if "k" in cell and not 2 <= cell["k"] <= 1_000:
-        raise ValueError(f"k must be from 2 to 1,000, got {cell['k']}; e.g. 10")
+        scale = cell.get(name, 1.0)
+        require(0.0 < scale <= 1e3, f"{name} must be in (0, 1000]", f"{scale:g}", "e.g. 1")
+    k = cell.get("k", 2)
+    require(2 <= k <= 1_000, "k must be from 2 to 1,000", k, "e.g. 10")
     return True
 
 

@@ -1,4 +1,4 @@
-"""Claims and figures of the study `partition-probability` (P2, chapter 3)."""
+"""Claims of the study `partition-probability` (P2, chapter 3)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,8 @@ from scipy import special
 
 from mechanisms.audit import exceeds
 from mechanisms.regression.partition_probability import score_slope
-from pipeline import Erratum, Figure, Finding, claim, claims_in
+from pipeline import Erratum, Finding, claim, claims_in
 from studies.claims import Estimate, Stored, above, at_most, both, correct, decide, joined, listed, mean, named, p2
-from studies.figures import Chart
-from studies.regression.partition_figures import ERRORS, spreads
 
 _CUTOFFS = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 _AGREE = 0.02
@@ -220,75 +218,3 @@ def g_is_the_partitions_length(summaries: Stored) -> Finding:
 
 
 CLAIMS = claims_in(globals())
-
-
-# Figures
-
-_SPREADS = ("full", "normality-noiseless", "normality", "full", "fisher-noiseless", "fisher")
-_DIFFERENCES = tuple(
-    name + noise
-    for name in ("normality", "normality-corrected", "fisher", "fisher-corrected")
-    for noise in ("-noiseless", "")
-)
-
-
-def _spreads(panel: str) -> Chart:
-    return spreads(panel, "cutoff", "probability", _SPREADS, "posterior probability", 3, lambda rows: (-0.03, 1.03))
-
-
-_BOXES = (
-    "Median, quartiles (box) and 5 and 95 % quantiles (line) over data sets, at cutoffs in posterior standard "
-    "deviations from the true slope"
-)
-
-FIGURES = (
-    Figure(
-        "probabilities",
-        "Posterior probabilities (P2, Figures 3.1 and 3.3)",
-        f"{_BOXES}. Columns: given all rows, from partitions without noise, and released with noise.",
-        ("default",),
-        _spreads("default"),
-    ),
-    Figure(
-        "probability-differences",
-        "Differences from the posterior given all rows (P2, Figures 3.2 and 3.4)",
-        f"{_BOXES}, of the probability minus that given all rows. Left: without noise; right: with noise. Each method "
-        "is above its correction.",
-        ("default",),
-        spreads("default", "cutoff", "difference", _DIFFERENCES, "probability minus that given all rows"),
-        claims=(
-            "normality-over-then-under",
-            "corrected-does-not",
-            "slopes-of-scores",
-            "largest-near-the-truth",
-            "fisher-has-no-pattern",
-        ),
-    ),
-    Figure(
-        "probability-errors",
-        "Bias and root mean squared error",
-        "Mean (with ± 2 Monte Carlo standard errors) and root mean square of the difference from the probability given "
-        "all rows, against the cutoff. Left: without noise; right: with noise. Without noise the corrected normality "
-        "method has the smallest errors; with noise it has the smallest bias of the private methods.",
-        ("default",),
-        ERRORS,
-    ),
-    Figure(
-        "zellner-partition",
-        "Zellner's prior with g = rows per partition",
-        f"{_BOXES}. The slope of every partition is shrunk by 1/101, six standard deviations of the posterior given "
-        "all rows, so all methods give a probability near 1 that the slope is below the true slope.",
-        ("zellner-partition",),
-        _spreads("zellner-partition"),
-    ),
-    Figure(
-        "abalone-probabilities",
-        "Rings of abalone on shell weight, 41 partitions",
-        "Median, quartiles (box) and 5 and 95 % quantiles (line) over random divisions of the same 4,177 rows, at "
-        "cutoffs in posterior standard deviations from the posterior mean given all rows. The rings are not linear in "
-        "the weights: slopes of partitions are on average larger than the slope given all rows, and their standard "
-        "deviation is 1.5 times that of their posteriors. The -2 log p method does not model this dispersion.",
-        ("abalone",),
-        _spreads("abalone"),
-    ),
-)

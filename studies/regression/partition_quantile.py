@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from mechanisms.audit import audit_distributions
 from mechanisms.conjugate import count_candidates
@@ -34,10 +35,12 @@ from mechanisms.regression.partition_quantile import (
     partition_quantile,
 )
 from mechanisms.regression.prior import SemiConjugatePrior
-from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Streams, Study
-from studies.panels import Values, given, method_of
+from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
+from studies.figures import Chart
+from studies.panels import Values, given, method_of, require
 from studies.regression.page_tables import audited_quantiles, compare_quantiles
-from studies.regression.partition_quantile_claims import CLAIMS, ERRATA, FIGURES
+from studies.regression.partition_figures import Limits, spreads
+from studies.regression.partition_quantile_claims import CLAIMS, ERRATA
 from studies.regression.partition_trials import (
     PartitionTrials,
     check_rows,
@@ -76,11 +79,10 @@ def _method(entry: QuantileMethod, evaluate: Callable[..., dict[str, Any]] = _ev
 def _validate(cell: Values, setting: Values) -> bool:
     n_partitions = check_rows(cell).size
     validate_probabilities(cell["p"])
-    if not cell["prior_variance"] > 0:
-        raise ValueError(f"prior_variance must be > 0, got {cell['prior_variance']}")
-    if len(cell["variance_prior"]) != 2:
-        raise ValueError(f"variance_prior must be a shape and a rate, such as 1:1, got {cell['variance_prior']}")
-    SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
+    variance, shape_rate = cell["prior_variance"], cell["variance_prior"]
+    require(variance > 0, "prior_variance must be > 0", variance)
+    require(len(shape_rate) == 2, "variance_prior must be a shape and a rate, such as 1:1", shape_rate)
+    SemiConjugatePrior(0.0, 1.0 / variance, *shape_rate)
     if (entry := QUANTILE_METHODS.get(setting["algorithm"])) is not None:
         _make(entry, n_partitions, setting)
     return True
@@ -196,13 +198,10 @@ def _audit_centred(entry: QuantileMethod, cell: Values, setting: Values, streams
 
 def _validate_audit(cell: Values, setting: Values) -> bool:
     n, rings = cell["n_partitions"], cell["ring"]
-    if rings != tuple(range(len(rings))) or len(rings) < 2:
-        raise ValueError(f"ring must be 0, 1, ... in order, at least 0 and 1, got {', '.join(map(str, rings))}")
-    if count_candidates(n, len(rings)) > _LARGEST_ENUMERATION:
-        raise ValueError(
-            f"n_partitions must give at most {_LARGEST_ENUMERATION:,} data sets to enumerate, got {n}; "
-            "use fewer partitions"
-        )
+    in_order = rings == tuple(range(len(rings))) and len(rings) >= 2
+    require(in_order, "ring must be 0, 1, ... in order, at least 0 and 1", ", ".join(map(str, rings)))
+    requirement = f"n_partitions must give at most {_LARGEST_ENUMERATION:,} data sets to enumerate"
+    require(count_candidates(n, len(rings)) <= _LARGEST_ENUMERATION, requirement, n, "use fewer partitions")
     _with_rings(QUANTILE_METHODS["quantile"], cell, setting)
     _make(QUANTILE_METHODS[setting["algorithm"]], n, setting)
     return True
@@ -230,6 +229,70 @@ _AUDIT = Panel(
     outputs=(Factor("ring", (0, 1, 2, 3), "values in the first interval, added by each doubling, and outside", "int"),),
     constants=(Factor("n_partitions", (6,), "number of partitions", "int"), *_RELEASE),
     validate=_validate_audit,
+)
+
+
+# Figures
+
+
+def _limits(rows: pd.DataFrame) -> Limits:
+    """Return limits for the quartiles of the method `quantile`, which has far wider tails than the others."""
+    one = rows[rows["series"] == "quantile"]
+    low, high = one["low"].min(), one["high"].max()
+    if not low < high:  # its trials are pending
+        return None, None
+    return low - 0.5 * (high - low), high + 0.5 * (high - low)
+
+
+def _spreads(panel: str) -> Chart:
+    return spreads(panel, "p", "difference", _METHODS, "difference (posterior sd)", limits=_limits)
+
+
+_BOXES = "Median, quartiles (box) and 5 and 95 % quantiles (line, clipped by the axes) over"
+_METHODS = ("quantile-noiseless", "quantile", "quantile-centred-noiseless", "quantile-centred")
+
+FIGURES = (
+    Figure(
+        "quantiles",
+        "Posterior quantiles (P2, Figure 4.1)",
+        f"{_BOXES} data sets of posterior quantiles of the slope, against their probability. Columns: given all rows, "
+        "from partitions without noise, and released with noise. Top: bounds around 0; bottom: bounds around a private "
+        "centre.",
+        ("default",),
+        spreads(
+            "default",
+            "p",
+            "slope_quantile",
+            ("full", *_METHODS[:2], "full", *_METHODS[2:]),
+            "quantile of the slope",
+            3,
+            _limits,
+        ),
+    ),
+    Figure(
+        "quantile-differences",
+        "Differences from the quantiles given all rows (P2, Figure 4.2)",
+        f"{_BOXES} data sets of the quantile minus that given all rows, in standard deviations of the posterior given "
+        "all rows. Top: bounds around 0; bottom: bounds around a private centre. Bounds around 0 need a width of 4 to "
+        "contain slopes near 2, and the resulting noise is several posterior standard deviations.",
+        ("default",),
+        _spreads("default"),
+        claims=(
+            "reasonably-accurate",
+            "partitions-have-no-pattern",
+            "no-share-helps",
+            "centre-first",
+            "centre-first-is-accurate",
+        ),
+    ),
+    Figure(
+        "abalone-quantiles",
+        "Rings of abalone on shell weight, 41 partitions",
+        f"{_BOXES} random divisions of the same 4,177 rows of the quantile minus that given all rows. The rings are "
+        "not linear in the weights, and slopes of partitions are on average larger than the slope given all rows.",
+        ("abalone",),
+        _spreads("abalone"),
+    ),
 )
 
 STUDY = Study(

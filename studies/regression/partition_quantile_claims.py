@@ -1,4 +1,4 @@
-"""Claims and figures of the study `partition-quantile` (P2, chapter 4).
+"""Claims of the study `partition-quantile` (P2, chapter 4).
 
 Released quantiles have heavy tails, because the noise has the scale of the bounds. They are compared by medians and
 quartiles, in standard deviations of the posterior given all rows.
@@ -8,15 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from mechanisms.audit import exceeds
-from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
+from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import Stored, above, at_most, decide, joined, listed, mean, named, p2, place, span, vector
-from studies.figures import Chart
-from studies.regression.partition_figures import Limits, spreads
 from studies.regression.partition_trials import SLOPE
 
 _ACCURATE = 1.0  # posterior standard deviations
@@ -186,69 +183,5 @@ ERRATA = (
         "equations 4.3 and 4.5",
         "P2",
         sum_of_quantiles,
-    ),
-)
-
-
-# Figures
-
-
-def _limits(rows: pd.DataFrame) -> Limits:
-    """Return limits for the quartiles of the method `quantile`, which has far wider tails than the others."""
-    one = rows[rows["series"] == "quantile"]
-    low, high = one["low"].min(), one["high"].max()
-    if not low < high:  # its trials are pending
-        return None, None
-    return low - 0.5 * (high - low), high + 0.5 * (high - low)
-
-
-def _spreads(panel: str) -> Chart:
-    return spreads(panel, "p", "difference", _METHODS, "difference (posterior sd)", limits=_limits)
-
-
-_BOXES = "Median, quartiles (box) and 5 and 95 % quantiles (line, clipped by the axes) over"
-_METHODS = ("quantile-noiseless", "quantile", "quantile-centred-noiseless", "quantile-centred")
-
-FIGURES = (
-    Figure(
-        "quantiles",
-        "Posterior quantiles (P2, Figure 4.1)",
-        f"{_BOXES} data sets of posterior quantiles of the slope, against their probability. Columns: given all rows, "
-        "from partitions without noise, and released with noise. Top: bounds around 0; bottom: bounds around a private "
-        "centre.",
-        ("default",),
-        spreads(
-            "default",
-            "p",
-            "slope_quantile",
-            ("full", *_METHODS[:2], "full", *_METHODS[2:]),
-            "quantile of the slope",
-            3,
-            _limits,
-        ),
-    ),
-    Figure(
-        "quantile-differences",
-        "Differences from the quantiles given all rows (P2, Figure 4.2)",
-        f"{_BOXES} data sets of the quantile minus that given all rows, in standard deviations of the posterior given "
-        "all rows. Top: bounds around 0; bottom: bounds around a private centre. Bounds around 0 need a width of 4 to "
-        "contain slopes near 2, and the resulting noise is several posterior standard deviations.",
-        ("default",),
-        _spreads("default"),
-        claims=(
-            "reasonably-accurate",
-            "partitions-have-no-pattern",
-            "no-share-helps",
-            "centre-first",
-            "centre-first-is-accurate",
-        ),
-    ),
-    Figure(
-        "abalone-quantiles",
-        "Rings of abalone on shell weight, 41 partitions",
-        f"{_BOXES} random divisions of the same 4,177 rows of the quantile minus that given all rows. The rings are "
-        "not linear in the weights, and slopes of partitions are on average larger than the slope given all rows.",
-        ("abalone",),
-        _spreads("abalone"),
     ),
 )

@@ -77,6 +77,10 @@ class Request:
         if bool(self.cutoffs) == bool(self.probabilities):
             got = "both" if self.cutoffs else "neither"
             raise BadInputError(f"either --cutoffs or --probabilities must be given, got {got}; give exactly one")
+        if not 0 <= self.allowed_failure <= 1:
+            raise BadInputError(
+                f"allow-failure must be a probability in [0, 1], got {self.allowed_failure:g}; e.g. 0.01"
+            )
         methods = PROBABILITY_METHODS if self.cutoffs else QUANTILE_METHODS
         name = self.method or ("normality-corrected" if self.cutoffs else "quantile-centred")
         if name not in methods:
@@ -148,8 +152,6 @@ class Request:
 
     def _require_reliable(self, mechanism: PartitionQuantile) -> PartitionQuantile:
         """Return the mechanism; raise BadInputError if a clipping interval is too likely to be misplaced."""
-        if not 0 <= self.allowed_failure <= 1:
-            raise BadInputError(f"allow-failure must be a probability in [0, 1], got {self.allowed_failure:g}")
         failure = mechanism.miss_probability(len(self.probabilities))
         if failure > self.allowed_failure:
             raise BadInputError(

@@ -24,7 +24,7 @@ from mechanisms.regression.statistics import (
 )
 from pipeline import Factor, Method, Streams
 from studies.data.shipped import read_records
-from studies.panels import Values
+from studies.panels import Values, require
 
 Array = NDArray[np.float64]
 
@@ -72,18 +72,15 @@ def check_rows(cell: Values) -> NDArray[np.int64]:
     """Return valid sizes of the partitions of simulated rows or, if a cell has no n, of the abalone data."""
     if "n" in cell:
         n, bound, n_coefficients = cell["n"], ">=", len(cell["coefficients"])
-        if n_coefficients < 2:
-            raise ValueError(f"coefficients must be an intercept and a slope, such as 1:2, got {cell['coefficients']}")
-        if not cell["error_std"] > 0:
-            raise ValueError(f"error_std must be > 0, got {cell['error_std']}")
+        requirement = "coefficients must be an intercept and a slope, such as 1:2"
+        require(n_coefficients >= 2, requirement, cell["coefficients"])
+        require(cell["error_std"] > 0, "error_std must be > 0", cell["error_std"])
     else:
         n, bound, n_coefficients = len(read_abalone()[1]), ">", 1 + len(ABALONE_COLUMNS)
     sizes = partition_sizes(n, cell["partition_size"])
-    if sizes.min() < n_coefficients + (bound == ">"):
-        raise ValueError(
-            f"partition_size must be {bound} the number of coefficients, {n_coefficients}, got "
-            f"{cell['partition_size']}; increase partition_size"
-        )
+    requirement = f"partition_size must be {bound} the number of coefficients, {n_coefficients}"
+    is_large = sizes.min() >= n_coefficients + (bound == ">")
+    require(is_large, requirement, cell["partition_size"], "increase partition_size")
     return sizes
 
 

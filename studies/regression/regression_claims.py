@@ -1,17 +1,13 @@
-"""Claims and tables of `regression-inference`."""
+"""Claims of the study `regression-inference`."""
 
-from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 import xarray as xr
 
 from pipeline import Erratum, Finding, claim, claims_in, critical, two_sided_level, verdict
-from studies.claims import Stored, Summaries, above, decide, lowest, mean, mean_ratio, shown, smaller, together, uniform
-from studies.tables import PageTable, plus_minus
+from studies.claims import Stored, above, decide, lowest, mean, shown, smaller, together, uniform
 
 DELTA, NOMINAL = 1e-6, 0.95
-_CONTROLS = ("non-private", "noise-aware-uncorrected", "noise-aware-redrawn")
 _PAPER: dict[str, Any] = {"paper": "P5", "place": "abstract"}
 _ADDED: dict[str, Any] = {**_PAPER, "kind": "addition", "level": two_sided_level(4)}
 
@@ -163,69 +159,3 @@ def real_estimates_are_covered(summaries: Stored) -> Finding:
 
 
 CLAIMS = claims_in(globals())
-
-
-def compare_intervals(track: str, summaries: Summaries) -> PageTable:
-    """Return the method with the smallest mean interval score of the slope per n and ε on a track, with margins."""
-    return PageTable(
-        f"Private regression on one covariate: which method, {track} track",
-        "Smallest mean interval score of the slope, for records inside the bounds; methods whose mean is within two "
-        "Monte Carlo standard errors of it, which ignore their correlation; and the first method beyond, with the "
-        "factor by which its score is larger.",
-        ("n", "ε", "n·ε", "method", "score", "no different", "next", "margin"),
-        list(_winners(summaries["one-feature"], track)) if "one-feature" in summaries else [],
-        prose=(5,),
-    )
-
-
-def _winners(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
-    if track not in ds["track"].values or "inside" not in ds["records"].values:
-        return
-    names = [name for name in ds["algorithm"].values.tolist() if name not in _CONTROLS]
-    ds = ds.sel(track=track, records="inside", component="slope-1", algorithm=names)
-    for n, epsilon in product(ds["n"].values.tolist(), ds["epsilon"].values.tolist()):
-        one = ds.sel(n=n, epsilon=epsilon).dropna("algorithm", subset=["score_mean"]).sortby("score_mean")
-        if not one.sizes["algorithm"]:
-            continue
-        first, *others = one["algorithm"].values.tolist()
-        margins = {name: tuple(map(float, mean_ratio(one, "score", name, first))) for name in others}
-        equal = [name for name, (ratio, error) in margins.items() if ratio - 1.0 <= 2.0 * error]
-        then = next((name for name in others if name not in equal), None)
-        score = plus_minus(float(one["score_mean"][0]), float(one["score_mcse"][0]))
-        margin = plus_minus(*margins[then]) if then else ""
-        yield f"{n:,}", f"{epsilon:g}", f"{n * epsilon:,g}", first, score, ", ".join(equal), then or "", margin
-
-
-def compare_coverage(track: str, summaries: Summaries) -> PageTable:
-    """Return the n at which intervals of the slope are calibrated, per method and kind of records, on a track."""
-    ds = summaries.get("one-feature")
-    kinds = [] if ds is None else ds["records"].values.tolist()
-    return PageTable(
-        f"Private regression on one covariate: n at which intervals hold, {track} track",
-        "Smallest and largest n at which nominal 95 % intervals of the slope at ε = 1 have a coverage not below 0.95 "
-        "by more than two Monte Carlo standard errors, and the coverage at the largest n of the method. Records that "
-        "are not normal, or clamped, bias the slope itself, which matters more the smaller the noise is.",
-        ("method", *kinds),
-        [] if ds is None else list(_covered(ds, track)),
-        prose=(0,),
-    )
-
-
-def _covered(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
-    if track not in ds["track"].values or 1.0 not in ds["epsilon"].values:
-        return
-    ds = ds.sel(track=track, epsilon=1.0, component="slope-1")
-    for name in ds["algorithm"].values.tolist():
-        one = ds.sel(algorithm=name)
-        kinds = [one.sel(records=kind).dropna("n", subset=["covered_mean"]) for kind in one["records"].values]
-        if name not in _CONTROLS and any(kind.sizes["n"] for kind in kinds):
-            yield name, *map(_holding_sizes, kinds)
-
-
-def _holding_sizes(one: xr.Dataset) -> str:
-    """Return the smallest and largest n at which the coverage is not below the nominal one, and the last coverage."""
-    if not one.sizes["n"]:
-        return ""
-    sizes = one["n"].values[(one["covered_mean"] + 2.0 * one["covered_mcse"] >= NOMINAL).values].tolist()
-    ends = " to ".join(f"{n:,}" for n in dict.fromkeys((sizes[0], sizes[-1]))) if sizes else "none"
-    return f"{ends} ({float(one['covered_mean'][-1]):.2f} at {int(one['n'][-1]):,})"

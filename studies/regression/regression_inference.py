@@ -45,7 +45,8 @@ from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, S
 from studies.claims import ks_p_value
 from studies.figures import Axis, Chart
 from studies.panels import Values
-from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL, compare_coverage, compare_intervals
+from studies.regression.page_tables import compare_coverage, compare_intervals
+from studies.regression.regression_claims import CLAIMS, DELTA, NOMINAL
 from studies.regression.regression_records import public_records
 from studies.styles import GRAM_STYLES
 

@@ -22,7 +22,7 @@ from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Study
 from studies.figures import Axis, Chart
-from studies.panels import Values, given
+from studies.panels import Values, given, require
 from studies.renyi.logistic_trials import (
     LABELS,
     MECHANISMS,
@@ -62,10 +62,10 @@ def _validate(cell: Values, setting: Values) -> bool:
 
 
 def _validate_step(cell: Values, setting: Values) -> bool:
-    if cell["model"] not in ("quadratic", "logistic"):
-        raise ValueError(f"model must be quadratic or logistic, got {cell['model']!r}; choose one of them")
-    if not 0 < cell["step"] <= 1:
-        raise ValueError(f"step must be in (0, 1], got {cell['step']}; choose a fraction of the largest step size")
+    model, step = cell["model"], cell["step"]
+    known = model in ("quadratic", "logistic")
+    require(known, "model must be quadratic or logistic", repr(model), "choose one of them")
+    require(0 < step <= 1, "step must be in (0, 1]", step, "choose a fraction of the largest step size")
     return True
 
 

@@ -1,6 +1,7 @@
 """Parameter ranges supported by the Rényi studies; outside them, quadrature takes minutes or numbers overflow."""
 
 from mechanisms.privacy_parameters import validate_epsilon, validate_order
+from studies.panels import require
 
 _CHECKS = {"order": validate_order, "epsilon": validate_epsilon}
 _RANGES = {
@@ -15,6 +16,5 @@ def require_in_range(name: str, value: float) -> float:
     least, most, advice = _RANGES[name]
     if name in _CHECKS:
         _CHECKS[name](value)
-    if not least <= value <= most:
-        raise ValueError(f"{name} must be in [{least:g}, {most:g}], got {value}; choose {advice}")
+    require(least <= value <= most, f"{name} must be in [{least:g}, {most:g}]", value, f"choose {advice}")
     return float(value)

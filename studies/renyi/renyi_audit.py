@@ -33,7 +33,7 @@ from mechanisms.glm.worst_case import candidate_records, limiting_case, shared_r
 from mechanisms.renyi.audit import audit_densities, audit_sampling, beta_distributions, gaussian_distributions
 from mechanisms.renyi.sampling import renyi_sampler
 from pipeline import Factor, Measure, Method, Panel, Scale, Streams, Study
-from studies.panels import Values, given
+from studies.panels import Values, given, require
 from studies.renyi.page_tables import audited_draws
 from studies.renyi.renyi_audit_claims import CLAIMS
 from studies.renyi.renyi_figures import AUDITS
@@ -90,8 +90,8 @@ def _validate_logistic(cell: Values, setting: Values) -> bool:
 
 
 def _require_dimension(dimension: int) -> None:
-    if dimension not in (1, 2):
-        raise ValueError(f"dimension must be 1 or 2, got {dimension}; in higher dimensions, quadrature takes too long")
+    advice = "in higher dimensions, quadrature takes too long"
+    require(dimension in (1, 2), "dimension must be 1 or 2", dimension, advice)
 
 
 _LOGISTIC = Panel(
@@ -156,8 +156,7 @@ def _validate_tightness(cell: Values, setting: Values) -> bool:
 
 
 def _require_precision(precision: float) -> None:
-    if not precision > 0:
-        raise ValueError(f"precision must be > 0, got {precision}; set it to n·beta")
+    require(precision > 0, "precision must be > 0", precision, "set it to n·beta")
 
 
 _TIGHTNESS = Panel(
@@ -210,10 +209,8 @@ def _validate_links(cell: Values, setting: Values) -> bool:
     for order in cell["order"]:
         glm_mechanism("true-posterior", cell["n"], cell["precision"], order, 1.0)
     for reach in cell["reach"]:
-        if not 0 < reach <= 100:
-            raise ValueError(
-                f"reach must be in (0, 100], got {reach}; choose a half width in this interval, such as 10"
-            )
+        advice = "choose a half width in this interval, such as 10"
+        require(0 < reach <= 100, "reach must be in (0, 100]", reach, advice)
     return True
 
 
@@ -261,8 +258,8 @@ def _on_ball(cell: Values, setting: Values, streams: Streams, *, ball: bool) -> 
 
 
 def _validate_ops(cell: Values, setting: Values) -> bool:
-    if not 0 < cell["power"] <= 1:
-        raise ValueError(f"power must be in (0, 1], got {cell['power']}; use 1 for the posterior itself")
+    power = cell["power"]
+    require(0 < power <= 1, "power must be in (0, 1]", power, "use 1 for the posterior itself")
     for order in cell["order"]:
         glm_mechanism("ops", cell["n"], cell["beta"], order, 1.0)
     return True
@@ -329,8 +326,8 @@ def _noise(cell: Values, setting: Values, streams: Streams, *, name: str) -> dic
 def _validate_dirichlet(cell: Values, setting: Values) -> bool:
     prior, n, name = cell["prior"], cell["n"], setting["mechanism"]
     renyi_sampler("direct", prior, n, 1.0)
-    if count_candidates(n, len(prior)) > _LARGEST_ENUMERATION:
-        raise ValueError(f"n must give at most {_LARGEST_ENUMERATION:,} data sets to enumerate, got {n}; reduce n")
+    requirement = f"n must give at most {_LARGEST_ENUMERATION:,} data sets to enumerate"
+    require(count_candidates(n, len(prior)) <= _LARGEST_ENUMERATION, requirement, n, "reduce n")
     if name in GAUSSIAN_MECHANISMS:
         gaussian_mechanism(name, prior, n, setting["order"], setting["epsilon"])
         return len(prior) == 2

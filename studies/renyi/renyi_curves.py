@@ -33,7 +33,7 @@ from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import Stored, Summaries, correct, joined, largest, p3, place, span, vector
-from studies.panels import Values
+from studies.panels import Values, require
 from studies.renyi.ranges import require_in_range
 from studies.renyi.renyi_figures import CURVES, DIRICHLET_BOUNDS
 
@@ -110,10 +110,8 @@ def _exact_epsilon(p: np.ndarray, r: float) -> float:
 
 
 def _validate(cell: Values, setting: Values) -> bool:
-    if len(cell["prior"]) != 2:
-        raise ValueError(
-            f"prior must have 2 entries, got {len(cell['prior'])}; the supremum of P3 requires 2 categories"
-        )
+    size = len(cell["prior"])
+    require(size == 2, "prior must have 2 entries", size, "the supremum of P3 requires 2 categories")
     renyi_sampler("diffused", cell["prior"], cell["n"], cell["coefficient"])
     require_in_range("coefficient", cell["coefficient"])
     for order in cell["order"]:

@@ -21,7 +21,7 @@ from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
 from mechanisms.sums import weighted_sum
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
-from studies.panels import Values, given
+from studies.panels import Values, given, require
 from studies.renyi.page_tables import compare_utility
 from studies.renyi.ranges import require_in_range
 from studies.renyi.renyi_figures import DIVERGENCES, LOSSES
@@ -63,26 +63,20 @@ def _method(name: str, evaluate: Callable[..., dict[str, Any]]) -> Method:
     return Method(name, partial(evaluate, name), uses=("order", "epsilon"), note=_NOTES[name])
 
 
-def _require_problem(prior: tuple[float, ...], n: int) -> None:
-    if len(prior) != 2:
-        raise ValueError(f"prior must have 2 entries, got {len(prior)}; the model is binomial")
-    renyi_sampler("direct", prior, n, 1.0)
-
-
 def _validate(cell: Values, setting: Values) -> bool:
-    _require_problem(cell["prior"], cell["n"])
-    if not 0 <= cell.get("successes", 0) <= cell["n"]:
-        raise ValueError(f"successes must be in [0, n = {cell['n']}], got {cell['successes']}")
-    if "probability" in cell and not 0 <= cell["probability"] <= 1:
-        raise ValueError(f"probability must be in [0, 1], got {cell['probability']}")
-    if cell.get("n_heldout", 1) < 1:
-        raise ValueError(f"n_heldout must be >= 1, got {cell['n_heldout']}")
+    prior, n = cell["prior"], cell["n"]
+    require(len(prior) == 2, "prior must have 2 entries", len(prior), "the model is binomial")
+    renyi_sampler("direct", prior, n, 1.0)
+    successes, probability, n_heldout = cell.get("successes", 0), cell.get("probability", 0.5), cell.get("n_heldout", 1)
+    require(0 <= successes <= n, f"successes must be in [0, n = {n}]", successes)
+    require(0 <= probability <= 1, "probability must be in [0, 1]", probability)
+    require(n_heldout >= 1, "n_heldout must be >= 1", n_heldout)
     if "order" not in setting:
         return True
     order, epsilon = (require_in_range(name, setting[name]) for name in ("order", "epsilon"))
     if _is_tunable(setting["mechanism"]):
         return True
-    return renyi_sampler(setting["mechanism"], cell["prior"], cell["n"], 1.0).renyi_epsilon(order) <= epsilon
+    return renyi_sampler(setting["mechanism"], prior, n, 1.0).renyi_epsilon(order) <= epsilon
 
 
 def _method_factors(first: int) -> tuple[Factor, ...]:

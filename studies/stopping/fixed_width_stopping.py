@@ -25,7 +25,7 @@ from pipeline.declare.claims import two_sided_level
 from pipeline.precision.stopping import MIN_TRIALS, SKEWED_TRIALS, confidence_sequence, next_trials
 from studies.claims import Estimate, Stored, above, below, both, decide, lowest, mean, shown, span
 from studies.figures import Chart
-from studies.panels import Values, given
+from studies.panels import Values, given, require
 
 Array = np.ndarray
 _NOMINAL = 0.95
@@ -129,12 +129,10 @@ def _end(cell: Values, rng: np.random.Generator, weight: float) -> tuple[int, fl
 
 
 def _validate(cell: Values, setting: Values) -> bool:
-    if cell["distribution"] not in _DISTRIBUTIONS:
-        raise ValueError(f"distribution must be one of {', '.join(_DISTRIBUTIONS)}, got {cell['distribution']!r}")
-    if cell["needed"] < MIN_TRIALS:
-        raise ValueError(f"needed must be an integer >= {MIN_TRIALS}, got {cell['needed']}")
-    if not 2 <= setting.get("minimum", 2) <= MIN_TRIALS:
-        raise ValueError(f"minimum must be in 2 ... {MIN_TRIALS}, got {setting['minimum']}")
+    name, needed, minimum = cell["distribution"], cell["needed"], setting.get("minimum", 2)
+    require(name in _DISTRIBUTIONS, f"distribution must be one of {', '.join(_DISTRIBUTIONS)}", repr(name))
+    require(needed >= MIN_TRIALS, f"needed must be an integer >= {MIN_TRIALS}", needed)
+    require(2 <= minimum <= MIN_TRIALS, f"minimum must be in 2 ... {MIN_TRIALS}", minimum)
     return True
 
 

@@ -188,6 +188,7 @@ COMMANDS = {
     "errors of a file": ("errors", "rows.csv"),
     "report over a file of the user": ("report", "good.zarr"),
     "report with a table of verdicts of one store": ("report", "good.zarr", "--markdown", "verdicts.md"),
+    "report in an unknown format": ("report", "good.zarr", "--output", "page.pdf"),
     "report by another study": ("report", "good.zarr", "--study", "calibration", "--output", "page.html"),
     "trial without a panel": ("trial", "good.zarr", "--trial", "0"),
     "trial of an unknown panel": ("trial", "good.zarr", "--panel", "k99", "--trial", "0"),

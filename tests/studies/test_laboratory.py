@@ -273,7 +273,7 @@ def test_foreign_folders_are_refused_and_not_changed(command, tmp_path, few):
     for options in (("--figures", "f"), ("--study", "x")):
         assert command("report", "lab", *options)[0] == 2
     code, _, err = command("report", "lab", "--output", "absent/page.html")
-    assert (code, "cannot write" in err) == (2, True)
+    assert (code, "a .html or .htm file in an existing folder" in err) == (2, True)
     assert files(tmp_path) == before
 
 

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 from mechanisms.metadata import Entry
-from studies.regression.regression_claims import compare_coverage
+from studies.regression.page_tables import compare_coverage
 from studies.tables import AuditedLoss, compare_methods, duration, largest_loss, plus_minus, show_mean
 
 REGISTRY = {name: Entry(name, origin="paper", paper="P0") for name in ("a", "b", "c")}

@@ -306,6 +306,7 @@ BAD = {
     (*AT, *QUANTILES, "--range", "y=0"): "range must have the form COLUMN=LOW:HIGH, got y=0",
     (*AT, *QUANTILES, "--range", "y"): "range must have the form COLUMN=LOW:HIGH, got y",
     (*AT, *UNRELIABLE, "--allow-failure", "2"): "allow-failure must be a probability in [0, 1], got 2",
+    (*AT, *CUTOFFS, "--allow-failure", "2"): "allow-failure must be a probability in [0, 1], got 2",
     (*AT, *UNRELIABLE, "--allow-failure", "0.5"): "misplaced clipping interval must be at most 0.5, got about 1",
     (*AT, *CUTOFFS, "--method", "fisher-published"): "method must be private to release real data, got fisher-publ",
     (*AT, *CUTOFFS, "--theta", "0.5"): "theta must be omitted with cutoffs, got 0.5",
