@@ -29,6 +29,7 @@ _AT_ONCE = 1 << 13  # number of leaves whose moments are computed at once
 _STEPS = 40  # largest number of steps
 _NEAR = 0.2  # change of the means, in standard deviations, that ends the search
 _STUCK = 0.05  # the same if steps around a jump of the means, whose grids change with the windows, have been halved
+_SMOOTH = 0.1  # average variance of a message that jumps from count to count
 _REACH = 60.0  # distance in scales of the noise that no count exceeds with a relevant probability
 _EXACT = 1e12  # precision of a total without noise
 
@@ -139,12 +140,13 @@ def solve_tilts(forest: Forest, factors: Factors, target: Leaves, start: Floats 
     searched: Floats | None = None  # tilts of the leaves for which windows have been searched
     for _ in range(_STEPS):
         on_leaf = forest.from_above(tilt, 0.0)[leaves]
-        if start is None or searched is None or (variance[leaves] * (on_leaf - searched) ** 2).max() > 1.0:
+        spread = np.maximum(variance[leaves], _SMOOTH)
+        if start is None or searched is None or (spread * (on_leaf - searched) ** 2).max() > 1.0:
             first, last = target.windows(on_leaf)
             searched = on_leaf
         mean[leaves], spread = target.moments(on_leaf, first, last)
         # narrow messages jump from count to count as the tilt changes; their average change is that of the noise
-        smooth = np.where(factors.kind[leaves] >= 0, np.minimum(factors.scale[leaves] ** 2, 0.1), 0.1)
+        smooth = np.where(factors.kind[leaves] >= 0, np.minimum(factors.scale[leaves] ** 2, _SMOOTH), _SMOOTH)
         variance[leaves] = np.where(last > first, np.maximum(spread, smooth), spread)
         total = forest.add_up(mean)
         precision, pull = np.zeros((2, tilt.size))  # of Gaussian measurements with the slopes of the likelihoods

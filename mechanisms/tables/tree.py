@@ -33,7 +33,7 @@ from mechanisms.tables.priors import Prior, Weights, leaf_weights
 
 Names = Sequence[str] | None
 
-_PART = 1 << 17  # number of leaves below which all messages of a part are in memory at once
+_PART = 1 << 17  # number of leaves of a part, whose marginals are computed at once
 _CHANCE = float(np.log(1e-3))  # log probability of a consistent table below which it is refused
 
 

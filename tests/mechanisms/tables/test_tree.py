@@ -24,6 +24,7 @@ from mechanisms.tables import (
     tree,
     uniform,
 )
+from mechanisms.tables.solve import solve
 from tests.statistical import assert_frequencies
 
 NAN = math.nan
@@ -465,6 +466,20 @@ def test_divided_tables_equal_undivided_ones(monkeypatch):
     np.add.at(sums.T, parents[:-1], draws.T[:-1])
     np.testing.assert_array_equal(sums[:, 60:], draws[:, 60:])
     assert np.all(np.abs(draws.mean(axis=0) - whole.mean()) < 5 * whole.std() / math.sqrt(4_000))
+
+
+@pytest.mark.parametrize("other", [negative_binomial(0.01, 0.5), negative_binomial(50.0, 3_000.0), poisson(12.0)])
+def test_solution_does_not_depend_on_the_start(other):
+    """The search for tilts and windows starts from those of a table with a prior far away."""
+    _, y, parents = grouped(np.random.default_rng(4), (3, 4, 5), 3.0)
+    found = [
+        solve(tree.read_table(y, GAUSSIAN, parents, one, None, None)) for one in (negative_binomial(0.6, 12.0), other)
+    ]
+    again = solve(found[0].table, found[1].start)
+    assert max(again.error, found[0].error) < 1e-10
+    for one, cold in zip(again.marginal.moments(), found[0].marginal.moments(), strict=True):
+        np.testing.assert_allclose(one, cold, rtol=1e-10)
+    assert again.log_weight == pytest.approx(found[0].log_weight, rel=1e-13)
 
 
 def test_draws_of_three_hundred_leaves_follow_their_marginals():
