@@ -110,8 +110,9 @@ def split(table: Table, rng: np.random.Generator | None = None) -> Classificatio
         order = rng.permutation(len(table.y))
         n_test = -(-len(order) // 3)
         train, test = order[n_test:], order[:n_test]
-    parts = (_frozen(array[some]) for some in (train, test) for array in (table.x, table.y))
-    return Classification(table.name, *parts, table.columns, table.classes, table.digest)
+    train_x, train_y, test_x, test_y = (_frozen(each[some]) for some in (train, test) for each in (table.x, table.y))
+    kept = table.columns, table.classes, table.digest
+    return Classification(table.name, train_x, train_y, test_x, test_y, *kept)
 
 
 def encode(frame: pd.DataFrame, path: str = "") -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
