@@ -21,6 +21,7 @@ from mechanisms import (
     OutputDistributions,
     RenyiGuarantee,
     audit_distributions,
+    balanced_counts,
     sampled_bound,
 )
 from mechanisms.audit import ROUNDING, exceeds, format_excess
@@ -232,25 +233,22 @@ def _audit_draws(name: str, mechanism: Mechanism, question: Question) -> Audited
     delta, k = question.delta or DELTA, len(prior)
     compared = mechanism.stated(question.epsilon, delta) or Guarantee(question.epsilon)
     rng = np.random.default_rng(1)
-    balanced = [n // k + (j < n % k) for j in range(k)]
-    starts = [[n, *[0] * (k - 1)], [*[0] * (k - 1), n], balanced]
-    largest = [max(range(k), key=counts.__getitem__) for counts in starts]  # one of its records moves to the next one
-    pairs = [
-        (counts, [count - (j == old) + (j == (old + 1) % k) for j, count in enumerate(counts)])
-        for counts, old in zip(starts, largest, strict=True)
-    ]
+    unit = np.eye(k, dtype=np.int64)
+    starts = n * unit[0], n * unit[-1], balanced_counts(n, k)
+    largest = [int(counts.argmax()) for counts in starts]  # one of its records moves to the next category
+    moved = (counts - unit[j] + unit[(j + 1) % k] for counts, j in zip(starts, largest, strict=True))
+    pairs = [(counts.tolist(), other.tolist()) for counts, other in zip(starts, moved, strict=True)]
 
     def sample(counts: ArrayLike, size: int) -> NDArray[np.int64]:
         return mechanism.build(prior, counts, question.epsilon, delta).sample(rng, size)
 
     confidence = 1.0 - (1.0 - _CONFIDENCE) / len(pairs)
     bounds = [sampled_bound(sample, *pair, _DRAWS, compared.delta, confidence) for pair in pairs]
-    best = max(range(len(pairs)), key=lambda i: bounds[i].epsilon)
-    largest_bound = bounds[best]
-    holds = largest_bound.epsilon <= compared.epsilon  # True if the draws do not contradict the guarantee
+    best, (counts, other) = max(zip(bounds, pairs, strict=True), key=lambda one: one[0].epsilon)
+    holds = best.epsilon <= compared.epsilon  # True if the draws do not contradict the guarantee
     evidence = (
-        f"can only be sampled: loses at least {largest_bound.epsilon:.4g} at {pairs[best][0]} against {pairs[best][1]} "
-        f"(confidence {_CONFIDENCE:.1%} over {len(pairs)} pairs, {2 * largest_bound.n_samples:,} draws per data set), "
+        f"can only be sampled: loses at least {best.epsilon:.4g} at {counts} against {other} "
+        f"(confidence {_CONFIDENCE:.1%} over {len(pairs)} pairs, {2 * best.n_samples:,} draws per data set), "
         f"{'which does not contradict' if holds else 'which BREAKS'} {compared}"
         + ("; draws cannot prove a guarantee" if holds else "")
     )

@@ -44,13 +44,9 @@ def list_studies(
         for target in study:
             _describe(find_study(target, MODULES).load(), target)
     else:
-        _list_studies()
-
-
-def _list_studies() -> None:
-    files = {name: module_file(MODULES[name].partition(":")[0]) for name in STUDIES}
-    rows = ((name, (file and pydoc.synopsis(file)) or "") for name, file in files.items())  # imports no study
-    print_table(("study", "description"), rows)
+        files = {name: module_file(MODULES[name].partition(":")[0]) for name in STUDIES}
+        rows = ((name, (file and pydoc.synopsis(file)) or "") for name, file in files.items())  # imports no study
+        print_table(("study", "description"), rows)
 
 
 def _describe(study: Study, target: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from pipeline.declare.factors import Factor, require_integer
-from pipeline.declare.source import StudySource, find_study
+from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
 from studies import MODULES
 
@@ -131,13 +131,8 @@ def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     if "within" in given:
         found["within"] = parse_time(given["within"])
     if "study" in given:
-        found["study"] = named_study(given["study"])
+        found["study"] = None if given["study"] is None else find_study(given["study"], MODULES)
     return found
-
-
-def named_study(study: str | None) -> StudySource | None:
-    """Return the source of the study given by ``--study``; None without this option."""
-    return None if study is None else find_study(study, MODULES)
 
 
 def split_names(names: list[str] | None) -> list[str]:

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any
 
 from mechanisms import FAMILIES, MECHANISMS, Mechanism, audit_counts, audit_sums, calibrated_noise
-from mechanisms.audit import Audit
 from mechanisms.conjugate import count_candidates
 from mechanisms.counts.audit import require_auditable
 from mechanisms.counts.mechanism import validate
@@ -30,9 +29,7 @@ _LARGEST_PROGRAM = 1_000  # number of (data set, output) pairs; larger linear pr
 _LARGEST_SUM = 30_000  # number of vectors of noisy counts per data set
 
 
-@lru_cache(maxsize=1_000)
-def _audit(mechanism: Mechanism, prior: tuple[float, ...], n: int, epsilon: float, delta: float) -> Audit:
-    return audit_counts(mechanism, prior, n, epsilon, delta)
+_audit = lru_cache(maxsize=1_000)(audit_counts)
 
 
 def _evaluate(mechanism: Mechanism, cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
