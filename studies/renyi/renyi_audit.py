@@ -61,6 +61,27 @@ def _largest(
     return divergences, max(found.epsilon for found in audits)
 
 
+def _records(cell: Values) -> int:
+    """Return the number of records of a cell, in panel `tightness` the one that gives its precision."""
+    return int(cell["n"]) if "n" in cell else max(1, round(cell["precision"] / cell["beta"]))
+
+
+def _validate(cell: Values, setting: Values) -> bool:
+    """Raise ValueError for values that no panel for regression has; methods of `logistic` have their own order."""
+    dimension, precision, power = cell.get("dimension", 1), cell.get("precision", 1.0), cell.get("power", 1.0)
+    advice = "in higher dimensions, quadrature takes too long"
+    require(dimension in (1, 2), "dimension must be 1 or 2", dimension, advice)
+    require(0 < power <= 1, "power must be in (0, 1]", power, "use 1 for the posterior itself")
+    require(precision > 0, "precision must be > 0", precision, "set it to n·beta")
+    orders, name = (cell["order"], "true-posterior") if "order" in cell else ([setting["order"]], setting["mechanism"])
+    for order in orders:
+        glm_mechanism(name, _records(cell), cell.get("beta", precision), order, setting.get("epsilon", 1.0))
+    for reach in cell.get("reach", ()):
+        advice = "choose a half width in this interval, such as 10"
+        require(0 < reach <= 100, "reach must be in (0, 100]", reach, advice)
+    return True
+
+
 # Samplers for logistic regression
 
 
@@ -81,17 +102,6 @@ def _spend(cell: Values, setting: Values, streams: Streams, *, name: str) -> dic
         "stated_epsilon": mechanism.renyi_epsilon(order),
         "curve_share": max(found[each] / mechanism.renyi_epsilon(each) for each in orders),
     }
-
-
-def _validate_logistic(cell: Values, setting: Values) -> bool:
-    glm_mechanism(setting["mechanism"], cell["n"], cell["beta"], setting["order"], setting.get("epsilon", 1.0))
-    _require_dimension(cell["dimension"])
-    return True
-
-
-def _require_dimension(dimension: int) -> None:
-    advice = "in higher dimensions, quadrature takes too long"
-    require(dimension in (1, 2), "dimension must be 1 or 2", dimension, advice)
 
 
 _LOGISTIC = Panel(
@@ -117,7 +127,7 @@ _LOGISTIC = Panel(
         Factor("epsilon", (0.1, 1.0), "target divergence at the order", unit="nat"),
     ),
     method_dim="mechanism",
-    validate=_validate_logistic,
+    validate=_validate,
 )
 
 # Tightness of the bound
@@ -143,22 +153,6 @@ def _approach(cell: Values, setting: Values, streams: Streams) -> dict[str, Any]
     }
 
 
-def _records(cell: Values) -> int:
-    return max(1, round(cell["precision"] / cell["beta"]))
-
-
-def _validate_tightness(cell: Values, setting: Values) -> bool:
-    _require_dimension(cell["dimension"])
-    for order in cell["order"]:
-        glm_mechanism("true-posterior", _records(cell), cell["beta"], order, 1.0)
-    _require_precision(cell["precision"])
-    return True
-
-
-def _require_precision(precision: float) -> None:
-    require(precision > 0, "precision must be > 0", precision, "set it to n·beta")
-
-
 _TIGHTNESS = Panel(
     name="tightness",
     meaning="largest ratio of divergence to the bound of Theorem 16, for worst-case data",
@@ -176,7 +170,7 @@ _TIGHTNESS = Panel(
     ),
     outputs=(Factor("order", (1.0, 2.0, 10.0), "order of the Rényi divergence"),),
     method_dim=None,
-    validate=_validate_tightness,
+    validate=_validate,
 )
 
 # Other link functions
@@ -202,16 +196,6 @@ def _diverge(cell: Values, setting: Values, streams: Streams, *, link: str) -> d
         "bound": np.array([2 * order / cell["precision"] for order in orders]),
         "critical_order": limit,
     }
-
-
-def _validate_links(cell: Values, setting: Values) -> bool:
-    _require_precision(cell["precision"])
-    for order in cell["order"]:
-        glm_mechanism("true-posterior", cell["n"], cell["precision"], order, 1.0)
-    for reach in cell["reach"]:
-        advice = "choose a half width in this interval, such as 10"
-        require(0 < reach <= 100, "reach must be in (0, 100]", reach, advice)
-    return True
 
 
 _LINKS = Panel(
@@ -240,7 +224,7 @@ _LINKS = Panel(
     ),
     constants=(Factor("precision", (1.0,), "precision of the prior, n·beta"),),
     method_dim="link",
-    validate=_validate_links,
+    validate=_validate,
 )
 
 # One posterior sample on a ball
@@ -255,14 +239,6 @@ def _on_ball(cell: Values, setting: Values, streams: Streams, *, ball: bool) -> 
         "stated_epsilon": np.array([mechanism.renyi_epsilon(order) for order in orders]),
         "pure_loss": loss,
     }
-
-
-def _validate_ops(cell: Values, setting: Values) -> bool:
-    power = cell["power"]
-    require(0 < power <= 1, "power must be in (0, 1]", power, "use 1 for the posterior itself")
-    for order in cell["order"]:
-        glm_mechanism("ops", cell["n"], cell["beta"], order, 1.0)
-    return True
 
 
 _OPS = Panel(
@@ -285,7 +261,7 @@ _OPS = Panel(
     ),
     outputs=(Factor("order", (1.0, 2.0, 10.0), "order of the Rényi divergence"),),
     method_dim="mechanism",
-    validate=_validate_ops,
+    validate=_validate,
 )
 
 # Exponential families
