@@ -47,14 +47,16 @@ def _problem(cell: Values) -> tuple[Any, Any]:
     prior, n = cell["prior"], cell.get("n")
     if n is not None:
         require(n >= 1, "n must be >= 1", n)
-        return prior, (counts_of_shares(cell["shares"], n) if "shares" in cell else balanced_counts(n, cell["k"]))
+        k = cell.get("k", len(prior))
+        return prior, (counts_of_shares(cell["shares"], n) if "shares" in cell else balanced_counts(n, k))
     counts = cell["counts"]
     return (prior if isinstance(prior, tuple) else np.full(len(counts), prior)), counts
 
 
 def _validate(mechanisms: Mapping[str, Mechanism], cell: Values, setting: Values) -> bool:
     """Validate prior, counts and setting; return True if the mechanism supports this number of records."""
-    prior, counts = _problem(cell)
+    (prior, counts), concentration = _problem(cell), cell.get("concentration", 1.0)
+    require(concentration > 0, "concentration must be > 0", concentration)
     require_prior(prior, len(counts))
     validate(prior, counts, setting["epsilon"], setting["delta"])
     return mechanisms[setting["mechanism"]].supports(int(sum(counts)), len(counts))
@@ -195,11 +197,6 @@ def _release_each(
     }
 
 
-def _validate_random(cell: Values, setting: Values) -> bool:
-    require(cell["concentration"] > 0, "concentration must be > 0", cell["concentration"])
-    return _validate(MECHANISMS, {**cell, "k": len(cell["prior"])}, setting)
-
-
 _RANDOM = Panel(
     name="random",
     meaning="accuracy at counts drawn from Dirichlet-multinomial distributions, 3 categories",
@@ -219,7 +216,7 @@ _RANDOM = Panel(
     method_dim="mechanism",
     trials=100,
     block_trials=25,
-    validate=_validate_random,
+    validate=partial(_validate, MECHANISMS),
     version=2,  # sums have a fixed order
 )
 

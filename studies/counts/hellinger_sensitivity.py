@@ -6,7 +6,6 @@ at every data set for n up to 2,000.
 """
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -26,10 +25,16 @@ _LARGEST = 100_000  # for larger n, distances H(x, x+1) near the centre may diff
 _PRIOR = Factor("prior", ((1.0, 1.0),), "Beta parameters of the prior", "vector")
 
 
-def _require_problem(prior: Any, n: int, epsilon: float = 1.0, delta: float = 1e-8) -> None:
-    """Raise ValueError if the prior or the number of records is invalid for all mechanisms."""
-    require_size(n, prior, 2)
-    validate(prior, (n, 0), epsilon, delta)
+def _validate(cell: Values, setting: Values) -> bool:
+    """Raise ValueError for values that no panel has; the steps of panel `statements` have a largest n."""
+    is_beta, fewest = "successes" in cell, min(cell.get("successes", (0,)))
+    for n in (cell["n"],) if is_beta else cell["n"]:
+        require_size(n, cell["prior"], 2)
+        validate(cell["prior"], (n, 0), setting.get("epsilon", 1.0), setting.get("delta", 1e-8))
+        advice = "choose a smaller n, since distances for larger n are too close to compare"
+        require(is_beta or n <= _LARGEST, f"n must be <= {_LARGEST:,}", n, advice)
+    require(fewest >= 0, "successes must be >= 0", fewest)
+    return True
 
 
 # Panel beta
@@ -43,13 +48,6 @@ def _evaluate_sensitivities(cell: Values, setting: Values, streams: Streams) -> 
         f"{name}_sensitivity": [SENSITIVITIES[name](prior, c, epsilon, delta) if c[1] >= 0 else np.nan for c in counts]
         for name in NAMES
     }
-
-
-def _validate_beta(cell: Values, setting: Values) -> bool:
-    _require_problem(cell["prior"], cell["n"], setting["epsilon"], setting["delta"])
-    fewest = min(cell["successes"])
-    require(fewest >= 0, "successes must be >= 0", fewest)
-    return True
 
 
 _BETA = Panel(
@@ -70,7 +68,7 @@ _BETA = Panel(
     outputs=(Factor("successes", tuple(range(max(_SIZES) + 1)), "number of successes", "int"),),
     constants=(_PRIOR, EPSILON, DELTA),
     method_dim=None,
-    validate=_validate_beta,
+    validate=_validate,
 )
 
 
@@ -133,14 +131,6 @@ def _count_violations(name: str, checks: list[Checks], setting: Values, streams:
     return dict(zip(names, np.transpose(rows), strict=True))
 
 
-def _validate_statements(cell: Values, setting: Values) -> bool:
-    for n in cell["n"]:
-        _require_problem(cell["prior"], n)
-        advice = "choose a smaller n, since distances for larger n are too close to compare"
-        require(n <= _LARGEST, f"n must be <= {_LARGEST:,}", n, advice)
-    return True
-
-
 _STATEMENTS = Panel(
     name="statements",
     meaning="data sets that violate the statements of P1, section 2",
@@ -155,7 +145,7 @@ _STATEMENTS = Panel(
     outputs=(Factor("n", tuple(range(1, max(_SIZES) + 1)), "number of records", "int"),),
     constants=(_PRIOR,),
     method_dim="statement",
-    validate=_validate_statements,
+    validate=_validate,
 )
 
 _FIGURES = (
