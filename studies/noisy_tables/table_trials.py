@@ -19,7 +19,7 @@ import numpy as np
 from scipy import special
 
 from mechanisms.noise import Exact, Noise
-from mechanisms.tables import Prior, Rounded, Suppressed, TablePosterior, fit_prior, table_posterior
+from mechanisms.tables import Prior, Rounded, Suppressed, fit_prior, table_posterior
 from pipeline import Method, Streams
 from studies.panels import NOMINAL, Values, score_intervals
 
@@ -90,9 +90,9 @@ def _measures(table: NoisyTable, estimate: Array, low: Array, high: Array, pit: 
     return {**found, "pit": np.where(table.picked < 0, np.nan, pit)}
 
 
-def _judge(table: NoisyTable, posterior: TablePosterior) -> dict[str, Array]:
+def _judge(table: NoisyTable, parents: Array, prior: Any, seen: Any) -> dict[str, Array]:
     """Return the measures of an exact posterior, with randomised quantiles: Pr[x < truth] + u·Pr[x = truth]."""
-    pit = np.empty(table.picked.size)
+    posterior, pit = table_posterior(table.values, table.noise, parents, prior, seen=seen), np.empty(table.picked.size)
     for j, node in enumerate(table.picked):
         support, p = posterior.pmf(max(int(node), 0))
         at = table.truth[node]
@@ -101,24 +101,16 @@ def _judge(table: NoisyTable, posterior: TablePosterior) -> dict[str, Array]:
 
 
 def _tree(table: NoisyTable) -> dict[str, Array]:
-    """Return the measures of the exact posterior of the whole table."""
-    given = table.values, table.noise, table.parents
-    prior: Any = table.prior or fit_prior(*given, seen=table.seen)
-    return _judge(table, table_posterior(*given, prior, seen=table.seen))
+    prior = table.prior or fit_prior(table.values, table.noise, table.parents, seen=table.seen)
+    return _judge(table, table.parents, prior, table.seen)
 
 
 def _leaf(table: NoisyTable) -> dict[str, Array]:
-    """Return the measures of the posterior of each node, given its own value only."""
-    alone: Any = table.alone
-    return _judge(
-        table, table_posterior(table.values, table.noise, np.full(table.values.size, -1), alone, seen=table.seen)
-    )
+    return _judge(table, np.full(table.values.size, -1), table.alone, table.seen)
 
 
 def _published(table: NoisyTable) -> dict[str, Array]:
-    """Return the measures of the exact posterior that takes published values as noisy ones, and others as missing."""
-    prior: Any = table.prior
-    return _judge(table, table_posterior(table.values, table.noise, table.parents, prior))
+    return _judge(table, table.parents, table.prior, None)
 
 
 def _normal(table: NoisyTable, estimate: Array, std: Array, clip: bool = False) -> dict[str, Array]:
