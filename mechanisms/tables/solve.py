@@ -8,10 +8,10 @@ import numpy as np
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.tables.forest import Forest, select
-from mechanisms.tables.formats import LARGEST
+from mechanisms.tables.formats import FAR, LARGEST
 from mechanisms.tables.messages import Message, Messages, Plan, VanishedError, Windows, add_windows
 from mechanisms.tables.priors import Weights
-from mechanisms.tables.tilts import Leaves, caps, level_tilts, solve_tilts
+from mechanisms.tables.tilts import Leaves, caps, largest_tilts, level_tilts, solve_tilts
 from mechanisms.tables.tree import Table
 
 MEMORY = 8e9
@@ -98,9 +98,11 @@ class Solution:
         terms = [(1.0, self.nodes[pick], Windows(start[pick], offset[pick], size[pick], values))]
         for k, (root, nodes) in enumerate(self.table.parts):
             at, (share, options) = int(np.searchsorted(self.nodes, root)), self.mixed[k]
-            outs = [above[k][one.start - top.start[at] :][: one.values.size] for one in options]
+            outs = [_on_window(one, int(top.start[at]), above[k]) for one in options]
             weights = share * [one.values @ out for one, out in zip(options, outs, strict=True)]
             for j, weight in enumerate(weights / weights.sum()):
+                if weight == 0.0:
+                    continue
                 part = self.load(k, j)
                 del self.loaded[k, j]
                 part.descend(outs[j], float(top.highest[at]))
@@ -165,6 +167,14 @@ class Solution:
         return self.top, self.nodes
 
 
+def _on_window(one: Message, start: int, values: Floats) -> Floats:
+    """Return the values, which begin at the count `start`, on the window of a message, with zeros elsewhere."""
+    found, shift = np.zeros(one.values.size), start - one.start
+    low, high = max(shift, 0), min(shift + values.size, found.size)
+    found[low : max(high, low)] = values[low - shift : max(high, low) - shift]
+    return found
+
+
 def _mix(share: Floats, options: list[Message]) -> Message:
     """Return the mixture of messages."""
     start = min(one.start for one in options)
@@ -198,13 +208,20 @@ def solve(table: Table, start: Start | None = None) -> Solution:
     middle = leaves[len(leaves) // 2]
     if start is not None:
         middle.near = start.near
-    tilt = solve_tilts(forest, factors, middle, None if start is None else start.tilt)
+    limit = np.min([largest_tilts(forest, one) for one in leaves], axis=0)
+    limit -= 0.25 * np.abs(limit) * (len(leaves) > 1)
+    tilt = np.minimum(solve_tilts(forest, factors, middle, None if start is None else start.tilt), limit)
     first, is_direct, centred = Start(tilt, middle.near), False, tilt
     best: _Attempt | None = None
     found: Solution | None = None
     m = table.total.size
     small = max(_OMITTED[0] + _OMITTED[1] * m, min(_OMITTED_LARGE[0] * m**2, _OMITTED_LARGE[1]))
+    hard = np.min([np.where(most < FAR, most, np.inf) for most in (factors.most, table.weights.upper)], axis=0)
     for attempt in range(_ATTEMPTS):
+        if attempt >= _NEAR:  # tails beyond the caps may matter for the bound
+            cap = np.minimum(4.0 * cap, hard)
+            for one in leaves:
+                one.extend(cap)
         is_direct = is_direct or attempt in (_NEAR - 1, _ATTEMPTS - 1)
         if is_direct and best is not None and best.error <= _ROUNDING:
             break
@@ -226,6 +243,8 @@ def solve(table: Table, start: Start | None = None) -> Solution:
         is_direct = best is None or best.omitted <= max(small, _ROUNDING * (best.rounding > 0.0))
         if found is not None and is_better:  # centre the convolutions on the posterior of this attempt
             centred, tilt = tilt, _recentre(table, tilt, found, is_far)
+            if len(leaves) > 1:
+                tilt = np.minimum(tilt, limit)
         else:
             tilt = 0.5 * (tilt + centred)
     if best is None or best.error > _LARGEST:

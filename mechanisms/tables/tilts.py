@@ -82,8 +82,12 @@ class Leaves:
         self.nodes = forest.leaves
         self.factors, self.weights = select(factors, self.nodes), select(weights, self.nodes)
         self.low = self.factors.least.astype(np.float64)
-        self.high = np.maximum(np.floor(np.minimum(cap[self.nodes], LARGEST)), self.low)
+        self.extend(cap)
         self.near = np.full((3, self.nodes.size), np.nan)  # modes, and last and first counts of the last windows
+
+    def extend(self, cap: Floats) -> None:
+        """Set the largest counts, given those of all nodes."""
+        self.high = np.maximum(np.floor(np.minimum(cap[self.nodes], LARGEST)), self.low)
 
     def log(
         self, x: Floats, tilt: Floats, is_exact: bool | np.ndarray = False, which: slice = slice(None)
@@ -132,7 +136,7 @@ def solve_tilts(forest: Forest, factors: Factors, target: Leaves, start: Floats 
 
     From the tilts of a similar table, windows are searched again only if the tilt of a leaf has changed.
     """
-    leaves, limit, is_inner = target.nodes, _largest_tilts(forest, target), forest.left >= 0
+    leaves, limit, is_inner = target.nodes, largest_tilts(forest, target), forest.left >= 0
     tilt = np.where(is_inner, 0.0 if start is None else np.minimum(start, limit - 0.0625 * np.abs(limit)), 0.0)
     moved, mean, variance = np.zeros((3, tilt.size))  # last steps; moments of leaves
     turned = np.zeros(tilt.size, bool)
@@ -203,7 +207,7 @@ def _curvature(factors: Factors, nodes: Integers, total: Floats) -> tuple[Floats
     return 1.0 / variance, np.where(np.isfinite(slope), slope, np.sign(-total) / scale)
 
 
-def _largest_tilts(forest: Forest, leaves: Leaves) -> Floats:
+def largest_tilts(forest: Forest, leaves: Leaves) -> Floats:
     """Return bounds of the tilts of the children of each node, beyond which the mode of a leaf is at its cap."""
     found, nodes = np.full(forest.above.size, 1e300), leaves.nodes
     is_free = (leaves.high > leaves.low) & (leaves.factors.most >= FAR) & (leaves.weights.upper >= FAR)

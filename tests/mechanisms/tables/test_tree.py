@@ -482,6 +482,58 @@ def test_solution_does_not_depend_on_the_start(other):
     assert again.log_weight == pytest.approx(found[0].log_weight, rel=1e-13)
 
 
+@pytest.mark.parametrize(("noise", "y", "shape", "mean"), [
+    (Noise("gaussian", 11.2), [-4.1, 203.3], 0.7, 14.0), (Noise("discrete-gaussian", 10.8), [-12.0, 99.0], 0.8, 7.0),
+])  # fmt: skip
+def test_unmeasured_leaf_with_most_of_the_total_equals_enumeration(noise, y, shape, mean):
+    """The other leaf is about 0, so that the tilt of both is close to the rate at which the prior falls."""
+    x = np.arange(1_500)
+    prior = stats.nbinom.logpmf(x, shape, shape / (shape + mean))
+    below = prior[:300] - 0.5 * ((y[0] - x[:300]) / noise.scale) ** 2
+    joint = prior[:, None] + below - 0.5 * ((y[1] - x[:, None] - x[:300]) / noise.scale) ** 2
+    p = np.exp(joint - joint.max())
+    p /= p.sum()
+    posterior = table_posterior([NAN, *y], noise, [2, 2, -1], negative_binomial(shape, mean))
+    assert posterior.error < 1e-9
+    wanted = p.sum(axis=1) @ x, p.sum(axis=0) @ x[:300]
+    np.testing.assert_allclose(posterior.mean(), [*wanted, sum(wanted)], rtol=1e-9)
+
+
+def _groups(seed: int, k: int, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return values and parents of k groups of m leaves with different priors, a third of them unmeasured."""
+    rng = np.random.default_rng(seed)
+    mean, shape = np.exp(rng.normal(2.5, 1.5, k)), np.exp(rng.normal(0, 1, k))
+    leaves = rng.negative_binomial(shape, shape / (shape + mean), (m, k)).T.ravel()
+    totals = leaves.reshape(k, m).sum(axis=1)
+    y = np.concatenate([leaves, totals, [totals.sum()]]) + rng.normal(0.0, 3.0, k * m + k + 1)
+    y[: k * m][rng.random(k * m) < 0.3] = NAN
+    return y, np.concatenate([k * m + np.arange(k * m) // m, np.full(k, k * m + k), [-1]])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_groups_with_different_fitted_priors_have_a_posterior(seed):
+    """Tilts have to suit the priors of all points of the grids, whose tails fall at different rates."""
+    y, parents = _groups(seed, 3, 6)
+    posterior = table_posterior(y, GAUSSIAN, parents, fit_prior(y, GAUSSIAN, parents, per_group=True))
+    assert posterior.error < 1e-6
+
+
+@pytest.mark.slow
+def test_groups_equal_the_mixture_over_pairs_of_priors():
+    y, parents = _groups(5, 2, 3)
+    grids = fit_prior(y, GAUSSIAN, parents, per_group=True)
+    first, second = (one.priors for one in grids.grids)
+    parts = [table_posterior(y, GAUSSIAN, parents, [a] * 3 + [b] * 3) for a in first for b in second]
+    evidence = np.array([one.log_marginal_likelihood for one in parts])
+    weights = np.exp(evidence - special.logsumexp(evidence))
+    mean = np.array([one.mean() for one in parts])
+    square = weights @ (np.array([one.std() for one in parts]) ** 2 + mean**2)
+    posterior = table_posterior(y, GAUSSIAN, parents, grids)
+    assert posterior.log_marginal_likelihood == pytest.approx(special.logsumexp(evidence) - math.log(625), abs=1e-10)
+    np.testing.assert_allclose(posterior.mean(), weights @ mean, rtol=1e-10)
+    np.testing.assert_allclose(posterior.std(), np.sqrt(square - (weights @ mean) ** 2), rtol=1e-8)
+
+
 def test_draws_of_three_hundred_leaves_follow_their_marginals():
     """Draws of a leaf, a county and the total, and of a leaf given its county, by χ² tests."""
     _, y, parents = grouped(np.random.default_rng(9), (3, 10, 10), 3.0)
