@@ -218,10 +218,12 @@ def solve(table: Table, start: Start | None = None) -> Solution:
     small = max(_OMITTED[0] + _OMITTED[1] * m, min(_OMITTED_LARGE[0] * m**2, _OMITTED_LARGE[1]))
     hard = np.min([np.where(most < FAR, most, np.inf) for most in (factors.most, table.weights.upper)], axis=0)
     for attempt in range(_ATTEMPTS):
-        if attempt >= _NEAR:  # tails beyond the caps may matter for the bound
+        if attempt >= _NEAR:  # the tails beyond the caps may matter for the bound
             cap = np.minimum(4.0 * cap, hard)
             for one in leaves:
                 one.extend(cap)
+        if attempt == _NEAR:
+            tilt = centred = np.minimum(solve_tilts(forest, factors, middle, is_smooth=True), limit)
         is_direct = is_direct or attempt in (_NEAR - 1, _ATTEMPTS - 1)
         if is_direct and best is not None and best.error <= _ROUNDING:
             break
@@ -231,7 +233,10 @@ def solve(table: Table, start: Start | None = None) -> Solution:
         width = np.where(forest.left < 0, np.max([plan.last - plan.first + 1 for _, plan in options], axis=0), 0)
         _refuse_large(table, width)
         if is_direct and 0.5 * (forest.add_up(width)[forest.levels[0]] ** 2).sum() > _DIRECT_PRODUCTS:
-            break
+            if attempt >= _NEAR or (best is not None and best.error <= _LARGEST):
+                break
+            is_direct = False
+            continue
         found = None  # a large table has memory for the arrays of one attempt
         found = _attempt(table, options, is_direct)
         is_far, is_better = attempt >= _NEAR, False

@@ -131,10 +131,13 @@ class Leaves:
         return mean, variance
 
 
-def solve_tilts(forest: Forest, factors: Factors, target: Leaves, start: Floats | None = None) -> Floats:
+def solve_tilts(
+    forest: Forest, factors: Factors, target: Leaves, start: Floats | None = None, is_smooth: bool = False
+) -> Floats:  # fmt: skip
     """Return the tilt of the children of each node; the entries of leaves are not used.
 
-    From the tilts of a similar table, windows are searched again only if the tilt of a leaf has changed.
+    From the tilts of a similar table, windows are searched again only if the tilt of a leaf has changed. With
+    `is_smooth`, likelihoods have no kinks, around which the steps of many nodes may alternate.
     """
     leaves, limit, is_inner = target.nodes, largest_tilts(forest, target), forest.left >= 0
     tilt = np.where(is_inner, 0.0 if start is None else np.minimum(start, limit - 0.0625 * np.abs(limit)), 0.0)
@@ -154,7 +157,7 @@ def solve_tilts(forest: Forest, factors: Factors, target: Leaves, start: Floats 
         variance[leaves] = np.where(last > first, np.maximum(spread, smooth), spread)
         total = forest.add_up(mean)
         precision, pull = np.zeros((2, tilt.size))  # of Gaussian measurements with the slopes of the likelihoods
-        precision[measured], pull[measured] = _curvature(factors, measured, total[measured])
+        precision[measured], pull[measured] = _curvature(factors, measured, total[measured], is_smooth)
         nearest = np.clip(total, factors.least, factors.most)
         is_fixed = factors.least == factors.most
         outside = is_inner & factors.is_limited & ((nearest != total) | is_fixed)
@@ -196,14 +199,21 @@ def solve_tilts(forest: Forest, factors: Factors, target: Leaves, start: Floats 
     return level_tilts(forest, factors, tilt)
 
 
-def _curvature(factors: Factors, nodes: Integers, total: Floats) -> tuple[Floats, Floats]:
-    """Return the precision of a Gaussian likelihood that bounds that of each node at a total, and the slope there."""
+def _curvature(factors: Factors, nodes: Integers, total: Floats, is_smooth: bool) -> tuple[Floats, Floats]:
+    """Return the precision of a Gaussian likelihood that bounds that of each node at a total, and the slope there.
+
+    With `is_smooth`, the slope of Laplace and geometric noise at a distance d is that of the likelihood with the
+    logarithm −√(1 + d²/scale²), whose Gaussian bound has the same precision.
+    """
     scale, high = factors.scale[nodes], factors.high[nodes]
     distance = np.abs(np.where(np.isfinite(high), high, factors.low[nodes]) - total)
     width = np.where(factors.kind[nodes] % 2, high - factors.low[nodes], 0.0)
     variance = np.where(factors.kind[nodes] < GAUSSIAN, scale * np.hypot(distance, scale), scale * scale)
     variance += np.where(np.isfinite(width), width * width / 12.0, 0.0)
     slope = factors.slope(nodes, total)
+    if is_smooth:
+        has_kink = (factors.kind[nodes] < GAUSSIAN) & (factors.kind[nodes] % 2 == 0)
+        slope = np.where(has_kink, (factors.low[nodes] - total) / variance, slope)
     return 1.0 / variance, np.where(np.isfinite(slope), slope, np.sign(-total) / scale)
 
 

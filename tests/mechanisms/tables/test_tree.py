@@ -534,6 +534,20 @@ def test_groups_equal_the_mixture_over_pairs_of_priors():
     np.testing.assert_allclose(posterior.std(), np.sqrt(square - (weights @ mean) ** 2), rtol=1e-8)
 
 
+def test_laplace_noise_whose_kinks_stop_the_search_has_a_posterior():
+    """Steps towards the kinks of 130 likelihoods alternate; a search without kinks follows."""
+    rng = np.random.default_rng(5191)
+    leaves = rng.negative_binomial(0.5, 0.5 / (0.5 + 1.1), 100)
+    counties = leaves.reshape(25, 4).sum(axis=1)
+    states = counties.reshape(5, 5).sum(axis=1)
+    truth = np.concatenate([leaves, counties, states, [leaves.sum()]])
+    parents = np.concatenate([100 + np.arange(100) // 4, 125 + np.arange(25) // 5, np.full(5, 130), [-1]])
+    for _ in range(20):
+        noise = Noise("laplace", 5.5)
+        posterior = table_posterior(truth + noise.sample(rng, (131,)), noise, parents, negative_binomial(0.5, 1.1))
+        assert posterior.error < 1e-9
+
+
 def test_draws_of_three_hundred_leaves_follow_their_marginals():
     """Draws of a leaf, a county and the total, and of a leaf given its county, by χ² tests."""
     _, y, parents = grouped(np.random.default_rng(9), (3, 10, 10), 3.0)
