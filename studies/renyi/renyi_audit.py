@@ -40,6 +40,7 @@ from studies.renyi.renyi_figures import AUDITS
 
 _CALIBRATED = ("glm-concentrated", "glm-diffused")
 _LARGEST_ENUMERATION = 20_000  # largest number of data sets that are enumerated
+_MOST_RECORDS = 1e15
 # values of −x·w at the mode for the candidate records x
 _PREDICTORS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 40.0)
 
@@ -63,7 +64,13 @@ def _largest(
 
 def _records(cell: Values) -> int:
     """Return the number of records of a cell, in panel `tightness` the one that gives its precision."""
-    return int(cell["n"]) if "n" in cell else max(1, round(cell["precision"] / cell["beta"]))
+    if "n" in cell:
+        return int(cell["n"])
+    beta, precision = cell["beta"], cell["precision"]
+    require(beta > 0, "beta must be a finite number > 0", beta, "choose a precision of the prior over n, such as 0.1")
+    requirement = f"beta must be at least precision / {_MOST_RECORDS:g}, so that the number of records is finite"
+    require(precision / beta <= _MOST_RECORDS, requirement, beta, "increase beta")
+    return max(1, round(precision / beta))
 
 
 def _validate(cell: Values, setting: Values) -> bool:
