@@ -75,9 +75,6 @@ def _panel(k: int, figure: str) -> Panel:
 _PANELS = (_panel(2, "3b"), _panel(3, "3c"))
 
 
-# Claims
-
-
 def _edges(summary: xr.Dataset) -> np.ndarray:
     return np.append(summary["distance_bin"].values, 1.0)
 

@@ -106,9 +106,6 @@ def against_epsilon(measure: str, ylabel: str, log: bool = False, **options: Any
     return Chart("", "epsilon", {"y": f"{measure}_mean"}, "mechanism", y=y, share_y=False, **{**defaults, **options})
 
 
-# The study `renyi-audit`
-
-
 def _logistic(ds: xr.Dataset) -> xr.DataArray:
     """Return the largest ratios of divergence to bound by order and mechanism, for each dimension and β as text."""
     share = (ds["renyi_epsilon"] / ds["stated_epsilon"]).max(("n", "epsilon")).stack(at=("dimension", "beta"))
