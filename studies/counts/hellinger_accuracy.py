@@ -243,18 +243,10 @@ def _with_mean(ds: xr.Dataset) -> xr.Dataset:
 def accuracy(panel: str) -> Chart:
     """Describe the mean distance against n: markers are means of draws, lines connect exact means if computable."""
     return Chart(
-        panel,
-        "n",
-        {"y": "hellinger_mean", "exact": "mean"},
-        "mechanism",
-        MECHANISM_STYLES,
-        prepare=_with_mean,
-        y=Axis("mean Hellinger distance", log=True),
-        marks=("exact", "errors", "points"),
-        height=300,
+        panel, "n", {"y": "hellinger_mean", "exact": "mean"}, "mechanism", MECHANISM_STYLES, prepare=_with_mean,
+        y=Axis("mean Hellinger distance", log=True), marks=("exact", "errors", "points"), height=300,
         first=("k-norm", "laplace", "smooth", "smooth-exact", "laplace-dimension", "varying-bound"),
-        with_constants=True,
-    )
+        with_constants=True)  # fmt: skip
 
 
 def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:

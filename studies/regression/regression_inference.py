@@ -376,19 +376,10 @@ def _slope(ds: xr.Dataset) -> xr.Dataset:
 
 def _against_n(measure: str, label: str, log: bool) -> Chart:
     return Chart(
-        "one-feature",
-        "n",
-        {"y": f"{measure}_mean"},
-        "algorithm",
-        GRAM_STYLES,
-        x=Axis("number of records", log=True),
-        y=Axis(label, log=log),
-        marks=("line", "errors", "points"),
-        prepare=_slope,
-        first=("normal-covariates", "noise-aware-published", "adassp", "naive", "non-private"),
-        height=300,
-        with_constants=True,
-    )
+        "one-feature", "n", {"y": f"{measure}_mean"}, "algorithm", GRAM_STYLES, x=Axis("number of records", log=True),
+        y=Axis(label, log=log), marks=("line", "errors", "points"), prepare=_slope,
+        first=("normal-covariates", "noise-aware-published", "adassp", "naive", "non-private"), height=300,
+        with_constants=True)  # fmt: skip
 
 
 STUDY = Study(
