@@ -103,20 +103,9 @@ def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
     A run first audits each additional mechanism at its values of ε, δ and the prior, at all numbers of records that it
     can afford in 10 seconds, and stores the result, which figures, tables and the page show.
 
-    Parameters
-    ----------
-    panel : Panel
-        A panel of this study.
-    *mechanisms : Mechanism
-        Releases of counts with new names. A mechanism is skipped at sizes that it does not support.
+    Mechanisms have new names, and are skipped at sizes that they do not support. The existing methods use the same
+    random streams if the names of study and panel are unchanged.
 
-    Returns
-    -------
-    Panel
-        Extended panel. The existing methods use the same random streams if the names of study and panel are unchanged.
-
-    Examples
-    --------
     >>> from dataclasses import replace
     >>> doubtful = replace(MECHANISMS["laplace"], name="doubtful")
     >>> [method.name for method in with_mechanisms(STUDY.panel("k2"), doubtful).methods][-2:]
@@ -169,9 +158,6 @@ def _skewed(name: str, shares: list[tuple[float, ...]]) -> Panel:
     )
     meaning = f"accuracy at unequal shares of {k} categories, in several orders"
     return _panel(name, meaning, k, factors, (EPSILON, DELTA, flat_prior(k)))
-
-
-# Random data sets
 
 
 def _draw_data(cell: Values, streams: Streams) -> tuple[np.ndarray, np.ndarray]:
@@ -257,18 +243,10 @@ def _with_mean(ds: xr.Dataset) -> xr.Dataset:
 def accuracy(panel: str) -> Chart:
     """Describe the mean distance against n: markers are means of draws, lines connect exact means if computable."""
     return Chart(
-        panel,
-        "n",
-        {"y": "hellinger_mean", "exact": "mean"},
-        "mechanism",
-        MECHANISM_STYLES,
-        prepare=_with_mean,
-        y=Axis("mean Hellinger distance", log=True),
-        marks=("exact", "errors", "points"),
-        height=300,
+        panel, "n", {"y": "hellinger_mean", "exact": "mean"}, "mechanism", MECHANISM_STYLES, prepare=_with_mean,
+        y=Axis("mean Hellinger distance", log=True), marks=("exact", "errors", "points"), height=300,
         first=("k-norm", "laplace", "smooth", "smooth-exact", "laplace-dimension", "varying-bound"),
-        with_constants=True,
-    )
+        with_constants=True)  # fmt: skip
 
 
 def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
@@ -283,9 +261,6 @@ def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]
             found = ratio.sel(shares=shares).dropna("mechanism", how="all")
             parts[f"shares {shares}"] = ds.sel(shares=shares, mechanism=found["mechanism"]).assign(ratio=found)
     return parts
-
-
-# Figures
 
 
 def _against_size(k: int, label: str = "") -> Figure:

@@ -37,9 +37,6 @@ def _validate(cell: Values, setting: Values) -> bool:
     return True
 
 
-# Panel beta
-
-
 def _evaluate_sensitivities(cell: Values, setting: Values, streams: Streams) -> dict[str, list[float]]:
     """Return the sensitivities for each number of successes, NaN if it exceeds the number of records."""
     n, epsilon, delta = (cell[name] for name in ("n", "epsilon", "delta"))

@@ -16,10 +16,6 @@ Choices that P3 does not specify:
 * One third of the records, rounded up, are test records. Abalone and MNIST are split at random, MNIST out of the 11,982
   images of digits 3 and 8 in its training file. Adult is published as 32,561 training and 16,281 test records; a
   random third would have the same sizes, and P3 does not specify its split.
-
-References
-----------
-P3: Geumlek, Song & Chaudhuri (2017), "Renyi Differential Privacy Mechanisms for Posterior Sampling".
 """
 
 import threading

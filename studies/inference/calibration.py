@@ -12,7 +12,6 @@ augmentation takes time proportional to n, and runs up to n = 100.
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018.
 Cook, Gelman & Rubin, "Validation of software for Bayesian models using posterior quantiles", JCGS 15(3), 2006.
 Talts, Betancourt, Simpson, Vehtari & Gelman, "Validating Bayesian inference algorithms with simulation-based
 calibration", 2018.
@@ -30,8 +29,6 @@ from studies.inference.inference_figures import FIGURES
 from studies.inference.noisy_trials import LARGEST_RHAT, METHODS, N_RANKED, Array, simulate_trials
 from studies.inference.page_tables import audited_statistics, compare_calibration
 from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, inference_panel
-
-# Panels
 
 
 def _share_stuck(rhat: Array) -> float:

@@ -15,7 +15,6 @@ ess/(2,000·thinning). `tests/benchmarks/bench_exact_inference.py` prints the ef
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018.
 Talts, Betancourt, Simpson, Vehtari & Gelman, "Validating Bayesian inference algorithms with simulation-based
 calibration", 2018, Algorithm 2: chains whose length depends on the effective sample size.
 Ju, Awan, Gong & Rao, "Data augmentation MCMC for Bayesian inference from privatized data", NeurIPS 2022.

@@ -45,20 +45,10 @@ def spreads(
 
     is_difference = measure == "difference"
     return Chart(
-        parts,
-        over,
-        quantiles(measure),
-        "algorithm",
-        PARTITION_STYLES,
-        x=Axis(discrete=True),
-        y=Axis(ylabel),
+        parts, over, quantiles(measure), "algorithm", PARTITION_STYLES, x=Axis(discrete=True), y=Axis(ylabel),
         marks=(*(("level",) if is_difference else ()), "whisker", "box", "middle"),
-        across={"level": 0.0} if is_difference else {},
-        columns=columns,
-        height=140,
-        named=False,
-        limits=limits,
-    )
+        across={"level": 0.0} if is_difference else {}, columns=columns, height=140, named=False,
+        limits=limits)  # fmt: skip
 
 
 def by_noise(ds: xr.Dataset) -> dict[str, xr.Dataset]:
@@ -72,17 +62,9 @@ def by_noise(ds: xr.Dataset) -> dict[str, xr.Dataset]:
 
 
 _BIAS = Chart(
-    lambda summaries: by_noise(summaries["default"]),
-    "cutoff",
-    {"y": "difference_mean"},
-    "algorithm",
-    PARTITION_STYLES,
-    y=Axis("bias"),
-    marks=("level", "line", "errors", "points"),
-    across={"level": 0.0},
-    columns=2,
-    height=200,
-)
+    lambda summaries: by_noise(summaries["default"]), "cutoff", {"y": "difference_mean"}, "algorithm", PARTITION_STYLES,
+    y=Axis("bias"), marks=("level", "line", "errors", "points"), across={"level": 0.0}, columns=2,
+    height=200)  # fmt: skip
 ERRORS = stacked(
     _BIAS,
     replace(

@@ -89,9 +89,6 @@ def _validate(cell: Values, setting: Values) -> bool:
     return True
 
 
-# Samplers for logistic regression
-
-
 def _candidates(mechanism: GlmMechanism, n: int, dimension: int) -> np.ndarray:
     """Return records that cover the allowed range, and records that attain the largest divergence in the limit."""
     case = limiting_case(mechanism.precision / n, dimension, power=mechanism.power)
@@ -137,8 +134,6 @@ _LOGISTIC = Panel(
     validate=_validate,
 )
 
-# Tightness of the bound
-
 
 def _approach(cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     dimension, precision, orders = cell["dimension"], cell["precision"], cell["order"]
@@ -179,8 +174,6 @@ _TIGHTNESS = Panel(
     method_dim=None,
     validate=_validate,
 )
-
-# Other link functions
 
 
 def _diverge(cell: Values, setting: Values, streams: Streams, *, link: str) -> dict[str, Any]:
@@ -234,8 +227,6 @@ _LINKS = Panel(
     validate=_validate,
 )
 
-# One posterior sample on a ball
-
 
 def _on_ball(cell: Values, setting: Values, streams: Streams, *, ball: bool) -> dict[str, Any]:
     n, beta, power, orders = cell["n"], cell["beta"], cell["power"], cell["order"]
@@ -270,8 +261,6 @@ _OPS = Panel(
     method_dim="mechanism",
     validate=_validate,
 )
-
-# Exponential families
 
 
 def _sampler(cell: Values, setting: Values, streams: Streams, *, name: str) -> dict[str, Any]:

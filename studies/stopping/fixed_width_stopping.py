@@ -185,8 +185,6 @@ SKEWED = Panel(
 )
 
 
-# Claims
-
 _BY_3: dict[str, Any] = {"kind": "self-check", "level": two_sided_level(3)}
 _BY_5: dict[str, Any] = {"kind": "self-check", "level": two_sided_level(5)}
 
