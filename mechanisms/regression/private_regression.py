@@ -1,8 +1,6 @@
 """Private linear regression in one call: a noisy Gram matrix, and the posterior of the coefficients given it.
 
-`private_regression` releases and infers; `regression_from_release` infers from a release that is already public;
-`expected_widths` forecasts the widths of intervals from public quantities. `mechanisms.regression.gram_release` proves
-the guarantees, and `mechanisms.regression.gram_samplers` describes the models and the prior.
+`mechanisms.regression.gram_release` proves the guarantees, and `gram_samplers` describes the models and the prior.
 """
 
 from __future__ import annotations
