@@ -215,24 +215,17 @@ _PANELS = (
     _against_n(3, tuple(range(100, 501, 100)), " (P0, Figure 2b)"),
     _against_n(4, tuple(range(100, 601, 100)), " (P0, Figure 2c)"),
     _panel(
-        "prior",
-        "accuracy against the prior Beta(a, a), 100 records (P0, Figure 3a)",
-        2,
+        "prior", "accuracy against the prior Beta(a, a), 100 records (P0, Figure 3a)", 2,
         (Factor("prior", _PRIORS, "parameter a of the prior Beta(a, a)", "float"),),
-        (EPSILON, DELTA, Factor("counts", ((50.0, 50.0),), "true counts", "vector")),
-    ),
+        (EPSILON, DELTA, Factor("counts", ((50.0, 50.0),), "true counts", "vector"))),
     _panel(
-        "abalone",
-        "accuracy on real data: sex of 4,177 abalones (male, female, infant)",
-        3,
-        (),
-        (EPSILON, DELTA, Factor("counts", (_COUNTS,), "true counts: male, female, infant", "vector"), flat_prior(3)),
-    ),
+        "abalone", "accuracy on real data: sex of 4,177 abalones (male, female, infant)", 3, (),
+        (EPSILON, DELTA, Factor("counts", (_COUNTS,), "true counts: male, female, infant", "vector"), flat_prior(3))),
     _against_n(10, (100, 200, 500, 1000)),
     _skewed("skewed", _SKEWED),
     _skewed("skewed-k4", _SKEWED_K4),
     _RANDOM,
-)
+)  # fmt: skip
 
 
 def _with_mean(ds: xr.Dataset) -> xr.Dataset:
