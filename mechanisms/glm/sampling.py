@@ -192,19 +192,10 @@ def _sum_log_likelihood(labels, centre, here, move, cosine, sine):
             shifted[j] = x * _LOG2_E + _SHIFT
             whole = shifted[j] - _SHIFT  # exp(x) = 2^whole · exp(r) with |r| ≤ ln(2)/2
             r = (x - whole * _LN2_HIGH) - whole * _LN2_LOW
-            series = 1.0 / 479001600.0
-            series = 1.0 / 39916800.0 + r * series
-            series = 1.0 / 3628800.0 + r * series
-            series = 1.0 / 362880.0 + r * series
-            series = 1.0 / 40320.0 + r * series
-            series = 1.0 / 5040.0 + r * series
-            series = 1.0 / 720.0 + r * series
-            series = 1.0 / 120.0 + r * series
-            series = 1.0 / 24.0 + r * series
-            series = 1.0 / 6.0 + r * series
-            series = 0.5 + r * series
-            series = 1.0 + r * series
-            fraction[j] = 1.0 + r * series
+            series = 1.0 / 3628800.0 + r * (1.0 / 39916800.0 + r * (1.0 / 479001600.0))
+            series = 1.0 / 5040.0 + r * (1.0 / 40320.0 + r * (1.0 / 362880.0 + r * series))
+            series = 1.0 / 24.0 + r * (1.0 / 120.0 + r * (1.0 / 720.0 + r * series))
+            fraction[j] = 1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6.0 + r * series)))
         for j in range(size):  # use the low bits of the shifted number, `whole`, as the exponent of a double
             bits[j] = (bits[j] << 52) + _EXPONENT_OF_ONE
         product = 1.0
