@@ -140,10 +140,7 @@ def statement_2(summaries: Stored) -> Finding:
     return _without_counterexample(summaries, "II", when, "II-inside")
 
 
-@p1(
-    place="proof of statement II",
-    erratum=Erratum("H(x₀, x₀−1) = H(x₀, x₀+1).", "This holds for even n only."),
-)
+@p1(place="proof of statement II", erratum=Erratum("H(x₀, x₀−1) = H(x₀, x₀+1).", "This holds for even n only."))
 def statement_2_centre(summaries: Stored) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, H(x0, x0-1) = H(x0, x0+1)."""
     when = "for even n; for odd n there are two centres, and one of the two steps from each leads to the other"

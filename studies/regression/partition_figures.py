@@ -68,11 +68,7 @@ _BIAS = Chart(
 ERRORS = stacked(
     _BIAS,
     replace(
-        _BIAS,
-        show={"y": "difference_rmse"},
-        y=Axis("root mean squared error"),
-        marks=("line", "points"),
-        across={},
+        _BIAS, show={"y": "difference_rmse"}, y=Axis("root mean squared error"), marks=("line", "points"), across={}
     ),
 )
 """Bias and root mean squared error of all methods against the cutoff, without and with noise."""
