@@ -164,6 +164,11 @@ def _chart(measure: str, ylabel: str, **options: Any) -> Chart:
 
 _ENERGY = _chart("energy", "energy distance / that of one draw", log=True)
 
+_STEPS = Chart(
+    "step-size", "step", {"y": "inflation_mean", "exact": "predicted_inflation"}, "model",
+    x=Axis("step size / largest step size"), y=Axis("standard deviation / that of the posterior"),
+    marks=("exact", "points"), facet={"coordinate": "weight {}"},
+    prepare=lambda ds: ds.sortby("step").assign_coords(coordinate=ds["coordinate"] + 1), height=220)  # fmt: skip
 _CAPTION = (
     " against the privacy loss of everything that is published, at δ = 1e-6. Error bars show ± 2 Monte Carlo standard "
     "errors. true-posterior: one draw from the posterior without privacy."
@@ -221,18 +226,7 @@ _FIGURES = (
         "Standard deviation of Langevin iterates divided by that of the posterior, against the step size. Lines: the "
         "factor for a quadratic with the largest curvature, which is exact for the quadratic potential.",
         ("step-size",),
-        Chart(
-            "step-size",
-            "step",
-            {"y": "inflation_mean", "exact": "predicted_inflation"},
-            "model",
-            x=Axis("step size / largest step size"),
-            y=Axis("standard deviation / that of the posterior"),
-            marks=("exact", "points"),
-            facet={"coordinate": "weight {}"},
-            prepare=lambda ds: ds.sortby("step").assign_coords(coordinate=ds["coordinate"] + 1),
-            height=220,
-        ),
+        _STEPS,
     ),
 )
 
