@@ -29,10 +29,7 @@ from pipeline.errors import BadInputError, unknown
 from studies.data.records import Table, digest_of, encode, make_table
 
 _DATA = Path(__file__).parent
-_FILES = {
-    "abalone": [_DATA / "abalone.csv.gz"],
-    "adult": [_DATA / "adult_train.csv.gz", _DATA / "adult_test.csv.gz"],
-}
+_FILES = {"abalone": [_DATA / "abalone.csv.gz"], "adult": [_DATA / "adult_train.csv.gz", _DATA / "adult_test.csv.gz"]}
 _reading = threading.Lock()  # lets the threads of a worker read a file only once
 
 

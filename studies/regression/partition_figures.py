@@ -21,11 +21,6 @@ def _variant(name: str) -> tuple[str, bool]:
     return (_METHODS[name].base, _METHODS[name].has_noise) if name in _METHODS else (name, True)
 
 
-def _title(name: str) -> str:
-    base, has_noise = _variant(name)
-    return base if has_noise else f"{base}, no noise"
-
-
 def spreads(
     panel: str,
     over: str,
@@ -40,7 +35,8 @@ def spreads(
     def parts(summaries: Summaries) -> Parts:
         ds = summaries[panel]
         shown = [name for name in methods if name in ds["algorithm"].values]
-        titles = [_title(name) + " (repeated)" * (name in shown[:place]) for place, name in enumerate(shown)]
+        variants = [base if has_noise else f"{base}, no noise" for base, has_noise in map(_variant, shown)]
+        titles = [title + " (repeated)" * (title in variants[:place]) for place, title in enumerate(variants)]
         return {title: ds.sel(algorithm=[name]) for title, name in zip(titles, shown, strict=True)}
 
     is_difference = measure == "difference"
@@ -68,11 +64,7 @@ _BIAS = Chart(
 ERRORS = stacked(
     _BIAS,
     replace(
-        _BIAS,
-        show={"y": "difference_rmse"},
-        y=Axis("root mean squared error"),
-        marks=("line", "points"),
-        across={},
+        _BIAS, show={"y": "difference_rmse"}, y=Axis("root mean squared error"), marks=("line", "points"), across={}
     ),
 )
 """Bias and root mean squared error of all methods against the cutoff, without and with noise."""

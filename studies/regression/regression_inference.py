@@ -327,60 +327,24 @@ def _panel(
 _ON_REAL = ("normal-covariates", _K_NORM, "naive", *_RELEASES)
 PANELS = (
     _panel(
-        "calibration",
-        1,
-        "regression on 1 covariate, records of the models of the methods",
-        1_000,
-        _NOTES.keys() - {*_RELEASES, "partition", "non-private"},
-        n=_SIZES,
-        records=("own",),
-    ),
+        "calibration", 1, "regression on 1 covariate, records of the models of the methods", 1_000,
+        _NOTES.keys() - {*_RELEASES, "partition", "non-private"}, n=_SIZES, records=("own",)),
     _panel(
-        "one-feature",
-        1,
-        "regression on 1 covariate, simulated records",
-        200,
-        _NOTES.keys() - {*_ABLATIONS},
-        n=_SIZES,
-        epsilon=(0.1, 1.0, 3.0),
-        records=("inside", *_SHIFTED),
-    ),
+        "one-feature", 1, "regression on 1 covariate, simulated records", 200, _NOTES.keys() - {*_ABLATIONS}, n=_SIZES,
+        epsilon=(0.1, 1.0, 3.0), records=("inside", *_SHIFTED)),
     _panel(
-        "augmentation",
-        1,
-        "regression on 1 covariate given 1,000 records of the model of data-augmentation",
-        200,
-        ("data-augmentation",),
-        1_000,
-        n=(1_000,),
-        records=("own",),
-    ),
+        "augmentation", 1, "regression on 1 covariate given 1,000 records of the model of data-augmentation", 200,
+        ("data-augmentation",), 1_000, n=(1_000,), records=("own",)),
     _panel(
-        "five-features",
-        5,
-        "regression on 5 correlated covariates, simulated records",
-        400,
-        _NOTES.keys() - {*_LONGER, "data-augmentation", "partition"},
-        n=(10_000,),
-        records=("own", "inside", "heavy-tailed"),
-    ),
+        "five-features", 5, "regression on 5 correlated covariates, simulated records", 400,
+        _NOTES.keys() - {*_LONGER, "data-augmentation", "partition"}, n=(10_000,),
+        records=("own", "inside", "heavy-tailed")),
     _panel(
-        "real-two",
-        2,
-        "rings on length and weight (abalone), hours on age and education (adult)",
-        500,
-        _ON_REAL,
-        data=("abalone", "adult"),
-        epsilon=(0.1, 1.0, 3.0),
-    ),
+        "real-two", 2, "rings on length and weight (abalone), hours on age and education (adult)", 500, _ON_REAL,
+        data=("abalone", "adult"), epsilon=(0.1, 1.0, 3.0)),
     _panel(
-        "abalone-seven",
-        7,
-        "rings on 7 covariates (abalone)",
-        500,
-        ("normal-covariates", "naive", *_RELEASES),
-    ),
-)
+        "abalone-seven", 7, "rings on 7 covariates (abalone)", 500, ("normal-covariates", "naive", *_RELEASES)),
+)  # fmt: skip
 
 
 def _slope(ds: xr.Dataset) -> xr.Dataset:
