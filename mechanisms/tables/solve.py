@@ -240,7 +240,7 @@ def solve(table: Table, start: Start | None = None) -> Solution:
         is_better = found is not None and found.error <= before
         if found is not None and is_better:
             best, centred = _Attempt(options, is_direct, found.omitted, found.rounding), tilt
-        is_short = products <= _DIRECT_PRODUCTS[best.error <= _LARGEST]
+        is_short = products <= _DIRECT_PRODUCTS[int(best.error <= _LARGEST)]
         if is_better or not best.options:
             has_direct = is_short and not is_direct
         is_accurate = best.omitted <= (_POOR if best.is_direct else small)
