@@ -72,27 +72,23 @@ def laplace_approximation(design: Floats, labels: Floats, mechanism: GlmMechanis
             inverse, _ = lapack.dtrtri(factor, lower=True)
             return LaplaceApproximation(mode, np.ascontiguousarray(np.tril(inverse).T))
         scale = 1.0
-        while True:
-            moved, predictors_there = objective(mode + scale * step)
+        while scale >= 1e-12:
+            moved, predictors = objective(mode + scale * step)
             if moved >= value + 0.1 * scale * decrement - 1e-12 * abs(value):
                 break
             scale *= 0.5
-            if scale < 1e-12:
-                raise _no_mode(design, mechanism)
-        mode, value, predictors = mode + scale * step, moved, predictors_there
-    raise _no_mode(design, mechanism)
+        else:
+            break
+        mode, value = mode + scale * step, moved
+    raise ValueError(
+        f"the mode was not found within {_MOST_NEWTON_STEPS} Newton steps at n, d = {design.shape}, prior "
+        f"precision {precision:g}, likelihood power {power:g}; use a larger beta"
+    )
 
 
 def _require_canonical(mechanism: GlmMechanism) -> None:
     if not mechanism.link.canonical:
         raise ValueError(f"link must be logistic, got {mechanism.link.name}, whose draws have no guarantee; change it")
-
-
-def _no_mode(design: Floats, mechanism: GlmMechanism) -> ValueError:
-    return ValueError(
-        f"the mode was not found within {_MOST_NEWTON_STEPS} Newton steps at n, d = {design.shape}, prior "
-        f"precision {mechanism.precision:g}, likelihood power {mechanism.power:g}; use a larger beta"
-    )
 
 
 def _factorise(design: Floats, curvatures: Floats, precision: float) -> Floats:
@@ -125,10 +121,7 @@ def sample_glm(
 
     `n_steps` is a multiple of `STEPS_PER_PRODUCT`. The draws of a chain depend on the number of chains. To continue
     earlier chains, pass the same generator and their last weights as `start`; by default, chains start at draws from
-    the normal approximation with twice its covariance.
-
-    **Privacy.** The guarantee of `mechanism` holds for exact draws; no finite number of steps of this sampler has a
-    proved one. `mechanisms.glm.langevin.last_langevin` plans a finite chain that has one.
+    the normal approximation with twice its covariance. No finite number of steps has a proved guarantee.
     """
     _require_canonical(mechanism)
     n_steps = validate_integer("n_steps", n_steps, advice=f"pass a multiple of {STEPS_PER_PRODUCT}")

@@ -270,10 +270,8 @@ def run_normal_covariates(of_records, rng, noise, scale, noisy, n, prior, burn_i
             width = 2.0 ** (1.0 - (_FINEST + 1.0) * rng.random())
             log_jacobian = 0.0
             if kind < 2:
-                only_i, only_j = -1, -1
-                if kind == 1:
-                    only_j = 1 + int(p * rng.random())
-                    only_i = int((only_j + 1) * rng.random())
+                only_j = 1 + int(p * rng.random()) if kind == 1 else -1
+                only_i = int((only_j + 1) * rng.random()) if kind == 1 else -1
                 for j in range(m):
                     for i in range(j + 1):
                         new_gram[i, j] = gram[i, j]
@@ -311,7 +309,7 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
     m = noisy.shape[0]
     p = m - 1
     mu, psi, root = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
-    records, z, old, g = np.zeros((n, p)), np.ones(m), np.ones(m), np.empty(p)
+    records, z, old, g, u = np.zeros((n, p)), np.ones(m), np.ones(m), np.empty(p), np.empty(p)
     gram, new_gram, work, whole = np.zeros((m, m)), np.empty((m, m)), np.empty((m, m)), np.zeros((m, m))
     mean, scatter, matrix, lower = np.zeros(p), np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p))
     _draw_parameters(rng, prior, 0, mean, scatter, matrix, lower, mu, psi)
@@ -322,16 +320,10 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
         whole.fill(0.0)
         for row in range(n):
             for i in range(p):
-                g[i] = rng.standard_normal()
-            for i in range(p):
-                value = mu[i]
+                g[i], u[i] = rng.standard_normal(), mu[i]
                 for k in range(i + 1):
-                    value += root[i, k] * g[k]
-                z[i + 1] = value
-            for i in range(p):
-                old[i + 1] = min(max(records[row, i], -1.0), 1.0)
-                g[i] = z[i + 1]
-                z[i + 1] = min(max(z[i + 1], -1.0), 1.0)
+                    u[i] += root[i, k] * g[k]
+                old[i + 1], z[i + 1] = min(max(records[row, i], -1.0), 1.0), min(max(u[i], -1.0), 1.0)
             for i in range(m):
                 for j in range(m):
                     new_gram[i, j] = gram[i, j] + z[i] * z[j] - (0.0 if first else old[i] * old[j])
@@ -340,7 +332,7 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
                 log_p = proposed
                 gram, new_gram = new_gram, gram
                 for i in range(p):
-                    records[row, i] = g[i]
+                    records[row, i] = u[i]
             for i in range(p):
                 whole[0, i + 1] += records[row, i]
                 for j in range(p):
@@ -428,15 +420,13 @@ def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, 
     m = noisy.shape[0]
     p = m - 1
     size = p * (p + 3) // 2
-    first, second, y = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
-    variance, base = np.empty(size), np.empty(size)
+    first, second, y, variance = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size)
     a = 0
     for j in range(1, m):
         for i in range(j + 1):
             first[a], second[a] = (j - 1, -1) if i == 0 else (i - 1, j - 1)
             y[a] = noisy[i, j]
-            base[a] = 2.0 * scale * scale if noise == 0 else (scale * scale if i == j else 0.5 * scale * scale)
-            variance[a] = base[a]
+            variance[a] = 2.0 * scale * scale if noise == 0 else (scale * scale if i == j else 0.5 * scale * scale)
             a += 1
     expected, t, gap, long = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
     covariance, total = np.empty((size, size)), np.empty((size, size))
@@ -476,9 +466,7 @@ def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, 
         possible = False
         for _ in range(attempts):
             for b in range(size):
-                long[b] = rng.standard_normal()
-            for b in range(size):
-                t[b] = expected[b]
+                long[b], t[b] = rng.standard_normal(), expected[b]
                 for c in range(b + 1):
                     t[b] += chol[b, c] * long[c]
             for b in range(size):
@@ -505,10 +493,9 @@ def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, 
                 ratio -= _log_records(n, scatter_root, n, mean, new_mu, new_psi, lower, work)
             if math.log(rng.random()) < ratio:
                 mu, new_mu, psi, new_psi = new_mu, mu, new_psi, psi
-        if noise == 0:
-            for b in range(size):
-                distance = max(abs(y[b] - t[b]), 1e-12 * scale)
-                drawn = 1.0 / rng.wald(1.0 / (scale * distance), 1.0 / (scale * scale))
-                variance[b] = min(max(drawn, 1e-20 * base[b]), 1e20 * base[b])
+        for b in range(size if noise == 0 else 0):
+            distance, middle = max(abs(y[b] - t[b]), 1e-12 * scale), 2.0 * scale * scale
+            drawn = 1.0 / rng.wald(1.0 / (scale * distance), 1.0 / (scale * scale))
+            variance[b] = min(max(drawn, 1e-20 * middle), 1e20 * middle)
         if step >= burn_in and (step - burn_in) % thinning == thinning - 1:
             _store(mu, psi, lower, draws[(step - burn_in) // thinning])

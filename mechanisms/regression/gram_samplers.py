@@ -141,17 +141,13 @@ def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     draws[:] = regression_of(mu, half @ np.swapaxes(half, 1, 2))
 
 
-def _run_statistics(corrected: bool, attempts: int, moves: int) -> Callable[..., None]:
-    return partial(run_normal_statistics, corrected, attempts, moves)
-
-
 GRAM_METHODS: dict[str, GramMethod] = register(
     GramMethod(
         "normal-covariates", "Exact for unclamped normal records.",
         run=partial(run_normal_covariates, False), thinning=20, style=Style("blue", "o")),
     GramMethod(
         "noise-aware", "Exact for statistics with normal errors.",
-        run=_run_statistics(True, 1, 4), noises=_MIXED, style=Style("purple", "D")),
+        run=partial(run_normal_statistics, True, 1, 4), noises=_MIXED, style=Style("purple", "D")),
     GramMethod(
         "data-augmentation", "Exact for clamped normal records.",
         run=augment_records, thinning=10, style=Style("green", "^")),
@@ -160,15 +156,15 @@ GRAM_METHODS: dict[str, GramMethod] = register(
         run=partial(run_normal_covariates, True), is_control=True, thinning=20, style=Style("blue", "h")),
     GramMethod(
         "noise-aware-published", "The published Gibbs steps.",
-        run=_run_statistics(False, 100, 0), noises=_MIXED, is_control=True,
+        run=partial(run_normal_statistics, False, 100, 0), noises=_MIXED, is_control=True,
         origin="paper", paper="P5", style=Style("vermilion", "s")),
     GramMethod(
         "noise-aware-uncorrected", "The conjugate draw, not corrected.",
-        run=_run_statistics(False, 1, 4), noises=_MIXED, is_control=True,
+        run=partial(run_normal_statistics, False, 1, 4), noises=_MIXED, is_control=True,
         origin="paper", paper="P5", variant="not redrawn", style=Style("brown", "<")),
     GramMethod(
         "noise-aware-redrawn", "The rejection without normaliser.",
-        run=_run_statistics(True, 100, 4), noises=_MIXED, is_control=True,
+        run=partial(run_normal_statistics, True, 100, 4), noises=_MIXED, is_control=True,
         origin="paper", paper="P5", variant="corrected", style=Style("sky", ">")),
     GramMethod(
         "naive", "Ignores the noise.",

@@ -191,10 +191,8 @@ class PartitionProbability(PartitionRelease):
     def release(self, rng: np.random.Generator | None, probabilities: ArrayLike) -> Floats:
         """Release the posterior probability at each cutoff, shape (..., c), given those of M partitions, (..., M, c).
 
-        The values are 0 or 1 if the noisy aggregate is out of range. `rng` may be None for variants without noise.
-
-        The release at one cutoff is ε-DP, and the releases at c cutoffs are c·ε-DP (`guarantee`). The loss of
-        ``fisher-published`` is M·ε per cutoff, because P2 divides the sensitivity of a sum by M.
+        The values are 0 or 1 if the noisy aggregate is out of range. `rng` may be None for variants without noise. The
+        loss of ``fisher-published`` is M·ε per cutoff, because P2 divides the sensitivity of a sum by M.
         """
         found = self.aggregate(probabilities)
         if self.noise_scale:

@@ -1,11 +1,6 @@
 """Posterior of one coefficient of a linear regression, vectorised over partitions, in closed form or by quadrature.
 
-The model is y = Xβ + e, e ~ N(0, σ²I), and the likelihood may be raised to a power M. Priors:
-
-* `FlatPrior`: p(β) ∝ 1, and p(σ²) ∝ 1/σ² if σ² is unknown;
-* `ZellnerPrior`: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), p(σ²) ∝ 1/σ²; X is the design of the partition;
-* `ConjugatePrior`: β | σ² ~ N(μ, σ²Λ⁻¹), σ² ~ IG(a, b);
-* `SemiConjugatePrior`: β ~ N(μ, Λ⁻¹) and, independently, σ² ~ IG(a, b).
+The model is y = Xβ + e, e ~ N(0, σ²I), the likelihood may be raised to a power M, and the priors are those of `prior`.
 
 **Coordinates.** Let XᵀX = CCᵀ, t = C⁻¹Xᵀ(y − Xμ) and R the residual sum of squares of the least squares fit, so that
 ‖y − Xβ‖² = R + ‖t − Cᵀ(β − μ)‖². Let Λ = LLᵀ and CᵀL⁻ᵀ = P·diag(√λ)·Qᵀ. With η = QᵀLᵀ(β − μ), and t replaced by Pᵀt,
