@@ -11,7 +11,7 @@ from mechanisms.tables.forest import Forest, select
 from mechanisms.tables.formats import FAR, LARGEST
 from mechanisms.tables.messages import Message, Messages, Plan, VanishedError, Windows, add_windows
 from mechanisms.tables.priors import Weights
-from mechanisms.tables.tilts import Leaves, caps, largest_tilts, solve_tilts
+from mechanisms.tables.tilts import DEPTH, Leaves, caps, largest_tilts, solve_tilts
 from mechanisms.tables.tree import Table
 
 MEMORY = 8e9
@@ -198,7 +198,8 @@ def solve(table: Table, start: Start | None = None) -> Solution:
     """Return the solution of a table, after attempts to make the bound of its error small.
 
     From the best attempt, the tilts are centred on its posterior as long as that halves a large bound. Then the same
-    tilts are used with sums of products, which cut no tails, and then with windows that extend further.
+    tilts are used with sums of products, which cut no tails, and then with windows that extend
+    further and leaves whose weights fall at their ends.
     """
     forest, factors = table.forest, table.factors
     cap = np.max([caps(forest, factors, weights) for weights in table.options], axis=0)
@@ -247,9 +248,11 @@ def solve(table: Table, start: Start | None = None) -> Solution:
         elif best.error <= _LARGEST and not is_short:
             break
         else:
-            tilt, is_direct, cap = centred, False, np.minimum(4.0 * cap, hard)
+            cap, is_direct = np.minimum(4.0 * cap, hard), False
             for one in leaves:
                 one.extend(cap)
+            limit = np.min([largest_tilts(forest, one, DEPTH) for one in leaves], axis=0)
+            tilt = np.minimum(centred, limit)
     if best.error > _LARGEST:
         raise ValueError(
             "the measurements must be possible together, got a table whose levels contradict each other beyond "

@@ -23,7 +23,7 @@ from mechanisms.tables.formats import FAR, GAUSSIAN, LARGEST, Factors
 from mechanisms.tables.priors import Weights
 
 _AROUND = 12.0  # distance between counts of similar tilts at which searches start
-_DEPTH = 48.0  # log weight below the maximum at which windows of leaves end
+DEPTH = 48.0  # log weight below the maximum at which windows of leaves end
 _POINTS = 64, 128  # number of counts per leaf that the moments use: with Gaussian noise, and with others or none
 _AT_ONCE = 1 << 13  # number of leaves whose moments are computed at once
 _STEPS = 40  # largest number of steps
@@ -105,13 +105,13 @@ class Leaves:
         """Return the first and last count of each tilted leaf with a relevant weight."""
         r, near = self.weights.r, self.near
         mode = _first(lambda x: self.log_ratio(x, tilt) <= 0.0, self.low, self.high, near[0])
-        deep = self.log(mode, tilt) - _DEPTH - np.where(r > 0.0, np.maximum(1.0 - r, 0.0), 0.0) * np.log1p(mode)
+        deep = self.log(mode, tilt) - DEPTH - np.where(r > 0.0, np.maximum(1.0 - r, 0.0), 0.0) * np.log1p(mode)
         last = _first(lambda x: self.log(x, tilt) < deep, mode, self.high, near[1])
         first = -_first(lambda x: self.log(-x, tilt) < deep, -mode, -self.low, -near[2])
         self.near = np.array([mode, last, first])
         spike = (r < 1.0) & (r > 0.0) & (self.low == 0.0) & (first > 0.0)
         at_zero, at_mode = self.log(0.0 * mode, tilt, True), self.log(mode, tilt, True)
-        return np.where(spike & (at_zero > at_mode - _DEPTH), 0.0, first), last
+        return np.where(spike & (at_zero > at_mode - DEPTH), 0.0, first), last
 
     def moments(self, tilt: Floats, first: Floats, last: Floats) -> tuple[Floats, Floats]:
         """Return mean and variance of tilted leaves, from some counts each."""
@@ -217,12 +217,16 @@ def _curvature(factors: Factors, nodes: Integers, total: Floats) -> tuple[Floats
     return 1.0 / variance, np.where(np.isfinite(slope), slope, np.sign(-total) / scale)
 
 
-def largest_tilts(forest: Forest, leaves: Leaves) -> Floats:
-    """Return bounds of the tilts of the children of each node, beyond which the mode of a leaf is at its cap."""
+def largest_tilts(forest: Forest, leaves: Leaves, depth: float = 0.0) -> Floats:
+    """Return bounds of the tilts of the children of each node.
+
+    Beyond them, the mode of a leaf is at its cap. With them, the log weight of a leaf without a value falls by at least
+    about `depth` up to its cap.
+    """
     found, nodes = np.full(forest.above.size, 1e300), leaves.nodes
     is_free = (leaves.high > leaves.low) & (leaves.factors.most >= FAR) & (leaves.weights.upper >= FAR)
     slope = leaves.log_ratio(np.maximum(leaves.high - 1.0, 0.0), np.zeros(nodes.size))
-    found[nodes] = np.where(is_free, -slope, 1e300)
+    found[nodes] = np.where(is_free, -slope - depth / np.maximum(leaves.high, 1.0), 1e300)
     for level in forest.levels[:0:-1]:
         np.minimum.at(found, forest.above[level], found[level])
     return found

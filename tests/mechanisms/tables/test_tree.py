@@ -239,6 +239,18 @@ def log_convolution(f, g):
     return found
 
 
+def log_evidence(values, noise, parents, prior, sizes):
+    """Return ln p(y) of a tree in which parents precede children, with counts of leaves below `sizes`."""
+    log_p = [np.zeros(1)] * len(values)
+    for i in range(len(values) - 1, -1, -1):
+        found = log_p[i] if i in parents else prior.logpmf(np.arange(sizes[i]))
+        if not math.isnan(values[i]):
+            found = found + noise[i].log_prob((values[i] - np.arange(found.size))[:, None])
+        if i > 0:
+            log_p[parents[i]] = log_convolution(log_p[parents[i]], found)
+    return special.logsumexp(found)
+
+
 def test_contradictions_of_many_narrow_values_equal_convolutions_of_logarithms():
     """Values of both levels differ by hundreds of scales; tilts that only centre totals had no finite error bound."""
     parents = np.array([-1, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, *np.repeat(range(3, 11), [3, 4, 5, 3, 4, 2, 6, 2])])
@@ -251,15 +263,19 @@ def test_contradictions_of_many_narrow_values_equal_convolutions_of_logarithms()
     noise = [Noise(names[kind], scale) for kind, scale in zip(kinds, scales, strict=True)]
     posterior = table_posterior(values, noise, parents, negative_binomial(0.6, 318.0))
     assert posterior.error <= 1e-10
-    counts, log_p = np.arange(600), [np.zeros(1)] * 40
-    prior = stats.nbinom(0.6, 0.6 / 318.6).logpmf(counts)
-    for i in range(39, -1, -1):
-        found = prior if i > 10 else log_p[i]
-        found = found + noise[i].log_prob((values[i] - np.arange(found.size))[:, None])
-        if i == 0:
-            assert posterior.log_marginal_likelihood == pytest.approx(special.logsumexp(found), abs=1e-8)
-        else:
-            log_p[parents[i]] = log_convolution(log_p[parents[i]], found)
+    exact = log_evidence(values, noise, parents, stats.nbinom(0.6, 0.6 / 318.6), [600] * 40)
+    assert posterior.log_marginal_likelihood == pytest.approx(exact, abs=1e-8)
+
+
+def test_unmeasured_leaf_far_above_its_prior_mean_equals_convolutions_of_logarithms():
+    """Its tilt was the rate at which its prior falls, so that its window had no end; the table was refused."""
+    values, parents = [2331.0, 2325.0, 6.0, NAN, 3.0, 1.0, 2.0, 0.0, 0.0], np.array([-1, 0, 0, 1, 1, 1, 2, 2, 2])
+    noise = Noise("geometric", 1.3)
+    posterior = table_posterior(values, noise, parents, negative_binomial(0.33, 2.0))
+    assert posterior.error <= 1e-12
+    sizes = [3_000 if i == 3 else 100 for i in range(9)]
+    exact = log_evidence(values, [noise] * 9, parents, stats.nbinom(0.33, 0.33 / 2.33), sizes)
+    assert posterior.log_marginal_likelihood == pytest.approx(exact, abs=1e-8)
 
 
 def test_unmeasured_leaf_takes_the_rest_of_its_parent():
