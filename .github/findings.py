@@ -98,8 +98,8 @@ class Findings:
         if not drawn:
             return f"*Figure {name}: not computed, no store of `{study}`.*"
         self.figures.mkdir(parents=True, exist_ok=True)
-        picture = b'<svg style="background:white" '
-        (self.figures / f"{study}-{name}.svg").write_bytes(drawn[0].svg.result().replace(b"<svg ", picture, 1))
+        start = b'<svg style="background:white" '
+        (self.figures / f"{study}-{name}.svg").write_bytes(drawn[0].svg.result().replace(b"<svg ", start, 1))
         title = f"{drawn[0].title}, {self.scale(study)}"
         return f"![{title}](../.github/figures/{study}-{name}.svg)\n\n*{title}.*"
 

@@ -1,6 +1,6 @@
 """Checks of claims: estimates and tests of them, findings with three outcomes, and formatted evidence."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any
 
@@ -79,7 +79,7 @@ def uniform(p_values: Mapping[str, xr.DataArray], level: float) -> Finding:
     least = [f"{lowest(values, '.2g')} for {what}" for what, values in p_values.items()]
     return verdict(
         all(values.min() > share for values in p_values.values()),
-        f"p-values of at least {' and '.join(least)}; values above {share:.2g} are accepted in {n_tests} tests",
+        f"p-values of at least {enumerated(least)}; values above {share:.2g} are accepted in {n_tests} tests",
     )
 
 
@@ -160,6 +160,11 @@ def span(values: xr.DataArray, form: str = ".2f") -> str:
 def listed(values: Iterable[Any], form: str) -> str:
     """Format values, separated by commas."""
     return ", ".join(format(float(value), form) for value in values)
+
+
+def enumerated(texts: Sequence[str]) -> str:
+    """Join texts by commas, and the last two by "and"."""
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
 def named(values: xr.DataArray, names: Iterable[str], form: str, dim: str = "mechanism") -> str:

@@ -73,12 +73,12 @@ class Spending:
         with as_bad_input():
             return private_posterior(records, family, prior, self.epsilon, rehearsal_seed=self.seed, **hook | options)
 
-    def find_range(self, records: np.ndarray, check: Callable[[Hook], object]) -> tuple[float, float]:
-        """Release bounds of records, after `check` has called its hook, which shows that the next release is valid."""
+    def find_range(self, records: np.ndarray, **how: Any) -> tuple[float, float]:
+        """Release bounds of records, after a check that the release of a posterior with these options is valid."""
         assert self.search is not None
         if self.seed is None:
             with suppress(_ValidError):
-                check(_stop)
+                self.posterior(records, bounds=(0.0, 1.0), before_release=_stop, **how)
         with as_bad_input():
             hook = self.entry(Guarantee(self.search), f"range for the {self.what}")
             found = publish_bounds(records, self.search, self.seed, hook)
@@ -168,12 +168,10 @@ def estimate_mean(
 ) -> Estimate:
     """Return the estimate of the mean of a column whose records are clamped to bounds: public ones, or searched for."""
     how = {"family": "normal-unknown-variance", "outside": "clamp"}
-    if bounds is None:
-        bounds = spending.find_range(
-            records, lambda stop: spending.posterior(records, bounds=(0.0, 1.0), before_release=stop, **how)
-        )
-    posterior = spending.posterior(records, bounds=bounds, **how)
-    posterior = posterior.labelled([f"mean of {column}", f"variance of {column}"], unit)
+    bounds = spending.find_range(records, **how) if bounds is None else bounds
+    posterior = spending.posterior(records, bounds=bounds, **how).labelled(
+        [f"mean of {column}", f"variance of {column}"], unit
+    )
     (low, _), (high, _) = posterior.interval(LEVEL)
     (mean, _) = np.atleast_1d(posterior.mean())
     edges, density = (values[0] for values in tabulate_density(posterior))

@@ -10,10 +10,8 @@ changes ln p by up to 2cρ‖w‖ and shifts the integrand by up to (λ−1)·2c
 orders. This box contains every point where some integrand exceeds e^−40 times its maximum.
 
 **Finite orders.** The loss ln p/q grows with ‖w‖ as fast as minus the log-likelihood of a misclassified record, while
-ln p falls like −κ‖w‖²/2. A logistic log-likelihood falls linearly, so the divergence is finite at every order. A probit
-log-likelihood falls like −η²/2 − ln|η| with η = x·w, so (λ−1)·ρc²w²/2 reaches κw²/2 at λ = 1 + κ/(ρc²), the smallest
-order with an infinite divergence. A complementary log-log likelihood falls like −exp(η), so the divergence is infinite
-for all λ > 1.
+ln p falls like −κ‖w‖²/2. A logistic log-likelihood falls linearly, so the divergence is finite at every order; for the
+other links see `mechanisms`.
 
 References
 ----------

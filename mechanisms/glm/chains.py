@@ -1,8 +1,6 @@
 """Chains for Bayesian logistic regression with a guarantee for their own finite number of steps.
 
-``langevin-last`` publishes the last iterate of noisy Langevin dynamics for a tempered posterior, ``langevin`` all
-iterates for the posterior, and ``penalty`` all states of a chain whose invariant distribution is the posterior. Every
-parameter of a chain is computed from public quantities.
+Every parameter of a chain is computed from public quantities.
 """
 
 from __future__ import annotations

@@ -173,28 +173,22 @@ def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0) -> Float
     return GaussianGuarantee(mu).rho * curved / 2.0 / (1.0 - step * curved / 4.0)
 
 
-def plan_intervals(chain: LangevinChain, d: int, curvatures: ArrayLike | None = None) -> Floats:
-    """Return effective draws per direction, shape (d,), of a chain that publishes all iterates; refuse too few of them.
+def plan_intervals(chain: LangevinChain, d: int) -> float:
+    """Return the effective draws per direction that a chain has for any data; refuse fewer than `LEAST_DRAWS`.
 
-    Raises ValueError if a direction has fewer than `LEAST_DRAWS`. By default the public curvatures κⱼ of U are that of
-    the prior, κ, a lower bound for any data; their mean is at most κ + ρnc²/(4d). The forecast does not include the
-    steps from the start to the bulk of the posterior.
+    The smallest curvature of U is at least that of the prior, κ, and the mean curvature is at most κ + ρnc²/(4d). The
+    forecast does not include the steps from the start to the bulk of the posterior.
     """
-    d = validate_integer("d", d)
-    largest = chain.precision + chain.power * chain.n * chain.norm_bound**2 / (4.0 * d)
-    curved = np.full(d, chain.precision) if curvatures is None else real_array("curvatures", curvatures)
-    if curved.shape != (d,):
-        raise ValueError(f"curvatures must have shape ({d},), got {curved.shape}; pass one per direction")
+    mean = chain.precision + chain.power * chain.n * chain.norm_bound**2 / (4.0 * validate_integer("d", d))
     n_steps = 1 if chain.last_only else chain.n_steps
     mu = math.sqrt(n_steps * chain.step)  # in units of cρ
-    draws, most = (forecast_draws(kappa, mu, chain.step) for kappa in (curved, largest))
-    if draws.min() < LEAST_DRAWS:
-        most = draws.min() if curvatures is not None else most
+    least, most = forecast_draws([chain.precision, mean], mu, chain.step).tolist()
+    if least < LEAST_DRAWS:
         raise ValueError(
-            f"intervals need {LEAST_DRAWS:g} effective draws per direction, got {draws.min():.3g} (at most "
-            f"{most:.3g}); use a larger epsilon"
+            f"intervals need {LEAST_DRAWS:g} effective draws per direction, got {least:.3g} (at most {most:.3g}); use "
+            "a larger epsilon"
         )
-    return draws
+    return least
 
 
 def public_smoothness(n: int, precision: float, power: float, norm_bound: float) -> float:

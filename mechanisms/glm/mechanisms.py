@@ -23,9 +23,9 @@ Lee & Liu, theorem 4), which implies this bound at every order.
 
 **Counterexamples.** The logistic link is the canonical one. P3 lists the probit and the complementary log-log link as
 examples, but their slopes are unbounded.
-The probit log-likelihood of a misclassified record falls like −η²/2, so D_λ is infinite for λ ≥ 1 + κ/(ρc²). The
-complementary log-log likelihood falls like −exp(η), so D_λ is infinite for every λ > 1. Both links are available as
-counterexamples without a guarantee, for audits only. All three log-likelihoods are concave in η.
+The probit log-likelihood of a misclassified record falls like −η²/2 − ln|η|, so (λ−1)·ρc²w²/2 reaches κw²/2 and D_λ is
+infinite for λ ≥ 1 + κ/(ρc²). The complementary log-log likelihood falls like −exp(η), so D_λ is infinite for every λ >
+1. Both links are available without a guarantee, for audits only. All three log-likelihoods are concave in η.
 
 **Factor 2 in the published ρ.** On ‖w‖ ≤ c/β a logistic log-likelihood ranges over an interval of length c²/β, as
 ln(1 + e^t) − ln(1 + e^−t) = t. Replacing a record changes the unnormalised ln p(w) by at most ρc²/β, and the log

@@ -1,7 +1,4 @@
-"""One private draw of the weights of a logistic regression: the last iterate of a noisy Langevin chain.
-
-The chain ``langevin-last`` has a guarantee for its own finite number of steps (`mechanisms.glm.langevin`), whereas the
-guarantee of a draw by slice or elliptical slice sampling assumes that the sampler has converged.
+"""One private draw of the weights of a logistic regression: the last iterate of the chain ``langevin-last``.
 
 **Discrete noise.** For real data a step is w ← u·(round(m(w)/u) + z), with m(w) the mean of the step in doubles, the
 unit u = √η·2^(−b), and z from the exact discrete Gaussian of standard deviation 2^b. By the midpoint rule, its
@@ -29,6 +26,7 @@ Records are scaled to the norm bound before the first step, so the bound on the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -121,9 +119,9 @@ def private_logistic(
         return PrivateWeights(chain.sample(np.random.default_rng(seed), X, y)[0, 0], chain, None)
     require_opendp()
     unit = math.sqrt(chain.step) * 2.0**-bits
-    records, weights = _Records.of(X, y), np.zeros(d)
+    slope, weights = _slope_of(X, y), np.zeros(d)
     for _ in range(chain.n_steps):
-        means = weights + chain.step / 2 * (chain.power * records.slope(weights) - chain.precision * weights)
+        means = weights + chain.step / 2 * (chain.power * slope(weights) - chain.precision * weights)
         steps = np.rint(means / unit).astype(np.int64) + integer_gaussian(2.0**bits, d)
         weights = unit * steps.astype(np.float64)
     return PrivateWeights(weights, chain, Guarantee(epsilon, delta))
@@ -175,28 +173,20 @@ def _rounding(chain: LangevinChain, d: int, largest: float) -> float:
     return _ROUNDOFF * (root / 2 * slope + 8.0 * largest / root)
 
 
-@dataclass(frozen=True)
-class _Records:
-    """Records in blocks, whose sums have rounding errors that do not depend on the library for linear algebra."""
+def _slope_of(design: Floats, labels: Floats) -> Callable[[Floats], Floats]:
+    """Return w ↦ Σ (yᵢ − σ(xᵢ·w))·xᵢ, summed in blocks: no rounding error depends on the linear algebra library."""
+    n, d = design.shape
+    padded = np.pad(design, ((0, -n % _ROWS), (0, -d % _COLUMNS)))
+    by_columns = np.ascontiguousarray(padded.reshape(len(padded), -1, _COLUMNS).transpose(1, 0, 2))
+    by_rows = np.ascontiguousarray(padded[:, :d].reshape(-1, _ROWS, d))
+    known = np.pad(labels, (0, -n % _ROWS))
 
-    by_columns: Floats = field(repr=False)  # shape (blocks of columns, n, 16)
-    by_rows: Floats = field(repr=False)  # shape (blocks of rows, 64, d)
-    labels: Floats = field(repr=False)  # shape (n,), and zeros
+    def slope(weights: Floats) -> Floats:
+        parts = np.pad(weights, (0, -d % _COLUMNS)).reshape(-1, _COLUMNS, 1)
+        residuals = known - expit(_halved((by_columns @ parts)[:, :, 0]))  # rows of zeros contribute nothing
+        return _halved((residuals.reshape(-1, 1, _ROWS) @ by_rows)[:, 0])
 
-    @staticmethod
-    def of(design: Floats, labels: Floats) -> _Records:
-        n, d = design.shape
-        padded = np.pad(design, ((0, -n % _ROWS), (0, -d % _COLUMNS)))
-        by_columns = np.ascontiguousarray(padded.reshape(len(padded), -1, _COLUMNS).transpose(1, 0, 2))
-        by_rows = np.ascontiguousarray(padded[:, :d].reshape(-1, _ROWS, d))
-        return _Records(by_columns, by_rows, np.pad(labels, (0, -n % _ROWS)))
-
-    def slope(self, weights: Floats) -> Floats:
-        """Return Σ (yᵢ − σ(xᵢ·w))·xᵢ."""
-        parts = np.pad(weights, (0, -weights.size % _COLUMNS)).reshape(-1, _COLUMNS, 1)
-        predictors = _halved((self.by_columns @ parts)[:, :, 0])
-        residuals = self.labels - expit(predictors)  # rows of zeros contribute nothing
-        return _halved((residuals.reshape(-1, 1, _ROWS) @ self.by_rows)[:, 0])
+    return slope
 
 
 def _halved(terms: Floats) -> Floats:

@@ -72,27 +72,23 @@ def laplace_approximation(design: Floats, labels: Floats, mechanism: GlmMechanis
             inverse, _ = lapack.dtrtri(factor, lower=True)
             return LaplaceApproximation(mode, np.ascontiguousarray(np.tril(inverse).T))
         scale = 1.0
-        while True:
-            moved, predictors_there = objective(mode + scale * step)
+        while scale >= 1e-12:
+            moved, predictors = objective(mode + scale * step)
             if moved >= value + 0.1 * scale * decrement - 1e-12 * abs(value):
                 break
             scale *= 0.5
-            if scale < 1e-12:
-                raise _no_mode(design, mechanism)
-        mode, value, predictors = mode + scale * step, moved, predictors_there
-    raise _no_mode(design, mechanism)
+        else:
+            break
+        mode, value = mode + scale * step, moved
+    raise ValueError(
+        f"the mode was not found within {_MOST_NEWTON_STEPS} Newton steps at n, d = {design.shape}, prior "
+        f"precision {precision:g}, likelihood power {power:g}; use a larger beta"
+    )
 
 
 def _require_canonical(mechanism: GlmMechanism) -> None:
     if not mechanism.link.canonical:
         raise ValueError(f"link must be logistic, got {mechanism.link.name}, whose draws have no guarantee; change it")
-
-
-def _no_mode(design: Floats, mechanism: GlmMechanism) -> ValueError:
-    return ValueError(
-        f"the mode was not found within {_MOST_NEWTON_STEPS} Newton steps at n, d = {design.shape}, prior "
-        f"precision {mechanism.precision:g}, likelihood power {mechanism.power:g}; use a larger beta"
-    )
 
 
 def _factorise(design: Floats, curvatures: Floats, precision: float) -> Floats:
@@ -125,10 +121,7 @@ def sample_glm(
 
     `n_steps` is a multiple of `STEPS_PER_PRODUCT`. The draws of a chain depend on the number of chains. To continue
     earlier chains, pass the same generator and their last weights as `start`; by default, chains start at draws from
-    the normal approximation with twice its covariance.
-
-    **Privacy.** The guarantee of `mechanism` holds for exact draws; no finite number of steps of this sampler has a
-    proved one. `mechanisms.glm.langevin.last_langevin` plans a finite chain that has one.
+    the normal approximation with twice its covariance. No finite number of steps has a proved guarantee.
     """
     _require_canonical(mechanism)
     n_steps = validate_integer("n_steps", n_steps, advice=f"pass a multiple of {STEPS_PER_PRODUCT}")
@@ -192,19 +185,10 @@ def _sum_log_likelihood(labels, centre, here, move, cosine, sine):
             shifted[j] = x * _LOG2_E + _SHIFT
             whole = shifted[j] - _SHIFT  # exp(x) = 2^whole · exp(r) with |r| ≤ ln(2)/2
             r = (x - whole * _LN2_HIGH) - whole * _LN2_LOW
-            series = 1.0 / 479001600.0
-            series = 1.0 / 39916800.0 + r * series
-            series = 1.0 / 3628800.0 + r * series
-            series = 1.0 / 362880.0 + r * series
-            series = 1.0 / 40320.0 + r * series
-            series = 1.0 / 5040.0 + r * series
-            series = 1.0 / 720.0 + r * series
-            series = 1.0 / 120.0 + r * series
-            series = 1.0 / 24.0 + r * series
-            series = 1.0 / 6.0 + r * series
-            series = 0.5 + r * series
-            series = 1.0 + r * series
-            fraction[j] = 1.0 + r * series
+            series = 1.0 / 3628800.0 + r * (1.0 / 39916800.0 + r * (1.0 / 479001600.0))
+            series = 1.0 / 5040.0 + r * (1.0 / 40320.0 + r * (1.0 / 362880.0 + r * series))
+            series = 1.0 / 24.0 + r * (1.0 / 120.0 + r * (1.0 / 720.0 + r * series))
+            fraction[j] = 1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6.0 + r * series)))
         for j in range(size):  # use the low bits of the shifted number, `whole`, as the exponent of a double
             bits[j] = (bits[j] << 52) + _EXPONENT_OF_ONE
         product = 1.0

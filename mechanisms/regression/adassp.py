@@ -47,11 +47,12 @@ class BudgetedRelease:
 
     p: int
     rho: float
+    delta: float  # used by the penalty of AdaSSP only
 
     @classmethod
     def calibrated(cls, p: int, epsilon: float, delta: float) -> Self:
         """Return the release with the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
-        return cls(p, largest_rho(epsilon, delta))
+        return cls(p, largest_rho(epsilon, delta), delta)
 
     @property
     def guarantee(self) -> ConcentratedGuarantee:
@@ -70,16 +71,8 @@ class AdaSSPRelease:
     yy: Floats  # shape (...)
 
 
-@dataclass(frozen=True)
 class AdaSSP(BudgetedRelease):
-    """Release of the three statistics; δ is used by the penalty only."""
-
-    delta: float
-
-    @classmethod
-    def calibrated(cls, p: int, epsilon: float, delta: float) -> Self:
-        """Return the release with the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
-        return cls(p, largest_rho(epsilon, delta), delta)
+    """Release of the three statistics."""
 
     @property
     def stds(self) -> Floats:

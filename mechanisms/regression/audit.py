@@ -76,12 +76,9 @@ def probability_distributions(
     if not mechanism.noise_scale:
         raise ValueError(f"mechanism must have noise, got {mechanism.name}; audit the variant with noise")
     p = np.asarray(probabilities, dtype=np.float64)
-    aggregates, scale = mechanism.aggregate(p[..., None])[:, 0], mechanism.noise_scale
-    edges = _bin_edges(aggregates, scale, 0.0, 1.0 if mechanism.method.is_mean else math.inf)
-    outputs = mechanism.postprocess(_bin_centres(edges))
-    return OutputDistributions(
-        p, outputs, np.asarray(pairs), lambda index: _log_bin_masses((edges - aggregates[index]) / scale)
-    )
+    high = 1.0 if mechanism.method.is_mean else math.inf
+    centres, log_masses = _noisy_bins(mechanism.aggregate(p[..., None])[:, 0], mechanism.noise_scale, 0.0, high)
+    return OutputDistributions(p, mechanism.postprocess(centres), np.asarray(pairs), log_masses.__getitem__)
 
 
 def search_distributions(search: SparseVector) -> OutputDistributions:
@@ -128,19 +125,17 @@ def quantile_distributions(mechanism: PartitionQuantile, values: ArrayLike, pair
         raise ValueError(f"mechanism must be quantile or quantile-exact, got {mechanism.name}; audit others by step")
     q = np.asarray(values, dtype=np.float64)
     search = mechanism.search
-    outcomes, bins = [], []
+    outcomes, tables = [], []
     for stop in range(search.doublings + 1):
         bound = search.bound(stop)
-        means, scale = np.array([mechanism.clipped_mean(row, 0.0, bound) for row in q]), mechanism.noise_scale(bound)
-        edges = _bin_edges(means, scale, -math.inf, math.inf)
-        bins.append((edges, means, scale))
-        bin_centres = _bin_centres(edges)
-        outcomes.append(np.stack([np.full(bin_centres.size, float(stop)), bin_centres], axis=1))
+        means = np.array([mechanism.clipped_mean(row, 0.0, bound) for row in q])
+        centres, log_masses = _noisy_bins(means, mechanism.noise_scale(bound))
+        outcomes.append(np.column_stack([np.full(centres.size, float(stop)), centres]))
+        tables.append(log_masses)
 
     def log_pmf(index: int) -> Floats:
-        stops = zip(search.log_pmf(search.counts(q[index])), bins, strict=True)
-        parts = [stop + _log_bin_masses((edges - means[index]) / scale) for stop, (edges, means, scale) in stops]
-        return np.concatenate(parts)
+        stops = zip(search.log_pmf(search.counts(q[index])), tables, strict=True)
+        return np.concatenate([stop + log_masses[index] for stop, log_masses in stops])
 
     return OutputDistributions(q, np.concatenate(outcomes), np.asarray(pairs), log_pmf)
 
@@ -161,38 +156,32 @@ def centred_losses(
     q, s = np.asarray(values, float), np.asarray(spreads, float)
     other_q, other_s = q.copy(), s.copy()
     _, other_q[moved[0]], other_s[moved[0]] = moved
-    pair = [[0, 1]]
-    scale_loss = audit_distributions(
-        window_distributions([mechanism.scale_distribution(each) for each in (s, other_s)], pair)
-    ).epsilon
+
+    def window_loss(*distributions: WindowDistribution) -> float:
+        return audit_distributions(window_distributions(distributions, [[0, 1]])).epsilon
+
+    scale_loss = window_loss(*map(mechanism.scale_distribution, (s, other_s)))
     centre_loss = mean_loss = 0.0
     for scale in np.atleast_1d(np.asarray(scales, float)).tolist():
-        distributions = [mechanism.centre_distribution(each, scale) for each in (q, other_q)]
-        centre_loss = max(centre_loss, audit_distributions(window_distributions(distributions, pair)).epsilon)
+        centre_loss = max(
+            centre_loss, window_loss(*(mechanism.centre_distribution(each, scale) for each in (q, other_q)))
+        )
         for centre in (float(np.median(q)), moved[1]):
             low, high = (float(mechanism.clipped_mean(each, centre, 2 * scale)) for each in (q, other_q))
             mean_loss = max(mean_loss, abs(high - low) / float(mechanism.noise_scale(2 * scale)))
     return scale_loss, centre_loss, mean_loss
 
 
-def _bin_edges(centres: Floats, scale: float, low: float, high: float) -> Floats:
-    """Return bin edges that include all centres, −inf and inf; values ≤ `low` share a bin, as do values ≥ `high`."""
-    reach = np.linspace(centres.min() - 8.0 * scale, centres.max() + 8.0 * scale, _BINS)
-    ends = np.unique(np.concatenate([centres, reach, [low, high]]))
+def _noisy_bins(means: Floats, scale: float, low: float = -math.inf, high: float = math.inf) -> tuple[Floats, Floats]:
+    """Return the centres of bins, and their log probabilities for Laplace noise on each of D means, shape (D, bins).
+
+    Edges include all means, and outer bins all values ≤ `low` and ≥ `high`; their centres are their finite edges.
+    """
+    reach = np.linspace(means.min() - 8.0 * scale, means.max() + 8.0 * scale, _BINS)
+    ends = np.unique(np.concatenate([means, reach, [low, high]]))
     ends = ends[(ends >= low) & (ends <= high) & np.isfinite(ends)]
-    return np.concatenate([[-math.inf], ends, [math.inf]])
-
-
-def _bin_centres(ends: Floats) -> Floats:
-    """Return the centre of each inner bin, and the finite edge of each outer bin."""
-    inner = ends[1:-1]
-    return np.concatenate([inner[:1], (inner[:-1] + inner[1:]) / 2, inner[-1:]])
-
-
-def _log_bin_masses(ends: Floats) -> Floats:
-    """Return ln Pr[eᵢ < Z ≤ eᵢ₊₁] for edges e and a Laplace variable Z with scale 1; 0 must not be inside a bin."""
-    low, high = ends[:-1], ends[1:]
-    near = np.where(high <= 0.0, -high, np.maximum(low, 0.0))
-    with np.errstate(invalid="ignore"):
-        width = np.where(np.isinf(low) | np.isinf(high), math.inf, high - low)
-    return np.log(-np.expm1(-width)) + math.log(0.5) - near
+    z = (np.concatenate([[-math.inf], ends, [math.inf]]) - means[:, None]) / scale
+    below, above = z[:, :-1], z[:, 1:]
+    near = np.where(above <= 0.0, -above, np.maximum(below, 0.0))
+    log_masses = np.log(-np.expm1(below - above)) + math.log(0.5) - near
+    return np.concatenate([ends[:1], (ends[:-1] + ends[1:]) / 2, ends[-1:]]), log_masses

@@ -11,6 +11,7 @@ import numpy as np
 from mechanisms.jit import inlined_kernel, kernel
 
 _FINEST = 7.0  # smallest proposal scale is 2^−7 standard deviations of the noise
+_SWEEPS = 50  # largest number of sweeps of Jacobi rotations, which converge quadratically
 
 
 @inlined_kernel
@@ -57,67 +58,25 @@ def _solve_upper(lower, b):
 
 @kernel
 def _diagonalise(a):
-    """Replace the diagonal of a symmetric matrix by its eigenvalues; small matrices take a third of LAPACK's time.
-
-    Householder reflections make the lower triangle tridiagonal, and implicit QL steps diagonalise it (Wilkinson &
-    Reinsch, "Handbook for Automatic Computation: Linear Algebra", 1971). The upper triangle is working memory.
-    """
-    size = a.shape[0]
-    for i in range(size - 1, 1, -1):
-        rest = 0.0
-        for k in range(i - 1):
-            rest += a[i, k] * a[i, k]
-        if rest == 0.0:
-            continue
-        f = a[i, i - 1]
-        side = -math.copysign(math.sqrt(rest + f * f), f)
-        h = rest + f * f - f * side
-        a[i, i - 1] = f - side
-        f = 0.0
-        for j in range(i):
-            g = 0.0
-            for k in range(j + 1):
-                g += a[j, k] * a[i, k]
-            for k in range(j + 1, i):
-                g += a[k, j] * a[i, k]
-            a[j, i] = g / h
-            f += a[j, i] * a[i, j]
-        f /= 2.0 * h
-        for j in range(i):
-            a[j, i] -= f * a[i, j]
-            for k in range(j + 1):
-                a[j, k] -= a[i, j] * a[k, i] + a[j, i] * a[i, k]
-        a[i, i - 1] = side
-    for first in range(size - 1):
-        for _ in range(100):
-            last = first
-            while last < size - 1 and abs(a[last + 1, last]) > 1e-15 * (
-                abs(a[last, last]) + abs(a[last + 1, last + 1])
-            ):
-                last += 1
-            if last == first:
-                break
-            g = (a[first + 1, first + 1] - a[first, first]) / (2.0 * a[first + 1, first])
-            g = a[first + 1, first] / (g + math.copysign(math.sqrt(g * g + 1.0), g))
-            g += a[last, last] - a[first, first]
-            sine, cosine, shift = 1.0, 1.0, 0.0
-            for i in range(last - 1, first - 1, -1):
-                f, b = sine * a[i + 1, i], cosine * a[i + 1, i]
-                r = math.sqrt(f * f + g * g)
-                if i < last - 1:
-                    a[i + 2, i + 1] = r
-                if r == 0.0:
-                    a[i + 1, i + 1] -= shift
-                    break
-                sine, cosine = f / r, g / r
-                g = a[i + 1, i + 1] - shift
-                r = (a[i, i] - g) * sine + 2.0 * cosine * b
-                shift = sine * r
-                a[i + 1, i + 1] = g + shift
-                g = cosine * r - b
-            else:
-                a[first, first] -= shift
-                a[first + 1, first] = g
+    """Replace the diagonal of a symmetric matrix by its eigenvalues, by Jacobi rotations; LAPACK is slower if small."""
+    size, least = a.shape[0], 1e-15 * np.abs(a).max()
+    for _ in range(_SWEEPS):
+        is_diagonal = True
+        for i in range(1, size):
+            for j in range(i):
+                if abs(a[i, j]) <= least:
+                    continue
+                is_diagonal, ratio = False, (a[i, i] - a[j, j]) / (2.0 * a[i, j])
+                tangent = math.copysign(1.0, ratio) / (abs(ratio) + math.sqrt(1.0 + ratio * ratio))
+                cosine = 1.0 / math.sqrt(1.0 + tangent * tangent)
+                sine = tangent * cosine
+                for k in range(size):
+                    a[k, j], a[k, i] = cosine * a[k, j] - sine * a[k, i], sine * a[k, j] + cosine * a[k, i]
+                for k in range(size):
+                    a[j, k], a[i, k] = cosine * a[j, k] - sine * a[i, k], sine * a[j, k] + cosine * a[i, k]
+                a[i, j] = a[j, i] = 0.0
+        if is_diagonal:
+            break
 
 
 @inlined_kernel
@@ -311,10 +270,8 @@ def run_normal_covariates(of_records, rng, noise, scale, noisy, n, prior, burn_i
             width = 2.0 ** (1.0 - (_FINEST + 1.0) * rng.random())
             log_jacobian = 0.0
             if kind < 2:
-                only_i, only_j = -1, -1
-                if kind == 1:
-                    only_j = 1 + int(p * rng.random())
-                    only_i = int((only_j + 1) * rng.random())
+                only_j = 1 + int(p * rng.random()) if kind == 1 else -1
+                only_i = int((only_j + 1) * rng.random()) if kind == 1 else -1
                 for j in range(m):
                     for i in range(j + 1):
                         new_gram[i, j] = gram[i, j]
@@ -352,7 +309,7 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
     m = noisy.shape[0]
     p = m - 1
     mu, psi, root = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
-    records, z, old, g = np.zeros((n, p)), np.ones(m), np.ones(m), np.empty(p)
+    records, z, old, g, u = np.zeros((n, p)), np.ones(m), np.ones(m), np.empty(p), np.empty(p)
     gram, new_gram, work, whole = np.zeros((m, m)), np.empty((m, m)), np.empty((m, m)), np.zeros((m, m))
     mean, scatter, matrix, lower = np.zeros(p), np.zeros((p, p)), np.zeros((p, p)), np.zeros((p, p))
     _draw_parameters(rng, prior, 0, mean, scatter, matrix, lower, mu, psi)
@@ -363,16 +320,10 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
         whole.fill(0.0)
         for row in range(n):
             for i in range(p):
-                g[i] = rng.standard_normal()
-            for i in range(p):
-                value = mu[i]
+                g[i], u[i] = rng.standard_normal(), mu[i]
                 for k in range(i + 1):
-                    value += root[i, k] * g[k]
-                z[i + 1] = value
-            for i in range(p):
-                old[i + 1] = min(max(records[row, i], -1.0), 1.0)
-                g[i] = z[i + 1]
-                z[i + 1] = min(max(z[i + 1], -1.0), 1.0)
+                    u[i] += root[i, k] * g[k]
+                old[i + 1], z[i + 1] = min(max(records[row, i], -1.0), 1.0), min(max(u[i], -1.0), 1.0)
             for i in range(m):
                 for j in range(m):
                     new_gram[i, j] = gram[i, j] + z[i] * z[j] - (0.0 if first else old[i] * old[j])
@@ -381,7 +332,7 @@ def augment_records(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws
                 log_p = proposed
                 gram, new_gram = new_gram, gram
                 for i in range(p):
-                    records[row, i] = g[i]
+                    records[row, i] = u[i]
             for i in range(p):
                 whole[0, i + 1] += records[row, i]
                 for j in range(p):
@@ -469,15 +420,13 @@ def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, 
     m = noisy.shape[0]
     p = m - 1
     size = p * (p + 3) // 2
-    first, second, y = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
-    variance, base = np.empty(size), np.empty(size)
+    first, second, y, variance = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size)
     a = 0
     for j in range(1, m):
         for i in range(j + 1):
             first[a], second[a] = (j - 1, -1) if i == 0 else (i - 1, j - 1)
             y[a] = noisy[i, j]
-            base[a] = 2.0 * scale * scale if noise == 0 else (scale * scale if i == j else 0.5 * scale * scale)
-            variance[a] = base[a]
+            variance[a] = 2.0 * scale * scale if noise == 0 else (scale * scale if i == j else 0.5 * scale * scale)
             a += 1
     expected, t, gap, long = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
     covariance, total = np.empty((size, size)), np.empty((size, size))
@@ -517,9 +466,7 @@ def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, 
         possible = False
         for _ in range(attempts):
             for b in range(size):
-                long[b] = rng.standard_normal()
-            for b in range(size):
-                t[b] = expected[b]
+                long[b], t[b] = rng.standard_normal(), expected[b]
                 for c in range(b + 1):
                     t[b] += chol[b, c] * long[c]
             for b in range(size):
@@ -546,10 +493,9 @@ def run_normal_statistics(corrected, attempts, moves, rng, noise, scale, noisy, 
                 ratio -= _log_records(n, scatter_root, n, mean, new_mu, new_psi, lower, work)
             if math.log(rng.random()) < ratio:
                 mu, new_mu, psi, new_psi = new_mu, mu, new_psi, psi
-        if noise == 0:
-            for b in range(size):
-                distance = max(abs(y[b] - t[b]), 1e-12 * scale)
-                drawn = 1.0 / rng.wald(1.0 / (scale * distance), 1.0 / (scale * scale))
-                variance[b] = min(max(drawn, 1e-20 * base[b]), 1e20 * base[b])
+        for b in range(size if noise == 0 else 0):
+            distance, middle = max(abs(y[b] - t[b]), 1e-12 * scale), 2.0 * scale * scale
+            drawn = 1.0 / rng.wald(1.0 / (scale * distance), 1.0 / (scale * scale))
+            variance[b] = min(max(drawn, 1e-20 * middle), 1e20 * middle)
         if step >= burn_in and (step - burn_in) % thinning == thinning - 1:
             _store(mu, psi, lower, draws[(step - burn_in) // thinning])

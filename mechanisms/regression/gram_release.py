@@ -67,10 +67,7 @@ _GROUP = 512  # rows whose integers are in the cache at once
 
 @dataclass(frozen=True)
 class PublicBox:
-    """Public bounds, low < high, of the covariates and of the response, which is the last of p columns.
-
-    They must not depend on the records.
-    """
+    """Public bounds low < high of p columns, the last of which is the response; they must not depend on the records."""
 
     names: tuple[str, ...]
     low: tuple[float, ...]
@@ -277,10 +274,8 @@ def release_gram(rng: np.random.Generator, gram: ArrayLike, noise: GramNoise) ->
 def publish_gram(sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, stated: Guarantee) -> GramRelease:
     """Release the sums of `gram_sums` over all records, with integer noise of OpenDP.
 
-    Privacy
-    -------
-    `stated` (proved), which `noise` must be calibrated for: the sensitivities hold for the rounded records, and scales
-    are rounded up.
+    The guarantee `stated` is proved if `noise` is calibrated for it: the sensitivities hold for the rounded records,
+    and scales are rounded up.
     """
     if noise.name == "k-norm":
         raise ValueError("noise must be laplace or gaussian for real data, got k-norm; its rounding has no bound")

@@ -141,63 +141,35 @@ def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
     draws[:] = regression_of(mu, half @ np.swapaxes(half, 1, 2))
 
 
-def _published(
-    name: str, note: str, corrected: bool, attempts: int, moves: int, style: Style, variant: str = ""
-) -> GramMethod:
-    """Return the published steps or a variant of them; see `run_normal_statistics`."""
-    run = partial(run_normal_statistics, corrected, attempts, moves)
-    return GramMethod(
-        name, note, run=run, noises=_MIXED, is_control=True, origin="paper", paper="P5", variant=variant, style=style
-    )
-
-
-GRAM_METHODS = register(
+GRAM_METHODS: dict[str, GramMethod] = register(
     GramMethod(
-        "normal-covariates",
-        "Exact for unclamped normal records.",
-        run=partial(run_normal_covariates, False),
-        thinning=20,
-        style=Style("blue", "o"),
-    ),
+        "normal-covariates", "Exact for unclamped normal records.",
+        run=partial(run_normal_covariates, False), thinning=20, style=Style("blue", "o")),
     GramMethod(
-        "noise-aware",
-        "Exact for statistics with normal errors.",
-        run=partial(run_normal_statistics, True, 1, 4),
-        noises=_MIXED,
-        style=Style("purple", "D"),
-    ),
+        "noise-aware", "Exact for statistics with normal errors.",
+        run=partial(run_normal_statistics, True, 1, 4), noises=_MIXED, style=Style("purple", "D")),
     GramMethod(
-        "data-augmentation",
-        "Exact for clamped normal records.",
-        run=augment_records,
-        thinning=10,
-        style=Style("green", "^"),
-    ),
+        "data-augmentation", "Exact for clamped normal records.",
+        run=augment_records, thinning=10, style=Style("green", "^")),
     GramMethod(
-        "normal-covariates-records",
-        "Regression of the n records.",
-        run=partial(run_normal_covariates, True),
-        is_control=True,
-        thinning=20,
-        style=Style("blue", "h"),
-    ),
-    _published("noise-aware-published", "The published Gibbs steps.", False, 100, 0, Style("vermilion", "s")),
-    _published(
-        "noise-aware-uncorrected", "The conjugate draw, not corrected.", False, 1, 4, Style("brown", "<"), "not redrawn"
-    ),
-    _published(
-        "noise-aware-redrawn", "The rejection without normaliser.", True, 100, 4, Style("sky", ">"), "corrected"
-    ),
+        "normal-covariates-records", "Regression of the n records.",
+        run=partial(run_normal_covariates, True), is_control=True, thinning=20, style=Style("blue", "h")),
     GramMethod(
-        "naive",
-        "Ignores the noise.",
-        run=_run_naive,
-        is_control=True,
-        thinning=1,
-        origin="baseline",
-        style=Style("orange", "v"),
-    ),
-)
+        "noise-aware-published", "The published Gibbs steps.",
+        run=partial(run_normal_statistics, False, 100, 0), noises=_MIXED, is_control=True,
+        origin="paper", paper="P5", style=Style("vermilion", "s")),
+    GramMethod(
+        "noise-aware-uncorrected", "The conjugate draw, not corrected.",
+        run=partial(run_normal_statistics, False, 1, 4), noises=_MIXED, is_control=True,
+        origin="paper", paper="P5", variant="not redrawn", style=Style("brown", "<")),
+    GramMethod(
+        "noise-aware-redrawn", "The rejection without normaliser.",
+        run=partial(run_normal_statistics, True, 100, 4), noises=_MIXED, is_control=True,
+        origin="paper", paper="P5", variant="corrected", style=Style("sky", ">")),
+    GramMethod(
+        "naive", "Ignores the noise.",
+        run=_run_naive, is_control=True, thinning=1, origin="baseline", style=Style("orange", "v")),
+)  # fmt: skip
 """Inference methods by name."""
 
 

@@ -96,47 +96,23 @@ def score_slope(least_probability: float) -> float:
 
 PROBABILITY_METHODS = with_noiseless(
     ProbabilityMethod(
-        "normality",
-        "Normal distribution function of the normal score of the mean probability, times √M.",
-        is_mean=True,
-        origin="paper",
-        paper="P2",
-        style=Style("vermilion", "s"),
-    ),
+        "normality", "Normal distribution function of the normal score of the mean probability, times √M.",
+        is_mean=True, origin="paper", paper="P2", style=Style("vermilion", "s")),
     ProbabilityMethod(
         "normality-corrected",
         "As normality, with the factor √(2M), which includes the scatter of the partitions' means.",
-        is_mean=True,
-        is_corrected=True,
-        style=Style("blue", "o"),
-    ),
+        is_mean=True, is_corrected=True, style=Style("blue", "o")),
     ProbabilityMethod(
-        "fisher",
-        "Tail of a χ² distribution at the sum of -2 log p, with noise for the true sensitivity of the sum.",
-        is_mean=False,
-        origin="paper",
-        paper="P2",
-        style=Style("orange", "^"),
-    ),
+        "fisher", "Tail of a χ² distribution at the sum of -2 log p, with noise for the true sensitivity of the sum.",
+        is_mean=False, origin="paper", paper="P2", style=Style("orange", "^")),
     ProbabilityMethod(
-        "fisher-corrected",
-        "As fisher, with a corrected slope.",
-        is_mean=False,
-        is_corrected=True,
-        style=Style("purple", "D"),
-    ),
+        "fisher-corrected", "As fisher, with a corrected slope.",
+        is_mean=False, is_corrected=True, style=Style("purple", "D")),
     ProbabilityMethod(
-        "fisher-published",
-        "Not private: the noise is too small by a factor equal to the number of partitions.",
-        is_mean=False,
-        is_private=False,
-        divides_noise=True,
-        origin="paper",
-        paper="P2",
-        variant="as printed",
-        style=Style("brown", "v"),
-    ),
-)
+        "fisher-published", "Not private: the noise is too small by a factor equal to the number of partitions.",
+        is_mean=False, is_private=False, divides_noise=True,
+        origin="paper", paper="P2", variant="as printed", style=Style("brown", "v")),
+)  # fmt: skip
 """Methods by name, each followed by its variant without noise."""
 
 
@@ -215,10 +191,8 @@ class PartitionProbability(PartitionRelease):
     def release(self, rng: np.random.Generator | None, probabilities: ArrayLike) -> Floats:
         """Release the posterior probability at each cutoff, shape (..., c), given those of M partitions, (..., M, c).
 
-        The values are 0 or 1 if the noisy aggregate is out of range. `rng` may be None for variants without noise.
-
-        The release at one cutoff is ε-DP, and the releases at c cutoffs are c·ε-DP (`guarantee`). The loss of
-        ``fisher-published`` is M·ε per cutoff, because P2 divides the sensitivity of a sum by M.
+        The values are 0 or 1 if the noisy aggregate is out of range. `rng` may be None for variants without noise. The
+        loss of ``fisher-published`` is M·ε per cutoff, because P2 divides the sensitivity of a sum by M.
         """
         found = self.aggregate(probabilities)
         if self.noise_scale:

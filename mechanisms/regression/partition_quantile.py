@@ -43,7 +43,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from mechanisms.arguments import Floats, require_generator
-from mechanisms.metadata import Style, find_entry
+from mechanisms.metadata import Style, find_entry, register
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 from mechanisms.protocols import OutputDistribution
@@ -73,27 +73,17 @@ class QuantileMethod(PartitionMethod):
 
 QUANTILE_METHODS = with_noiseless(
     QuantileMethod(
-        "quantile",
-        "Mean of clipped quantiles, with bounds from the sparse vector technique.",
-        origin="paper",
-        paper="P2",
-        style=Style("vermilion", "P"),
-    ),
+        "quantile", "Mean of clipped quantiles, with bounds from the sparse vector technique.",
+        origin="paper", paper="P2", style=Style("vermilion", "P")),
     QuantileMethod(
-        "quantile-centred",
-        "Mean of clipped quantiles, with bounds around a private centre.",
-        is_centred=True,
-        style=Style("blue", "h"),
-    ),
-) | {
-    "quantile-exact": QuantileMethod(
+        "quantile-centred", "Mean of clipped quantiles, with bounds around a private centre.",
+        is_centred=True, style=Style("blue", "h")),
+) | register(
+    QuantileMethod(
         "quantile-exact",
         "As quantile, with the least noise for which the exact loss of the search is its part of epsilon.",
-        base="quantile-exact",
-        is_exact=True,
-        style=Style("orange", "X"),
-    )
-}
+        base="quantile-exact", is_exact=True, style=Style("orange", "X")),
+)  # fmt: skip
 """Methods by name; a variant without noise follows the method with noise."""
 
 

@@ -1,11 +1,6 @@
 """Posterior of one coefficient of a linear regression, vectorised over partitions, in closed form or by quadrature.
 
-The model is y = Xβ + e, e ~ N(0, σ²I), and the likelihood may be raised to a power M. Priors:
-
-* `FlatPrior`: p(β) ∝ 1, and p(σ²) ∝ 1/σ² if σ² is unknown;
-* `ZellnerPrior`: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), p(σ²) ∝ 1/σ²; X is the design of the partition;
-* `ConjugatePrior`: β | σ² ~ N(μ, σ²Λ⁻¹), σ² ~ IG(a, b);
-* `SemiConjugatePrior`: β ~ N(μ, Λ⁻¹) and, independently, σ² ~ IG(a, b).
+The model is y = Xβ + e, e ~ N(0, σ²I), the likelihood may be raised to a power M, and the priors are those of `prior`.
 
 **Coordinates.** Let XᵀX = CCᵀ, t = C⁻¹Xᵀ(y − Xμ) and R the residual sum of squares of the least squares fit, so that
 ‖y − Xβ‖² = R + ‖t − Cᵀ(β − μ)‖². Let Λ = LLᵀ and CᵀL⁻ᵀ = P·diag(√λ)·Qᵀ. With η = QᵀLᵀ(β − μ), and t replaced by Pᵀt,
@@ -186,27 +181,32 @@ def coefficient_posterior(
     if not np.all(np.isfinite(M) & (M > 0)):
         raise ValueError(f"power must be finite and > 0, got {power!r}; pass 1.0 for the untempered likelihood")
     rows = np.multiply(statistics.n_rows, M[..., 0])
-    if isinstance(prior, SemiConjugatePrior):
-        if error_variance is None:
-            return _mixture(statistics, k, prior, M, substitute)
+    weights, flawed = np.ones((*rows.shape, 1)), np.zeros(rows.shape, dtype=bool)
+    is_mixture = isinstance(prior, SemiConjugatePrior) and error_variance is None
+    if isinstance(prior, SemiConjugatePrior) and error_variance is not None:
         prior = ConjugatePrior(prior.mean, np.multiply(prior.precision, error_variance))  # the same prior of β
     if isinstance(prior, ConjugatePrior):
         a, lam, t, residual, centre = _diagonal(statistics, k, prior)
-        location = centre + np.sum(a * t * M * np.sqrt(lam) / (1 + M * lam), axis=-1)
-        variance = np.sum(a * a / (1 + M * lam), axis=-1)
         shape, rate = prior.shape + rows / 2, prior.rate + M[..., 0] * residual / 2
-        rate = rate + np.sum(M * t * t / (1 + M * lam), axis=-1) / 2
-        flawed = np.zeros(shape.shape, dtype=bool)
+        if is_mixture:
+            log_v, weights, flawed = _integrate_variance(shape, rate, M * lam, M * t * t, substitute)
+        else:  # variances are in units of σ²
+            log_v = np.zeros(weights.shape)
+            rate = rate + np.sum(M * t * t / (1 + M * lam), axis=-1) / 2
+        v = np.exp(log_v)[..., None]
+        a, lam, t, M = (each[..., None, :] for each in (a, lam, t, M))
+        locations = centre + np.sum(a * t * M * np.sqrt(lam) / (v + M * lam), axis=-1)
+        variances = np.sum(a * a * v / (v + M * lam), axis=-1)
     else:
         inverse_g = 1.0 / prior.g if isinstance(prior, ZellnerPrior) else 0.0
         a, t, residual, flawed = _orthonormal(statistics, k, substitute)
-        location = np.sum(a * t * M, axis=-1) / (M[..., 0] + inverse_g)
-        variance = np.sum(a * a, axis=-1) / (M[..., 0] + inverse_g)
+        locations = np.sum(a * t * M, axis=-1, keepdims=True) / (M + inverse_g)
+        variances = np.sum(a * a, axis=-1, keepdims=True) / (M + inverse_g)
         shape = rows / 2 if inverse_g else (rows - d) / 2
         share = M[..., 0] * inverse_g / (M[..., 0] + inverse_g)
         rate = (M[..., 0] * residual + share * np.sum(t * t, axis=-1)) / 2
-    if error_variance is not None:
-        factor, degrees = np.full_like(rate, error_variance), np.full_like(rate, math.inf)
+    if is_mixture or error_variance is not None:
+        factor, degrees = np.full(rows.shape, error_variance or 1.0), np.full(rows.shape, math.inf)
     else:
         advice = "if the error variance is unknown; use larger partitions or a ConjugatePrior"
         _raise_where(~(shape > 0), f"must have more rows than coefficients {advice}")  # public
@@ -214,23 +214,7 @@ def coefficient_posterior(
         _raise_where(exact & ~flawed, f"must have positive residuals {advice}", substitute)
         flawed = flawed | exact
         factor, degrees = np.where(exact, 1.0, rate) / shape, 2.0 * shape
-    scale = np.sqrt(factor * variance)
-    found = CoefficientPosterior(np.ones((*rows.shape, 1)), location[..., None], scale[..., None], degrees)
-    return _replace(found, flawed, substitute)
-
-
-def _mixture(
-    statistics: RegressionStatistics, k: int, prior: SemiConjugatePrior, M: Floats, substitute: Substitute
-) -> CoefficientPosterior:
-    """Return the mixture of normal distributions over the unknown error variance."""
-    a, lam, t, residual, centre = _diagonal(statistics, k, prior)
-    shape, rate = prior.shape + np.multiply(statistics.n_rows, M[..., 0]) / 2, prior.rate + M[..., 0] * residual / 2
-    log_v, weights, flawed = _integrate_variance(shape, rate, M * lam, M * t * t, substitute)
-    v = np.exp(log_v)[..., None]
-    a, lam, t, M = (each[..., None, :] for each in (a, lam, t, M))
-    locations = centre + np.sum(a * t * M * np.sqrt(lam) / (v + M * lam), axis=-1)
-    scales = np.sqrt(np.sum(a * a * v / (v + M * lam), axis=-1))
-    found = CoefficientPosterior(weights, locations, scales, np.full(shape.shape, math.inf))
+    found = CoefficientPosterior(weights, locations, np.sqrt(factor[..., None] * variances), degrees)
     return _replace(found, flawed, substitute)
 
 

@@ -23,10 +23,7 @@ class FlatPrior:
 
 @dataclass(frozen=True)
 class ZellnerPrior:
-    """Zellner's g-prior: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), and p(σ²) ∝ 1/σ² if σ² is unknown.
-
-    The posterior mean is the least squares estimate times g/(g + 1).
-    """
+    """Zellner's g-prior: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), X the design of the partition; p(σ²) ∝ 1/σ² if σ² is unknown."""
 
     g: float
 

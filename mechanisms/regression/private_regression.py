@@ -1,8 +1,6 @@
 """Private linear regression in one call: a noisy Gram matrix, and the posterior of the coefficients given it.
 
-`private_regression` releases and infers; `regression_from_release` infers from a release that is already public;
-`expected_widths` forecasts the widths of intervals from public quantities. `mechanisms.regression.gram_release` proves
-the guarantees, and `mechanisms.regression.gram_samplers` describes the models and the prior.
+`mechanisms.regression.gram_release` proves the guarantees, and `gram_samplers` describes the models and the prior.
 """
 
 from __future__ import annotations
@@ -187,7 +185,12 @@ def private_regression(
     >>> bool(low[1] < 0.5 < high[1])
     True
     """
-    box = _find_box(bounds)
+    if not isinstance(bounds, Mapping) or not all(np.shape(pair) == (2,) for pair in bounds.values()):
+        raise ValueError(
+            "bounds must map each column to a pair (low, high), features first and the response last, got none; bounds "
+            "from the data would leak them: choose plausible ranges without looking, such as 0 to 120 for an age"
+        )
+    box = PublicBox.of({str(name): pair for name, pair in bounds.items()})
     x, y = np.asarray(features, dtype=np.float64), np.asarray(response, dtype=np.float64)
     x = x[:, None] if x.ndim == 1 else x
     if x.ndim != 2 or y.shape != x.shape[:1] or x.shape[1] != box.p - 1:
@@ -296,12 +299,3 @@ def require_support(
             "features, narrower bounds or a larger epsilon"
         )
     return expected
-
-
-def _find_box(bounds: Mapping[str, tuple[float, float]]) -> PublicBox:
-    if not isinstance(bounds, Mapping) or not all(np.shape(pair) == (2,) for pair in bounds.values()):
-        raise ValueError(
-            "bounds must map each column to a pair (low, high), features first and the response last, got none; bounds "
-            "from the data would leak them: choose plausible ranges without looking, such as 0 to 120 for an age"
-        )
-    return PublicBox.of({str(name): pair for name, pair in bounds.items()})

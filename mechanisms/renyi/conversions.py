@@ -171,9 +171,17 @@ def _log_gaussian_delta(mu: float, epsilon: float) -> float:
 
 def concentrated_delta(rho: float, epsilon: ArrayLike) -> Floats:
     """Return the smallest δ for which ρ-zCDP implies (ε, δ)-DP by corollary 13 of Canonne, Kamath & Steinke (2020)."""
-    rho = ConcentratedGuarantee(rho).rho
-    losses = np.asarray(epsilon, dtype=np.float64)
-    return np.exp(np.minimum(_log_concentrated_delta(rho, losses, _best_excess(rho, losses)), 0.0))
+    rho, losses = ConcentratedGuarantee(rho).rho, np.asarray(epsilon, dtype=np.float64)
+    low, high = np.full(losses.shape, -60.0), np.log((losses + 1.0) / rho + 2.0)
+    for _ in range(_BISECTIONS):  # of ln(λ − 1) of the best order; every order > 1 gives a valid bound
+        middle = (low + high) / 2
+        excess = np.exp(middle)
+        past = (2.0 * excess + 1.0) * rho - losses - np.log1p(1.0 / excess) > 0
+        low, high = np.where(past, low, middle), np.where(past, middle, high)
+    excess = np.exp((low + high) / 2)
+    order = 1.0 + excess
+    log_delta = excess * (order * rho - losses) - np.log(excess) - order * np.log1p(1.0 / excess)
+    return np.exp(np.minimum(log_delta, 0.0))
 
 
 def concentrated_epsilon(rho: float, delta: float) -> float:
@@ -197,23 +205,6 @@ def concentrated_profile(guarantee: ConcentratedGuarantee) -> PrivacyProfile:
     points = np.concatenate([-epsilons[:0:-1], epsilons])
     hull = _lower_hull(np.exp(points), bounds.mirrored())
     return PrivacyProfile(hull[epsilons.size - 1 :], guarantee.relation, guarantee.status)
-
-
-def _best_excess(rho: float, epsilons: Floats) -> Floats:
-    """Return λ − 1 for the order λ with the smallest bound on δ at each ε, by bisection of ln(λ − 1)."""
-    low, high = np.full(epsilons.shape, -60.0), np.log((epsilons + 1.0) / rho + 2.0)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        excess = np.exp(middle)
-        past = (2.0 * excess + 1.0) * rho - epsilons - np.log1p(1.0 / excess) > 0
-        low, high = np.where(past, low, middle), np.where(past, middle, high)
-    return np.exp((low + high) / 2)
-
-
-def _log_concentrated_delta(rho: float, epsilons: Floats, excess: Floats) -> Floats:
-    """Return the logarithm of the bound on δ at order 1 + excess; every order > 1 gives a valid bound."""
-    order = 1.0 + excess
-    return excess * (order * rho - epsilons) - np.log(excess) - order * np.log1p(1.0 / excess)
 
 
 @kernel

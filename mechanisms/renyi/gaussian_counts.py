@@ -31,7 +31,7 @@ Duchi, Shalev-Shwartz, Singer & Chandra, "Efficient projections onto the l1-ball
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -94,9 +94,7 @@ class GaussianCounts:
         A release has `guarantee`, under replace-one with n public, for exact normal noise; draws in doubles are for
         simulation.
         """
-        return self._release(special.ndtri(real_array("uniforms", uniforms)), counts)
-
-    def _release(self, normals: Floats, counts: ArrayLike) -> Floats:
+        normals = special.ndtri(real_array("uniforms", uniforms))
         return project_counts(real_array("counts", counts) + self.noise_std * normals, self.n)
 
     def at(self, counts: ArrayLike) -> GaussianDraw:
@@ -134,15 +132,12 @@ class GaussianCounts:
         return mixture_kl(posterior, components, values - successes, probabilities)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class GaussianDraw(OutputDistribution):
     """Distribution of a draw θ for one data set; build it with `GaussianCounts.at`."""
 
     mechanism: GaussianCounts
-    counts: Integers
-
-    def __repr__(self) -> str:
-        return f"GaussianDraw({self.mechanism!r})"
+    counts: Integers = field(repr=False)
 
     def guarantee(self, order: float) -> RenyiGuarantee:
         """Return the Rényi guarantee of one draw at an order; see `GaussianCounts.guarantee`."""
@@ -151,7 +146,8 @@ class GaussianDraw(OutputDistribution):
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return draws of θ, shape (size, k), each with independent noise; the divergences of the draws add up."""
         shape = validate_integer("size", size, least=0), self.counts.size
-        released = self.mechanism._release(rng.standard_normal(shape), self.counts)
+        noisy = self.counts + self.mechanism.noise_std * rng.standard_normal(shape)
+        released = project_counts(noisy, self.mechanism.n)
         return np.stack([rng.dirichlet(parameters) for parameters in np.array(self.mechanism.prior) + released])
 
     def log_prob(self, values: ArrayLike) -> Floats:

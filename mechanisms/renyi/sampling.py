@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
@@ -160,15 +160,12 @@ class RenyiSampling:
         return RenyiGuarantee(order, spent)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class DirichletDraw(OutputDistribution):
     """Distribution of a draw θ for one data set; build it with `RenyiSampling.at`."""
 
     mechanism: RenyiSampling
-    parameters: Floats
-
-    def __repr__(self) -> str:
-        return f"DirichletDraw({self.mechanism!r})"
+    parameters: Floats = field(repr=False)
 
     def guarantee(self, order: float) -> RenyiGuarantee:
         """Return the guarantee of one draw; see `RenyiSampling.guarantee`."""
@@ -280,11 +277,8 @@ def calibrate_renyi(
             f"is finite at orders below {whole.critical_order:g} only, use diffused or concentrated for other targets"
         )
 
-    def weakened(coefficient: float) -> RenyiSampling:
-        return RenyiSampling(name, whole.prior, whole.n, coefficient, whole.public_counts)
-
     def is_private(coefficient: float) -> bool:
-        return weakened(coefficient).renyi_epsilon(order) <= epsilon
+        return replace(whole, coefficient=coefficient).renyi_epsilon(order) <= epsilon
 
     low, high = first_private(is_private, (2.0**-power for power in count(1)))
-    return weakened(bisect(is_private, low, max(high, 2 * low))[0] * (1 - _MARGIN))
+    return replace(whole, coefficient=bisect(is_private, low, max(high, 2 * low))[0] * (1 - _MARGIN))

@@ -51,7 +51,6 @@ def regress(
 
     from mechanisms.regression.private_regression import regression_from_release
     from studies.regression.regression_table import (  # needs Dask arrays
-        RegressionRequest,
         dump_release,
         load_release,
         prepare,
@@ -76,25 +75,30 @@ def regress(
     else:
         if table is None or target is None or epsilon is None:
             raise BadInputError("a table, --target and --epsilon must be given, or --release; see --help")
-        request = RegressionRequest(
+        prepared = prepare(
+            table,
             target,
-            epsilon,
             split_features(given["features"]),
-            delta,
-            _parse_ranges(ranges or []),
-            {name: tuple(several) for name, several in parse_values(levels).items()},
-            method,
-            missing == "drop",
-            level,
+            ranges=_parse_ranges(ranges or []),
+            levels=parse_values(levels),
+            epsilon=epsilon,
+            delta=delta,
+            method=method,
+            level=level,
+            cluster=given["cluster"],
+            rehearsal=seed is not None,
         )
-        prepared = prepare(table, request, given["cluster"], rehearsal=seed is not None)
         box, chosen = prepared.box, prepared.method
         account.check(prepared.guarantee)
-        _show_forecast(prepared, seed is not None)
+        verb = "the release spends" if seed is None else "a release would spend"
+        say(f"{prepared.table.rows.shape[0]:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
+        widths = zip(("intercept", *box.names[:-1]), prepared.expected, strict=False)
+        shown = ", ".join(f"{name} {width:.3g}" for name, width in widths)
+        say(f"expected widths of {format_level(level)} intervals: {shown}")
         what = f"regression of {target} from {table}"
         account.confirm(what, prepared.guarantee)
         entry = account.entry(prepared.guarantee, what)
-        released, rng, n_dropped = release_regression(prepared, seed, entry)
+        released, rng, n_dropped = release_regression(prepared, missing == "drop", seed, entry)
         say(f"release: {dump_release(released, box)}")
         if n_dropped:
             say(f"{n_dropped:,} rows with missing values were dropped; n = {released.n:,} is public")
@@ -218,12 +222,3 @@ def _parse_ranges(words: list[str]) -> dict[str, tuple[float, float]]:
             raise BadInputError(f"range must have the form COLUMN=LOW:HIGH, got {word}; e.g. income=0:100000")
         ranges[column] = (values[0], values[1])
     return ranges
-
-
-def _show_forecast(prepared, rehearsal: bool) -> None:  # type: ignore[no-untyped-def]
-    """Print the guarantee and the expected widths, which are public."""
-    verb = "a release would spend" if rehearsal else "the release spends"
-    say(f"{prepared.table.rows.shape[0]:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
-    widths = zip(("intercept", *prepared.box.names[:-1]), prepared.expected, strict=False)
-    shown = ", ".join(f"{name} {width:.3g}" for name, width in widths)
-    say(f"expected widths of {format_level(prepared.request.level)} intervals: {shown}")

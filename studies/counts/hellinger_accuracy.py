@@ -103,20 +103,9 @@ def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
     A run first audits each additional mechanism at its values of ε, δ and the prior, at all numbers of records that it
     can afford in 10 seconds, and stores the result, which figures, tables and the page show.
 
-    Parameters
-    ----------
-    panel : Panel
-        A panel of this study.
-    *mechanisms : Mechanism
-        Releases of counts with new names. A mechanism is skipped at sizes that it does not support.
+    Mechanisms have new names, and are skipped at sizes that they do not support. The existing methods use the same
+    random streams if the names of study and panel are unchanged.
 
-    Returns
-    -------
-    Panel
-        Extended panel. The existing methods use the same random streams if the names of study and panel are unchanged.
-
-    Examples
-    --------
     >>> from dataclasses import replace
     >>> doubtful = replace(MECHANISMS["laplace"], name="doubtful")
     >>> [method.name for method in with_mechanisms(STUDY.panel("k2"), doubtful).methods][-2:]
@@ -169,9 +158,6 @@ def _skewed(name: str, shares: list[tuple[float, ...]]) -> Panel:
     )
     meaning = f"accuracy at unequal shares of {k} categories, in several orders"
     return _panel(name, meaning, k, factors, (EPSILON, DELTA, flat_prior(k)))
-
-
-# Random data sets
 
 
 def _draw_data(cell: Values, streams: Streams) -> tuple[np.ndarray, np.ndarray]:
@@ -229,24 +215,17 @@ _PANELS = (
     _against_n(3, tuple(range(100, 501, 100)), " (P0, Figure 2b)"),
     _against_n(4, tuple(range(100, 601, 100)), " (P0, Figure 2c)"),
     _panel(
-        "prior",
-        "accuracy against the prior Beta(a, a), 100 records (P0, Figure 3a)",
-        2,
+        "prior", "accuracy against the prior Beta(a, a), 100 records (P0, Figure 3a)", 2,
         (Factor("prior", _PRIORS, "parameter a of the prior Beta(a, a)", "float"),),
-        (EPSILON, DELTA, Factor("counts", ((50.0, 50.0),), "true counts", "vector")),
-    ),
+        (EPSILON, DELTA, Factor("counts", ((50.0, 50.0),), "true counts", "vector"))),
     _panel(
-        "abalone",
-        "accuracy on real data: sex of 4,177 abalones (male, female, infant)",
-        3,
-        (),
-        (EPSILON, DELTA, Factor("counts", (_COUNTS,), "true counts: male, female, infant", "vector"), flat_prior(3)),
-    ),
+        "abalone", "accuracy on real data: sex of 4,177 abalones (male, female, infant)", 3, (),
+        (EPSILON, DELTA, Factor("counts", (_COUNTS,), "true counts: male, female, infant", "vector"), flat_prior(3))),
     _against_n(10, (100, 200, 500, 1000)),
     _skewed("skewed", _SKEWED),
     _skewed("skewed-k4", _SKEWED_K4),
     _RANDOM,
-)
+)  # fmt: skip
 
 
 def _with_mean(ds: xr.Dataset) -> xr.Dataset:
@@ -257,18 +236,10 @@ def _with_mean(ds: xr.Dataset) -> xr.Dataset:
 def accuracy(panel: str) -> Chart:
     """Describe the mean distance against n: markers are means of draws, lines connect exact means if computable."""
     return Chart(
-        panel,
-        "n",
-        {"y": "hellinger_mean", "exact": "mean"},
-        "mechanism",
-        MECHANISM_STYLES,
-        prepare=_with_mean,
-        y=Axis("mean Hellinger distance", log=True),
-        marks=("exact", "errors", "points"),
-        height=300,
+        panel, "n", {"y": "hellinger_mean", "exact": "mean"}, "mechanism", MECHANISM_STYLES, prepare=_with_mean,
+        y=Axis("mean Hellinger distance", log=True), marks=("exact", "errors", "points"), height=300,
         first=("k-norm", "laplace", "smooth", "smooth-exact", "laplace-dimension", "varying-bound"),
-        with_constants=True,
-    )
+        with_constants=True)  # fmt: skip
 
 
 def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
@@ -285,9 +256,6 @@ def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]
     return parts
 
 
-# Figures
-
-
 def _against_size(k: int, label: str = "") -> Figure:
     caption = (
         "Mean Hellinger distance between the true and the released posterior against the number of records, at "
@@ -299,6 +267,15 @@ def _against_size(k: int, label: str = "") -> Figure:
     return Figure(f"accuracy-k{k}", title, caption, (f"k{k}",), accuracy(f"k{k}"))
 
 
+_BANDS = Chart(
+    "prior", "prior", quantiles("hellinger"), "mechanism", MECHANISM_STYLES, x=Axis(discrete=True),
+    y=Axis("Hellinger distance", limits=(0.0, 1.0)), marks=("tails", "band", "line"), facet={"mechanism": "{}"},
+    columns=3, height=120, named=False)  # fmt: skip
+_BOXES = Chart(
+    "abalone", "mechanism", {**quantiles("hellinger"), "y": "mean"}, "mechanism", MECHANISM_STYLES,
+    x=Axis(discrete=True), y=Axis("Hellinger distance", log=True), marks=("whisker", "box", "points"),
+    prepare=lambda ds: _with_mean(ds).dropna("mechanism", how="all", subset=["hellinger_mean"]), named=False,
+    sideways=True, with_constants=True)  # fmt: skip
 _FIGURES = (
     _against_size(2, " (P0, Figure 2a)"),
     _against_size(3, " (P0, Figure 2b)"),
@@ -309,20 +286,7 @@ _FIGURES = (
         "Hellinger distance for 50 successes in 100 records under the prior Beta(a, a), for each mechanism. Lines are "
         "medians of the draws, dark bands span the quartiles, and light bands span the 5th to the 95th percentile.",
         ("prior",),
-        Chart(
-            "prior",
-            "prior",
-            quantiles("hellinger"),
-            "mechanism",
-            MECHANISM_STYLES,
-            x=Axis(discrete=True),
-            y=Axis("Hellinger distance", limits=(0.0, 1.0)),
-            marks=("tails", "band", "line"),
-            facet={"mechanism": "{}"},
-            columns=3,
-            height=120,
-            named=False,
-        ),
+        _BANDS,
     ),
     Figure(
         "accuracy-abalone",
@@ -330,20 +294,7 @@ _FIGURES = (
         "Hellinger distance between the true and the released posterior. Thick bars span the quartiles of the draws, "
         "thin bars the 5th to the 95th percentile; the marker is the exact mean.",
         ("abalone",),
-        Chart(
-            "abalone",
-            "mechanism",
-            {**quantiles("hellinger"), "y": "mean"},
-            "mechanism",
-            MECHANISM_STYLES,
-            x=Axis(discrete=True),
-            y=Axis("Hellinger distance", log=True),
-            marks=("whisker", "box", "points"),
-            prepare=lambda ds: _with_mean(ds).dropna("mechanism", how="all", subset=["hellinger_mean"]),
-            named=False,
-            sideways=True,
-            with_constants=True,
-        ),
+        _BOXES,
     ),
     _against_size(10),
     Figure(

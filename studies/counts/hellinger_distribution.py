@@ -75,9 +75,6 @@ def _panel(k: int, figure: str) -> Panel:
 _PANELS = (_panel(2, "3b"), _panel(3, "3c"))
 
 
-# Claims
-
-
 def _edges(summary: xr.Dataset) -> np.ndarray:
     return np.append(summary["distance_bin"].values, 1.0)
 
@@ -190,21 +187,10 @@ def _sums(ds: xr.Dataset) -> xr.Dataset:
 
 def _figure(k: int, label: str) -> Figure:
     bins = Chart(
-        f"k{k}",
-        "distance_bin",
-        {"y": "probability"},
-        "mechanism",
-        MECHANISM_STYLES,
-        x=Axis("Hellinger distance", limits=(0.0, 1.0)),
-        y=Axis("probability of the bin", log=True, limits=(1e-6, 1.0)),
-        facet={"n": "n = {}"},
-        prepare=_bins,
-        columns=2,
-        n_markers=8,
-        first=_FIRST,
-        at_ends=False,
-        with_constants=True,
-    )
+        f"k{k}", "distance_bin", {"y": "probability"}, "mechanism", MECHANISM_STYLES,
+        x=Axis("Hellinger distance", limits=(0.0, 1.0)), y=Axis("probability of the bin", log=True, limits=(1e-6, 1.0)),
+        facet={"n": "n = {}"}, prepare=_bins, columns=2, n_markers=8, first=_FIRST, at_ends=False,
+        with_constants=True)  # fmt: skip
     sums = replace(bins, prepare=_sums, y=Axis("cumulative probability", limits=(0.0, 1.0)), with_constants=False)
     title = f"Distribution of the distance, {k} categories (P0, Figure {label})"
     return Figure(f"distribution-k{k}", title, _CAPTION, (f"k{k}",), stacked(bins, sums))

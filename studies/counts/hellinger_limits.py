@@ -90,9 +90,6 @@ def _panel(k: int) -> Panel:
     )
 
 
-# Claims
-
-
 def _ratio(summary: xr.Dataset, measure: str = "worst_hellinger") -> xr.DataArray:
     """Return the ratio of a measure to its value for the optimal release."""
     distance = summary[measure]

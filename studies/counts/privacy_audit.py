@@ -97,13 +97,9 @@ _BINOMIAL_PRIORS = ("1:1", "0.5:0.5", "10:10", "5:0.3", "0.01:100")
 _PANELS = (
     _panel("binomial", "exact privacy loss of releases of two counts", 2, _BINOMIAL_PRIORS, BINOMIAL_SIZES),
     _panel(
-        "multinomial",
-        "exact privacy loss of releases of three counts",
-        3,
-        ("1:1:1", "0.3:2:5", "0.01:1:100"),
-        (2, 5, 10, 20, 30),
-    ),
-)
+        "multinomial", "exact privacy loss of releases of three counts", 3, ("1:1:1", "0.3:2:5", "0.01:1:100"),
+        (2, 5, 10, 20, 30)),
+)  # fmt: skip
 
 
 # Both neighbouring relations: sums over all data sets, and counts over data sets with a few records

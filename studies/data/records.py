@@ -117,38 +117,29 @@ def split(table: Table, rng: np.random.Generator | None = None) -> Classificatio
 
 def encode(frame: pd.DataFrame, path: str = "") -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Return features, their names, and the columns with one level; each level except the first has an indicator."""
-    parts: list[np.ndarray] = []
-    names: list[list[str]] = []
-    single = []
-    for label in frame.columns:
-        column = frame[label]
-        if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
-            parts.append(column.to_numpy(float))
-            names.append([label])
-        else:
-            codes, levels = pd.factorize(column.astype(str), sort=True)
-            parts.append(codes)
-            names.append([f"{label}={level}" for level in levels[1:]])
-            single += [label] if len(levels) == 1 else []
-    columns = tuple(name for group in names for name in group)
-    n_bytes = 8 * len(frame) * max(len(columns), _SAMPLED)
-    if len(columns) > _MOST_COLUMNS or n_bytes > _MOST_BYTES:
-        label, group = max(zip(frame.columns, names, strict=True), key=lambda pair: len(pair[1]))
+    numeric = {
+        label
+        for label, column in frame.items()
+        if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    }
+    texts = {label: column.astype(str) for label, column in frame.items() if label not in numeric}
+    n_columns = {label: texts[label].nunique() - 1 if label in texts else 1 for label in frame.columns}
+    total = sum(n_columns.values())
+    n_bytes = 8 * len(frame) * max(total, _SAMPLED)
+    if total > _MOST_COLUMNS or n_bytes > _MOST_BYTES:
+        label = max(n_columns, key=lambda one: n_columns[one])
         raise BadInputError(
-            f"{path} must give at most {_MOST_COLUMNS:,} columns and {_MOST_BYTES / 1e9:.3g} GB, got {len(columns):,} "
-            f"columns and {n_bytes / 1e9:.3g} GB, up to {len(group):,} columns from one ({label!r}); drop "
-            "columns, or merge categories"
+            f"{path} must give at most {_MOST_COLUMNS:,} columns and {_MOST_BYTES / 1e9:.3g} GB, got {total:,} columns "
+            f"and {n_bytes / 1e9:.3g} GB, up to {n_columns[label]:,} columns from one ({label!r}); drop columns, or "
+            "merge categories"
         )
-    x = np.zeros((len(frame), len(columns)))
-    at = 0
-    for part, group in zip(parts, names, strict=True):
-        if part.dtype.kind == "f":
-            x[:, at] = part
-        else:
-            rows = np.flatnonzero(part)
-            x[rows, at + part[rows] - 1] = 1.0
-        at += len(group)
-    return x, columns, tuple(single)
+    x = np.zeros((len(frame), total))
+    columns: list[str] = []
+    for label, column in frame.items():
+        part = column.to_frame() if label in numeric else pd.get_dummies(texts[label], label, "=", drop_first=True)
+        x[:, len(columns) : len(columns) + part.shape[1]] = part
+        columns += part.columns.tolist()
+    return x, tuple(columns), tuple(label for label in texts if n_columns[label] == 0)
 
 
 def make_table(

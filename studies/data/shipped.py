@@ -16,10 +16,6 @@ Choices that P3 does not specify:
 * One third of the records, rounded up, are test records. Abalone and MNIST are split at random, MNIST out of the 11,982
   images of digits 3 and 8 in its training file. Adult is published as 32,561 training and 16,281 test records; a
   random third would have the same sizes, and P3 does not specify its split.
-
-References
-----------
-P3: Geumlek, Song & Chaudhuri (2017), "Renyi Differential Privacy Mechanisms for Posterior Sampling".
 """
 
 import threading
@@ -33,10 +29,7 @@ from pipeline.errors import BadInputError, unknown
 from studies.data.records import Table, digest_of, encode, make_table
 
 _DATA = Path(__file__).parent
-_FILES = {
-    "abalone": [_DATA / "abalone.csv.gz"],
-    "adult": [_DATA / "adult_train.csv.gz", _DATA / "adult_test.csv.gz"],
-}
+_FILES = {"abalone": [_DATA / "abalone.csv.gz"], "adult": [_DATA / "adult_train.csv.gz", _DATA / "adult_test.csv.gz"]}
 _reading = threading.Lock()  # lets the threads of a worker read a file only once
 
 

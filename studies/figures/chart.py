@@ -204,19 +204,9 @@ def quantiles(measure: str) -> dict[str, str]:
 def ratios(source: Callable[[Summaries], Parts], ylabel: str) -> Chart:
     """Describe ratios of mechanisms to a limit, the variable ``ratio``, against n, with a line at 1."""
     return Chart(
-        source,
-        "n",
-        {"y": "ratio"},
-        "mechanism",
-        MECHANISM_STYLES,
-        y=Axis(ylabel, log=True),
-        marks=("level", "line", "points"),
-        across={"level": 1.0},
-        columns=3,
-        height=260,
-        share_x=False,
-        with_constants=True,
-    )
+        source, "n", {"y": "ratio"}, "mechanism", MECHANISM_STYLES, y=Axis(ylabel, log=True),
+        marks=("level", "line", "points"), across={"level": 1.0}, columns=3, height=260, share_x=False,
+        with_constants=True)  # fmt: skip
 
 
 def shares(
@@ -245,18 +235,7 @@ def shares(
         return xr.Dataset({"share": share, "above": above}).assign_coords({split: titles})
 
     return Chart(
-        source,
-        over,
-        {"y": "share", "cross": "above"},
-        lines,
-        x=Axis(log=True),
-        y=Axis(ylabel, limits=(0.0, None), covers=(1.2,)),
-        marks=("region", "level", "line", "points", "cross"),
-        facet={split: "{}"},
-        across={"level": 1.0, "from": 1.0},
-        prepare=prepare,
-        series=series,
-        columns=3,
-        height=90,
-        at_ends=False,
-    )
+        source, over, {"y": "share", "cross": "above"}, lines, x=Axis(log=True),
+        y=Axis(ylabel, limits=(0.0, None), covers=(1.2,)), marks=("region", "level", "line", "points", "cross"),
+        facet={split: "{}"}, across={"level": 1.0, "from": 1.0}, prepare=prepare, series=series, columns=3, height=90,
+        at_ends=False)  # fmt: skip

@@ -32,22 +32,13 @@ def _describe(panel: Panel, measure: Measure) -> Figure:
     is_exact, has_nominal = panel.trials is None, measure.nominal is not None
     marks = {"level": has_nominal, "line": True, "errors": not is_exact, "points": True}
     chart = Chart(
-        panel.name,
-        x.name,
-        {"y": measure.name if is_exact else f"{measure.name}_mean"},
-        panel.method_dim,
-        {},
-        x=Axis(discrete=x.kind not in ("int", "float")),
-        y=Axis(measure.meaning if measure.dtype == "bool" else ""),
+        panel.name, x.name, {"y": measure.name if is_exact else f"{measure.name}_mean"}, panel.method_dim, {},
+        x=Axis(discrete=x.kind not in ("int", "float")), y=Axis(measure.meaning if measure.dtype == "bool" else ""),
         marks=tuple(name for name, is_shown in marks.items() if is_shown),
-        facet={name: f"{name} = {{}}" for name in facet},
-        pick={name: f"{name} = {{}}" for name in pick},
+        facet={name: f"{name} = {{}}" for name in facet}, pick={name: f"{name} = {{}}" for name in pick},
         across={} if measure.nominal is None else {"level": float(measure.nominal)},
-        prepare=lambda ds: ds.isel(dict.fromkeys(single, 0)),
-        columns=2 if facet else 1,
-        height=200 if facet else 300,
-        with_constants=panel.method_dim is not None,
-    )
+        prepare=lambda ds: ds.isel(dict.fromkeys(single, 0)), columns=2 if facet else 1, height=200 if facet else 300,
+        with_constants=panel.method_dim is not None)  # fmt: skip
     caption = (
         ("Exact values" if is_exact else "Means over trials with bars of two Monte Carlo standard errors")
         + f", against {x.name}"

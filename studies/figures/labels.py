@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import isotonic_regression
 
 from studies.figures.plot import MAX_DIRECT, Plot
 from studies.styles import ORIGINS, Look
@@ -58,19 +59,8 @@ def _invert(places: np.ndarray, plot: Plot) -> np.ndarray:
 
 def _spread(places: np.ndarray, height: float) -> np.ndarray:
     """Move labels apart, so that neighbours are at least one line apart, and none is above the axes."""
-    order = np.argsort(places, kind="stable")
-    groups = [[float(places[i])] for i in order]  # neighbours that touch are one group around their mean
-    while True:
-        centres = [float(np.mean(group)) for group in groups]
-        halves = [_LINE * (len(group) - 1) / 2 for group in groups]
-        centres = [min(centre, height - half) for centre, half in zip(centres, halves, strict=True)]
-        for i in range(len(groups) - 1):
-            if centres[i + 1] - halves[i + 1] - centres[i] - halves[i] < _LINE - 1e-9:
-                groups[i : i + 2] = [groups[i] + groups[i + 1]]
-                break
-        else:
-            break
-    moved = [c - h + _LINE * j for c, h, group in zip(centres, halves, groups, strict=True) for j in range(len(group))]
+    order, steps = np.argsort(places, kind="stable"), _LINE * np.arange(len(places))
+    moved = isotonic_regression(places[order] - steps).x.clip(max=height - _LINE * (len(places) - 1)) + steps
     spread = np.empty(len(places))
     spread[order] = moved
     return spread

@@ -98,39 +98,19 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
-    """Axes, marks and arrangement of a plot.
-
-    Attributes
-    ----------
-    x, y : Axis
-        Axes.
-    marks : tuple of str
-        Names of `MARKS`, from the lowest layer to the highest.
-    columns, height : int
-        Number of axes per row, and height of the axes in pixels.
-    named : bool
-        Label the lines, at their ends or in a legend; False if the titles of the axes name them.
-    at_ends : bool
-        Label at most `MAX_DIRECT` lines at their ends; False for curves that end at the same point.
-    share_x, share_y : bool
-        Use one scale for all axes.
-    sideways : bool
-        Exchange the axes: the values are horizontal.
-    first : tuple of str
-        Series that are shown at first if there are more than `MAX_LINES`; by default some of each origin.
-    """
+    """Axes, marks and arrangement of a plot."""
 
     x: Axis = field(default_factory=Axis)
     y: Axis = field(default_factory=Axis)
-    marks: tuple[str, ...] = ("line", "points")
-    columns: int = 0
-    height: int = 0
-    named: bool = True
-    at_ends: bool = True
-    share_x: bool = True
+    marks: tuple[str, ...] = ("line", "points")  # names of `MARKS`, from the lowest layer to the highest
+    columns: int = 0  # number of axes per row
+    height: int = 0  # of the axes in pixels
+    named: bool = True  # label the lines, at their ends or in a legend; False if the titles of the axes name them
+    at_ends: bool = True  # label at most `MAX_DIRECT` lines at their ends; False for curves that end at the same point
+    share_x: bool = True  # use one scale for all axes
     share_y: bool = True
-    sideways: bool = False
-    first: tuple[str, ...] = ()
+    sideways: bool = False  # exchange the axes: the values are horizontal
+    first: tuple[str, ...] = ()  # series that are shown at first if there are more than `MAX_LINES`
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,7 +12,6 @@ augmentation takes time proportional to n, and runs up to n = 100.
 
 References
 ----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018.
 Cook, Gelman & Rubin, "Validation of software for Bayesian models using posterior quantiles", JCGS 15(3), 2006.
 Talts, Betancourt, Simpson, Vehtari & Gelman, "Validating Bayesian inference algorithms with simulation-based
 calibration", 2018.
@@ -27,29 +26,21 @@ from pipeline import Measure, Panel, Scale, Statistic, Study
 from studies.inference.calibration_claims import CLAIMS, EXPONENTIAL
 from studies.inference.formula_errata import ERRATA
 from studies.inference.inference_figures import FIGURES
-from studies.inference.noisy_trials import LARGEST_RHAT, METHODS, N_RANKED, Array, simulate_trials
+from studies.inference.noisy_trials import LARGEST_RHAT, METHODS, N_RANKED, simulate_trials
 from studies.inference.page_tables import audited_statistics, compare_calibration
 from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, inference_panel
 
-# Panels
-
-
-def _share_stuck(rhat: Array) -> float:
-    """Return the fraction of trials whose split R-hat is large, or NaN for methods without chains."""
-    return float(np.mean(rhat > LARGEST_RHAT)) if np.isfinite(rhat).any() else np.nan
-
-
-def _least(ess: Array) -> float:
-    """Return the smallest effective sample size, or NaN if all values are missing."""
-    return float(np.nanmin(ess)) if np.isfinite(ess).any() else np.nan
-
-
 _STATISTICS = (
     *PIT_STATISTICS,
-    Statistic("stuck", "rhat", f"fraction of trials with split R-hat above {LARGEST_RHAT}", _share_stuck),
-    Statistic("least", "ess", "smallest effective sample size among the trials", _least),
+    # both are missing for methods without chains
+    Statistic(
+        "stuck", "rhat", f"fraction of trials with split R-hat above {LARGEST_RHAT}",
+        lambda rhat: np.mean(rhat > LARGEST_RHAT) if np.isfinite(rhat).any() else np.nan),
+    Statistic(
+        "least", "ess", "smallest effective sample size among the trials",
+        lambda ess: np.nanmin(ess) if np.isfinite(ess).any() else np.nan),
     *RANK_STATISTICS,
-)
+)  # fmt: skip
 _MEASURES = (
     Measure("pit", "posterior quantile of the true parameter"),
     Measure("rank", f"rank of the true parameter among {N_RANKED} draws"),

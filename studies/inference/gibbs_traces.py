@@ -1,9 +1,4 @@
-"""First iterations of the Gibbs samplers from dispersed starts, at n = 1,000 and ε = 0.1 (P4, appendix).
-
-References
-----------
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018.
-"""
+"""First iterations of the Gibbs samplers from dispersed starts, at n = 1,000 and ε = 0.1 (P4, appendix)."""
 
 import math
 from typing import Any

@@ -131,9 +131,6 @@ FIGURES = (
 )
 
 
-# The study `exact-inference`
-
-
 def _by_prior(summaries: Summaries) -> Parts:
     ds = summaries["binomial"]
     shown = {prior: ", ".join(map(format_value, entries(prior))) for prior in ds["prior"].values.tolist()}

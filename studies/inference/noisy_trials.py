@@ -89,9 +89,6 @@ def simulate_trials(family: str, own_bounds: bool, cell: Values, streams: Stream
     return NoisyTrials(prior, cell["epsilon"], own_bounds, models, *map(np.array, columns))
 
 
-# Methods
-
-
 def locate(theta: Array, draws: Array, quantile: Array | None) -> dict[str, Array]:
     """Return the given quantile of θ, or the fraction of smaller draws, and its rank among equally spaced draws."""
     below = draws < theta[:, None]

@@ -103,9 +103,6 @@ def audited_quantiles(summaries: Summaries) -> Iterator[AuditedLoss]:
         yield AuditedLoss("quantile-centred", "(ε₁ + ε₂)-DP", loss / epsilon, loss, 3, place)
 
 
-# The study `regression-inference`
-
-
 def compare_intervals(track: str, summaries: Summaries) -> PageTable:
     """Return the method with the smallest mean interval score of the slope per n and ε on a track, with margins."""
     return PageTable(

@@ -21,11 +21,6 @@ def _variant(name: str) -> tuple[str, bool]:
     return (_METHODS[name].base, _METHODS[name].has_noise) if name in _METHODS else (name, True)
 
 
-def _title(name: str) -> str:
-    base, has_noise = _variant(name)
-    return base if has_noise else f"{base}, no noise"
-
-
 def spreads(
     panel: str,
     over: str,
@@ -40,25 +35,16 @@ def spreads(
     def parts(summaries: Summaries) -> Parts:
         ds = summaries[panel]
         shown = [name for name in methods if name in ds["algorithm"].values]
-        titles = [_title(name) + " (repeated)" * (name in shown[:place]) for place, name in enumerate(shown)]
+        variants = [base if has_noise else f"{base}, no noise" for base, has_noise in map(_variant, shown)]
+        titles = [title + " (repeated)" * (title in variants[:place]) for place, title in enumerate(variants)]
         return {title: ds.sel(algorithm=[name]) for title, name in zip(titles, shown, strict=True)}
 
     is_difference = measure == "difference"
     return Chart(
-        parts,
-        over,
-        quantiles(measure),
-        "algorithm",
-        PARTITION_STYLES,
-        x=Axis(discrete=True),
-        y=Axis(ylabel),
+        parts, over, quantiles(measure), "algorithm", PARTITION_STYLES, x=Axis(discrete=True), y=Axis(ylabel),
         marks=(*(("level",) if is_difference else ()), "whisker", "box", "middle"),
-        across={"level": 0.0} if is_difference else {},
-        columns=columns,
-        height=140,
-        named=False,
-        limits=limits,
-    )
+        across={"level": 0.0} if is_difference else {}, columns=columns, height=140, named=False,
+        limits=limits)  # fmt: skip
 
 
 def by_noise(ds: xr.Dataset) -> dict[str, xr.Dataset]:
@@ -72,25 +58,13 @@ def by_noise(ds: xr.Dataset) -> dict[str, xr.Dataset]:
 
 
 _BIAS = Chart(
-    lambda summaries: by_noise(summaries["default"]),
-    "cutoff",
-    {"y": "difference_mean"},
-    "algorithm",
-    PARTITION_STYLES,
-    y=Axis("bias"),
-    marks=("level", "line", "errors", "points"),
-    across={"level": 0.0},
-    columns=2,
-    height=200,
-)
+    lambda summaries: by_noise(summaries["default"]), "cutoff", {"y": "difference_mean"}, "algorithm", PARTITION_STYLES,
+    y=Axis("bias"), marks=("level", "line", "errors", "points"), across={"level": 0.0}, columns=2,
+    height=200)  # fmt: skip
 ERRORS = stacked(
     _BIAS,
     replace(
-        _BIAS,
-        show={"y": "difference_rmse"},
-        y=Axis("root mean squared error"),
-        marks=("line", "points"),
-        across={},
+        _BIAS, show={"y": "difference_rmse"}, y=Axis("root mean squared error"), marks=("line", "points"), across={}
     ),
 )
 """Bias and root mean squared error of all methods against the cutoff, without and with noise."""

@@ -10,10 +10,6 @@ Assumptions not stated in the paper: x ~ N(0, 1), the error variance is known, a
 standard deviations from the true slope. Each cutoff is a separate release with privacy loss ε.
 
     dpstudies run partition-probability --panel default --set epsilon=1 --set partition_size=50,100 --store s.zarr
-
-References
-----------
-P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 3.
 """
 
 from dataclasses import replace
@@ -95,9 +91,6 @@ _DEFAULT = Panel(
 )
 
 
-# Panel audit
-
-
 def _replace_row(cell: Values, streams: Streams) -> Array:
     """Return the probabilities, shape (2, M), of two data sets that differ in the row with the largest effect."""
     (rng,) = streams.generators()
@@ -141,8 +134,6 @@ _PANELS = (
     ),
 )
 
-
-# Figures
 
 _SPREADS = ("full", "normality-noiseless", "normality", "full", "fisher-noiseless", "fisher")
 _DIFFERENCES = tuple(

@@ -10,10 +10,6 @@ Assumptions not stated in the paper: x ~ N(0, 1), β ~ N(0, 1000·I), σ² ~ IG(
 separate release with privacy loss ε.
 
     dpstudies run partition-quantile --set epsilon=2 --set split=1:1 --set centred_split=0.4:0.6:1 --store s.zarr
-
-References
-----------
-P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 4.
 """
 
 import math
@@ -150,8 +146,6 @@ _HALF = replace(
 ).with_values("share", (0.5,))
 
 
-# Panel audit
-
 _FAR = 9.0  # these quantiles are outside all intervals, so that the search ends at the largest number of doublings
 _MOVES = ((1e9, 1e9), (-1e9, 1e-9), (_FAR, 10.0))  # quantile and standard deviation of the changed partition
 _LARGEST_ENUMERATION = 20_000  # largest number of data sets that are enumerated
@@ -230,9 +224,6 @@ _AUDIT = Panel(
     constants=(Factor("n_partitions", (6,), "number of partitions", "int"), *_RELEASE),
     validate=_validate_audit,
 )
-
-
-# Figures
 
 
 def _limits(rows: pd.DataFrame) -> Limits:

@@ -102,9 +102,15 @@ class Request:
             if self.share is not None and QUANTILE_METHODS[name].is_centred:
                 raise BadInputError(f"theta must be omitted with {name}, got {self.share}; use it with quantile")
             share = 0.8 if self.share is None else self.share
-            return self._require_reliable(
-                partition_quantile(name, self.n_partitions, self.epsilon, split, self._start(), share)
+            mechanism = partition_quantile(name, self.n_partitions, self.epsilon, split, self._start(), share)
+            failure = mechanism.miss_probability(len(self.probabilities))
+        if failure > self.allowed_failure:
+            raise BadInputError(
+                f"probability of a misplaced clipping interval must be at most {self.allowed_failure:g}, got about "
+                f"{failure:.2g} for {mechanism.name} with {self.n_partitions:,} partitions and epsilon = "
+                f"{self.epsilon:g}; increase --partitions or --epsilon, or pass --allow-failure {failure:.2g}"
             )
+        return mechanism
 
     def guarantee(self) -> Guarantee | None:
         """Return the joint guarantee of all values, whose losses are added as decimal numbers; None if not private."""
@@ -149,17 +155,6 @@ class Request:
                 raise BadInputError(f"range of {column} must be finite numbers LOW < HIGH, got {low:g} and {high:g}")
         widths = {column: high - low for column, (low, high) in self.ranges.items()}
         return widths[self.target] / widths.get(self.coefficient, 1.0)
-
-    def _require_reliable(self, mechanism: PartitionQuantile) -> PartitionQuantile:
-        """Return the mechanism; raise BadInputError if a clipping interval is too likely to be misplaced."""
-        failure = mechanism.miss_probability(len(self.probabilities))
-        if failure > self.allowed_failure:
-            raise BadInputError(
-                f"probability of a misplaced clipping interval must be at most {self.allowed_failure:g}, got about "
-                f"{failure:.2g} for {mechanism.name} with {self.n_partitions:,} partitions and epsilon = "
-                f"{self.epsilon:g}; increase --partitions or --epsilon, or pass --allow-failure {failure:.2g}"
-            )
-        return mechanism
 
 
 def release_table(

@@ -21,7 +21,7 @@ Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation",
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.regression.adassp import AdaSSP
 from mechanisms.regression.binagg import BinnedRegression
 from mechanisms.regression.dp_gd import NoisyDescent
-from mechanisms.regression.gram_release import GramNoise, GramRelease, calibrated_gram_noise
+from mechanisms.regression.gram_release import GramNoise, GramRelease, PublicBox, calibrated_gram_noise
 from mechanisms.regression.gram_samplers import (
     RegressionPrior,
     normal_statistic,
@@ -43,11 +43,11 @@ from mechanisms.regression.gram_samplers import (
 from mechanisms.regression.partition_quantile import partition_quantile
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
 from studies.claims import ks_p_value
+from studies.data.shipped import read_records
 from studies.figures import Axis, Chart
 from studies.panels import NOMINAL, Values, score_intervals
 from studies.regression.page_tables import compare_coverage, compare_intervals
 from studies.regression.regression_claims import CLAIMS, DELTA
-from studies.regression.regression_records import public_records
 from studies.styles import GRAM_STYLES
 
 Array = np.ndarray
@@ -59,14 +59,29 @@ _LONGER = {"noise-aware": 10, "noise-aware-published": 20, "noise-aware-uncorrec
 _OWN = dict.fromkeys(_LONGER, "normal") | dict.fromkeys(("normal-covariates", "naive", "non-private"), "exact")
 _NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
 _K_NORM = "normal-covariates-k-norm"
-_RELEASES: dict[str, Any] = {
-    "adassp": AdaSSP,
-    "dp-gd": NoisyDescent,
-    "binagg": BinnedRegression,
-}  # in the approximate track
+_RELEASES: dict[str, Any] = {"adassp": AdaSSP, "dp-gd": NoisyDescent, "binagg": BinnedRegression}  # approximate track
 _ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
 _SIZES = (10, 100, 1_000, 10_000, 100_000)
 _SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
+
+
+_LENGTH, _WHOLE, _RINGS = {"length": (0.0, 1.0)}, {"whole_weight": (0.0, 3.0)}, {"rings": (0.0, 30.0)}
+_SIZES_OF_SEVEN = {**_LENGTH, "diameter": (0.0, 1.0), "height": (0.0, 0.5), **_WHOLE}
+_PARTS_OF_SEVEN = {"shucked_weight": (0.0, 1.5), "viscera_weight": (0.0, 1.0), "shell_weight": (0.0, 1.5)}
+_PUBLIC: dict[str, dict[str, tuple[float, float]]] = {
+    "abalone": {**_LENGTH, **_WHOLE, **_RINGS},
+    "abalone-seven": {**_SIZES_OF_SEVEN, **_PARTS_OF_SEVEN, **_RINGS},
+    "adult": {"age": (17.0, 90.0), "education_num": (1.0, 16.0), "hours_per_week": (0.0, 100.0)},
+}
+"""Table -> columns with ranges that are plausible without looking at the data, the response last."""
+
+
+@cache
+def _public_records(name: str) -> np.ndarray:
+    """Return the clamped and scaled records of a table; each process reads it once."""
+    ranges = _PUBLIC[name]
+    records = read_records(name.split("-")[0])[list(ranges)].to_numpy(dtype=float)
+    return PublicBox.of(ranges).scale(records)
 
 
 class _Trial(NamedTuple):
@@ -135,7 +150,7 @@ def _records(rng: np.random.Generator, kind: str, mu: Array, psi: Array, n: int)
 
 def _simulate_releases(columns: str, cell: Values, streams: Streams) -> _Block:
     """Return the Gram matrix of a real table, its regression without privacy, and noise, for each release."""
-    records = public_records(cell.get("data", columns))
+    records = _public_records(cell.get("data", columns))
     z = _with_intercept(records)
     gram = z.T @ z
     n, mean = len(z), gram[0, 1:] / len(z)
@@ -312,60 +327,24 @@ def _panel(
 _ON_REAL = ("normal-covariates", _K_NORM, "naive", *_RELEASES)
 PANELS = (
     _panel(
-        "calibration",
-        1,
-        "regression on 1 covariate, records of the models of the methods",
-        1_000,
-        _NOTES.keys() - {*_RELEASES, "partition", "non-private"},
-        n=_SIZES,
-        records=("own",),
-    ),
+        "calibration", 1, "regression on 1 covariate, records of the models of the methods", 1_000,
+        _NOTES.keys() - {*_RELEASES, "partition", "non-private"}, n=_SIZES, records=("own",)),
     _panel(
-        "one-feature",
-        1,
-        "regression on 1 covariate, simulated records",
-        200,
-        _NOTES.keys() - {*_ABLATIONS},
-        n=_SIZES,
-        epsilon=(0.1, 1.0, 3.0),
-        records=("inside", *_SHIFTED),
-    ),
+        "one-feature", 1, "regression on 1 covariate, simulated records", 200, _NOTES.keys() - {*_ABLATIONS}, n=_SIZES,
+        epsilon=(0.1, 1.0, 3.0), records=("inside", *_SHIFTED)),
     _panel(
-        "augmentation",
-        1,
-        "regression on 1 covariate given 1,000 records of the model of data-augmentation",
-        200,
-        ("data-augmentation",),
-        1_000,
-        n=(1_000,),
-        records=("own",),
-    ),
+        "augmentation", 1, "regression on 1 covariate given 1,000 records of the model of data-augmentation", 200,
+        ("data-augmentation",), 1_000, n=(1_000,), records=("own",)),
     _panel(
-        "five-features",
-        5,
-        "regression on 5 correlated covariates, simulated records",
-        400,
-        _NOTES.keys() - {*_LONGER, "data-augmentation", "partition"},
-        n=(10_000,),
-        records=("own", "inside", "heavy-tailed"),
-    ),
+        "five-features", 5, "regression on 5 correlated covariates, simulated records", 400,
+        _NOTES.keys() - {*_LONGER, "data-augmentation", "partition"}, n=(10_000,),
+        records=("own", "inside", "heavy-tailed")),
     _panel(
-        "real-two",
-        2,
-        "rings on length and weight (abalone), hours on age and education (adult)",
-        500,
-        _ON_REAL,
-        data=("abalone", "adult"),
-        epsilon=(0.1, 1.0, 3.0),
-    ),
+        "real-two", 2, "rings on length and weight (abalone), hours on age and education (adult)", 500, _ON_REAL,
+        data=("abalone", "adult"), epsilon=(0.1, 1.0, 3.0)),
     _panel(
-        "abalone-seven",
-        7,
-        "rings on 7 covariates (abalone)",
-        500,
-        ("normal-covariates", "naive", *_RELEASES),
-    ),
-)
+        "abalone-seven", 7, "rings on 7 covariates (abalone)", 500, ("normal-covariates", "naive", *_RELEASES)),
+)  # fmt: skip
 
 
 def _slope(ds: xr.Dataset) -> xr.Dataset:
@@ -376,19 +355,10 @@ def _slope(ds: xr.Dataset) -> xr.Dataset:
 
 def _against_n(measure: str, label: str, log: bool) -> Chart:
     return Chart(
-        "one-feature",
-        "n",
-        {"y": f"{measure}_mean"},
-        "algorithm",
-        GRAM_STYLES,
-        x=Axis("number of records", log=True),
-        y=Axis(label, log=log),
-        marks=("line", "errors", "points"),
-        prepare=_slope,
-        first=("normal-covariates", "noise-aware-published", "adassp", "naive", "non-private"),
-        height=300,
-        with_constants=True,
-    )
+        "one-feature", "n", {"y": f"{measure}_mean"}, "algorithm", GRAM_STYLES, x=Axis("number of records", log=True),
+        y=Axis(label, log=log), marks=("line", "errors", "points"), prepare=_slope,
+        first=("normal-covariates", "noise-aware-published", "adassp", "naive", "non-private"), height=300,
+        with_constants=True)  # fmt: skip
 
 
 STUDY = Study(

@@ -7,7 +7,7 @@ one indicator per level but the first, and by one for all undeclared values, ``C
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from mechanisms.regression.private_regression import (
     require_support,
 )
 from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import load_profile
+from pipeline.clusters.profiles import Profile, load_profile
 from pipeline.errors import BadInputError, as_bad_input
 from pipeline.tables.tables import TableRows, open_table, reduce_rows
 
@@ -40,58 +40,53 @@ OTHER = "other"
 """Name of the indicator of undeclared levels."""
 
 
-@dataclass(frozen=True)
-class RegressionRequest:
-    """Specification of a regression on a table; `ranges` and `levels` are public."""
-
-    target: str
-    epsilon: float
-    features: tuple[str, ...] | None = None
-    delta: float | None = None
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    method: str = "auto"
-    drop_missing: bool = False
-    level: float = 0.95
-
-
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Opened table, with everything that is public before a release.
+    """Opened table, with everything that is public before a release."""
 
-    `expected` are the expected widths of the intervals of (intercept, slopes, error variance).
-    """
-
-    request: RegressionRequest
     table: TableRows
+    levels: tuple[int, ...]  # number of public levels per column, 0 for columns of numbers
     box: PublicBox
     noise: GramNoise
     guarantee: Guarantee
     method: str
-    expected: np.ndarray
-    cluster: str | None
+    expected: np.ndarray  # widths of the intervals of (intercept, slopes, error variance)
+    profile: Profile
 
 
-def prepare(path: str, request: RegressionRequest, cluster: str | None = None, rehearsal: bool = False) -> Prepared:
+def prepare(
+    path: str,
+    target: str,
+    features: tuple[str, ...] | None,
+    *,
+    ranges: Mapping[str, tuple[float, float]],
+    levels: Mapping[str, Sequence[str]],
+    epsilon: float,
+    delta: float | None,
+    method: str,
+    level: float,
+    cluster: str | None,
+    rehearsal: bool,
+) -> Prepared:
     """Open a table, check the request and forecast the widths of intervals; nothing private is read or spent."""
-    load_profile(cluster)
+    profile = load_profile(cluster)
     with as_bad_input():
         if not rehearsal:
             require_opendp()
-        noise_name: NoiseName = "laplace" if request.delta is None else "gaussian"
-        calibrated_gram_noise(noise_name, 2, request.epsilon, request.delta)
-        table = open_table(path, request.target, request.features, request.levels)
-        box = _find_box(path, table.columns, request)
-        noise = calibrated_gram_noise(noise_name, box.p, request.epsilon, request.delta)
+        noise_name: NoiseName = "laplace" if delta is None else "gaussian"
+        calibrated_gram_noise(noise_name, 2, epsilon, delta)
+        table = open_table(path, target, features, levels)
+        box = _find_box(path, target, table.columns, ranges, levels)
+        noise = calibrated_gram_noise(noise_name, box.p, epsilon, delta)
         n = table.rows.shape[0]
-        method = choose_gram_method(request.method, n)
-        expected = require_support(box, n, noise, level=request.level)
-    guarantee = Guarantee(request.epsilon, request.delta or 0.0)
-    return Prepared(request, table, box, noise, guarantee, method, expected, cluster)
+        chosen = choose_gram_method(method, n)
+        expected = require_support(box, n, noise, level=level)
+    n_levels = tuple(len(levels.get(name, ())) for name in table.columns)
+    return Prepared(table, n_levels, box, noise, Guarantee(epsilon, delta or 0.0), chosen, expected, profile)
 
 
 def release_regression(
-    prepared: Prepared, seed: int | None = None, before_release: Callable[[], object] | None = None
+    prepared: Prepared, drop_missing: bool, seed: int | None, before_release: Callable[[], object]
 ) -> tuple[GramRelease, np.random.Generator, int]:
     """Read the table once, and return the release, a generator for the chains, and the number of dropped rows.
 
@@ -103,19 +98,18 @@ def release_regression(
     The guarantee of `prepared` (proved), under replacement of one row, with public n and columns. If rows with missing
     values are dropped, n is the number of the others, and is public too. A rehearsal with a seed has no guarantee.
     """
-    request, box = prepared.request, prepared.box
-    with connect(load_profile(prepared.cluster)) as client:
-        levels = tuple(len(request.levels.get(name, ())) for name in prepared.table.columns)
-        map_rows = partial(_reduce_block, box, levels)
+    box = prepared.box
+    with connect(prepared.profile) as client:
+        map_rows = partial(_reduce_block, box, prepared.levels)
         sums, n_missing = reduce_rows(client, [prepared.table.rows], map_rows, _join)
-    if n_missing and not request.drop_missing:
+    if n_missing and not drop_missing:
         raise BadInputError(
             f"rows must have no missing or infinite values, got {n_missing:,} rows with such values; impute them, or "
             "pass --missing drop, which makes the number of complete rows public"
         )
     if sums[0][0] < box.p + 2:
         raise BadInputError(f"the table must have at least {box.p + 2} complete rows, got {sums[0][0]}; add rows")
-    if seed is None and before_release is not None:
+    if seed is None:
         before_release()
     return *release_sums(sums, prepared.noise, prepared.guarantee, seed), n_missing
 
@@ -175,37 +169,40 @@ def specify_intervals(posterior: RegressionPosterior, level: float) -> dict[str,
     }
 
 
-def _find_box(path: str, columns: Sequence[str], request: RegressionRequest) -> PublicBox:
+def _find_box(
+    path: str,
+    target: str,
+    columns: Sequence[str],
+    ranges: Mapping[str, tuple[float, float]],
+    levels: Mapping[str, Sequence[str]],
+) -> PublicBox:
     """Return the bounds of all columns of the regression, with indicators of levels."""
-    unknown = sorted({*request.ranges, *request.levels} - set(columns))
-    if unknown or request.target in request.levels or set(request.ranges) & set(request.levels):
+    unknown = sorted({*ranges, *levels} - set(columns))
+    if unknown or target in levels or set(ranges) & set(levels):
         raise BadInputError(
-            f"ranges must name numeric columns, and levels features, got {', '.join(unknown) or request.target}; name "
+            f"ranges must name numeric columns, and levels features, got {', '.join(unknown) or target}; name "
             "a column of --features once"
         )
-    names: list[str] = []
-    bounds: list[tuple[float, float]] = []
+    bounds: list[tuple[str, tuple[float, float]]] = []
     for column in columns:
-        if column in request.levels:
-            levels = request.levels[column]
-            if len(set(levels)) < len(levels) or len(levels) < 2 or "" in levels or OTHER in levels:
+        if column in levels:
+            names = levels[column]
+            if len(set(names)) < len(names) or len(names) < 2 or "" in names or OTHER in names:
                 raise BadInputError(
-                    f"levels of {column} must be at least 2 different names, not 'other', got {','.join(levels)}; all "
+                    f"levels of {column} must be at least 2 different names, not 'other', got {','.join(names)}; all "
                     "other values are counted as 'other'"
                 )
-            names += [f"{column}={level}" for level in (*levels[1:], OTHER)]
-            bounds += [(0.0, 1.0)] * len(levels)
-        elif column in request.ranges:
-            names.append(column)
-            bounds.append(request.ranges[column])
+            bounds += [(f"{column}={name}", (0.0, 1.0)) for name in (*names[1:], OTHER)]
+        elif column in ranges:
+            bounds.append((column, ranges[column]))
         else:
             raise BadInputError(
                 f"{path}: a public range must be given for {column}, got none; bounds from the data would leak them: "
                 f"choose a plausible range without looking, e.g. --range {column}=0:100 for a percentage; values "
                 "outside are clamped"
             )
-    low, high = zip(*bounds, strict=True)
-    return PublicBox(tuple(names), low, high)
+    columns, pairs = zip(*bounds, strict=True)
+    return PublicBox(columns, *zip(*pairs, strict=True))
 
 
 def _reduce_block(box: PublicBox, levels: tuple[int, ...], first: int, rows: np.ndarray) -> tuple[list[list[int]], int]:

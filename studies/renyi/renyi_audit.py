@@ -40,6 +40,7 @@ from studies.renyi.renyi_figures import AUDITS
 
 _CALIBRATED = ("glm-concentrated", "glm-diffused")
 _LARGEST_ENUMERATION = 20_000  # largest number of data sets that are enumerated
+_MOST_RECORDS = 1e15
 # values of −x·w at the mode for the candidate records x
 _PREDICTORS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 40.0)
 
@@ -63,7 +64,13 @@ def _largest(
 
 def _records(cell: Values) -> int:
     """Return the number of records of a cell, in panel `tightness` the one that gives its precision."""
-    return int(cell["n"]) if "n" in cell else max(1, round(cell["precision"] / cell["beta"]))
+    if "n" in cell:
+        return int(cell["n"])
+    beta, precision = cell["beta"], cell["precision"]
+    require(beta > 0, "beta must be a finite number > 0", beta, "choose a precision of the prior over n, such as 0.1")
+    requirement = f"beta must be at least precision / {_MOST_RECORDS:g}, so that the number of records is finite"
+    require(precision / beta <= _MOST_RECORDS, requirement, beta, "increase beta")
+    return max(1, round(precision / beta))
 
 
 def _validate(cell: Values, setting: Values) -> bool:
@@ -80,9 +87,6 @@ def _validate(cell: Values, setting: Values) -> bool:
         advice = "choose a half width in this interval, such as 10"
         require(0 < reach <= 100, "reach must be in (0, 100]", reach, advice)
     return True
-
-
-# Samplers for logistic regression
 
 
 def _candidates(mechanism: GlmMechanism, n: int, dimension: int) -> np.ndarray:
@@ -130,8 +134,6 @@ _LOGISTIC = Panel(
     validate=_validate,
 )
 
-# Tightness of the bound
-
 
 def _approach(cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     dimension, precision, orders = cell["dimension"], cell["precision"], cell["order"]
@@ -172,8 +174,6 @@ _TIGHTNESS = Panel(
     method_dim=None,
     validate=_validate,
 )
-
-# Other link functions
 
 
 def _diverge(cell: Values, setting: Values, streams: Streams, *, link: str) -> dict[str, Any]:
@@ -227,8 +227,6 @@ _LINKS = Panel(
     validate=_validate,
 )
 
-# One posterior sample on a ball
-
 
 def _on_ball(cell: Values, setting: Values, streams: Streams, *, ball: bool) -> dict[str, Any]:
     n, beta, power, orders = cell["n"], cell["beta"], cell["power"], cell["order"]
@@ -263,8 +261,6 @@ _OPS = Panel(
     method_dim="mechanism",
     validate=_validate,
 )
-
-# Exponential families
 
 
 def _sampler(cell: Values, setting: Values, streams: Streams, *, name: str) -> dict[str, Any]:

@@ -160,9 +160,6 @@ _BOUNDS = replace(
 )
 
 
-# Claims
-
-
 def _curves(summaries: Stored) -> Summaries:
     """Return both panels, of which every claim needs the published values."""
     orders = (1.0, 1.05, 2.0, 6.95, 7.0, 20.0)

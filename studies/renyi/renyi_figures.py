@@ -28,31 +28,15 @@ def _finite(ds: xr.Dataset) -> xr.Dataset:
 
 
 CURVES = Chart(
-    "",
-    "order",
-    {"y": "renyi_epsilon"},
-    "coefficient",
-    x=Axis("order λ", limits=(0.0, None)),
-    y=Axis("ε (nat), one line per coefficient", limits=(0.0, 2.0)),
-    marks=("edge", "line"),
-    across={"edge": "critical_order"},
-    prepare=_finite,
-    columns=2,
-    height=230,
-    at_ends=False,
-)
+    "", "order", {"y": "renyi_epsilon"}, "coefficient", x=Axis("order λ", limits=(0.0, None)),
+    y=Axis("ε (nat), one line per coefficient", limits=(0.0, 2.0)), marks=("edge", "line"),
+    across={"edge": "critical_order"}, prepare=_finite, columns=2, height=230, at_ends=False)  # fmt: skip
 
 DIRICHLET_BOUNDS = Chart(
-    "dirichlet-bounds",
-    "order",
-    {"y": "ratio"},
-    "coefficient",
-    x=Axis("order λ", log=True),
+    "dirichlet-bounds", "order", {"y": "ratio"}, "coefficient", x=Axis("order λ", log=True),
     y=Axis("bound / exact divergence", log=True),
-    prepare=lambda ds: ds.assign(ratio=ds["ponnoprat_epsilon"] / _finite(ds)["renyi_epsilon"].values),
-    height=200,
-    at_ends=False,
-)
+    prepare=lambda ds: ds.assign(ratio=ds["ponnoprat_epsilon"] / _finite(ds)["renyi_epsilon"].values), height=200,
+    at_ends=False)  # fmt: skip
 
 
 def _divergences(ds: xr.Dataset) -> xr.Dataset:
@@ -66,15 +50,8 @@ _UTILITY = Chart(
     "", "epsilon", {}, "mechanism", RENYI_STYLES, x=_EPSILON, facet={"order": "order {}"}, columns=2, at_ends=False
 )
 DIVERGENCES = replace(
-    _UTILITY,
-    source="kl",
-    show={"y": "kl"},
-    y=Axis("KL divergence (nat)", log=True, limits=(1e-6, None)),
-    marks=("edge", "line", "points"),
-    across={"edge": "smallest"},
-    prepare=_divergences,
-    height=260,
-)
+    _UTILITY, source="kl", show={"y": "kl"}, y=Axis("KL divergence (nat)", log=True, limits=(1e-6, None)),
+    marks=("edge", "line", "points"), across={"edge": "smallest"}, prepare=_divergences, height=260)  # fmt: skip
 
 
 def _losses(ds: xr.Dataset) -> xr.Dataset:
@@ -84,15 +61,10 @@ def _losses(ds: xr.Dataset) -> xr.Dataset:
 
 
 _LOSSES = replace(
-    _UTILITY,
-    source="loglik",
-    show={"y": "heldout_nll_mean", "exact": "expected_nll", "low": "low", "high": "high"},
+    _UTILITY, source="loglik", show={"y": "heldout_nll_mean", "exact": "expected_nll", "low": "low", "high": "high"},
     y=Axis("negative log likelihood (nat)"),
-    limits=lambda rows: (0.85 * rows["exact"].min(), 2.5 * rows["exact"].min()),
-    marks=("band", "exact", "points"),
-    prepare=_losses,
-    height=230,
-)
+    limits=lambda rows: (0.85 * rows["exact"].min(), 2.5 * rows["exact"].min()), marks=("band", "exact", "points"),
+    prepare=_losses, height=230)  # fmt: skip
 
 _ENLARGED = replace(
     _LOSSES, marks=("exact", "points"), limits=lambda rows: (0.99 * rows["exact"].min(), 1.14 * rows["exact"].min())
@@ -104,9 +76,6 @@ def against_epsilon(measure: str, ylabel: str, log: bool = False, **options: Any
     """Describe the mean of a measure of draws of regression weights against ε, with one axes per panel."""
     y, defaults = Axis(ylabel, log=log), {"styles": GLM_STYLES, "x": _EPSILON, "marks": ("line", "errors", "points")}
     return Chart("", "epsilon", {"y": f"{measure}_mean"}, "mechanism", y=y, share_y=False, **{**defaults, **options})
-
-
-# The study `renyi-audit`
 
 
 def _logistic(ds: xr.Dataset) -> xr.DataArray:
@@ -132,19 +101,10 @@ def _dirichlet(ds: xr.Dataset) -> xr.DataArray:
 def _tightness(dimension: int, top: float) -> Chart:
     """Describe ratios to the bound against β, with one column per precision and one line per order."""
     return Chart(
-        "tightness",
-        "beta",
-        {"y": "share"},
-        "order",
-        x=Axis("β", log=True),
-        y=Axis("divergence / bound", limits=(0.0, top)),
-        marks=("reference", "line", "points"),
-        facet={"precision": f"d = {dimension}, nβ = {{}}"},
-        across={"reference": "limiting_share"},
-        prepare=lambda ds: ds.sel(dimension=dimension).sortby("beta"),
-        series="λ = {}",
-        height=140,
-    )
+        "tightness", "beta", {"y": "share"}, "order", x=Axis("β", log=True),
+        y=Axis("divergence / bound", limits=(0.0, top)), marks=("reference", "line", "points"),
+        facet={"precision": f"d = {dimension}, nβ = {{}}"}, across={"reference": "limiting_share"},
+        prepare=lambda ds: ds.sel(dimension=dimension).sortby("beta"), series="λ = {}", height=140)  # fmt: skip
 
 
 def _with_crosses(ds: xr.Dataset) -> xr.Dataset:
@@ -158,29 +118,14 @@ def _with_crosses(ds: xr.Dataset) -> xr.Dataset:
 
 
 _BY_ORDER = Chart(
-    "links",
-    "order",
-    {"y": "finite", "cross": "height"},
-    "link",
-    x=Axis("order λ"),
-    y=Axis("Rényi divergence (nat)", log=True),
-    marks=("reference", "line", "points", "cross"),
-    facet={"n": "n = {}"},
-    across={"reference": "limit"},
-    prepare=_with_crosses,
-    height=180,
-    at_ends=False,
-)
+    "links", "order", {"y": "finite", "cross": "height"}, "link", x=Axis("order λ"),
+    y=Axis("Rényi divergence (nat)", log=True), marks=("reference", "line", "points", "cross"), facet={"n": "n = {}"},
+    across={"reference": "limit"}, prepare=_with_crosses, height=180, at_ends=False)  # fmt: skip
 _BY_REACH = replace(
-    _BY_ORDER,
-    over="reach",
-    show={"y": "divergence_on_box"},
-    x=Axis("half width of the interval", log=True),
+    _BY_ORDER, over="reach", show={"y": "divergence_on_box"}, x=Axis("half width of the interval", log=True),
     y=Axis("Rényi divergence (nat) at the largest order", log=True, limits=(None, 1e5)),
-    marks=("level", "line", "points"),
-    across={"level": "limit"},
-    prepare=lambda ds: _with_crosses(ds).isel(order=-1),
-)
+    marks=("level", "line", "points"), across={"level": "limit"},
+    prepare=lambda ds: _with_crosses(ds).isel(order=-1))  # fmt: skip
 
 AUDITS = (
     Figure(

@@ -92,9 +92,6 @@ _PRIOR = Factor("prior", ((6.0, 12.0),), "Beta parameters of the prior, whose na
 _N = Factor("n", (100,), "number of records", "int")
 
 
-# Panel kl
-
-
 def _divergence(name: str, cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     mechanism, n, successes = _build(name, setting), setting["n"], setting["successes"]
     found = {"spent_epsilon": mechanism.renyi_epsilon(setting["order"])}
@@ -125,9 +122,6 @@ _KL = Panel(
     validate=_validate,
     version=2,  # sums have a fixed order
 )
-
-
-# Panel loglik
 
 
 def _simulate(cell: Values, streams: Streams) -> tuple[Array, Array]:

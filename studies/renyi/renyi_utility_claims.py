@@ -61,9 +61,6 @@ def _named_by_order(values: xr.DataArray, names: tuple[str, ...], form: str) -> 
     return "; ".join(f"order {one['order']:g}: {named(one, names, form)}" for one in values.transpose("order", ...))
 
 
-# Panel kl
-
-
 @p3(place="section 5.1")
 def direct_is_reached(summaries: Stored) -> Finding:
     """At order 2 the diffused and the concentrated posterior have zero divergence where direct sampling satisfies the
@@ -165,9 +162,6 @@ def spent_epsilon(summaries: Stored) -> Iterator[Finding]:
     yield verdict((share.fillna(0) <= 1 + _ROUNDING).all(), f"maximum {share.max():.12f}; {n_excluded}")
 
 
-# Comparisons, in both panels
-
-
 def _winners(values: xr.DataArray, names: tuple[str, ...]) -> list[tuple[float, tuple[str, ...]]]:
     """Return, for each stored ε in ascending order, the mechanisms that attain the smallest value."""
     some = values.sel(mechanism=list(names)).transpose("epsilon", "mechanism").values
@@ -224,9 +218,6 @@ kl_ahead_of_gaussian, nll_ahead_of_gaussian, kl_ahead_of_tight, nll_ahead_of_tig
     _ahead_of(label, rival) for rival in _GAUSSIAN for label in _MEASURES
 )
 kl_tight_ahead, nll_tight_ahead = map(_tight_ahead, _MEASURES)
-
-
-# Panel loglik
 
 
 @p3(place="section 5.1")

@@ -11,7 +11,7 @@ from studies.report.page import Chapter, lead_with, render_figures, render_page,
 from studies.report.provenance import cite, describe_store
 from studies.report.results import StudyResults, count_undecided, list_comparisons, read_results
 from studies.report.summaries import tabulate
-from studies.styles import describe_audit, stored_audits, with_labels
+from studies.styles import describe_audit, label_method, stored_audits, with_labels
 from studies.tables import PageTable
 
 
@@ -54,6 +54,7 @@ def _page(
     results = read_results(store, study)
     tables = _tabulate_precision(results)
     notes = {method.name: method.note for panel in study.panels for method in panel.methods}
+    explained: dict[str, str] = {}  # by label
     has_audits = False
     for name, summary in results.summaries.items():
         by = study.panel(name).method_dim or ""
@@ -61,6 +62,8 @@ def _page(
         for method, found in stored_audits(summary, by).items() if is_labelled else ():
             notes[method] = f"{notes.get(method, '')} Panel {name}: {describe_audit(found)}.".strip()
             has_audits = True
+        methods = summary[by].values.tolist() if is_labelled else ()
+        explained |= {label_method(summary, by, method): notes.get(method, "") for method in methods}
         heads, rows, n_names = tabulate(with_labels(summary, by) if is_labelled else summary)
         tables.append((PageTable(name, summary.attrs["title"], tuple(heads), rows), n_names))
     figures, judged = render_figures(study, results.summaries, converter, results.claims, figures_folder)
@@ -75,6 +78,7 @@ def _page(
         chapter=Chapter(figures, judged),
         has_origins=any(look.origin for figure in figures for look in figure.plot.series.values()),
         lead=lead,
+        glossary=[(label, note) for label in (lead.plot.series if lead else ()) if (note := explained.get(label))],
         findings=findings,
         claims=count_undecided({study.name: results}),
         notes=PageTable("Methods", "", ("name", "note"), list(notes.items()), (1,)),

@@ -185,8 +185,6 @@ SKEWED = Panel(
 )
 
 
-# Claims
-
 _BY_3: dict[str, Any] = {"kind": "self-check", "level": two_sided_level(3)}
 _BY_5: dict[str, Any] = {"kind": "self-check", "level": two_sided_level(5)}
 
@@ -293,6 +291,9 @@ def heavy_tails_lose_coverage(summaries: Stored) -> Finding:
     return decide(*below(_NOMINAL, mean(ds, "covered"), critical(3)), evidence)
 
 
+_COVERAGE = Chart(
+    "coverage", "minimum", {"y": "covered_mean"}, "rule", {}, marks=("level", "line", "errors", "points"),
+    across={"level": _NOMINAL}, prepare=lambda ds: ds.isel(distribution=0, needed=0), height=300)  # fmt: skip
 STUDY = Study(
     name="fixed-width-stopping",
     title="Coverage of intervals at stopped numbers of trials",
@@ -308,17 +309,7 @@ STUDY = Study(
             "(200 draws are needed). The nominal coverage is 0.95. The confidence sequence has to contain the mean at "
             "all sizes from the minimum on.",
             ("coverage",),
-            Chart(
-                "coverage",
-                "minimum",
-                {"y": "covered_mean"},
-                "rule",
-                {},
-                marks=("level", "line", "errors", "points"),
-                across={"level": _NOMINAL},
-                prepare=lambda ds: ds.isel(distribution=0, needed=0),
-                height=300,
-            ),
+            _COVERAGE,
         ),
     ),
     quick=Scale(trials={"coverage": 2000, "skewed": 100}),

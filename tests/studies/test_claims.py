@@ -1,5 +1,7 @@
 """Tests of the findings, tests and phrases of evidence that claims share."""
 
+import re
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -104,6 +106,8 @@ def test_p_values_have_a_joint_level():
         "p-values of at least 0.01 (epsilon = 0.1, n = 30) for ranks and 0.02 (epsilon = 0.1, n = 30) for quantiles; "
         "values above 0.01 are accepted in 4 tests",
     )
+    three = uniform({**p, "joint coverage": VALUES / 10}, 0.03).evidence
+    assert re.search(r"at least 0.01 \(.*?\) for ranks, 0.02 \(.*?\) for quantiles and 0.1 \(.*?\) for joint", three)
 
 
 def test_selected_values_are_needed_and_single_ones_lose_their_dimension():

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 import yaml
 
+from mechanisms import MECHANISMS
 from pipeline.blocks.evaluate import Block
 from pipeline.stores.commits import Planned
 from pipeline.stores.sessions import Session
@@ -64,6 +65,8 @@ def test_a_study_from_plan_to_report(command, tmp_path):
     assert {path.name for path in tmp_path.glob("figures/*")} == {"accuracy-k2.png", "accuracy-k2.svg"}
     page = (tmp_path / "s.html").read_text()
     assert page.count("<figure") == 1
+    glossary = page.partition("Methods of this figure")[2].partition("</details>")[0]
+    assert all(f"<dt>{name}</dt><dd>{MECHANISMS[name].note}</dd>" in glossary for name in ("smooth", "laplace"))
     assert command("resume", "s.zarr")[0] == 0
     assert command(*SMALL, "--store", "s.zarr")[0] == 0
 

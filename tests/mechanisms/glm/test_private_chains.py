@@ -22,7 +22,7 @@ from mechanisms.glm.langevin import (
 )
 from mechanisms.glm.mechanisms import glm_mechanism
 from mechanisms.glm.penalty import PenaltyChain, likelihood_range, log_likelihoods, published_penalty
-from mechanisms.glm.private_logistic import _clipped, _halved, _largest_norm, _Records, _rounding, noise_bits
+from mechanisms.glm.private_logistic import _clipped, _halved, _largest_norm, _rounding, _slope_of, noise_bits
 from mechanisms.renyi.conversions import gaussian_epsilon, gaussian_mu
 
 
@@ -298,10 +298,6 @@ def test_bad_input_is_refused():
         (lambda: last_langevin(1000, 1e-17, 1.0, 1e-6), "must end within 1,000,000 steps, got beta = 1e-17"),
         (lambda: last_langevin(100, 1e-320, 1.0, 1e-6), "must end within 1,000,000 steps"),
         (lambda: published_penalty(100, 2, 0.1, 1.0, 0.0), "delta must be"),
-        (
-            lambda: plan_intervals(published_langevin(100, 0.1, 1.0, 1e-6), 2, [1.0]),
-            r"curvatures must have shape \(2,\)",
-        ),
         (lambda: plan_intervals(last_langevin(10**6, 0.1, 1.0, 1e-6), 2), "at most 0.143"),
         (lambda: langevin_chain(9, 1.0, 2, 0.01).sample(np.random.default_rng(), X, Y), "records must be 9"),
     ):
@@ -372,7 +368,7 @@ def test_rounding_of_slopes_is_within_the_bound():
             t = mpmath.fsum(mpmath.mpf(x) * mpmath.mpf(w) for x, w in zip(row, weights.tolist(), strict=True))
             residual = label - 1 / (1 + mpmath.exp(-t))
             exact = [total + residual * mpmath.mpf(x) for total, x in zip(exact, row, strict=True)]
-        found = _Records.of(design, labels).slope(weights)
+        found = _slope_of(design, labels)(weights)
         errors = [float(mpmath.mpf(value) - truth) for value, truth in zip(found.tolist(), exact, strict=True)]
     chain = langevin_chain(150, 0.01, 1, 0.01)
     allowed = _rounding(chain, 21, float(np.linalg.norm(weights))) / (math.sqrt(chain.step) / 2)
@@ -400,12 +396,9 @@ def test_long_records_are_scaled_to_the_bound():
 def test_intervals_are_planned_only_for_enough_draws():
     with pytest.raises(ValueError, match=r"need 20 effective draws per direction, got 0\.0391 \(at most 1\.19\)"):
         plan_intervals(published_langevin(2784, 0.001, 1.0, 1e-6), 9)
-    chain = published_langevin(10_000, 0.001, 10.0, 1e-6)
     with pytest.raises(ValueError, match=r"got 8\.56 \(at most 1\.43e\+03\)"):  # the prior alone is too weak
-        plan_intervals(chain, 2)
-    assert plan_intervals(chain, 2, [500.0, 100.0]).min() > langevin.LEAST_DRAWS
-    with pytest.raises(ValueError, match=r"got 0\.854 \(at most 0\.854\)"):
-        plan_intervals(chain, 2, [500.0, 1.0])
+        plan_intervals(published_langevin(10_000, 0.001, 10.0, 1e-6), 2)
+    assert plan_intervals(published_langevin(10_000, 0.01, 10.0, 1e-6), 2) > langevin.LEAST_DRAWS
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0])

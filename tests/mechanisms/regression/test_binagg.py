@@ -12,7 +12,7 @@ from tests.mechanisms.regression.scaled_records import coverage, least_squares, 
 
 def test_without_noise_it_is_least_squares_on_the_bins():
     """The estimate equals least squares on records if each bin has one value of the covariate."""
-    rng, method = np.random.default_rng(1), BinnedRegression(2, 1e18)
+    rng, method = np.random.default_rng(1), BinnedRegression(2, 1e18, 1e-6)
     u = records_of(rng)
     u[:, 0] = (np.floor(np.minimum(u[:, 0], 0.9) * 8) + 0.5) / 8
     theta, variance, _ = least_squares(u)
@@ -22,7 +22,7 @@ def test_without_noise_it_is_least_squares_on_the_bins():
 
 
 def test_exact_lines_are_recovered_in_several_dimensions():
-    rng, method = np.random.default_rng(1), BinnedRegression(4, 1e18)
+    rng, method = np.random.default_rng(1), BinnedRegression(4, 1e18, 1e-6)
     release = method.release(rng, records_of(rng, slopes=(0.3, -0.2, 0.4), error_std=0.0))
     np.testing.assert_allclose(method._fit(release)[0], [0.1, 0.3, -0.2, 0.4], atol=1e-6)
 
@@ -63,7 +63,7 @@ def tree_loss(score, method, first, second, depth=0, low=-1.0, high=1.0, deepest
 @pytest.mark.parametrize("spread", [1.0, 0.3, 0.01])
 def test_tree_loses_at_most_its_part_exactly(spread):
     """Without the decay of scores with depth, the loss exceeds the bound (negative control)."""
-    rng, method = np.random.default_rng(1), BinnedRegression(2, 100.0)
+    rng, method = np.random.default_rng(1), BinnedRegression(2, 100.0, 1e-6)
     bound, found, control = 4.0 / method.tree_scale, [], []
     for _ in range(60):
         size = int(rng.integers(1, 60))
@@ -80,7 +80,7 @@ def test_tree_loses_at_most_its_part_exactly(spread):
 
 @pytest.mark.parametrize("p", [2, 4])
 def test_no_replaced_record_exceeds_the_sensitivity_of_the_sums(p):
-    rng, method = np.random.default_rng(1), BinnedRegression(p, 1.0)
+    rng, method = np.random.default_rng(1), BinnedRegression(p, 1.0, 1e-6)
     count_std, x_std, y_std, _ = method.stds
     scales, d = np.array([count_std, *[x_std] * (p - 1), y_std]), p - 1
     inside = rng.uniform(-1, 1, (2, 20_000, p)).round(rng.integers(2))  # r in half widths of its bin, and y
@@ -94,7 +94,7 @@ def test_no_replaced_record_exceeds_the_sensitivity_of_the_sums(p):
 
 def test_noise_of_sums_is_subtracted():
     """The expected matrix is that of the exact sums, to second order in the noise of counts; D is not negligible."""
-    rng, method, k = np.random.default_rng(1), BinnedRegression(2, 0.05), 2
+    rng, method, k = np.random.default_rng(1), BinnedRegression(2, 0.05, 1e-6), 2
     count_std, x_std, _, _ = method.stds
     ends = np.linspace(-1, 1, k + 1)
     middle, half = ((ends[1:] + ends[:-1]) / 2)[:, None], np.full((k, 1), 1 / k)
@@ -116,7 +116,7 @@ def test_noise_of_sums_is_subtracted():
 
 
 def test_released_sums_have_noise_of_the_stated_variance():
-    rng, method = np.random.default_rng(1), BinnedRegression(2, 0.5)
+    rng, method = np.random.default_rng(1), BinnedRegression(2, 0.5, 1e-6)
     u = np.full((4_000, 2), 0.1)
     drawn = [method.release(rng, u) for _ in range(300)]
     gaps = []

@@ -17,7 +17,7 @@ def test_without_noise_it_is_least_squares(slopes):
     rng = np.random.default_rng(1)
     u = records_of(rng, slopes=slopes)
     theta, variance, _ = least_squares(u)
-    found = NoisyDescent(len(slopes) + 1, 1e18).release(rng, u).estimate[0]
+    found = NoisyDescent(len(slopes) + 1, 1e18, 1e-6).release(rng, u).estimate[0]
     np.testing.assert_allclose(found, [*theta, variance], rtol=1e-5)
 
 
@@ -48,7 +48,7 @@ def test_losses_are_exact_on_a_grid_of_records():
 
     The loss of Gaussian noise is determined by the largest change. Twice the sensitivity for added records is needed.
     """
-    method = NoisyDescent(2, 1.0)
+    method = NoisyDescent(2, 1.0, 1e-6)
     grid = np.array(list(itertools.product(np.linspace(-1, 1, 7), repeat=2)))
     largest = np.zeros(2)
     for theta in itertools.product(np.linspace(-2, 2, 5), repeat=2):
@@ -61,7 +61,7 @@ def test_losses_are_exact_on_a_grid_of_records():
 
 def test_noise_has_its_variance():
     """Averaged iterates near the minimum have the covariance of averaged independent noise."""
-    rng, method = np.random.default_rng(1), NoisyDescent(2, 1.0)
+    rng, method = np.random.default_rng(1), NoisyDescent(2, 1.0, 1e-6)
     u = records_of(rng, n=100_000)
     theta, _, inverse = least_squares(u)
     drawn = [method.release(rng, u) for _ in range(400)]

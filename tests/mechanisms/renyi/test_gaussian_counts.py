@@ -35,8 +35,8 @@ def test_projections_are_the_nearest_points(seed, k, scale):
 def test_two_categories_equal_published_mechanism():
     """At k = 2, the released count is the true one plus half the difference of two noises, clamped to [0, n]."""
     release = gaussian_mechanism("gaussian", PRIOR, N, order=2, epsilon=0.001)
-    normals = np.random.default_rng(2).standard_normal((5_000, 2))
-    released = release._release(normals, (SUCCESSES, N - SUCCESSES))
+    uniforms = np.random.default_rng(2).random((5_000, 2))
+    normals, released = special.ndtri(uniforms), release.from_uniforms(uniforms, (SUCCESSES, N - SUCCESSES))
     noise = release.noise_std * (normals[:, 0] - normals[:, 1]) / 2
     clamped = np.clip(SUCCESSES + noise, 0, N)
     np.testing.assert_allclose(released, np.stack([clamped, N - clamped], axis=1), atol=1e-10)

@@ -321,6 +321,8 @@ RENYI_AUDIT = Case(
         "tightness": {
             "precision=0": "precision must be > 0, got 0",
             "beta=-1": "beta must be a finite number > 0",
+            "beta=0": "beta must be a finite number > 0, got 0",
+            "beta=1e-320": "beta must be at least precision / 1e+15",
             "dimension=0": "dimension must be 1 or 2, got 0",
         },
         "links": {
