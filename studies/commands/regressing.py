@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pipeline.errors import BadInputError
 from studies.commands.options import (
@@ -18,6 +18,9 @@ from studies.commands.options import (
 )
 from studies.commands.output import print_table, require_file, say, writing
 from studies.commands.spending import RELEASE, open_account, write_plot
+
+if TYPE_CHECKING:
+    from studies.regression.regression_table import Prepared
 
 
 @takes("features", "plot", *RELEASE, "cluster")
@@ -90,11 +93,7 @@ def regress(
         )
         box, chosen = prepared.box, prepared.method
         account.check(prepared.guarantee)
-        verb = "the release spends" if seed is None else "a release would spend"
-        say(f"{prepared.table.rows.shape[0]:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
-        widths = zip(("intercept", *box.names[:-1]), prepared.expected, strict=False)
-        shown = ", ".join(f"{name} {width:.3g}" for name, width in widths)
-        say(f"expected widths of {format_level(level)} intervals: {shown}")
+        _show_forecast(prepared, level, seed is not None)
         what = f"regression of {target} from {table}"
         account.confirm(what, prepared.guarantee)
         entry = account.entry(prepared.guarantee, what)
@@ -222,3 +221,12 @@ def _parse_ranges(words: list[str]) -> dict[str, tuple[float, float]]:
             raise BadInputError(f"range must have the form COLUMN=LOW:HIGH, got {word}; e.g. income=0:100000")
         ranges[column] = (values[0], values[1])
     return ranges
+
+
+def _show_forecast(prepared: "Prepared", level: float, is_rehearsal: bool) -> None:
+    """Print the guarantee and the expected widths, which are public."""
+    verb = "a release would spend" if is_rehearsal else "the release spends"
+    say(f"{prepared.table.rows.shape[0]:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
+    widths = zip(("intercept", *prepared.box.names[:-1]), prepared.expected, strict=False)
+    shown = ", ".join(f"{name} {width:.3g}" for name, width in widths)
+    say(f"expected widths of {format_level(level)} intervals: {shown}")
