@@ -160,7 +160,7 @@ def published_langevin(n: int, beta: float, epsilon: float, delta: float, norm_b
     length = (mu / norm_bound) ** 2  # ηT
     curvature = precision + public_smoothness(n, precision, 1.0, norm_bound)
     n_steps = max(1, math.ceil(length * curvature / 2))
-    return langevin_chain(n, beta, n_steps, length / n_steps, norm_bound=norm_bound)
+    return LangevinChain(n, precision, 1.0, length / n_steps, n_steps, norm_bound)
 
 
 def forecast_draws(curvatures: ArrayLike, mu: float, step: float = 0.0) -> Floats:

@@ -64,9 +64,10 @@ def _diagonalise(a):
         is_diagonal = True
         for i in range(1, size):
             for j in range(i):
-                if abs(a[i, j]) <= least:
+                gap = a[i, i] - a[j, j]
+                if a[i, j] * a[i, j] <= least * max(abs(gap), least):  # moves eigenvalues by less than `least`
                     continue
-                is_diagonal, ratio = False, (a[i, i] - a[j, j]) / (2.0 * a[i, j])
+                is_diagonal, ratio = False, gap / (2.0 * a[i, j])
                 tangent = math.copysign(1.0, ratio) / (abs(ratio) + math.sqrt(1.0 + ratio * ratio))
                 cosine = 1.0 / math.sqrt(1.0 + tangent * tangent)
                 sine = tangent * cosine

@@ -246,8 +246,10 @@ def _least_squares(statistics: RegressionStatistics) -> tuple[Floats, Floats, Fl
     Columns are scaled to unit length so that the rank does not depend on their units.
     """
     root_n, intercept = np.sqrt(statistics.n_rows), statistics.intercept
-    moments = statistics.scatter if intercept else statistics.raw_moments
-    rounding = _ROUNDING * root_n[..., None] * np.abs(statistics.means[..., :-1]) if intercept else np.zeros(1)
+    means, moments = statistics.means, statistics.scatter
+    if not intercept:
+        moments = moments + np.einsum("...,...i,...j->...ij", statistics.n_rows, means, means)
+    rounding = _ROUNDING * root_n[..., None] * np.abs(means[..., :-1]) if intercept else np.zeros(1)
     XtX, Xty = moments[..., :-1, :-1], moments[..., :-1, -1]
     length = np.sqrt(np.diagonal(XtX, axis1=-2, axis2=-1))
     scale = _inverse(np.where(length > rounding, length, 0.0))

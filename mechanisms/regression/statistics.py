@@ -80,16 +80,6 @@ class RegressionStatistics:
             means[..., -1] += b[0]
         return RegressionStatistics(self.n_rows, means, step @ self.scatter @ step.T, self.intercept)
 
-    @property
-    def raw_moments(self) -> Floats:
-        """Raw moments of (1, x, y), or of (x, y) without an intercept, shape (..., d + 1, d + 1)."""
-        means, first = self.means, int(self.intercept)
-        if first:
-            means = np.concatenate([np.ones((*means.shape[:-1], 1)), means], axis=-1)
-        raw = np.einsum("...,...i,...j->...ij", self.n_rows, means, means)
-        raw[..., first:, first:] += self.scatter
-        return raw
-
 
 def partition_sizes(n: int, size: int) -> Integers:
     """Return the sizes of ⌊n/size⌋ partitions of n rows: at least `size`, equal up to one, the larger first."""

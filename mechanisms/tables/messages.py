@@ -22,7 +22,7 @@ probabilistic convolution tree", PLoS ONE 9(3), 2014.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +64,13 @@ class Windows(NamedTuple):
         mean, variance = np.empty((2, self.size.size))
         kernels.moments(self, mean, variance)
         return mean, variance
+
+    def average(self, nodes: Integers, function: Callable[[Integers, Floats], Floats]) -> Floats:
+        """Return the sums of values times a function of node and count, for some nodes."""
+        size = self.size[nodes]
+        counts, which = _runs(self.start[nodes], size).astype(np.float64), np.repeat(np.arange(nodes.size), size)
+        terms = self.values[_runs(self.offset[nodes], size)] * function(nodes[which], counts)
+        return np.bincount(which, terms, nodes.size).astype(np.float64)
 
     def rows(self, nodes: Integers, n: int) -> Floats:
         """Return the values of some nodes, shape (nodes, n), with zeros at the end."""

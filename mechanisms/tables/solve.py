@@ -11,7 +11,7 @@ from mechanisms.tables.forest import Forest, select
 from mechanisms.tables.formats import FAR, LARGEST
 from mechanisms.tables.messages import Message, Messages, Plan, VanishedError, Windows, add_windows
 from mechanisms.tables.priors import Weights
-from mechanisms.tables.tilts import Leaves, caps, largest_tilts, level_tilts, solve_tilts
+from mechanisms.tables.tilts import Leaves, caps, largest_tilts, solve_tilts
 from mechanisms.tables.tree import Table
 
 MEMORY = 8e9
@@ -20,11 +20,12 @@ MEMORY = 8e9
 _OMITTED = 5e-13, 1e-16  # bound of the omitted mass, and more per node, beyond which tilts and windows are improved
 _OMITTED_LARGE = 1e-17, 1e-7  # the same times the squared number of nodes, and its maximum: attempts take minutes, and
 # cuts of Fourier transforms, which later attempts do not avoid, are most of the bound
+_POOR = 2e-9  # bound of the omitted mass with which sums of products end the attempts
 _ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
 _LARGEST = 1e-6  # bound of the error beyond which there is no result
-_POOR = 2e-9  # bound of the omitted mass with which sums of products end the attempts
-_ATTEMPTS, _NEAR = 12, 6  # largest number of attempts, and number of those whose tilts only centre totals
-_DIRECT_PRODUCTS = 3e10  # largest number of products of an attempt without Fourier transforms
+_ATTEMPTS = 8
+_DIRECT_PRODUCTS = 3e10, 3e9  # largest number of products of an attempt without Fourier transforms, and if there is
+# a result
 
 
 class Start(NamedTuple):
@@ -201,7 +202,11 @@ class _Attempt(NamedTuple):
 
 
 def solve(table: Table, start: Start | None = None) -> Solution:
-    """Return the solution of a table; tilts, windows and convolutions are improved until the error bound is small."""
+    """Return the solution of a table, after attempts to make the bound of its error small.
+
+    From the best attempt, the tilts are centred on its posterior as long as that halves a large bound. Then the same
+    tilts are used with sums of products, which cut no tails, and then with windows that extend further.
+    """
     forest, factors = table.forest, table.factors
     cap = np.max([caps(forest, factors, weights) for weights in table.options], axis=0)
     leaves = [Leaves(forest, factors, weights, cap) for weights in table.options]
@@ -210,49 +215,49 @@ def solve(table: Table, start: Start | None = None) -> Solution:
         middle.near = start.near
     limit = np.min([largest_tilts(forest, one) for one in leaves], axis=0)
     limit -= 0.25 * np.abs(limit) * (len(leaves) > 1)
-    tilt = np.minimum(solve_tilts(forest, factors, middle, None if start is None else start.tilt), limit)
-    first, is_direct, centred = Start(tilt, middle.near), False, tilt
-    best: _Attempt | None = None
+    tilt = centred = solve_tilts(forest, factors, middle, limit, None if start is None else start.tilt)
+    first, is_direct, has_direct = Start(tilt, middle.near), False, False
+    best = _Attempt([], False, np.inf, np.inf)
     found: Solution | None = None
     m = table.total.size
     small = max(_OMITTED[0] + _OMITTED[1] * m, min(_OMITTED_LARGE[0] * m**2, _OMITTED_LARGE[1]))
     hard = np.min([np.where(most < FAR, most, np.inf) for most in (factors.most, table.weights.upper)], axis=0)
-    for attempt in range(_ATTEMPTS):
-        if attempt >= _NEAR:  # the tails beyond the caps may matter for the bound
-            cap = np.minimum(4.0 * cap, hard)
-            for one in leaves:
-                one.extend(cap)
-        if attempt == _NEAR:
-            tilt = centred = np.minimum(solve_tilts(forest, factors, middle, is_smooth=True), limit)
-        is_direct = is_direct or attempt in (_NEAR - 1, _ATTEMPTS - 1)
-        if is_direct and best is not None and best.error <= _ROUNDING:
-            break
-        is_wide = is_direct and (best is None or best.omitted > _LARGEST)  # the tilts are far off
-        options = [(weights, _plan(forest, one, np.minimum(cap, LARGEST), tilt, is_wide))
+    for _ in range(_ATTEMPTS):
+        options = [(weights, _plan(forest, one, np.minimum(cap, LARGEST), tilt))
                    for weights, one in zip(table.options, leaves, strict=True)]  # fmt: skip
         width = np.where(forest.left < 0, np.max([plan.last - plan.first + 1 for _, plan in options], axis=0), 0)
-        _refuse_large(table, width)
-        if is_direct and 0.5 * (forest.add_up(width)[forest.levels[0]] ** 2).sum() > _DIRECT_PRODUCTS:
-            if attempt >= _NEAR or (best is not None and best.error <= _LARGEST):
+        if (need := _memory(table, width)) > MEMORY:
+            if best.error <= _LARGEST:
                 break
-            is_direct = False
-            continue
+            raise ValueError(
+                f"the table must fit in {MEMORY / 1e9:g} GB of memory, got a forecast of {need / 1e9:.3g} GB; "
+                "split it, or choose a prior with a smaller range"
+            )
+        products = float(0.5 * (forest.add_up(width)[forest.levels[0]] ** 2).sum())
+        is_direct = is_direct and products <= _DIRECT_PRODUCTS[0]
         found = None  # a large table has memory for the arrays of one attempt
-        found = _attempt(table, options, is_direct)
-        is_far, is_better = attempt >= _NEAR, False
-        if found is not None:
-            is_better = best is None or found.error < best.error or (is_far and found.error == best.error)
-            best = _Attempt(options, is_direct, found.omitted, found.rounding) if is_better else best
-        if is_direct and best is not None and best.omitted <= _POOR:
+        found, before = _attempt(table, options, is_direct), best.error
+        is_better = found is not None and found.error <= before
+        if found is not None and is_better:
+            best, centred = _Attempt(options, is_direct, found.omitted, found.rounding), tilt
+        is_short = products <= _DIRECT_PRODUCTS[int(best.error <= _LARGEST)]
+        if is_better or not best.options:
+            has_direct = is_short and not is_direct
+        is_accurate = best.omitted <= (_POOR if best.is_direct else small)
+        if best.error <= _LARGEST and is_accurate and (best.rounding <= _ROUNDING or not has_direct):
             break
-        is_direct = best is None or best.omitted <= max(small, _ROUNDING * (best.rounding > 0.0))
-        if found is not None and is_better:  # centre the convolutions on the posterior of this attempt
-            centred, tilt = tilt, _recentre(table, tilt, found, is_far)
-            if len(leaves) > 1:
-                tilt = np.minimum(tilt, limit)
+        is_far = best.omitted > _LARGEST or not is_short
+        if found is not None and is_better and is_far and not found.error > 0.5 * before:
+            tilt, is_direct = _recentre(table, tilt, found, limit), False
+        elif has_direct:
+            tilt, is_direct, has_direct = centred, True, False
+        elif best.error <= _LARGEST and not is_short:
+            break
         else:
-            tilt = 0.5 * (tilt + centred)
-    if best is None or best.error > _LARGEST:
+            tilt, is_direct, cap = centred, False, np.minimum(4.0 * cap, hard)
+            for one in leaves:
+                one.extend(cap)
+    if best.error > _LARGEST:
         raise ValueError(
             "the measurements must be possible together, got a table whose levels contradict each other beyond "
             "double precision; check the values and scales of the noise"
@@ -264,13 +269,10 @@ def solve(table: Table, start: Start | None = None) -> Solution:
     return found
 
 
-def _plan(forest: Forest, leaves: Leaves, cap: Floats, tilt: Floats, is_wide: bool) -> Plan:
+def _plan(forest: Forest, leaves: Leaves, cap: Floats, tilt: Floats) -> Plan:
     """Return tilts and windows."""
     outer = forest.from_above(tilt, 0.0)
     begin, end = leaves.windows(outer[leaves.nodes])
-    if is_wide:
-        reach = 8.0 * (end - begin) + 64.0
-        begin, end = np.maximum(begin - reach, leaves.low), np.minimum(end + reach, leaves.high)
     first, last = np.zeros((2, tilt.size), np.int64)
     first[leaves.nodes], last[leaves.nodes] = begin, end
     return Plan(outer, tilt, cap, first, last)
@@ -291,36 +293,33 @@ def _attempt(table: Table, options: list[tuple[Weights, Plan]], is_direct: bool)
     return found
 
 
-def _recentre(table: Table, tilt: Floats, found: Solution, is_far: bool) -> Floats:
-    """Return tilts with which the totals of the children have about the posterior means, by a bounded Newton step.
+def _recentre(table: Table, tilt: Floats, found: Solution, limit: Floats) -> Floats:
+    """Return tilts that solve the stationary equations with the posterior means of the slopes of log likelihoods.
 
-    With `is_far`, those of nodes without limits solve the stationary equations at the posterior means instead.
+    At nodes with limits, a bounded Newton step leads to children whose total has about the posterior mean.
     """
     forest, factors, m = table.forest, table.factors, table.total.size
-    mean = np.append(found.marginal.moments()[0], np.zeros(tilt.size - m))
-    mean = forest.add_up(np.where(forest.left < 0, mean, 0.0))
-    total, spread = np.zeros((2, tilt.size))
+    measured = np.flatnonzero((factors.kind[:m] >= 0) & (forest.left[:m] >= 0))
+    slope = np.zeros(tilt.size)
+    slope[measured] = found.marginal.average(measured, factors.slope)
     child = np.flatnonzero(forest.above >= 0)
-    np.add.at(total, forest.above[child], found.mean[child])
-    np.add.at(spread, forest.above[child], found.variance[child])
-    is_known = spread > 1e-9
-    spread = np.where(is_known, spread, 1.0)
-    step = np.where(is_known, np.clip((mean - total) / spread, -5.0 / np.sqrt(spread), 5.0 / np.sqrt(spread)), 0.0)
-    new = level_tilts(forest, factors, tilt + step)
-    for nodes in forest.levels if is_far else ():
-        one = forest.inner(nodes[~factors.is_limited[nodes]])
-        new[one] = forest.from_above(new, 0.0)[one] + factors.slope(one, mean[one])
+    total, spread = (np.bincount(forest.above[child], one[child], tilt.size) for one in (found.mean, found.variance))
+    gap, is_known = found.marginal.moments()[0] - total[:m], spread[:m] > 1e-9
+    step = np.zeros(tilt.size)
+    step[:m][is_known] = np.clip(gap[is_known] / (size := np.sqrt(spread[:m][is_known])), -5.0, 5.0) / size
+    new = np.zeros(tilt.size)
+    for nodes in forest.levels:
+        one = forest.inner(nodes)
+        centred = np.where(
+            factors.is_limited[one], tilt[one] + step[one], forest.from_above(new, 0.0)[one] + slope[one]
+        )
+        new[one] = np.minimum(centred, tilt[one] + 0.9375 * (limit[one] - tilt[one]))
     return new
 
 
-def _refuse_large(table: Table, width: Integers) -> None:
-    """Raise ValueError if the marginals and the messages of the largest part would need too much memory."""
+def _memory(table: Table, width: Integers) -> float:
+    """Return a forecast of the memory of the marginals and the messages of the largest part, in bytes."""
     inside = [float(width[nodes].sum()) for _, nodes in table.parts]
     whole = float(width.sum())
     largest = max([whole - sum(inside), *inside])
-    need = 8.0 * (2.5 * largest * min(4.0, 1.0 + 0.5 * len(table.forest.levels)) + (3.0 * whole if inside else 0.0))
-    if need > MEMORY:
-        raise ValueError(
-            f"the table must fit in {MEMORY / 1e9:g} GB of memory, got a forecast of {need / 1e9:.3g} GB; "
-            "split it, or choose a prior with a smaller range"
-        )
+    return 8.0 * (2.5 * largest * min(4.0, 1.0 + 0.5 * len(table.forest.levels)) + (3.0 * whole if inside else 0.0))

@@ -131,15 +131,12 @@ class Leaves:
         return mean, variance
 
 
-def solve_tilts(
-    forest: Forest, factors: Factors, target: Leaves, start: Floats | None = None, is_smooth: bool = False
-) -> Floats:  # fmt: skip
-    """Return the tilt of the children of each node; the entries of leaves are not used.
+def solve_tilts(forest: Forest, factors: Factors, target: Leaves, limit: Floats, start: Floats | None) -> Floats:
+    """Return the tilt of the children of each node, below `limit`; the entries of leaves are not used.
 
-    From the tilts of a similar table, windows are searched again only if the tilt of a leaf has changed. With
-    `is_smooth`, likelihoods have no kinks, around which the steps of many nodes may alternate.
+    From the tilts of a similar table, windows are searched again only if the tilt of a leaf has changed.
     """
-    leaves, limit, is_inner = target.nodes, largest_tilts(forest, target), forest.left >= 0
+    leaves, is_inner = target.nodes, forest.left >= 0
     tilt = np.where(is_inner, 0.0 if start is None else np.minimum(start, limit - 0.0625 * np.abs(limit)), 0.0)
     moved, mean, variance = np.zeros((3, tilt.size))  # last steps; moments of leaves
     turned = np.zeros(tilt.size, bool)
@@ -157,7 +154,7 @@ def solve_tilts(
         variance[leaves] = np.where(last > first, np.maximum(spread, smooth), spread)
         total = forest.add_up(mean)
         precision, pull = np.zeros((2, tilt.size))  # of Gaussian measurements with the slopes of the likelihoods
-        precision[measured], pull[measured] = _curvature(factors, measured, total[measured], is_smooth)
+        precision[measured], pull[measured] = _curvature(factors, measured, total[measured])
         nearest = np.clip(total, factors.least, factors.most)
         is_fixed = factors.least == factors.most
         outside = is_inner & factors.is_limited & ((nearest != total) | is_fixed)
@@ -196,24 +193,27 @@ def solve_tilts(
         tilt = tilt + moved
         if (np.abs(moved) * deviation).max() <= _STUCK:
             break
-    return level_tilts(forest, factors, tilt)
+    free = (factors.kind < 0) & ~factors.is_limited  # their tilts do not change, as the equations require
+    tilt[free & (forest.above < 0)] = 0.0
+    for nodes in forest.levels[1:]:
+        one = nodes[free[nodes]]
+        tilt[one] = tilt[forest.above[one]]
+    return tilt
 
 
-def _curvature(factors: Factors, nodes: Integers, total: Floats, is_smooth: bool) -> tuple[Floats, Floats]:
+def _curvature(factors: Factors, nodes: Integers, total: Floats) -> tuple[Floats, Floats]:
     """Return the precision of a Gaussian likelihood that bounds that of each node at a total, and the slope there.
 
-    With `is_smooth`, the slope of Laplace and geometric noise at a distance d is that of the likelihood with the
-    logarithm −√(1 + d²/scale²), whose Gaussian bound has the same precision.
+    Laplace and geometric noise at a distance d has the likelihood with the logarithm −√(1 + d²/scale²): the steps of
+    many nodes may alternate around kinks.
     """
     scale, high = factors.scale[nodes], factors.high[nodes]
     distance = np.abs(np.where(np.isfinite(high), high, factors.low[nodes]) - total)
     width = np.where(factors.kind[nodes] % 2, high - factors.low[nodes], 0.0)
     variance = np.where(factors.kind[nodes] < GAUSSIAN, scale * np.hypot(distance, scale), scale * scale)
     variance += np.where(np.isfinite(width), width * width / 12.0, 0.0)
-    slope = factors.slope(nodes, total)
-    if is_smooth:
-        has_kink = (factors.kind[nodes] < GAUSSIAN) & (factors.kind[nodes] % 2 == 0)
-        slope = np.where(has_kink, (factors.low[nodes] - total) / variance, slope)
+    has_kink = (factors.kind[nodes] < GAUSSIAN) & (factors.kind[nodes] % 2 == 0)
+    slope = np.where(has_kink, (factors.low[nodes] - total) / variance, factors.slope(nodes, total))
     return 1.0 / variance, np.where(np.isfinite(slope), slope, np.sign(-total) / scale)
 
 
@@ -225,14 +225,4 @@ def largest_tilts(forest: Forest, leaves: Leaves) -> Floats:
     found[nodes] = np.where(is_free, -slope, 1e300)
     for level in forest.levels[:0:-1]:
         np.minimum.at(found, forest.above[level], found[level])
-    return found
-
-
-def level_tilts(forest: Forest, factors: Factors, tilt: Floats) -> Floats:
-    """Return tilts that do not change at nodes without a likelihood or a limit, as the equations require."""
-    free = (factors.kind < 0) & ~factors.is_limited
-    found = np.where(free & (forest.above < 0), 0.0, tilt)
-    for nodes in forest.levels[1:]:
-        one = nodes[free[nodes]]
-        found[one] = found[forest.above[one]]
     return found

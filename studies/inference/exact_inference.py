@@ -101,10 +101,10 @@ PANELS = (
         (100, 1_000, 10_000, 100_000, 1_000_000), (1.0,), trials=100),
     _panel(
         "multinomial-3", "Dirichlet-multinomial model with three categories and three kinds of noise", "multinomial",
-        _COUNT_METHODS, ((0.5,) * 3,), (100,), (1.0, 3.0), noises=("laplace", "geometric", "k-norm"), version=7),
+        _COUNT_METHODS, ((0.5,) * 3,), (100,), (1.0, 3.0), noises=("laplace", "geometric", "k-norm"), version=8),
     _panel(
         "multinomial-10", "Dirichlet-multinomial model with ten categories and two kinds of noise", "multinomial",
-        _COUNT_METHODS, ((0.5,) * 10,), (100,), (1.0,), noises=("laplace", "k-norm"), version=7),
+        _COUNT_METHODS, ((0.5,) * 10,), (100,), (1.0,), noises=("laplace", "k-norm"), version=8),
     *(
         _panel(
             family, f"{model}, records dropped or clamped", family, (_AUGMENTATION, *others), (prior,), (10, 100),

@@ -137,7 +137,7 @@ def _panel(
             Statistic("rmse", "square", "root mean squared error", lambda square: math.sqrt(np.nanmean(square))),
         ),
         validate=_validate,
-        version=4,
+        version=5,
     )
 
 

@@ -45,17 +45,6 @@ def test_moments_equal_rational_arithmetic(offset):
     assert np.allclose(raw, exact_scatter(x, y), rtol=1e-3) == (offset == 0)
 
 
-def test_raw_moments():
-    x, y, labels = rows()
-    for intercept in (True, False):
-        found = partition_statistics(x, y, labels, intercept=intercept)
-        assert found.n_coefficients == 2 + intercept
-        for j in range(4):
-            X = np.column_stack([np.ones(len(x)), x])[labels == j, 1 - intercept :]
-            Xy = np.column_stack([X, y[labels == j]])
-            np.testing.assert_allclose(found.raw_moments[j], Xy.T @ Xy, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("ends", [(7, 11, 60), (60,), (1, 2, 3, 59, 60)])
 def test_pooled_chunks_equal_whole_table(ends):
     """Pooled statistics equal those of the whole table, even if a chunk has one row only or lacks a partition."""
