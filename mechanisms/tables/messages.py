@@ -147,7 +147,7 @@ class Messages:
     ) -> None:  # fmt: skip
         self.forest, self.factors, self.plan, self.is_direct = forest, factors, plan, is_direct
         self.start, self.offset, self.size = np.zeros((3, forest.above.size), np.int64)
-        self.log_sum, self.lost, self.rounded, self.mean, self.variance, self.peak = np.zeros((6, forest.above.size))
+        self.log_sum, self.lost, self.rounded, self.peak = np.zeros((4, forest.above.size))
         self.values, self.used = np.empty(1 << 12), 0
         for node, known in given.items():
             self._store(np.array([node]), known.values, np.array([known.start]), np.array([known.values.size]), cut=0.0)
@@ -184,11 +184,10 @@ class Messages:
                           skip, size, total, dropped)  # fmt: skip
         if not np.all((total > 0.0) & np.isfinite(total)):
             raise VanishedError
-        found = Windows(low + skip, np.cumsum(size) - size, size, self.values[self.used :][: int(size.sum())])
-        self.start[nodes], self.offset[nodes], self.size[nodes] = found.start, self.used + found.offset, size
-        self.mean[nodes], self.variance[nodes] = found.moments()
-        self.peak[nodes] = np.maximum.reduceat(found.values, found.offset)
-        self.used += found.values.size
+        offset = self.used + np.cumsum(size) - size
+        self.start[nodes], self.offset[nodes], self.size[nodes] = low + skip, offset, size
+        self.used += int(size.sum())
+        self.peak[nodes] = np.maximum.reduceat(self.values[: self.used], offset)
         self.log_sum[nodes] += np.log(total)
         self.lost[nodes] = dropped + _UNDERFLOW + omitted / total
 

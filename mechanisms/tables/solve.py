@@ -46,28 +46,21 @@ class Solution:
 
     def __init__(self, table: Table, options: list[tuple[Weights, Plan]], is_direct: bool) -> None:
         self.table, self.options, self.is_direct = table, options, is_direct
-        self.mean, self.variance = np.zeros((2, table.forest.above.size))  # of messages from below
         roots = np.array([root for root, _ in table.parts], np.int64)
         inside = np.concatenate([np.zeros(0, np.int64), *(nodes for _, nodes in table.parts)])
-        is_above = np.ones(self.mean.size, bool)
+        is_above = np.ones(table.forest.above.size, bool)
         is_above[inside], is_above[roots] = False, True
         self.nodes = np.flatnonzero(is_above)  # above all parts, with their roots
         self.mixed: list[tuple[Floats, list[Message]]] = []  # shares and messages of the roots
         self.loaded: dict[tuple[int, int], Messages] = {}
         for k, (root, nodes) in enumerate(table.parts):
-            found = []
-            for j in range(len(options)):
-                part = self.load(k, j, keep=len(options) == 1)
-                found.append((part.message(int(np.searchsorted(nodes, root))), part.mean, part.variance))
-            log_sum = np.array([one.log_sum for one, _, _ in found])
+            at = int(np.searchsorted(nodes, root))
+            found = [self.load(k, j, keep=len(options) == 1).message(at) for j in range(len(options))]
+            log_sum = np.array([one.log_sum for one in found])
             share = np.exp(log_sum - log_sum.max())
-            self.mixed.append((share / share.sum(), [one for one, _, _ in found]))
-            for weight, (_, mean, variance) in zip(self.mixed[-1][0], found, strict=True):
-                self.mean[nodes] += weight * mean
-                self.variance[nodes] += weight * variance
+            self.mixed.append((share / share.sum(), found))
         given = {int(i): _mix(*one) for i, one in zip(np.searchsorted(self.nodes, roots), self.mixed, strict=True)}
         self.top = self._messages(self.nodes, 0, given)
-        self.mean[self.nodes], self.variance[self.nodes] = self.top.mean, self.top.variance
         self.log_weight = float(self.top.log_sum[self.top.forest.levels[0]].sum())
         self._descend(roots)
 
@@ -120,7 +113,7 @@ class Solution:
 
     def draw(self, rng: np.random.Generator, size: int) -> Integers:
         """Return joint draws of the counts of all nodes of the table, from the roots down, shape (size, m)."""
-        found, roots = np.empty((self.mean.size, size), np.int64), self.table.forest.levels[0]
+        found, roots = np.empty((self.table.forest.above.size, size), np.int64), self.table.forest.levels[0]
         for i in roots:
             cumulative = np.cumsum(self.marginal.of(i))
             drawn = np.searchsorted(cumulative, rng.random(size) * cumulative[-1], side="right")
@@ -296,23 +289,15 @@ def _attempt(table: Table, options: list[tuple[Weights, Plan]], is_direct: bool)
 def _recentre(table: Table, tilt: Floats, found: Solution, limit: Floats) -> Floats:
     """Return tilts that solve the stationary equations with the posterior means of the slopes of log likelihoods.
 
-    At nodes with limits, a bounded Newton step leads to children whose total has about the posterior mean.
+    Those below nodes with limits, which have no slopes, stay.
     """
     forest, factors, m = table.forest, table.factors, table.total.size
     measured = np.flatnonzero((factors.kind[:m] >= 0) & (forest.left[:m] >= 0))
-    slope = np.zeros(tilt.size)
+    slope, new = np.zeros((2, tilt.size))
     slope[measured] = found.marginal.average(measured, factors.slope)
-    child = np.flatnonzero(forest.above >= 0)
-    total, spread = (np.bincount(forest.above[child], one[child], tilt.size) for one in (found.mean, found.variance))
-    gap, is_known = found.marginal.moments()[0] - total[:m], spread[:m] > 1e-9
-    step = np.zeros(tilt.size)
-    step[:m][is_known] = np.clip(gap[is_known] / (size := np.sqrt(spread[:m][is_known])), -5.0, 5.0) / size
-    new = np.zeros(tilt.size)
     for nodes in forest.levels:
         one = forest.inner(nodes)
-        centred = np.where(
-            factors.is_limited[one], tilt[one] + step[one], forest.from_above(new, 0.0)[one] + slope[one]
-        )
+        centred = np.where(factors.is_limited[one], tilt[one], forest.from_above(new, 0.0)[one] + slope[one])
         new[one] = np.minimum(centred, tilt[one] + 0.9375 * (limit[one] - tilt[one]))
     return new
 
