@@ -11,7 +11,6 @@ import numpy as np
 from mechanisms.jit import inlined_kernel, kernel
 
 _FINEST = 7.0  # smallest proposal scale is 2^−7 standard deviations of the noise
-_SWEEPS = 50  # largest number of sweeps of Jacobi rotations, which converge quadratically
 
 
 @inlined_kernel
@@ -58,26 +57,67 @@ def _solve_upper(lower, b):
 
 @kernel
 def _diagonalise(a):
-    """Replace the diagonal of a symmetric matrix by its eigenvalues, by Jacobi rotations; LAPACK is slower if small."""
-    size, least = a.shape[0], 1e-15 * np.abs(a).max()
-    for _ in range(_SWEEPS):
-        is_diagonal = True
-        for i in range(1, size):
-            for j in range(i):
-                gap = a[i, i] - a[j, j]
-                if a[i, j] * a[i, j] <= least * max(abs(gap), least):  # moves eigenvalues by less than `least`
-                    continue
-                is_diagonal, ratio = False, gap / (2.0 * a[i, j])
-                tangent = math.copysign(1.0, ratio) / (abs(ratio) + math.sqrt(1.0 + ratio * ratio))
-                cosine = 1.0 / math.sqrt(1.0 + tangent * tangent)
-                sine = tangent * cosine
-                for k in range(size):
-                    a[k, j], a[k, i] = cosine * a[k, j] - sine * a[k, i], sine * a[k, j] + cosine * a[k, i]
-                for k in range(size):
-                    a[j, k], a[i, k] = cosine * a[j, k] - sine * a[i, k], sine * a[j, k] + cosine * a[i, k]
-                a[i, j] = a[j, i] = 0.0
-        if is_diagonal:
-            break
+    """Replace the diagonal of a symmetric matrix by its eigenvalues; small matrices take a third of LAPACK's time.
+
+    Householder reflections make the lower triangle tridiagonal, and implicit QL steps diagonalise it (Wilkinson &
+    Reinsch, "Handbook for Automatic Computation: Linear Algebra", 1971). The upper triangle is working memory.
+    """
+    size = a.shape[0]
+    for i in range(size - 1, 1, -1):
+        rest = 0.0
+        for k in range(i - 1):
+            rest += a[i, k] * a[i, k]
+        if rest == 0.0:
+            continue
+        f = a[i, i - 1]
+        side = -math.copysign(math.sqrt(rest + f * f), f)
+        h = rest + f * f - f * side
+        a[i, i - 1] = f - side
+        f = 0.0
+        for j in range(i):
+            g = 0.0
+            for k in range(j + 1):
+                g += a[j, k] * a[i, k]
+            for k in range(j + 1, i):
+                g += a[k, j] * a[i, k]
+            a[j, i] = g / h
+            f += a[j, i] * a[i, j]
+        f /= 2.0 * h
+        for j in range(i):
+            a[j, i] -= f * a[i, j]
+            for k in range(j + 1):
+                a[j, k] -= a[i, j] * a[k, i] + a[j, i] * a[i, k]
+        a[i, i - 1] = side
+    for first in range(size - 1):
+        for _ in range(100):
+            last = first
+            while last < size - 1 and abs(a[last + 1, last]) > 1e-15 * (
+                abs(a[last, last]) + abs(a[last + 1, last + 1])
+            ):
+                last += 1
+            if last == first:
+                break
+            g = (a[first + 1, first + 1] - a[first, first]) / (2.0 * a[first + 1, first])
+            g = a[first + 1, first] / (g + math.copysign(math.sqrt(g * g + 1.0), g))
+            g += a[last, last] - a[first, first]
+            sine, cosine, shift = 1.0, 1.0, 0.0
+            for i in range(last - 1, first - 1, -1):
+                f, b = sine * a[i + 1, i], cosine * a[i + 1, i]
+                r = math.sqrt(f * f + g * g)
+                if i < last - 1:
+                    a[i + 2, i + 1] = r
+                if r == 0.0:
+                    a[i + 1, i + 1] -= shift
+                    break
+                sine, cosine = f / r, g / r
+                g = a[i + 1, i + 1] - shift
+                r = (a[i, i] - g) * sine + 2.0 * cosine * b
+                shift = sine * r
+                a[i + 1, i + 1] = g + shift
+                g = cosine * r - b
+            else:
+                a[first, first] -= shift
+                a[first + 1, first] = g
 
 
 @inlined_kernel
