@@ -19,7 +19,7 @@ audited.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -78,7 +78,7 @@ def probability_distributions(
     p = np.asarray(probabilities, dtype=np.float64)
     high = 1.0 if mechanism.method.is_mean else math.inf
     centres, log_masses = _noisy_bins(mechanism.aggregate(p[..., None])[:, 0], mechanism.noise_scale, 0.0, high)
-    return OutputDistributions(p, mechanism.postprocess(centres), np.asarray(pairs), log_masses.__getitem__)
+    return OutputDistributions(p, mechanism.postprocess(centres), np.asarray(pairs), log_masses)
 
 
 def search_distributions(search: SparseVector) -> OutputDistributions:
@@ -135,7 +135,7 @@ def quantile_distributions(mechanism: PartitionQuantile, values: ArrayLike, pair
 
     def log_pmf(index: int) -> Floats:
         stops = zip(search.log_pmf(search.counts(q[index])), tables, strict=True)
-        return np.concatenate([stop + log_masses[index] for stop, log_masses in stops])
+        return np.concatenate([stop + log_masses(index) for stop, log_masses in stops])
 
     return OutputDistributions(q, np.concatenate(outcomes), np.asarray(pairs), log_pmf)
 
@@ -172,16 +172,21 @@ def centred_losses(
     return scale_loss, centre_loss, mean_loss
 
 
-def _noisy_bins(means: Floats, scale: float, low: float = -math.inf, high: float = math.inf) -> tuple[Floats, Floats]:
-    """Return the centres of bins, and their log probabilities for Laplace noise on each of D means, shape (D, bins).
+def _noisy_bins(
+    means: Floats, scale: float, low: float = -math.inf, high: float = math.inf
+) -> tuple[Floats, Callable[[int], Floats]]:
+    """Return the centres of bins, and their log probabilities for Laplace noise on the mean with an index.
 
     Edges include all means, and outer bins all values ≤ `low` and ≥ `high`; their centres are their finite edges.
     """
     reach = np.linspace(means.min() - 8.0 * scale, means.max() + 8.0 * scale, _BINS)
     ends = np.unique(np.concatenate([means, reach, [low, high]]))
     ends = ends[(ends >= low) & (ends <= high) & np.isfinite(ends)]
-    z = (np.concatenate([[-math.inf], ends, [math.inf]]) - means[:, None]) / scale
-    below, above = z[:, :-1], z[:, 1:]
-    near = np.where(above <= 0.0, -above, np.maximum(below, 0.0))
-    log_masses = np.log(-np.expm1(below - above)) + math.log(0.5) - near
+
+    def log_masses(index: int) -> Floats:
+        z = (np.concatenate([[-math.inf], ends, [math.inf]]) - means[index]) / scale
+        below, above = z[:-1], z[1:]
+        near = np.where(above <= 0.0, -above, np.maximum(below, 0.0))
+        return np.log(-np.expm1(below - above)) + math.log(0.5) - near
+
     return np.concatenate([ends[:1], (ends[:-1] + ends[1:]) / 2, ends[-1:]]), log_masses

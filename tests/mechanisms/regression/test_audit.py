@@ -1,6 +1,7 @@
 """Tests of audits of releases from partitions: sensitivities, density ratios and joint losses."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -111,6 +112,16 @@ def test_distributions_agree_with_released_draws(name):
         share = np.mean(drawn <= value)
         near = distribution[order][np.searchsorted(values, value)]
         assert share == pytest.approx(mass, abs=near + 5 * math.sqrt(0.25 / 20_000))
+
+
+def test_distributions_of_many_data_sets_are_computed_one_by_one():
+    """A table of all distributions, here 3 GB, was held in memory."""
+    p = np.random.default_rng(1).random((20_000, 2))
+    tracemalloc.start()
+    found = probability_distributions(partition_probability("normality", 2, 1.0), p, [[0, 1]])
+    assert np.exp(found.log_pmf(1)).sum() == pytest.approx(1.0)
+    assert tracemalloc.get_traced_memory()[1] < 1e8
+    tracemalloc.stop()
 
 
 def test_joint_loss_of_bounds_and_mean():
