@@ -198,8 +198,8 @@ def solve(table: Table, start: Start | None = None) -> Solution:
     """Return the solution of a table, after attempts to make the bound of its error small.
 
     From the best attempt, the tilts are centred on its posterior as long as that halves a large bound. Then the same
-    tilts are used with sums of products, which cut no tails, and then with windows that extend
-    further and leaves whose weights fall at their ends.
+    tilts are used with sums of products, which cut no tails, and then with windows that extend further and leaves whose
+    weights fall at their ends.
     """
     forest, factors = table.forest, table.factors
     cap = np.max([caps(forest, factors, weights) for weights in table.options], axis=0)
