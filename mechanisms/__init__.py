@@ -19,11 +19,11 @@ The names that this package exports, by task; ``help(mechanisms.NAME)`` describe
   `statistics_sampler`.
 * Guarantees and accounting: `Guarantee`, `RenyiGuarantee`, `ConcentratedGuarantee`, `GaussianGuarantee`,
   `Neighbouring`, `Status`, `Ledger`, `PrivacyProfile`, `audited_profile`, `approximate_epsilon`, `accounting_event`,
-  `privacy_loss_distribution`.
+  `privacy_loss_distribution`; `LedgerFile`, a file that counts releases of real data and enforces a budget.
 
 `mechanisms.tables` has posteriors of noisy tables. Methods are in the packages `counts`, `inference`, `tables`,
 `renyi`, `glm` and `regression`. Other modules are shared by them, such as `conjugate` (Dirichlet–multinomial model),
-`divergences`, `exact_noise` (noise of real releases) and `protocols`.
+`divergences`, `release` (exact noise and ledgers of real releases) and `protocols`.
 
 All functions are pure and all value types are frozen dataclasses. `sample(rng, size)` draws with a generator, and
 `from_uniforms` maps given uniform variates to draws.
@@ -86,6 +86,7 @@ from mechanisms.regression.partition_probability import partition_probability as
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS as QUANTILE_METHODS
 from mechanisms.regression.partition_quantile import partition_quantile as partition_quantile
 from mechanisms.regression.private_regression import private_regression as private_regression
+from mechanisms.release.ledger import LedgerFile as LedgerFile
 from mechanisms.renyi.conversions import approximate_epsilon as approximate_epsilon
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS as GAUSSIAN_MECHANISMS
 from mechanisms.renyi.gaussian_counts import gaussian_mechanism as gaussian_mechanism

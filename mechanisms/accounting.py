@@ -200,6 +200,9 @@ class LedgerEntry:
 class Ledger:
     """Ledger of the releases from one data set; `spend` returns a ledger with an additional entry.
 
+    It computes tight totals in memory. `LedgerFile` counts releases of real data in a file, by basic composition, and
+    enforces a budget.
+
     Parameters
     ----------
     entries : tuple of LedgerEntry

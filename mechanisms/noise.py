@@ -33,10 +33,10 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from mechanisms.arguments import Floats, Integers, validate_positive
-from mechanisms.exact_noise import integer_gaussian, integer_laplace, sum_zero
 from mechanisms.jit import kernel
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.privacy_parameters import validate_epsilon, validate_sensitivity
+from mechanisms.release import ExactSampler, require_scale, sum_zero_sampler
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class NoiseShape:
     is_integer: bool = False
     sums_to_zero: bool = False  # the components of a draw sum to zero
     rounded: RoundedShape | None = None
-    exact: Callable[[float, int], Integers] | None = None  # (scale, number of components) -> exact draw by OpenDP
+    exact: Callable[[float, int], ExactSampler] | None = None  # (scale, number of components) -> sampler by OpenDP
 
 
 @dataclass(frozen=True)
@@ -179,25 +179,24 @@ class Noise:
             raise ValueError(f"noise must be laplace or geometric to be rounded, got {self.name}; choose one of them")
         return shape
 
-    def draw_exactly(self, d: int) -> Integers:
-        """Draw a vector of d ≥ 1 integers, int64, with entropy of the operating system, for releases of real data.
+    def exact_sampler(self, d: int) -> ExactSampler:
+        """Return the exact sampler of a vector of d ≥ 1 integers, int64, for releases of real data.
 
         Raises
         ------
         ValueError
             If the noise has no exact sampler, or the scale is too large.
-        ModuleNotFoundError
-            If OpenDP is not installed.
 
         Privacy
         -------
-        The draw is exact; see `mechanisms.exact_noise`. `laplace_scale_for` rounds a scale upwards.
+        Draws are exact. A sampler needs `mechanisms.release.ExactNoise`, which only an entered release has.
+        `laplace_scale_for` rounds a scale upwards.
         """
-        draw = NOISES[self.name].exact
-        if draw is None:
+        exact = NOISES[self.name].exact
+        if exact is None:
             known = ", ".join(name for name, shape in NOISES.items() if shape.exact)
             raise ValueError(f"noise must have an exact sampler, got {self.name}; use one of {known}")
-        return draw(self.scale, d)
+        return exact(require_scale(self.scale), d)
 
     def guarantee(
         self, sensitivity: float, relation: Neighbouring = Neighbouring.REPLACE_ONE
@@ -388,14 +387,15 @@ NOISES: dict[str, NoiseShape] = {
         rounded=RoundedShape(
             _geometric_from_uniforms, _geometric_log_equal,
             lambda d, scale: -d / scale - math.log1p(math.exp(-1.0 / scale))),
-        exact=integer_laplace),
+        exact=lambda scale, d: lambda noise: noise.laplace(scale, d)),
     "gaussian": NoiseShape(
         lambda scale, d: d * (0.5 * math.log(2.0 * math.pi) + math.log(scale)),
         lambda rng, scale, shape: rng.normal(scale=scale, size=shape), power=2),
     "k-norm": NoiseShape(
         lambda scale, d: k_norm_log_normaliser(d, 2.0 * (1.0 / scale)), _draw_k_norm, is_integer=True,
-        sums_to_zero=True, exact=lambda scale, d: sum_zero(integer_laplace, scale, d)),
+        sums_to_zero=True, exact=lambda scale, d: sum_zero_sampler("laplace", scale, d)),
     "discrete-gaussian": NoiseShape(
-        _discrete_gaussian_log_normaliser, _draw_discrete_gaussian, power=2, is_integer=True, exact=integer_gaussian),
+        _discrete_gaussian_log_normaliser, _draw_discrete_gaussian, power=2, is_integer=True,
+        exact=lambda scale, d: lambda noise: noise.gaussian(scale, d)),
 }  # fmt: skip
 """Noise distributions by name."""

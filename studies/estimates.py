@@ -8,18 +8,18 @@ with Laplace noise of scale b, and c ~ U{0, …, n}, its posterior is Pr[c | y] 
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
-from mechanisms import Guarantee, private_posterior, publish_bounds
-from mechanisms.exact_noise import require_opendp
+from mechanisms import Guarantee, LedgerFile, private_posterior, publish_bounds
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
+from mechanisms.release import require_opendp
 from pipeline.errors import BadInputError, ExecutionError, as_bad_input
 
 LEVEL = 0.95
@@ -35,10 +35,6 @@ Row = tuple[str, float, float, float]
 """Label, posterior mean, and ends of the interval."""
 
 
-Hook = Callable[[], object]
-"""Function that is called directly before noise is drawn."""
-
-
 @dataclass(frozen=True)
 class Spending:
     """Privacy losses of a release in nats, and the ledger in which they are entered; a seed rehearses."""
@@ -46,7 +42,7 @@ class Spending:
     epsilon: float
     seed: int | None = None
     what: str = ""  # name of the release in the ledger
-    entry: Callable[[Guarantee, str], Hook | None] = lambda guarantee, what: None  # returns what enters a release
+    ledger: LedgerFile | None = None
     search: float | None = None  # loss of the search for the range; None if the range is given
 
     def __post_init__(self) -> None:
@@ -69,19 +65,21 @@ class Spending:
 
     def posterior(self, records: Any, family: str, prior: Any = None, **options: Any) -> ReleasePosterior:
         """Return the posterior of a release; see `mechanisms.private_posterior`."""
-        hook = {"before_release": self.entry(Guarantee(self.epsilon), self.what)}
+        entered = {"ledger": self._labelled(self.what)}
         with as_bad_input():
-            return private_posterior(records, family, prior, self.epsilon, rehearsal_seed=self.seed, **hook | options)
+            return private_posterior(
+                records, family, prior, self.epsilon, rehearsal_seed=self.seed, **entered | options
+            )
 
     def find_range(self, records: np.ndarray, **how: Any) -> tuple[float, float]:
         """Release bounds of records, after a check that the release of a posterior with these options is valid."""
         assert self.search is not None
         if self.seed is None:
             with suppress(_ValidError):
-                self.posterior(records, bounds=(0.0, 1.0), before_release=_stop, **how)
+                self.posterior(records, bounds=(0.0, 1.0), ledger=None, before_release=_stop, **how)
         with as_bad_input():
-            hook = self.entry(Guarantee(self.search), f"range for the {self.what}")
-            found = publish_bounds(records, self.search, self.seed, hook)
+            ledger = self._labelled(f"range for the {self.what}")
+            found = publish_bounds(records, self.search, self.seed, ledger=ledger)
         if found is None:
             spent = "nothing is spent by a rehearsal" if self.seed is not None else f"{self.search:g} is spent on it"
             raise ExecutionError(
@@ -89,6 +87,9 @@ class Spending:
                 "increase --bounds-epsilon, or give --range LOW:HIGH"
             )
         return found
+
+    def _labelled(self, what: str) -> LedgerFile | None:
+        return None if self.ledger is None else replace(self.ledger, label=what)
 
 
 class _ValidError(Exception):

@@ -47,12 +47,12 @@ from mechanisms.counts.candidates import MAX_TABLE
 from mechanisms.counts.k_norm import clipped_vectors
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import NoisyCounts
-from mechanisms.exact_noise import integer_gaussian, sum_zero
 from mechanisms.jit import kernel
 from mechanisms.metadata import Style
 from mechanisms.privacy import approximate_guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.privacy_profile import PrivacyProfile, losses_profile
+from mechanisms.release import sum_zero_sampler
 
 REACH = 10.0  # standard deviations beyond which noise has probability below 1e-22
 _SMOOTH = 2.5  # standard deviation from which a sum over integers equals the integral up to 1e-26
@@ -271,6 +271,6 @@ DISCRETE_GAUSSIAN = Mechanism(
     ),
     uses_prior=False, guarantee=approximate_guarantee, needs_delta=True, symmetric=True, origin="baseline",
     variant="correlated",
-    exact_noise=lambda k, epsilon, delta: sum_zero(integer_gaussian, calibrate_noise_std(epsilon, delta, k), k),
+    exact_noise=lambda k, epsilon, delta: sum_zero_sampler("gaussian", calibrate_noise_std(epsilon, delta, k), k),
     style=Style("olive", "+"),
 )  # fmt: skip

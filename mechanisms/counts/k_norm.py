@@ -65,11 +65,11 @@ from mechanisms.conjugate import count_candidates, require_at_most
 from mechanisms.counts.candidates import MAX_CLASSES
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import NoisyCounts
-from mechanisms.exact_noise import laplace_scale_for
 from mechanisms.jit import kernel
 from mechanisms.metadata import Style
 from mechanisms.noise import Noise, k_norm_log_normaliser, k_norm_log_weights
 from mechanisms.privacy import Guarantee, pure_guarantee
+from mechanisms.release import laplace_scale_for
 
 
 class LatticeClasses(NamedTuple):
@@ -270,6 +270,6 @@ K_NORM = Mechanism(
     note="K-norm noise on the lattice of counts (Hardt & Talwar 2010), projected; at k = 2 it equals geometric.",
     release=lambda prior, counts, epsilon, delta: NoisyCounts(prior, counts, KNormNoise(epsilon)), uses_prior=False,
     guarantee=pure_guarantee, symmetric=True, min_categories=3, origin="baseline", variant="Hardt & Talwar",
-    exact_noise=lambda k, epsilon, delta: Noise("k-norm", laplace_scale_for(2, epsilon)).draw_exactly(k),
+    exact_noise=lambda k, epsilon, delta: Noise("k-norm", laplace_scale_for(2, epsilon)).exact_sampler(k),
     style=Style("crimson", "H"),
 )  # fmt: skip

@@ -28,6 +28,7 @@ from mechanisms.counts.candidates import require_uniforms
 from mechanisms.metadata import Entry
 from mechanisms.privacy import Guarantee, Neighbouring, Status, validate_relation
 from mechanisms.privacy_parameters import validate_delta, validate_resolved_epsilon
+from mechanisms.release import ExactSampler
 
 if TYPE_CHECKING:
     from mechanisms.counts.calibration import Calibration  # which contains entries
@@ -247,8 +248,9 @@ class Mechanism(Entry):
         Evaluation of the pmf: by a formula, by a sum over the (n + 1)ᵏ vectors of noisy counts, or by a linear program
         over all pairs of data sets and outputs.
     exact_noise : callable or None
-        Maps (k, epsilon, delta) to integer noise, drawn exactly by OpenDP, of k counts that are then projected, or of
-        k − 1 counts that are then clipped in order; None if `mechanisms.publish_counts` cannot release real counts.
+        Maps (k, epsilon, delta) to the exact sampler of integer noise, a function of `mechanisms.release.ExactNoise`,
+        on k counts that are then projected, or on k − 1 counts that are then clipped in order; None if
+        `mechanisms.publish_counts` cannot release real counts.
     sampler : callable or None
         For a mechanism without a computable distribution: maps (rng, counts, epsilon, delta, size) to `size`
         independent releases, integers ≥ 0 of shape (size, k) with sums n. `build` then returns a release that can only
@@ -290,7 +292,7 @@ class Mechanism(Entry):
     uses_prior: bool = True
     calibrate: Callable[[Floats, int, float], Calibration] | None = field(default=None, repr=False)
     evaluation: Literal["formula", "vectors", "program"] = "formula"
-    exact_noise: Callable[[int, float, float], Integers] | None = field(default=None, repr=False)
+    exact_noise: Callable[[int, float, float], ExactSampler] | None = field(default=None, repr=False)
     sampler: SampleCounts | None = field(default=None, repr=False)
 
     @property

@@ -36,12 +36,12 @@ from mechanisms.conjugate import enumerate_candidates, require_at_most, validate
 from mechanisms.counts import candidates
 from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.projection import log_projected_pmf, mean_projected_distance, project
-from mechanisms.exact_noise import laplace_scale_for
 from mechanisms.jit import kernel
 from mechanisms.metadata import Style
 from mechanisms.noise import NOISES, Noise
 from mechanisms.privacy import Guarantee, pure_guarantee
 from mechanisms.privacy_profile import PrivacyProfile
+from mechanisms.release import ExactSampler, laplace_scale_for
 
 _OMITTED = 1e-12  # largest probability of independent noise that is omitted from an exact mean
 
@@ -253,12 +253,12 @@ def _entry(
         added = IndependentNoise(Noise(noise, sensitivity(counts.size) / epsilon))
         return NoisyCounts(prior, counts, added, in_order)
 
-    def draw_exactly(k: int, epsilon: float, delta: float) -> Integers:
-        return Noise(noise, laplace_scale_for(sensitivity(k), epsilon)).draw_exactly(k - in_order)
+    def exact_sampler(k: int, epsilon: float, delta: float) -> ExactSampler:
+        return Noise(noise, laplace_scale_for(sensitivity(k), epsilon)).exact_sampler(k - in_order)
 
     return Mechanism(
         name, note, release=release, guarantee=pure_guarantee, uses_prior=False, symmetric=not in_order,
-        evaluation="formula" if in_order else "vectors", exact_noise=draw_exactly if NOISES[noise].exact else None,
+        evaluation="formula" if in_order else "vectors", exact_noise=exact_sampler if NOISES[noise].exact else None,
         origin="baseline", **fields,
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Releases of real counts by exact draws that use the entropy of the operating system.
 
-OpenDP draws integer noise exactly (`mechanisms.exact_noise`). Mechanisms that compute probabilities in double precision
+OpenDP draws integer noise exactly (`mechanisms.release`). Mechanisms that compute probabilities in double precision
 have no exact sampler and are for simulation only.
 
 The draws have the distributions of the registered mechanisms, except that scales are rounded up in the last place.
@@ -10,21 +10,20 @@ its sum is 0, as d(v) = ½‖v‖₁ on the lattice.
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Integers, validate_integer
+from mechanisms.arguments import Integers
 from mechanisms.conjugate import validate_counts
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import clip_in_order
 from mechanisms.counts.projection import project
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.exact_noise import require_opendp
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
+from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release
 
 # names of the mechanisms with an exact sampler
 PUBLISHABLE = tuple(name for name, mechanism in MECHANISMS.items() if mechanism.exact_noise is not None)
@@ -48,6 +47,9 @@ def publish_counts(
     epsilon: float,
     delta: float = 1e-8,
     rehearsal_seed: int | None = None,
+    *,
+    ledger: LedgerLike | None = None,
+    before_release: Hook | None = None,
 ) -> PublishedCounts:
     """Release counts of real data.
 
@@ -61,6 +63,13 @@ def publish_counts(
         Privacy parameters; only `discrete-gaussian` uses δ.
     rehearsal_seed : int, optional
         Seed of a rehearsal, whose draws are computed in double precision and are not private.
+    ledger : LedgerFile or path, optional
+        Ledger of all releases from these records, or the path of an existing one. The release is a line of the file, on
+        disk, before the noise is drawn; a release that exceeds the budget is refused, and draws nothing. A rehearsal
+        enters nothing.
+    before_release : callable, optional
+        Function without arguments, called after the entry in the ledger and directly before the noise is drawn, but not
+        in a rehearsal. An exception that it raises prevents the release, but the entry remains.
 
     Privacy
     -------
@@ -70,7 +79,7 @@ def publish_counts(
     Raises
     ------
     ValueError
-        If an argument is invalid, before any noise is drawn.
+        If an argument is invalid, or the ledger has less left than the release spends, before any noise is drawn.
     ModuleNotFoundError
         If OpenDP is not installed.
 
@@ -80,25 +89,28 @@ def publish_counts(
     >>> print(released.counts.sum(), released.guarantee, released.rehearsal)
     75 1-DP False
     """
-    entry, c = find_entry(MECHANISMS, mechanism, "mechanism"), validate_counts(counts)
+    entry = find_entry(MECHANISMS, mechanism, "mechanism")
     if entry.exact_noise is None:
         raise ValueError(
             f"mechanism must have an exact sampler to release real data, one of {', '.join(PUBLISHABLE)}, got "
             f"{entry.name!r}; choose one of them"
         )
+    guarantee = entry.guarantee(epsilon, delta)
+    release = check_release(guarantee, "publish_counts", rehearsal_seed, ledger, before_release)
+    c = validate_counts(counts)
     entry.validate(np.ones(c.size), c, epsilon, delta)
     n, k, vector = int(c.sum()), c.size, None
-    if rehearsal_seed is not None:
-        rng = np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0))
+    if isinstance(release, Rehearsal):
+        rng = np.random.default_rng(release.seed)
         released = entry.build(np.ones(k), c, epsilon, delta).sample(rng, 1)[0]
         return PublishedCounts(entry.name, released, None, guarantee=None, rehearsal=True)
-    require_opendp()
-    noise = entry.exact_noise(k, epsilon, delta)
-    if noise.size < k:
-        released = clip_in_order(c, noise[None].astype(np.float64))[0]
+    sampler = entry.exact_noise(k, epsilon, delta)
+    noise = release.enter()
+    drawn = sampler(noise)
+    if drawn.size < k:
+        released = clip_in_order(c, drawn[None].astype(np.float64))[0]
     else:
-        vector = c + noise
-        ties = np.array([secrets.randbelow(2**53) for _ in range(k)]) * 2.0**-53
+        vector = c + drawn
+        ties = np.array([noise.below(2**53) for _ in range(k)]) * 2.0**-53
         released = project(np.clip(vector, 0, n)[None], n, ties[None])[0]
-    guarantee = entry.guarantee(epsilon, delta)
     return PublishedCounts(entry.name, released, vector, guarantee=guarantee, rehearsal=False)

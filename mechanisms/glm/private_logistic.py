@@ -33,12 +33,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from mechanisms.arguments import Floats, real_array, validate_integer, validate_positive
-from mechanisms.exact_noise import integer_gaussian, require_opendp
+from mechanisms.arguments import Floats, real_array, validate_positive
 from mechanisms.glm.langevin import LangevinChain, last_langevin
 from mechanisms.glm.mechanisms import validate_design
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
+from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release
 from mechanisms.renyi.conversions import gaussian_epsilon
 
 _RESERVED = 1e-3  # part of δ for the distribution of the noise and for large weights
@@ -66,6 +66,8 @@ def private_logistic(
     beta: float,
     norm_bound: float = 1.0,
     rehearsal_seed: int | None = None,
+    ledger: LedgerLike | None = None,
+    before_release: Hook | None = None,
 ) -> PrivateWeights:
     """Return one private draw from a tempered posterior of the weights of a logistic regression.
 
@@ -85,6 +87,13 @@ def private_logistic(
         Upper bound on the norm of a row, chosen independently of the data.
     rehearsal_seed : int, optional
         Seed of a rehearsal, which is reproducible and not private.
+    ledger : LedgerFile or path, optional
+        Ledger of all releases from these records, or the path of an existing one. The release is a line of the file, on
+        disk, before the noise is drawn; a release that exceeds the budget is refused, and draws nothing. A rehearsal
+        enters nothing.
+    before_release : callable, optional
+        Function without arguments, called after the entry in the ledger and directly before the noise is drawn, but not
+        in a rehearsal. An exception that it raises prevents the release, but the entry remains.
 
     Privacy
     -------
@@ -97,7 +106,8 @@ def private_logistic(
     Raises
     ------
     ValueError
-        If an argument is invalid, or the noise cannot be represented for these arguments, before any noise is drawn.
+        If an argument is invalid, the ledger has less left than ε or δ, or the noise cannot be represented for these
+        arguments, before any noise is drawn.
     ModuleNotFoundError
         If OpenDP is not installed and `rehearsal_seed` is None.
 
@@ -107,24 +117,23 @@ def private_logistic(
     >>> private_logistic(x, x[:, 0] > 0.2, epsilon=2.0, delta=1e-6, beta=0.01, rehearsal_seed=1).weights.shape
     (1,)
     """
-    seed = None if rehearsal_seed is None else validate_integer("rehearsal_seed", rehearsal_seed, least=0)
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
+    release = check_release(Guarantee(epsilon, delta), "private_logistic", rehearsal_seed, ledger, before_release)
     norm_bound = validate_positive("norm_bound", norm_bound, "choose it independently of the data")
     X, y = validate_design(_clipped(design, norm_bound), labels, norm_bound)
     n, d = X.shape
     # the larger norm bound increases the change of a mean by the fraction that is reserved for rounding
     chain = last_langevin(n, beta, epsilon, delta * (1.0 - _RESERVED), norm_bound * (1.0 + _INFLATION))
     bits = noise_bits(chain, d, delta)
-    if seed is not None:
-        return PrivateWeights(chain.sample(np.random.default_rng(seed), X, y)[0, 0], chain, None)
-    require_opendp()
+    if isinstance(release, Rehearsal):
+        return PrivateWeights(chain.sample(np.random.default_rng(release.seed), X, y)[0, 0], chain, None)
     unit = math.sqrt(chain.step) * 2.0**-bits
-    slope, weights = _slope_of(X, y), np.zeros(d)
+    slope, weights, noise = _slope_of(X, y), np.zeros(d), release.enter()
     for _ in range(chain.n_steps):
         means = weights + chain.step / 2 * (chain.power * slope(weights) - chain.precision * weights)
-        steps = np.rint(means / unit).astype(np.int64) + integer_gaussian(2.0**bits, d)
+        steps = np.rint(means / unit).astype(np.int64) + noise.gaussian(2.0**bits, d)
         weights = unit * steps.astype(np.float64)
-    return PrivateWeights(weights, chain, Guarantee(epsilon, delta))
+    return PrivateWeights(weights, chain, release.guarantee)
 
 
 def _clipped(design: ArrayLike, norm_bound: float) -> Floats:

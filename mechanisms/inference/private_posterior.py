@@ -15,7 +15,7 @@ a third of a record for the mean and two records for the variance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 from warnings import warn
@@ -23,7 +23,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, describe, real_array, require_generator, validate_integer
+from mechanisms.arguments import Floats, describe, real_array, require_generator
 from mechanisms.inference.count_table import CountTable, count_table
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS, NORMAL, Bounds, Family
@@ -33,8 +33,9 @@ from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.metadata import find_entry
 from mechanisms.noise import NOISES, Exact, Noise, calibrated_noise
-from mechanisms.privacy import Neighbouring, validate_relation
+from mechanisms.privacy import Guarantee, Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_epsilon, validate_size
+from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release
 from mechanisms.tables import Theta
 from mechanisms.tables.formats import Seen
 
@@ -167,7 +168,7 @@ def private_posterior(
     records: ArrayLike, family: Family | str, prior: ArrayLike | None = None, epsilon: float | None = None, *,
     n: int | None = None, variance: float | None = None, bounds: Bounds | None = None,
     outside: Literal["drop", "clamp"] = "drop", parameter_range: tuple[Any, Any] | None = None,
-    rehearsal_seed: int | None = None, before_release: Callable[[], object] | None = None,
+    rehearsal_seed: int | None = None, ledger: LedgerLike | None = None, before_release: Hook | None = None,
 ) -> ReleasePosterior:  # fmt: skip
     """Release the noisy sum of private records, and return the posterior of θ given the release.
 
@@ -207,8 +208,9 @@ def private_posterior(
         Public limits of θ to which the prior is restricted; see `ReleaseModel`.
     rehearsal_seed : int, optional
         Seed of a rehearsal, which is reproducible and not private.
-    before_release : callable, optional
-        Called after all checks and directly before the noise is drawn; see `publish_sums`.
+    ledger, before_release : optional
+        Ledger of all releases from these records, or its path, in which this one is entered before the noise is drawn,
+        and a function that is called in between; see `publish_sums`.
 
     Privacy
     -------
@@ -219,8 +221,8 @@ def private_posterior(
     Raises
     ------
     ValueError
-        If an argument is invalid, no exact method is affordable, or chains do not converge in a rehearsal on public
-        numbers, before any noise is drawn.
+        If an argument is invalid, the ledger has less left than ε, no exact method is affordable, or chains do not
+        converge in a rehearsal on public numbers, before any noise is drawn.
     ModuleNotFoundError
         If OpenDP is not installed.
 
@@ -241,18 +243,18 @@ def private_posterior(
     0.9042 ± 0.5532 None
     """
     entry = find_entry(MODELS, family, "family")
-    seed = None if rehearsal_seed is None else validate_integer("rehearsal_seed", rehearsal_seed, 0)
+    loss = validate_epsilon(epsilon)  # type: ignore[arg-type]  # raises an error for None
+    release = check_release(Guarantee(loss), "private_posterior", rehearsal_seed, ledger, before_release)
     data, size = validate_data(records, entry, n)
     unscaled = _unscaled(entry, size, bounds, outside, parameter_range, variance)
-    loss = validate_epsilon(epsilon)  # type: ignore[arg-type]  # raises an error for None
     model = replace(unscaled, noise=calibrated_noise("laplace", unscaled.sensitivity(), loss))
     prior = _prior(entry, prior, model)
     if entry.is_vector and data.shape[1] != np.size(prior):
         raise ValueError(f"prior must have {data.shape[1]} numbers, got {prior!r}; pass one per category")
     choice = choose_method(model, prior)
     n_draws = rehearse(model, prior, choice) if choice.entry.is_sampler else 0  # may raise an error: nothing is spent
-    rng = np.random.default_rng(None if seed is None else [seed, 1])
-    released = release_sums(model, data, loss, rehearsal_seed=seed, before_release=before_release)
+    rng = np.random.default_rng([release.seed, 1] if isinstance(release, Rehearsal) else None)
+    released = release_sums(model, data, loss, release)
     model = replace(model, noise=Noise("laplace", released.noise_scale))
     return _infer(model, prior, released.noisy, choice, released.guarantee, rng, n_draws)
 

@@ -18,7 +18,6 @@ most three times as much.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
@@ -26,14 +25,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, real_array, validate_integer
-from mechanisms.exact_noise import integer_laplace, laplace_scale_for, require_opendp
+from mechanisms.arguments import Floats, real_array
 from mechanisms.inference.families import MODELS, Bounds, Family
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry
 from mechanisms.noise import Noise, calibrated_noise
 from mechanisms.privacy import Guarantee, Neighbouring, validate_relation
-from mechanisms.privacy_parameters import validate_size
+from mechanisms.privacy_parameters import validate_epsilon, validate_size
+from mechanisms.release import CheckedRelease, Hook, LedgerLike, Rehearsal, check_release, laplace_scale_for
 
 _BITS = 32
 
@@ -52,8 +51,8 @@ class PublishedSums:
 def publish_sums(
     family: Family | str, data: ArrayLike, epsilon: float, bounds: Bounds | None = None,
     relation: Neighbouring = Neighbouring.REPLACE_ONE, rehearsal_seed: int | None = None,
-    outside: Literal["drop", "clamp"] = "drop", n: int | None = None,
-    before_release: Callable[[], object] | None = None,
+    outside: Literal["drop", "clamp"] = "drop", n: int | None = None, *,
+    ledger: LedgerLike | None = None, before_release: Hook | None = None,
 ) -> PublishedSums:  # fmt: skip
     """Release the sufficient statistics of private records with Laplace noise.
 
@@ -78,9 +77,13 @@ def publish_sums(
         Contribution of a record outside the bounds: 0, or the nearest bound.
     n : int, optional
         Number of records, if `data` is the sum of binomial or multinomial records.
+    ledger : LedgerFile or path, optional
+        Ledger of all releases from these records, or the path of an existing one. The release is a line of the file, on
+        disk, before the noise is drawn; a release that exceeds the budget is refused, and draws nothing. A rehearsal
+        enters nothing.
     before_release : callable, optional
-        Called after all checks and directly before the noise is drawn, to write a ledger, but not in a rehearsal. An
-        exception that it raises prevents the release.
+        Function without arguments, called after the entry in the ledger and directly before the noise is drawn, but not
+        in a rehearsal. An exception that it raises prevents the release, but the entry remains.
 
     Privacy
     -------
@@ -92,7 +95,7 @@ def publish_sums(
     Raises
     ------
     ValueError
-        If an argument is invalid, before any noise is drawn.
+        If an argument is invalid, or the ledger has less left than the release spends, before any noise is drawn.
     ModuleNotFoundError
         If OpenDP is not installed.
 
@@ -103,34 +106,32 @@ def publish_sums(
     >>> print(released.noisy.shape, released.noise_scale, released.guarantee)
     (1,) 4.0 0.5-DP
     """
-    family = find_entry(MODELS, family, "family")
+    family, loss = find_entry(MODELS, family, "family"), validate_epsilon(epsilon)
+    guarantee = Guarantee(loss, relation=validate_relation(relation))
+    release = check_release(guarantee, "publish_sums", rehearsal_seed, ledger, before_release)
     # If the number of records is private, an error for empty data would reveal it.
-    records, n = validate_data(data, family, n, int(validate_relation(relation) is Neighbouring.REPLACE_ONE))
+    records, n = validate_data(data, family, n, int(relation is Neighbouring.REPLACE_ONE))
     model = ReleaseModel(family.name, max(n, 1), Noise("laplace", 1.0), bounds, outside)
-    return release_sums(model, records, epsilon, relation, rehearsal_seed, before_release)
+    return release_sums(model, records, loss, release, relation)
 
 
 def release_sums(
-    model: ReleaseModel, records: Floats, epsilon: float, relation: Neighbouring = Neighbouring.REPLACE_ONE,
-    rehearsal_seed: int | None = None, before_release: Callable[[], object] | None = None,
+    model: ReleaseModel, records: Floats, epsilon: float, release: CheckedRelease | Rehearsal,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE,
 ) -> PublishedSums:  # fmt: skip
-    """Release the sums of records that `validate_data` has checked; see `publish_sums`."""
+    """Release the sums of records that `validate_data` has checked, with the guarantee of `release`."""
     sensitivity = model.sensitivity(relation)
     noise = calibrated_noise("laplace", sensitivity, epsilon)
-    if rehearsal_seed is not None:
-        rng, s = np.random.default_rng(validate_integer("rehearsal_seed", rehearsal_seed, 0)), model.statistic(records)
+    if isinstance(release, Rehearsal):
+        rng, s = np.random.default_rng(release.seed), model.statistic(records)
         return PublishedSums(s + noise.sample(rng, s.shape), noise.scale, 0.0, guarantee=None, rehearsal=True)
-    require_opendp()
     unit = math.ldexp(1.0, math.frexp(min(noise.scale, sensitivity))[1] - 1 - _BITS)
     unit = min(unit, 1.0) if model.entry.integer_records else unit
     totals, integer_sensitivity = _integer_sums(model, records, relation, unit)
     scale_in_units = laplace_scale_for(integer_sensitivity, epsilon)
-    if before_release is not None:
-        before_release()
-    drawn = integer_laplace(scale_in_units, len(totals)).tolist()
+    drawn = release.enter().laplace(scale_in_units, len(totals)).tolist()
     values = [unit * (t + z) for t, z in zip(totals, drawn, strict=True)]
-    stated = Guarantee(epsilon, relation=relation)
-    return PublishedSums(np.array(values), unit * scale_in_units, unit, guarantee=stated, rehearsal=False)
+    return PublishedSums(np.array(values), unit * scale_in_units, unit, guarantee=release.guarantee, rehearsal=False)
 
 
 def validate_data(data: ArrayLike, family: Family, n: int | None = None, least: int = 1) -> tuple[Floats, int]:

@@ -22,17 +22,17 @@ estimation", NeurIPS 2023. Smith, "Privacy-preserving statistical estimation wit
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, validate_integer
-from mechanisms.exact_noise import laplace_scale_for, require_opendp
+from mechanisms.arguments import Floats, Integers
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.publish import validate_data
 from mechanisms.noise import Noise
+from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
+from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release, laplace_scale_for
 
 EDGES: Floats = np.concatenate([-(2.0 ** np.arange(50, -30, -1)), [0.0], 2.0 ** np.arange(-29, 51)])
 """Finite ends of the bins and largest bounds, shape (161,)."""
@@ -46,7 +46,9 @@ def publish_bounds(
     data: ArrayLike,
     epsilon: float,
     rehearsal_seed: int | None = None,
-    before_release: Callable[[], object] | None = None,
+    *,
+    ledger: LedgerLike | None = None,
+    before_release: Hook | None = None,
 ) -> tuple[float, float] | None:
     """Release bounds between which most of the records lie, zero or powers of two in size.
 
@@ -58,8 +60,9 @@ def publish_bounds(
         Privacy loss in nats, at least about 120/n.
     rehearsal_seed : int, optional
         Seed of a rehearsal, which is reproducible and not private.
-    before_release : callable, optional
-        Called after all checks and directly before the noise is drawn; see `publish_sums`.
+    ledger, before_release : optional
+        Ledger of all releases from these records, or its path, in which this one is entered before the noise is drawn,
+        and a function that is called in between; see `publish_sums`.
 
     Returns
     -------
@@ -69,7 +72,7 @@ def publish_bounds(
     Raises
     ------
     ValueError
-        If an argument is invalid, or ε is too small for the number of records.
+        If an argument is invalid, ε is too small for the number of records, or the ledger has less left.
     ModuleNotFoundError
         If OpenDP is not installed.
 
@@ -90,21 +93,21 @@ def publish_bounds(
     >>> publish_bounds(incomes, epsilon=0.5, rehearsal_seed=1)
     (4096.0, 131072.0)
     """
+    guarantee = Guarantee(validate_epsilon(epsilon))
+    release = check_release(guarantee, "publish_bounds", rehearsal_seed, ledger, before_release)
     records, n = validate_data(data, MODELS["normal"])
-    scale = 2 / validate_epsilon(epsilon)
+    scale = 2 / guarantee.epsilon
     needed = _ROWS * _threshold(scale, _FALSE / (EDGES.size - 1))
     if n < needed:
         rule = f"epsilon of the bounds must be at least about {epsilon * needed / n:.2g} for {n:,} records"
         raise ValueError(f"{rule}, got {epsilon:g}; increase it, or state public bounds")
     counts = count_bins(records)
-    if rehearsal_seed is not None:
-        rng = np.random.default_rng([validate_integer("rehearsal_seed", rehearsal_seed, 0), 2])
+    if isinstance(release, Rehearsal):
+        rng = np.random.default_rng([release.seed, 2])
         return choose_bounds(counts + Noise("geometric", scale).sample(rng, counts.shape), scale)
-    require_opendp()
     noise = Noise("geometric", laplace_scale_for(2, epsilon))
-    if before_release is not None:
-        before_release()
-    return choose_bounds(counts + noise.draw_exactly(counts.size), noise.scale)
+    sampler = noise.exact_sampler(counts.size)
+    return choose_bounds(counts + sampler(release.enter()), noise.scale)
 
 
 def count_bins(records: Floats, edges: Floats = EDGES) -> Integers:

@@ -47,11 +47,11 @@ from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats, Integers, real_array, validate_integer, validate_positive
 from mechanisms.calibrate import bisect
-from mechanisms.exact_noise import integer_gaussian, integer_laplace, laplace_scale_for, require_opendp
 from mechanisms.jit import kernel
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.regression.k_norm_matrix import draw_k_norm
+from mechanisms.release import CheckedRelease, laplace_scale_for, require_scale
 from mechanisms.renyi.conversions import concentrated_epsilon
 
 NoiseName = Literal["laplace", "gaussian", "k-norm"]
@@ -271,28 +271,29 @@ def release_gram(rng: np.random.Generator, gram: ArrayLike, noise: GramNoise) ->
     return GramRelease(exact + noise.sample(rng, 1)[0], round(float(exact[0, 0])), noise)
 
 
-def publish_gram(sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, stated: Guarantee) -> GramRelease:
+def publish_gram(sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, release: CheckedRelease) -> GramRelease:
     """Release the sums of `gram_sums` over all records, with integer noise of OpenDP.
 
-    The guarantee `stated` is proved if `noise` is calibrated for it: the sensitivities hold for the rounded records,
-    and scales are rounded up.
+    The guarantee of `release` is proved if `noise` is calibrated for it: the sensitivities hold for the rounded
+    records, and scales are rounded up.
     """
     if noise.name == "k-norm":
         raise ValueError("noise must be laplace or gaussian for real data, got k-norm; its rounding has no bound")
-    require_opendp()
     p, unit, n, scale = noise.p, 2 ** (2 * BITS), int(sums[0][0]), noise.scale
     i, j = (index[1:] for index in np.triu_indices(p + 1))
     if noise.name == "laplace":
         sensitivity = -(-p * (p + 2) ** 2 * unit // (2 * (p + 1)))
-        whole_scale = laplace_scale_for(sensitivity, stated.epsilon)
-        drawn, scale = integer_laplace(whole_scale, i.size), whole_scale / unit
+        whole_scale = laplace_scale_for(sensitivity, release.guarantee.epsilon)
+        drawn, scale = release.enter().laplace(whole_scale, i.size), whole_scale / unit
     else:
         drawn = np.empty(i.size, dtype=np.int64)
-        for at, factor in ((i == j, 1.0), (i != j, math.sqrt(0.5))):
-            std = math.nextafter(scale * unit * factor, math.inf) * (1 + 2**-50)
-            drawn[at] = integer_gaussian(std, int(at.sum()))
+        stds = [math.nextafter(scale * unit * factor, math.inf) * (1 + 2**-50) for factor in (1.0, math.sqrt(0.5))]
+        require_scale(max(stds))
+        exact = release.enter()
+        for at, std in zip((i == j, i != j), stds, strict=True):
+            drawn[at] = exact.gaussian(std, int(at.sum()))
     noisy = np.zeros((p + 1, p + 1))
     noisy[0, 0] = n
     for row, column, z in zip(i.tolist(), j.tolist(), drawn.tolist(), strict=True):
         noisy[row, column] = noisy[column, row] = (int(sums[row][column]) + z) / unit
-    return GramRelease(noisy, n, GramNoise(noise.name, scale, p), guarantee=stated)
+    return GramRelease(noisy, n, GramNoise(noise.name, scale, p), guarantee=release.guarantee)

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
 from typing import TypeVar
 
@@ -140,11 +141,15 @@ class PartitionRelease:
         return 0.0
 
     def guarantee(self, n_values: int = 1) -> Guarantee | None:
-        """Return the joint guarantee of releasing `n_values` values, by basic composition; None if not private."""
+        """Return the joint guarantee of releasing `n_values` values, by basic composition; None if not private.
+
+        Losses are added as decimal numbers, as in ledgers.
+        """
         n_values = validate_integer("n_values", n_values)
         if not self.method.is_private:
             return None
-        return Guarantee(self.shared_loss + n_values * (self.epsilon - self.shared_loss))
+        shared, each = (Decimal(repr(float(loss))) for loss in (self.shared_loss, self.epsilon))
+        return Guarantee(float(shared + n_values * (each - shared)))
 
 
 @dataclass(frozen=True)

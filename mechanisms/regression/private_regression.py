@@ -13,7 +13,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, validate_integer
+from mechanisms.arguments import Floats, Integers
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
@@ -33,6 +33,7 @@ from mechanisms.regression.gram_samplers import (
     sample_gram,
     simulate_gram,
 )
+from mechanisms.release import CheckedRelease, Hook, LedgerLike, Rehearsal, check_release
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -131,6 +132,8 @@ def private_regression(
     method: str = "auto",
     prior: RegressionPrior | None = None,
     rehearsal_seed: int | None = None,
+    ledger: LedgerLike | None = None,
+    before_release: Hook | None = None,
 ) -> RegressionPosterior:
     """Release the noisy Gram matrix of private records, and return the posterior of a linear regression given it.
 
@@ -154,6 +157,13 @@ def private_regression(
         Prior of the moments of the scaled columns.
     rehearsal_seed : int, optional
         Seed of a rehearsal, which is reproducible and not private.
+    ledger : LedgerFile or path, optional
+        Ledger of all releases from these records, or the path of an existing one. The release is a line of the file, on
+        disk, before the noise is drawn; a release that exceeds the budget is refused, and draws nothing. A rehearsal
+        enters nothing.
+    before_release : callable, optional
+        Function without arguments, called after the entry in the ledger and directly before the noise is drawn, but not
+        in a rehearsal. An exception that it raises prevents the release, but the entry remains.
 
     Privacy
     -------
@@ -164,8 +174,8 @@ def private_regression(
     Raises
     ------
     ValueError
-        If an argument is invalid, or the release would say next to nothing about the coefficients, before any noise is
-        drawn.
+        If an argument is invalid, the ledger has less left than ε or δ, or the release would say next to nothing about
+        the coefficients, before any noise is drawn.
     ModuleNotFoundError
         If OpenDP is not installed.
 
@@ -191,6 +201,9 @@ def private_regression(
             "from the data would leak them: choose plausible ranges without looking, such as 0 to 120 for an age"
         )
     box = PublicBox.of({str(name): pair for name, pair in bounds.items()})
+    noise = calibrated_gram_noise("laplace" if delta is None else "gaussian", box.p, epsilon, delta)
+    guarantee = Guarantee(epsilon, 0.0 if delta is None else delta)
+    release = check_release(guarantee, "private_regression", rehearsal_seed, ledger, before_release)
     x, y = np.asarray(features, dtype=np.float64), np.asarray(response, dtype=np.float64)
     x = x[:, None] if x.ndim == 1 else x
     if x.ndim != 2 or y.shape != x.shape[:1] or x.shape[1] != box.p - 1:
@@ -199,16 +212,12 @@ def private_regression(
             "bounds of each feature, in order, and then of the response"
         )
     chosen = choose_gram_method(method, len(y))
-    noise = calibrated_gram_noise("laplace" if delta is None else "gaussian", box.p, epsilon, delta)
     require_support(box, len(y), noise, prior)
     sums, n_missing = gram_sums(box, np.column_stack([x, y]))
     if n_missing:
         raise ValueError(f"records must have no missing or infinite values, got {n_missing:,} such rows; impute them")
-    stated = Guarantee(epsilon, 0.0 if delta is None else delta)
-    if rehearsal_seed is not None:
-        rehearsal_seed = validate_integer("rehearsal_seed", rehearsal_seed, 0)
-    release, rng = release_sums(sums, noise, stated, rehearsal_seed)
-    return regression_from_release(rng, release, box, chosen, prior)
+    released, rng = release_sums(sums, noise, release)
+    return regression_from_release(rng, released, box, chosen, prior)
 
 
 def regression_from_release(
@@ -251,14 +260,14 @@ def choose_gram_method(method: str, n: int, controls: bool = False) -> str:
 
 
 def release_sums(
-    sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, stated: Guarantee, seed: int | None
+    sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, release: CheckedRelease | Rehearsal
 ) -> tuple[GramRelease, np.random.Generator]:
-    """Return a release, and the generator for its chains; with noise from a seed, it is not private."""
-    if seed is None:
-        return publish_gram(sums, noise, stated), np.random.default_rng()
+    """Return the noisy Gram matrix, and the generator for its chains; that of a rehearsal is not private."""
+    if isinstance(release, CheckedRelease):
+        return publish_gram(sums, noise, release), np.random.default_rng()
     gram = np.array(sums, dtype=np.float64) / 2.0**32
     gram[0, 0] = float(sums[0][0])
-    return release_gram(np.random.default_rng([seed, 0]), gram, noise), np.random.default_rng([seed, 1])
+    return release_gram(np.random.default_rng([release.seed, 0]), gram, noise), np.random.default_rng([release.seed, 1])
 
 
 def expected_widths(

@@ -2,14 +2,14 @@
 
 All noise consists of integers, whose distribution does not depend on double precision:
 
-* Laplace noise on sums of bounded contributions, rounded to 2³² + 1 values (`mechanisms.exact_noise.noisy_sums`).
+* Laplace noise on sums of bounded contributions, rounded to 2³² + 1 values (`ExactNoise.noisy_sums`).
 * The search for bounds compares integer counts, with noise that is a multiple of 2⁻⁴⁰. Its probabilities differ from
   those with continuous noise by less than 1e-9 (relative), the margin in the calibration of ``quantile-exact``.
 * The scale and centre of ``quantile-centred`` are drawn on public grids, with windows that are integer intervals: ln w
   on multiples of (ln 2)/8, and c on multiples of w/64. The base weight of a centre is a power of two, between ½ and 3/2
   times w/√(c² + w²). The weights of the steps are integers with at least 50 decimal digits, computed in decimal
-  arithmetic, and `secrets` draws from them exactly. Their relative error, which is below 1e-45, is the excess privacy
-  loss.
+  arithmetic, and `ExactNoise.below` draws from them exactly. Their relative error, which is below 1e-45, is the excess
+  privacy loss.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import bisect
 import decimal
 import itertools
 import math
-import secrets
 from collections.abc import Sequence
 from functools import partial
 
@@ -26,10 +25,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats
-from mechanisms.exact_noise import integer_laplace, noisy_sums, require_opendp
+from mechanisms.privacy import Guarantee
 from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, ReleasedQuantiles
 from mechanisms.regression.sparse_vector import SparseVector
+from mechanisms.release import (
+    CheckedRelease,
+    ExactNoise,
+    Hook,
+    LedgerLike,
+    noisy_sums_scale,
+    open_ledger,
+    require_scale,
+)
 
 _SEARCH_BITS = 40
 _CENTRE_STEPS = 64  # number of grid points of c per scale w
@@ -37,49 +45,80 @@ _LOG_SCALE_STEPS = 8  # number of grid points of w per factor of two
 _DIGITS = 50
 
 
-def publish_probabilities(mechanism: PartitionProbability, probabilities: ArrayLike) -> Floats:
+def publish_probabilities(
+    mechanism: PartitionProbability,
+    probabilities: ArrayLike,
+    *,
+    ledger: LedgerLike | None = None,
+    before_release: Hook | None = None,
+) -> Floats:
     """Release the posterior probability at each cutoff of real data, as `PartitionProbability.release` by exact draws.
 
-    The aggregate differs from the one with continuous noise by at most 2⁻³³·M times the range of a contribution.
+    The aggregate differs from the one with continuous noise by at most 2⁻³³·M times the range of a contribution. The
+    entry in the ledger is the joint guarantee of all cutoffs; see `mechanisms.publish_sums` for `before_release`.
     """
-    if not mechanism.method.is_private:
-        raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
+    terms = mechanism.terms(probabilities)
+    guarantee = _joint_guarantee(mechanism, terms.shape[-1])
+    release = CheckedRelease(guarantee, "publish_probabilities", open_ledger(ledger), before_release)
+    noisy_sums_scale(mechanism.epsilon)
     high = 1.0 if mechanism.method.is_mean else mechanism.sensitivity
-    noisy = noisy_sums(mechanism.terms(probabilities), 0.0, high, mechanism.epsilon)
+    noisy = release.enter().noisy_sums(terms, 0.0, high, mechanism.epsilon)
     return mechanism.postprocess(noisy / mechanism.n_partitions if mechanism.method.is_mean else noisy)
 
 
-def publish_quantiles(mechanism: PartitionQuantile, quantiles: ArrayLike, spreads: ArrayLike) -> ReleasedQuantiles:
-    """Release the posterior quantiles of real data, as `PartitionQuantile.release` by exact draws."""
-    if not mechanism.method.is_private:
-        raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
+def publish_quantiles(
+    mechanism: PartitionQuantile,
+    quantiles: ArrayLike,
+    spreads: ArrayLike,
+    *,
+    ledger: LedgerLike | None = None,
+    before_release: Hook | None = None,
+) -> ReleasedQuantiles:
+    """Release the posterior quantiles of real data, as `PartitionQuantile.release` by exact draws.
+
+    The entry in the ledger is the joint guarantee of all quantiles; see `mechanisms.publish_sums` for `before_release`.
+    """
     q, s = mechanism.validate(quantiles, spreads)
-    require_opendp()
+    guarantee = _joint_guarantee(mechanism, q.shape[1])
+    release = CheckedRelease(guarantee, "publish_quantiles", open_ledger(ledger), before_release)
+    noisy_sums_scale(mechanism.split[-1])
+    if not mechanism.method.is_centred:
+        require_scale(max(mechanism.search.threshold_scale, mechanism.search.query_scale) * 2**_SEARCH_BITS)
+    noise = release.enter()
 
     def noisy_mean(values: Floats, centre: float, half_width: float) -> float:
-        total = noisy_sums(values[:, None], centre - half_width, centre + half_width, mechanism.split[-1])
+        total = noise.noisy_sums(values[:, None], centre - half_width, centre + half_width, mechanism.split[-1])
         return float(total[0]) / mechanism.n_partitions
 
     return mechanism.combine(
         q,
-        partial(_draw_scale, mechanism, s),
-        partial(_draw_centre, mechanism),
-        partial(_search, mechanism.search),
+        partial(_draw_scale, noise, mechanism, s),
+        partial(_draw_centre, noise, mechanism),
+        partial(_search, noise, mechanism.search),
         noisy_mean,
     )
 
 
-def draw_window(values: Sequence[int], half_window: int, epsilon: float, reach: int, level: int | None = None) -> int:
+def _joint_guarantee(mechanism: PartitionProbability | PartitionQuantile, n_values: int) -> Guarantee:
+    guarantee = mechanism.guarantee(n_values)
+    if guarantee is None:
+        raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
+    return guarantee
+
+
+def draw_window(
+    noise: ExactNoise, values: Sequence[int], half_window: int, epsilon: float, reach: int, level: int | None = None
+) -> int:
     """Draw an integer x, |x| ≤ reach, with probability ∝ b(x)·exp((ε/2)·#{j : |v_j − x| ≤ h}), ε-DP.
 
     Values v_j and half-width h = `half_window` are integers. The base weight b(x) is 1 for |x| < 2^level, and then
     halves whenever |x| doubles; without a level, b(x) = 1. The relative error of the weights is below 1e-45.
     """
     steps = window_weights(values, half_window, epsilon, reach, level)
-    chosen = secrets.randbelow(sum(weight for _, _, weight in steps))
+    chosen = noise.below(sum(weight for _, _, weight in steps))
     for low, high, weight in steps:
         if chosen < weight:
-            return low + secrets.randbelow(high - low)
+            return low + noise.below(high - low)
         chosen -= weight
     raise AssertionError("unreachable: the draw is below the sum of all weights")
 
@@ -108,33 +147,33 @@ def window_weights(
     return weighted
 
 
-def _draw_scale(mechanism: PartitionQuantile, spreads: Floats) -> float:
+def _draw_scale(noise: ExactNoise, mechanism: PartitionQuantile, spreads: Floats) -> float:
     """Draw w from the grid on which ln w − ln μ is a multiple of (ln 2)/8."""
     search, reach = mechanism.search, _LOG_SCALE_STEPS * mechanism.search.doublings
     with np.errstate(divide="ignore", over="ignore"):
         steps = _LOG_SCALE_STEPS * np.log2(spreads * math.sqrt(mechanism.n_partitions) / search.start)
     values = np.rint(np.clip(steps, -reach, reach)).astype(np.int64).tolist()
-    drawn = draw_window(values, _LOG_SCALE_STEPS // 2, mechanism.split[0], reach)
+    drawn = draw_window(noise, values, _LOG_SCALE_STEPS // 2, mechanism.split[0], reach)
     return search.start * 2.0 ** (drawn / _LOG_SCALE_STEPS)
 
 
-def _draw_centre(mechanism: PartitionQuantile, values: Floats, scale: float) -> float:
+def _draw_centre(noise: ExactNoise, mechanism: PartitionQuantile, values: Floats, scale: float) -> float:
     """Draw c from the multiples of w/64."""
     step = scale / _CENTRE_STEPS
     bound = mechanism.search.bound(mechanism.search.doublings)
     reach = int(bound / step)
     steps = [int(value) for value in np.rint(np.clip(values, -bound, bound) / step).tolist()]
     half_window = int(SCALE_WINDOW * _CENTRE_STEPS)
-    drawn = draw_window(steps, half_window, mechanism.split[1], reach, (_CENTRE_STEPS - 1).bit_length())
+    drawn = draw_window(noise, steps, half_window, mechanism.split[1], reach, (_CENTRE_STEPS - 1).bit_length())
     return drawn * step
 
 
-def _search(search: SparseVector, values: Floats) -> int:
+def _search(noise: ExactNoise, search: SparseVector, values: Floats) -> int:
     """Draw the stopping index of the search, with noise that is a multiple of 2⁻⁴⁰."""
     unit = 2**_SEARCH_BITS
-    (threshold,) = integer_laplace(search.threshold_scale * unit, 1).tolist()
-    noise = integer_laplace(search.query_scale * unit, search.doublings).tolist()
+    (threshold,) = noise.laplace(search.threshold_scale * unit, 1).tolist()
+    noises = noise.laplace(search.query_scale * unit, search.doublings).tolist()
     threshold += round(search.share * search.n_values * unit)
     counts = search.counts(values).tolist()
-    above = (count * unit + each >= threshold for count, each in zip(counts[:-1], noise, strict=True))
+    above = (count * unit + drawn >= threshold for count, drawn in zip(counts[:-1], noises, strict=True))
     return next((t for t, passed in enumerate(above) if passed), search.doublings)

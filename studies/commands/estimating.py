@@ -143,7 +143,7 @@ def _answer(
 
     require_file("plot", given["plot"], ".svg", ".png")
     account = open_account(given)
-    spending = Spending(epsilon, given["rehearsal"], what, account.entry, bounds_epsilon)
+    spending = Spending(epsilon, given["rehearsal"], what, account.ledger, bounds_epsilon)
     account.check(*map(Guarantee, spending.losses))
     account.confirm(what, f"{spending.total:g}")
     found = estimate(spending)

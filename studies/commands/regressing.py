@@ -92,12 +92,11 @@ def regress(
             rehearsal=seed is not None,
         )
         box, chosen = prepared.box, prepared.method
-        account.check(prepared.guarantee)
-        _show_forecast(prepared, level, seed is not None)
         what = f"regression of {target} from {table}"
+        checked = account.release(prepared.guarantee, what)
+        _show_forecast(prepared, level, seed is not None)
         account.confirm(what, prepared.guarantee)
-        entry = account.entry(prepared.guarantee, what)
-        released, rng, n_dropped = release_regression(prepared, missing == "drop", seed, entry)
+        released, rng, n_dropped = release_regression(prepared, missing == "drop", checked)
         say(f"release: {dump_release(released, box)}")
         if n_dropped:
             say(f"{n_dropped:,} rows with missing values were dropped; n = {released.n:,} is public")
@@ -194,14 +193,15 @@ def partition(
     guarantee, noise = request.guarantee(), request.describe_noise()
     if guarantee is not None:
         account.check(guarantee)
-
-    def approve() -> None:
-        assert guarantee is not None  # release_table refuses methods without a guarantee
-        what = f"partition of {table}, coefficient {coefficient} of {target}"
-        account.confirm(what, guarantee, f"{noise}\n")
-        account.entry(guarantee, what)()
-
-    released = release_table(table, request, given["rehearsal"], given["cluster"], approve)
+    what = f"partition of {table}, coefficient {coefficient} of {target}"
+    released = release_table(
+        table,
+        request,
+        account.seed,
+        given["cluster"],
+        ledger=account.labelled(what),
+        confirm=lambda: account.confirm(what, guarantee, f"{noise}\n"),
+    )
     print_table(released.values.columns, released.formatted())
     for line in (*released.lines, noise, *account.lines()):
         say(line)

@@ -8,13 +8,11 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 from scipy import special
 
-from mechanisms.exact_noise import require_opendp
 from mechanisms.privacy import Guarantee
 from mechanisms.protocols import validate_probabilities
 from mechanisms.regression.keyed_partition import keyed_partition
@@ -29,6 +27,7 @@ from mechanisms.regression.posterior import CoefficientPosterior, coefficient_po
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.publish import publish_probabilities, publish_quantiles
 from mechanisms.regression.statistics import RegressionStatistics
+from mechanisms.release import LedgerFile, require_opendp
 from pipeline import Streams
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
@@ -113,11 +112,8 @@ class Request:
         return mechanism
 
     def guarantee(self) -> Guarantee | None:
-        """Return the joint guarantee of all values, whose losses are added as decimal numbers; None if not private."""
-        mechanism, n = self.mechanism(), len(self.cutoffs or self.probabilities)
-        shared = Decimal(repr(float(mechanism.shared_loss)))
-        each = Decimal(repr(float(mechanism.epsilon))) - shared
-        return Guarantee(float(shared + n * each)) if mechanism.method.is_private else None
+        """Return the joint guarantee of all values; None if not private."""
+        return self.mechanism().guarantee(len(self.cutoffs or self.probabilities))
 
     def describe_noise(self) -> str:
         """Return the size of the noise, which follows from public parameters, as text."""
@@ -162,14 +158,16 @@ def release_table(
     request: Request,
     seed: int | None = None,
     cluster: str | None = None,
-    before_release: Callable[[], object] | None = None,
+    *,
+    ledger: LedgerFile | None = None,
+    confirm: Callable[[], object] = lambda: None,
 ) -> Release:
     """Release posterior probabilities or quantiles of one coefficient of a regression on a table.
 
     `seed` is that of the partition and of the noise, which use separate streams, for a rehearsal without privacy. By
     default the partition is random, and the noise is drawn exactly with fresh entropy of the operating system. The
-    cluster is ``FILE`` or ``FILE:PROFILE``; by default threads of this process. `before_release` is called directly
-    before the noise of a release is drawn; an exception that it raises prevents the release.
+    cluster is ``FILE`` or ``FILE:PROFILE``; by default threads of this process. `confirm` is called before a release is
+    entered in the ledger; an exception that it raises prevents the release.
 
     Privacy
     -------
@@ -210,7 +208,7 @@ def release_table(
             statistics = divide_rows(client, [table.rows], partition, request.intercept)
         k = names.index(request.coefficient)
         posteriors = _posteriors(statistics, k, prior, request.error_variance, is_powered)
-        values = _release(mechanism, request, posteriors, noise, before_release if seed is None else None)
+        values = _release(mechanism, request, posteriors, noise, ledger, confirm)
     if seed is not None:
         values = values.drop(columns="epsilon")
     guarantee = request.guarantee()
@@ -271,19 +269,26 @@ def _release(
     request: Request,
     posteriors: Iterable[CoefficientPosterior],
     rng: np.random.Generator | None,
-    before_release: Callable[[], object] | None,
+    ledger: LedgerFile | None,
+    confirm: Callable[[], object],
 ) -> pd.DataFrame:
-    """Release the values; if `rng` is None, the draws are exact."""
-    enter, p = before_release or (lambda: None), request.probabilities
+    """Release the values; if `rng` is None, after a confirmation, with an entry in the ledger and by exact draws."""
+    p = request.probabilities
     if isinstance(mechanism, PartitionProbability):
         below = np.concatenate([posterior.cdf(request.cutoffs) for posterior in posteriors])
-        enter()
-        released = publish_probabilities(mechanism, below) if rng is None else mechanism.release(rng, below)
+        if rng is None:
+            confirm()
+            released = publish_probabilities(mechanism, below, ledger=ledger)
+        else:
+            released = mechanism.release(rng, below)
         return pd.DataFrame({"cutoff": request.cutoffs, "probability": released, "epsilon": mechanism.loss})
     quantiles, spreads = zip(*((posterior.quantile(p), posterior.std()) for posterior in posteriors), strict=True)
     arrays = np.concatenate(quantiles), np.concatenate(spreads)
-    enter()
-    drawn = publish_quantiles(mechanism, *arrays) if rng is None else mechanism.release(rng, *arrays)
+    if rng is None:
+        confirm()
+        drawn = publish_quantiles(mechanism, *arrays, ledger=ledger)
+    else:
+        drawn = mechanism.release(rng, *arrays)
     ascending = np.empty(len(p))
     ascending[np.argsort(p, kind="stable")] = np.sort(drawn.values)
     scales = [mechanism.noise_scale(width) * mechanism.method.has_noise for width in drawn.half_widths]

@@ -6,7 +6,7 @@ one indicator per level but the first, and by one for all undeclared values, ``C
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mechanisms.exact_noise import require_opendp
 from mechanisms.privacy import Guarantee
 from mechanisms.regression.gram_release import (
     GramNoise,
@@ -31,6 +30,7 @@ from mechanisms.regression.private_regression import (
     release_sums,
     require_support,
 )
+from mechanisms.release import CheckedRelease, Rehearsal, require_opendp
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import Profile, load_profile
 from pipeline.errors import BadInputError, as_bad_input
@@ -86,17 +86,15 @@ def prepare(
 
 
 def release_regression(
-    prepared: Prepared, drop_missing: bool, seed: int | None, before_release: Callable[[], object]
+    prepared: Prepared, drop_missing: bool, release: CheckedRelease | Rehearsal
 ) -> tuple[GramRelease, np.random.Generator, int]:
     """Read the table once, and return the release, a generator for the chains, and the number of dropped rows.
 
-    `before_release` is called directly before the noise of a release is drawn; an exception that it raises prevents the
-    release.
-
     Privacy
     -------
-    The guarantee of `prepared` (proved), under replacement of one row, with public n and columns. If rows with missing
-    values are dropped, n is the number of the others, and is public too. A rehearsal with a seed has no guarantee.
+    The guarantee of `release`, which is that of `prepared` (proved), under replacement of one row, with public n and
+    columns. If rows with missing values are dropped, n is the number of the others, and is public too. A rehearsal has
+    no guarantee.
     """
     box = prepared.box
     with connect(prepared.profile) as client:
@@ -109,9 +107,8 @@ def release_regression(
         )
     if sums[0][0] < box.p + 2:
         raise BadInputError(f"the table must have at least {box.p + 2} complete rows, got {sums[0][0]}; add rows")
-    if seed is None:
-        before_release()
-    return *release_sums(sums, prepared.noise, prepared.guarantee, seed), n_missing
+    with as_bad_input():
+        return *release_sums(sums, prepared.noise, release), n_missing
 
 
 def dump_release(release: GramRelease, box: PublicBox) -> str:

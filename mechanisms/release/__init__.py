@@ -1,0 +1,41 @@
+"""The way of private records to a release: checks, ledger, exact noise.
+
+`CheckedRelease` is a release that has passed its public checks. Entering it writes a line of its `LedgerFile` to the
+disk, calls the user's function, and returns `ExactNoise`, the only object that draws noise with entropy of the
+operating system. `check_release` returns a `Rehearsal` instead if there is a seed.
+"""
+
+from mechanisms.release.entry import (
+    CheckedRelease,
+    ExactNoise,
+    ExactSampler,
+    Hook,
+    LedgerLike,
+    Rehearsal,
+    check_release,
+    laplace_scale_for,
+    noisy_sums_scale,
+    open_ledger,
+    require_opendp,
+    require_scale,
+    sum_zero_sampler,
+)
+from mechanisms.release.ledger import LedgerFile, Loss
+
+__all__ = [
+    "CheckedRelease",
+    "ExactNoise",
+    "ExactSampler",
+    "Hook",
+    "LedgerFile",
+    "LedgerLike",
+    "Loss",
+    "Rehearsal",
+    "check_release",
+    "laplace_scale_for",
+    "noisy_sums_scale",
+    "open_ledger",
+    "require_opendp",
+    "require_scale",
+    "sum_zero_sampler",
+]
