@@ -1,6 +1,7 @@
 """The commands ``regress`` and ``partition``: regressions on a user's table."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -199,7 +200,7 @@ def partition(
         request,
         account.seed,
         given["cluster"],
-        ledger=account.labelled(what),
+        ledger=account.ledger and replace(account.ledger, label=what),
         confirm=lambda: account.confirm(what, guarantee, f"{noise}\n"),
     )
     print_table(released.values.columns, released.formatted())

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +38,6 @@ class Account:
             )
         if not typer.confirm(f"{note}Release the {what}, with a privacy loss of {loss}?", err=True):
             raise BadInputError("the release was not confirmed; nothing was released")
-
-    def labelled(self, what: str) -> "LedgerFile | None":
-        """Return the ledger, whose lines name a release."""
-        return None if self.ledger is None else replace(self.ledger, label=what)
 
     def check(self, *guarantees: "Guarantee") -> None:
         """Raise BadInputError if the ledger has less left than releases with these guarantees spend together."""

@@ -92,7 +92,7 @@ def test_values_outside_the_support_have_probability_zero():
         (lambda: calibrated_noise("laplace", -1.0, 1.0), "sensitivity must be"),
         (lambda: calibrated_noise("laplace", 1.0, 0.0), "epsilon must be"),
         (lambda: calibrated_noise("gaussian", 1.0, -0.5), "rho must be a finite number > 0, got -0.5"),
-        (lambda: Noise("laplace", 1.0).draw_exactly(1), "use one of geometric, k-norm, discrete-gaussian"),
+        (lambda: Noise("laplace", 1.0).exact_sampler(1), "use one of geometric, k-norm, discrete-gaussian"),
     ],
 )
 def test_invalid_arguments_raise(call, message):

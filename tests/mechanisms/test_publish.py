@@ -14,17 +14,16 @@ from mechanisms import (
     Guarantee,
     Neighbouring,
     enumerate_candidates,
-    exact_noise,
     posterior_from_release,
     publish_counts,
     publish_sums,
 )
 from mechanisms.counts.publish import PUBLISHABLE
-from mechanisms.exact_noise import integer_gaussian, integer_laplace, laplace_scale_for, require_opendp, sum_zero
 from mechanisms.inference import publish as sums_publish
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import Noise
+from mechanisms.release import CheckedRelease, ExactNoise, entry, laplace_scale_for, require_opendp
 from tests.mechanisms.inference.laplace import statistic
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -38,6 +37,7 @@ RECORDS = {
     "normal": [-0.3, 0.1, 5.0, 1.7],
 }
 REPLACED, ADDED = Neighbouring
+NOISE = CheckedRelease(Guarantee(1.0), "test").enter()
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def integer_pmf(log_weight, reach):
 
 @pytest.mark.parametrize(
     ("draw", "log_weight"),
-    [(integer_laplace, lambda z: -np.abs(z) / 2.7), (integer_gaussian, lambda z: -np.square(z) / (2 * 2.7**2))],
+    [(NOISE.laplace, lambda z: -np.abs(z) / 2.7), (NOISE.gaussian, lambda z: -np.square(z) / (2 * 2.7**2))],
 )
 def test_integer_noise_of_opendp_has_the_stated_scale(draw, log_weight):
     """A chi-square test accepts integer noise of the stated scale, and rejects a scale that is 15 % wrong."""
@@ -67,10 +67,10 @@ def test_integer_noise_of_opendp_has_the_stated_scale(draw, log_weight):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("draw", [integer_laplace, integer_gaussian])
-def test_sum_zero_noise_has_the_lattice_pmf(draw):
-    squares = draw is integer_gaussian
-    found = np.array([sum_zero(draw, 1.2, 3) for _ in range(400)])
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_sum_zero_noise_has_the_lattice_pmf(kind):
+    squares = kind == "gaussian"
+    found = np.array([NOISE.sum_zero(kind, 1.2, 3) for _ in range(400)])
     assert np.all(found.sum(axis=1) == 0)
     reach = 12
     grid = np.array([(a, b) for a in range(-reach, reach + 1) for b in range(-reach, reach + 1)])
@@ -127,7 +127,7 @@ def test_published_sums_have_the_stated_noise(name, relation):
 def test_integer_sensitivity_bounds_every_change(name, relation, monkeypatch):
     """Without noise, sums of neighbours differ by at most the sensitivity that determines the noise scale."""
     seen = []
-    monkeypatch.setattr(sums_publish, "integer_laplace", lambda scale, size: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(ExactNoise, "laplace", lambda noise, scale, size: np.zeros(size, dtype=np.int64))
     monkeypatch.setattr(sums_publish, "laplace_scale_for", lambda d, epsilon: seen.append(d) or float(d))
     family, bounds, data = FAMILIES[name], BOUNDS.get(name), list(RECORDS[name])
     changed = data[:-1] if relation is ADDED else [*data[:-1], data[0]]
@@ -146,7 +146,7 @@ def test_integer_sensitivity_bounds_every_change(name, relation, monkeypatch):
 def test_integer_sensitivity_is_the_largest_change(name, outside, bounds, relation, monkeypatch):
     """Without noise, the largest change over pairs of records is the sensitivity, up to 2 rounding units."""
     seen = []
-    monkeypatch.setattr(sums_publish, "integer_laplace", lambda scale, size: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(ExactNoise, "laplace", lambda noise, scale, size: np.zeros(size, dtype=np.int64))
     monkeypatch.setattr(sums_publish, "laplace_scale_for", lambda d, epsilon: seen.append(d) or float(d))
     model = ReleaseModel(name, 30, Noise("laplace", 1.0), bounds, outside)
     low, high = bounds
@@ -165,7 +165,7 @@ def test_integer_sensitivity_is_the_largest_change(name, outside, bounds, relati
 @pytest.mark.parametrize("outside", ["drop", "clamp"])
 def test_each_component_has_the_stated_error_at_any_bounds(outside, bounds, monkeypatch):
     """Without noise, a sum is off by at most n·g/2 and a sum of squares by at most 3·n·g/2, at bounds of any size."""
-    monkeypatch.setattr(sums_publish, "integer_laplace", lambda scale, size: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(ExactNoise, "laplace", lambda noise, scale, size: np.zeros(size, dtype=np.int64))
     z = np.linspace(-1.2, 1.2, 1_001)
     low, high = bounds
     records = (low + high) / 2 + z * (high - low) / 2
@@ -187,7 +187,7 @@ def test_squares_of_large_records_have_their_noise_only():
 
 def test_squares_are_rounded_without_a_loss_of_precision(monkeypatch):
     """Squares above 2⁵³ units are rounded exactly, unlike squares in double precision (negative control)."""
-    monkeypatch.setattr(sums_publish, "integer_laplace", lambda scale, size: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(ExactNoise, "laplace", lambda noise, scale, size: np.zeros(size, dtype=np.int64))
     model = ReleaseModel("normal-unknown-variance", 2, Noise("laplace", 1.0), (-1.0, 1.0), "clamp")
     unit = 2.0**-60
     records = np.array([0.3, 0.9])
@@ -250,10 +250,10 @@ def test_releases_need_opendp_and_rehearsals_do_not():
 
 
 def test_exact_samplers_accept_no_generator_and_no_seed():
-    for function in (integer_laplace, integer_gaussian, sum_zero):
-        assert not {"rng", "seed"} & set(inspect.signature(function).parameters)
-    assert "numpy.random" not in inspect.getsource(exact_noise)
-    assert "default_rng" not in inspect.getsource(exact_noise)
+    for name, function in inspect.getmembers(ExactNoise, inspect.isfunction):
+        assert not {"rng", "seed"} & set(inspect.signature(function).parameters), name
+    assert "numpy.random" not in inspect.getsource(entry)
+    assert "default_rng" not in inspect.getsource(entry)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -290,7 +290,7 @@ def test_empty_data_are_released_if_their_number_is_private(case, seed):
 
 @pytest.mark.parametrize("name", ["normal", "normal-unknown-variance", "exponential"])
 def test_bounds_too_narrow_for_doubles_are_refused_whatever_the_records(name, monkeypatch):
-    monkeypatch.setattr("mechanisms.inference.publish.integer_laplace", None)
+    monkeypatch.setattr(ExactNoise, "laplace", None)
     for bounds in ((0.0, 5e-324), (0.0, 1e-300), (0.0, 9e-51)):
         messages = set()
         for record in (0.0, bounds[1]):
@@ -332,7 +332,7 @@ def test_invalid_input_raises_before_any_draw_without_data(message, publish, mon
     def spent(*_):
         raise AssertionError("noise was drawn")
 
-    monkeypatch.setattr("mechanisms.exact_noise.require_opendp", spent)
+    monkeypatch.setattr(ExactNoise, "__init__", spent)
     with pytest.raises(ValueError, match=message) as caught:
         publish()
     assert "48213" not in str(caught.value)

@@ -125,7 +125,7 @@ def test_calibrated_delta_equals_high_precision_arithmetic(epsilon, delta, k):
 
 
 def test_delta_below_the_limit_is_refused_before_any_draw(monkeypatch):
-    monkeypatch.setattr("mechanisms.exact_noise.integer_gaussian", None)
+    monkeypatch.setattr("mechanisms.release.ExactNoise.gaussian", None)
     with pytest.raises(ValueError, match=r"delta must be >= 1e-250 for this noise, got 1e-260; choose"):
         publish_counts("discrete-gaussian", [40, 25, 10], 1.0, delta=1e-260)
 

@@ -538,7 +538,7 @@ def test_invalid_arguments_are_refused_before_any_draw_without_data(message, cha
     def spent(*_, **__):
         raise AssertionError("noise was drawn")
 
-    monkeypatch.setattr("mechanisms.inference.publish.integer_laplace", spent)
+    monkeypatch.setattr("mechanisms.release.ExactNoise.laplace", spent)
     monkeypatch.setattr("mechanisms.noise.Noise.sample", spent)
     arguments = {"records": [1, 0], "family": "binomial", "prior": (1, 1), "epsilon": 1.0, **changes}
     for seed in (None, 1):

@@ -91,7 +91,7 @@ def test_bounds_contain_most_records_and_none_is_found_without_a_full_bin():
 
 
 def test_hook_is_called_before_the_noise_and_its_exception_prevents_the_release(monkeypatch):
-    monkeypatch.setattr(module.Noise, "draw_exactly", None)  # a call would fail with TypeError
+    monkeypatch.setattr("mechanisms.release.ExactNoise.laplace", None)  # a call would fail with TypeError
 
     def refuse():
         raise RuntimeError("exhausted")

@@ -16,6 +16,7 @@ from mechanisms.regression.gram_release import (
     publish_gram,
 )
 from mechanisms.regression.k_norm_matrix import draw_k_norm
+from mechanisms.release import CheckedRelease
 from mechanisms.renyi.conversions import concentrated_epsilon
 from mechanisms.sampled_audit import sampled_bound
 from tests.mechanisms.regression.scaled_records import k_norm
@@ -154,7 +155,7 @@ def test_integer_noise_has_the_stated_scale():
     sums, _ = gram_sums(box, np.full((5, 2), 0.5))
     for name, stated in (("laplace", Guarantee(1.0)), ("gaussian", Guarantee(1.0, 1e-6))):
         noise = calibrated_gram_noise(name, 2, 1.0, stated.delta or None)
-        noisy = np.array([publish_gram(sums, noise, stated).noisy for _ in range(400)])
+        noisy = np.array([publish_gram(sums, noise, CheckedRelease(stated, "test")).noisy for _ in range(400)])
         assert (noisy[:, 0, 0] == 5).all()
         diagonal, off_diagonal = noisy[:, 1, 1], noisy[:, 1, 2]
         spread = noise.scale if name == "gaussian" else np.sqrt(2) * noise.scale
@@ -168,7 +169,7 @@ def test_integer_noise_has_the_stated_scale():
 def test_k_norm_noise_does_not_release_real_data():
     noise = calibrated_gram_noise("k-norm", 2, 1.0)
     with pytest.raises(ValueError, match="must be laplace or gaussian for real data"):
-        publish_gram(np.ones((3, 3), dtype=np.int64), noise, Guarantee(1.0))
+        publish_gram(np.ones((3, 3), dtype=np.int64), noise, CheckedRelease(Guarantee(1.0), "test"))
 
 
 def test_releases_survive_json():

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms import Guarantee
 from mechanisms.regression import publish
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, SCALE_WINDOW, partition_quantile
 from mechanisms.regression.publish import draw_window, publish_probabilities, publish_quantiles, window_weights
 from mechanisms.regression.sparse_vector import SparseVector
+from mechanisms.release import CheckedRelease
 from tests.statistical import assert_frequencies, assert_mean_within
+
+NOISE = CheckedRelease(Guarantee(1.0), "test").enter()
 
 PRIVATE = [name for name, method in QUANTILE_METHODS.items() if method.is_private]
 
@@ -32,7 +36,7 @@ def window_pmf(values, half_window, epsilon, reach, level):
 @pytest.mark.parametrize("level", [None, 2])
 def test_window_draws_have_their_pmf(level):
     values, reach = np.array([-9, -1, 0, 2, 2, 30]), 12
-    drawn = [draw_window(values.tolist(), 3, 1.5, reach, level) for _ in range(6000)]
+    drawn = [draw_window(NOISE, values.tolist(), 3, 1.5, reach, level) for _ in range(6000)]
     observed = np.bincount(np.array(drawn) + reach, minlength=2 * reach + 1)
     assert_frequencies(observed, window_pmf(values, 3, 1.5, reach, level))
     for wrong in (window_pmf(values, 3, 1.0, reach, level), window_pmf(values, 2, 1.5, reach, level)):
@@ -65,14 +69,14 @@ def test_loss_of_window_draws_is_at_most_epsilon(level):
 def test_window_draws_accept_extreme_sizes():
     """Draws are correct even if e^(ε/2·count) overflows and the range has more than 2⁵³ steps."""
     values = [5 * 2**70] * 4000
-    assert abs(draw_window(values, 2**20, 2.0, 2**80, 6) - values[0]) <= 2**20
+    assert abs(draw_window(NOISE, values, 2**20, 2.0, 2**80, 6) - values[0]) <= 2**20
 
 
 @pytest.mark.slow
 def test_published_searches_have_their_pmf():
     method = partition_quantile("quantile", 20, 1.6, (0.8, 0.8), share=0.6, doublings=5)
     values = np.linspace(-9.0, 20.0, 20)
-    drawn = [publish._search(method.search, values) for _ in range(1500)]
+    drawn = [publish._search(NOISE, method.search, values) for _ in range(1500)]
     observed = np.bincount(drawn, minlength=6)
     assert_frequencies(observed, np.exp(method.search.log_pmf(method.search.counts(values))))
     other = SparseVector(20, 1.6, share=0.6, doublings=5)
