@@ -1,0 +1,80 @@
+"""Tests of the budgets of ledger files, and of the guarantees that they add."""
+
+import json
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from mechanisms import ConcentratedGuarantee, Guarantee, LedgerFile, Neighbouring, Status
+from mechanisms.release import Loss
+
+ADDED = Neighbouring.ADD_OR_REMOVE_ONE
+
+
+@pytest.mark.parametrize("budget", [0.3, "0.3", Decimal("0.3"), np.float64(0.3), (0.3, 0), Loss(Decimal("0.3"))])
+def test_budgets_are_the_decimal_numbers_that_they_print_as(tmp_path, budget):
+    ledger = LedgerFile(tmp_path / "l", budget)
+    for _ in range(3):
+        ledger.spend(Guarantee(0.1), "x")  # in doubles 0.1 + 0.1 + 0.1 > 0.3
+    assert ledger.check() == LedgerFile(tmp_path / "l").check() == (0, 0)
+    assert LedgerFile(tmp_path / "l", budget).check() == (0, 0)
+
+
+@pytest.mark.parametrize("budget", [(3, 1e-6), "3:1e-6", ("3", Decimal("1e-6")), Loss(Decimal(3), Decimal("1e-6"))])
+def test_budgets_of_delta_are_pairs_or_text(tmp_path, budget):
+    ledger = LedgerFile(tmp_path / "l", budget)
+    assert ledger.check(Guarantee(1.0, 1e-7)) == (2, Decimal("9e-7"))
+    assert str(ledger.check()) == "3 and a delta of 1e-06"
+    assert not (tmp_path / "l").exists()
+
+
+@pytest.mark.parametrize(
+    "budget", ["", "much", "3:", (), (1, 0, 0), [3], {}, True, 0, -1, np.inf, 10**400, (1, 1), "1:-1"]
+)
+def test_invalid_budgets_are_refused(tmp_path, budget):
+    with pytest.raises(ValueError, match="budget must be"):
+        LedgerFile(tmp_path / "l", budget)
+
+
+@pytest.mark.parametrize("arguments", [(3,), (b"l",), (None,)])
+def test_invalid_paths_and_labels_are_refused(arguments):
+    with pytest.raises(ValueError, match="the path of a ledger must be"):
+        LedgerFile(*arguments)
+    with pytest.raises(ValueError, match="label must be a string, got 3"):
+        LedgerFile("l", label=3)
+
+
+def test_guarantees_that_a_ledger_cannot_add_are_refused(tmp_path):
+    ledger = LedgerFile(tmp_path / "l", (3, 1e-6))
+    for guarantee, message in (
+        (ConcentratedGuarantee(0.5), "a ledger adds"),
+        (Guarantee(1.0, 1e-9, ADDED), "delta must be 0 under add/remove in a ledger"),
+    ):
+        for action in (ledger.check, lambda guarantee: ledger.spend(guarantee, "x")):
+            with pytest.raises(ValueError, match=message):
+                action(guarantee)
+    assert ledger.check() == (3, Decimal("1e-6"))
+
+
+def test_entries_name_guarantees_that_are_not_proved_or_not_of_replacement(tmp_path):
+    ledger = LedgerFile(tmp_path / "l", (9, 1e-3))
+    for guarantee in (Guarantee(1.0), Guarantee(0.7, relation=ADDED), Guarantee(1.0, 1e-8, status=Status.CONJECTURED)):
+        ledger.spend(guarantee, "x")
+    lines = [json.loads(line) for line in (tmp_path / "l").read_text().splitlines()]
+    stated = [(line["epsilon"], line.get("guarantee")) for line in lines[1:]]
+    assert stated == [(1.0, None), (1.4, "0.7-DP under add/remove"), (1.0, "(1, 1e-08)-DP, conjectured")]
+    assert ledger.check() == (Decimal("5.6"), Decimal("0.00099999"))
+
+
+def test_release_without_epsilon_keeps_the_ledger_readable(tmp_path):
+    ledger = LedgerFile(tmp_path / "l", (1, 1e-3))
+    ledger.spend(Guarantee(0.0, 1e-4), "x")
+    assert ledger.check() == (1, Decimal("9e-4"))
+
+
+def test_ledgers_of_earlier_versions_are_read(tmp_path):
+    path = tmp_path / "l"
+    path.write_text('{"budget": 3.0}\n{"epsilon": 1.0, "release": "mean of x", "time": "2026-11-26T00:00:00+00:00"}\n')
+    assert LedgerFile(path).check() == (2, 0)
+    assert LedgerFile(path).describe() == f"{path}, 2 of the budget left"
