@@ -148,8 +148,8 @@ class PartitionRelease:
         n_values = validate_integer("n_values", n_values)
         if not self.method.is_private:
             return None
-        shared, each = (Decimal(repr(float(loss))) for loss in (self.shared_loss, self.epsilon))
-        return Guarantee(float(shared + n_values * (each - shared)))
+        shared, total = (Decimal(repr(float(loss))) for loss in (self.shared_loss, self.epsilon))
+        return Guarantee(float(shared + n_values * (total - shared)))
 
 
 @dataclass(frozen=True)

@@ -190,6 +190,7 @@ def test_invalid_release_is_refused_before_the_entry(publish, path, events):
         ({"ledger": 3}, "ledger must be a LedgerFile or a path, got 3"),
         ({"ledger": mechanisms.Ledger()}, "ledger must be a LedgerFile or a path, got a Ledger"),
         ({"before_release": "x"}, "before_release must be a function, got 'x'"),
+        ({"ledger": LedgerFile("absent.ledger", 0.5)}, r"epsilon must be at most 0\.5, the rest of the budget of 0\.5"),
     ],
 )
 def test_invalid_ledgers_and_hooks_are_refused_before_the_data_are_read(how, message, events):
