@@ -37,7 +37,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass, replace
-from decimal import Decimal
 from functools import lru_cache
 from typing import TypeVar
 
@@ -141,15 +140,11 @@ class PartitionRelease:
         return 0.0
 
     def guarantee(self, n_values: int = 1) -> Guarantee | None:
-        """Return the joint guarantee of releasing `n_values` values, by basic composition; None if not private.
-
-        Losses are added as decimal numbers, as in ledgers.
-        """
+        """Return the joint guarantee of releasing `n_values` values, by basic composition; None if not private."""
         n_values = validate_integer("n_values", n_values)
         if not self.method.is_private:
             return None
-        shared, total = (Decimal(repr(float(loss))) for loss in (self.shared_loss, self.epsilon))
-        return Guarantee(float(shared + n_values * (total - shared)))
+        return Guarantee(self.shared_loss + n_values * (self.epsilon - self.shared_loss))
 
 
 @dataclass(frozen=True)

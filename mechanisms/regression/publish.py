@@ -19,6 +19,7 @@ import decimal
 import itertools
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from functools import partial
 
 import numpy as np
@@ -58,7 +59,7 @@ def publish_probabilities(
     entry in the ledger is the joint guarantee of all cutoffs; see `mechanisms.publish_sums` for `before_release`.
     """
     terms = mechanism.terms(probabilities)
-    guarantee = _joint_guarantee(mechanism, terms.shape[-1])
+    guarantee = joint_guarantee(mechanism, terms.shape[-1])
     release = CheckedRelease(guarantee, "publish_probabilities", open_ledger(ledger), before_release)
     noisy_sums_scale(mechanism.epsilon)
     high = 1.0 if mechanism.method.is_mean else mechanism.sensitivity
@@ -79,7 +80,7 @@ def publish_quantiles(
     The entry in the ledger is the joint guarantee of all quantiles; see `mechanisms.publish_sums` for `before_release`.
     """
     q, s = mechanism.validate(quantiles, spreads)
-    guarantee = _joint_guarantee(mechanism, q.shape[1])
+    guarantee = joint_guarantee(mechanism, q.shape[1])
     release = CheckedRelease(guarantee, "publish_quantiles", open_ledger(ledger), before_release)
     noisy_sums_scale(mechanism.split[-1])
     if not mechanism.method.is_centred:
@@ -99,11 +100,12 @@ def publish_quantiles(
     )
 
 
-def _joint_guarantee(mechanism: PartitionProbability | PartitionQuantile, n_values: int) -> Guarantee:
-    guarantee = mechanism.guarantee(n_values)
-    if guarantee is None:
+def joint_guarantee(mechanism: PartitionProbability | PartitionQuantile, n_values: int) -> Guarantee:
+    """Return the guarantee of `n_values` values together, whose losses are added as decimal numbers, as in ledgers."""
+    if not mechanism.method.is_private:
         raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
-    return guarantee
+    shared, total = (Decimal(repr(float(loss))) for loss in (mechanism.shared_loss, mechanism.epsilon))
+    return Guarantee(float(shared + n_values * (total - shared)))
 
 
 def draw_window(
@@ -136,9 +138,9 @@ def window_weights(
     counts = [bisect.bisect_right(starts, low) - bisect.bisect_right(ends, low) for low, _ in steps]
     with decimal.localcontext() as context:
         context.prec, context.Emax, context.Emin = _DIGITS + 10, decimal.MAX_EMAX, decimal.MIN_EMIN
-        factor = (decimal.Decimal(epsilon) / 2).exp()
+        factor = (Decimal(epsilon) / 2).exp()
         power = {count: factor**count for count in set(counts)}
-        unit = decimal.Decimal(10) ** _DIGITS
+        unit = Decimal(10) ** _DIGITS
         weighted = []
         for (low, high), count in zip(steps, counts, strict=True):
             halvings = 0 if level is None else max(0, max(abs(low), abs(high - 1)).bit_length() - level)

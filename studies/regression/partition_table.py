@@ -25,7 +25,7 @@ from mechanisms.regression.partition_quantile import (
 )
 from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
-from mechanisms.regression.publish import publish_probabilities, publish_quantiles
+from mechanisms.regression.publish import joint_guarantee, publish_probabilities, publish_quantiles
 from mechanisms.regression.statistics import RegressionStatistics
 from mechanisms.release import LedgerFile, require_opendp
 from pipeline import Streams
@@ -113,7 +113,8 @@ class Request:
 
     def guarantee(self) -> Guarantee | None:
         """Return the joint guarantee of all values; None if not private."""
-        return self.mechanism().guarantee(len(self.cutoffs or self.probabilities))
+        mechanism, n = self.mechanism(), len(self.cutoffs or self.probabilities)
+        return joint_guarantee(mechanism, n) if mechanism.method.is_private else None
 
     def describe_noise(self) -> str:
         """Return the size of the noise, which follows from public parameters, as text."""
