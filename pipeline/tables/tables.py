@@ -4,6 +4,7 @@ Rows are Dask or NumPy arrays, or are read from files (`pipeline.tables.formats`
 discards it, so that a worker requires memory for one block per thread and a few results.
 """
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -73,6 +74,7 @@ def open_table(
         chunks=(tuple(part.n_rows for part in parts), (len(columns),)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
+        token=uuid.uuid4().hex,  # a changed file is read again
     )
     return TableRows(columns, rows)
 
