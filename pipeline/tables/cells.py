@@ -87,10 +87,10 @@ def map_distinct(words: pd.Series, function: Callable[[str], float | None]) -> n
 
 @dataclass(frozen=True)
 class Literal:
-    """Text that is compared with cells; `number` is its value in plain decimal form, None if it compares as text."""
+    """Text that is compared with cells; `number` is its shortest plain decimal form, None if it compares as text."""
 
     text: str
-    number: Decimal | None = None
+    number: str | None = None
 
     @classmethod
     def parse(cls, given: str) -> "Literal":
@@ -100,8 +100,7 @@ class Literal:
             text, is_quoted = text[1:-1].strip(), True
         if not text:
             raise ValueError(f"a value must not be empty, got {given!r}; a cell without text is missing")
-        is_plain = not is_quoted and _PLAIN.fullmatch(text)
-        return cls(text, Decimal(text) if is_plain else None)
+        return cls(text, None if is_quoted or not _PLAIN.fullmatch(text) else _shorten(text))
 
     @classmethod
     def parse_list(cls, given: str) -> tuple["Literal", ...]:
@@ -112,7 +111,8 @@ class Literal:
         """Return True if there is a cell that equals both literals."""
         if self.number is None and other.number is None:
             return self.text == other.text
-        return _plain_value(self) == _plain_value(other)
+        first, second = (literal.number or _plain_number(literal.text) for literal in (self, other))
+        return first == second
 
 
 def match_literals(words: pd.Series, literals: Sequence[Literal]) -> np.ndarray:
@@ -123,8 +123,8 @@ def match_literals(words: pd.Series, literals: Sequence[Literal]) -> np.ndarray:
     def match(word: str) -> int:
         if word in texts:
             return texts[word]
-        is_plain = bool(numbers) and _PLAIN.fullmatch(word)
-        return numbers.get(Decimal(word), len(literals)) if is_plain else len(literals)
+        index = numbers.get(_shorten(word))
+        return len(literals) if index is None or not _PLAIN.fullmatch(word) else index
 
     return map_distinct(words, match)
 
@@ -148,8 +148,11 @@ def _split(given: str) -> Iterator[str]:
         position, has_next = item.end(), item[2] == ","
 
 
-def _plain_value(literal: Literal) -> Decimal | str:
-    """Return the number that cells with the text of a literal stand for, or the text."""
-    if literal.number is not None:
-        return literal.number
-    return Decimal(literal.text) if _PLAIN.fullmatch(literal.text) else literal.text
+def _shorten(text: str) -> str:
+    """Return the shortest plain decimal form of a number in plain decimal form; other text may change, too."""
+    shortest = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if shortest == "-0" else shortest
+
+
+def _plain_number(text: str) -> str | None:
+    return _shorten(text) if _PLAIN.fullmatch(text) else None
