@@ -6,7 +6,6 @@ so that their intervals contain the uncertainty of sampling. A count is that of 
 with Laplace noise of scale b, and c ~ U{0, …, n}, its posterior is Pr[c | y] ∝ exp(−|y − c|/b).
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,9 +23,6 @@ from pipeline.errors import BadInputError, ExecutionError, as_bad_input
 
 LEVEL = 0.95
 """Probability of the intervals."""
-
-OTHER = "other"
-"""Category of the values that the user did not declare, so that they neither fail nor appear."""
 
 _CELLS, _TAIL = 100, 5e-4  # number of cells of a drawn density, and probability beyond each end
 _BLUE = "#3b6ea8"
@@ -229,23 +225,6 @@ def estimate_histogram(codes: np.ndarray, labels: Sequence[str], column: str, sp
         "intervals: each has 95 % probability by itself",
     )
     return Estimate(f"shares of {column}", tuple(ends), posterior, notes, np.empty(0), np.empty(0), spending)
-
-
-def encode_categories(words: Any, categories: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the category of each row as an index, and the labels; undeclared values are in the category `OTHER`."""
-    if len(set(categories)) < len(categories) or "" in categories or not categories:
-        raise BadInputError(f"categories must be distinct names, got {','.join(categories)!r}; give each once")
-    labels = tuple(categories) if OTHER in categories else (*categories, OTHER)
-    return words.map({name: j for j, name in enumerate(labels)}).fillna(labels.index(OTHER)).to_numpy(int), labels
-
-
-def encode_bins(records: np.ndarray, edges: Sequence[float]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the interval [a, b) of each row as an index, and the labels; both outer intervals are unbounded."""
-    if not edges or not all(a < b for a, b in itertools.pairwise(edges)):
-        raise BadInputError(f"edges must be ascending numbers, got {':'.join(f'{e:g}' for e in edges)}; e.g. 0:20:40")
-    shown = [f"{edge:,g}" for edge in edges]
-    inner = (f"{low} to {high}" for low, high in itertools.pairwise(shown))
-    return np.searchsorted(edges, records, side="right"), (f"< {shown[0]}", *inner, f">= {shown[-1]}")
 
 
 def _binomial(holds: np.ndarray, spending: Spending) -> ReleasePosterior:

@@ -4,6 +4,7 @@ Rows are Dask or NumPy arrays, or are read from files (`pipeline.tables.formats`
 discards it, so that a worker requires memory for one block per thread and a few results.
 """
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +18,18 @@ from distributed import Client as Client  # also for studies, which do not impor
 from distributed.comm import CommClosedError
 
 from pipeline.blocks.one_thread import one_thread
-from pipeline.errors import BadInputError, ExecutionError, require_known
-from pipeline.tables.formats import PART_BYTES, Part, find_parts, find_source, read_part
+from pipeline.errors import BadInputError, ExecutionError
+from pipeline.tables.cells import Literal
+from pipeline.tables.formats import (
+    PART_BYTES,
+    Columns,
+    Encoder,
+    Part,
+    find_parts,
+    find_source,
+    read_part,
+    require_columns,
+)
 
 Result = TypeVar("Result")
 Rows: TypeAlias = Any  # type of a NumPy or Dask array
@@ -35,32 +46,35 @@ class TableRows:
 
 
 def open_table(
-    path: str, target: str, features: Sequence[str] | None = None, levels: Mapping[str, Sequence[str]] | None = None
+    path: str,
+    target: str,
+    features: Sequence[str] | None = None,
+    encoders: Mapping[str, Encoder] | None = None,
+    markers: Sequence[Literal] = (),
 ) -> TableRows:
-    """Open columns of a table: the features, by default all other columns in order, and the target; see `Levels`."""
-    levels = levels or {}
+    """Open columns of a table: the features, by default all other columns in order, and the target.
+
+    Columns are read as numbers, or as text which the encoder of the column maps to numbers. Cells that equal a marker
+    are missing, as empty ones are.
+    """
     source = find_source(path)
-    offered = (*source.columns, *source.others)
     if features is None:
-        features = [name for name in offered if name != target]
+        features = [name for name in (*source.columns, *source.others) if name != target]
     columns = (*features, target)
-    require_known("column", columns, offered, f"{path}: ")
+    require_columns(source, path, columns)
     for name in columns:
-        if name in source.others and name not in levels:
-            raise BadInputError(
-                f"{path}: column {name} must be numeric; encode it, or omit it with --features; regress also takes "
-                f"--levels {name}=A,B"
-            )
         if columns.count(name) > 1:
             raise BadInputError(f"{path}: column {name} occurs twice among features and target; name it once")
     parts = find_parts(source, path, columns)
+    wanted = Columns(columns, encoders or {}, tuple(markers))
     rows = da.map_blocks(
         _read_block,
         parts=tuple(parts),
-        read=partial(read_part, source, path, columns=columns, levels=levels),
+        read=partial(read_part, source, path, columns=wanted),
         chunks=(tuple(part.n_rows for part in parts), (len(columns),)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
+        token=uuid.uuid4().hex,  # a changed file is read again
     )
     return TableRows(columns, rows)
 

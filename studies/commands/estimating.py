@@ -1,7 +1,9 @@
-"""The commands ``mean``, ``proportion``, ``histogram`` and ``count``: releases from a user's CSV file."""
+"""The commands ``mean``, ``proportion``, ``histogram`` and ``count``: releases from a user's table."""
 
 import math
 from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -14,14 +16,24 @@ from studies.commands.spending import RELEASE, open_account, write_plot
 if TYPE_CHECKING:
     from studies.estimates import Estimate, Spending
 
-File = Annotated[str, argument("FILE", "CSV file of private records, one per row; may be .gz.")]
+File = Annotated[str, argument("FILE", "Private records, one per row: .csv, .csv.gz, .parquet or .zarr.")]
 Epsilon = Annotated[float, option("Privacy loss of the release, in nats.")]
 Column = Annotated[str, option("Column of the values.")]
-Where = Annotated[str, option("CONDITION", "COLUMN=VALUE, or with !=, <, <=, > or >=, in quotes.")]
+EQUALS = (
+    "A value in plain decimal form, such as 20 or -0.5, equals the cells in plain decimal form with exactly its value; "
+    "another value, and one in quotes, equals the cells with its text."
+)
+Where = Annotated[
+    str,
+    option(
+        "CONDITION",
+        f"COLUMN=VALUE, or with !=, <, <=, > or >=, in quotes. {EQUALS} < and > compare exact decimal numbers.",
+    ),
+]
 _BINS = 10  # number of bins of a range
 
 
-@takes("plot", *RELEASE)
+@takes("na", "plot", *RELEASE)
 def mean(
     file: File,
     column: Column,
@@ -39,8 +51,8 @@ def mean(
     **given: Any,
 ) -> None:
     """Release the mean of a column, with an interval that accounts for sampling and noise."""
-    from studies.data.private_csv import read_numbers
     from studies.estimates import estimate_mean
+    from studies.own_data.private_table import parse_markers, read_column
 
     if limits is None:
         raise BadInputError(
@@ -56,26 +68,26 @@ def mean(
             f"--range auto --bounds-epsilon {epsilon / 5:g}"
         )
     ends = None if limits == "auto" else _parse_range(limits)
-    records = read_numbers(file, column)
+    records = read_column(file, column, markers=parse_markers(given["na"]))
     what = f"mean of {column} from {file}"
     _answer(what, lambda s: estimate_mean(records, column, unit, ends, s), epsilon, given, bounds_epsilon)
 
 
-@takes("plot", *RELEASE)
+@takes("na", "plot", *RELEASE)
 def proportion(file: File, where: Where, epsilon: Epsilon, **given: Any) -> None:
     """Release the probability of a condition in the population from which the rows were drawn."""
-    from studies.data.private_csv import read_condition
     from studies.estimates import estimate_proportion
 
-    holds = read_condition(file, where)
-    _answer(f"proportion of {where} from {file}", lambda s: estimate_proportion(holds, where, s), epsilon, given)
+    holds, rule = _read_condition(file, where, given)
+    what = f"proportion of {where} from {file}"
+    _answer(what, lambda s: estimate_proportion(holds, where, s), epsilon, given, rule=rule)
 
 
-@takes("plot", *RELEASE)
+@takes("na", "plot", *RELEASE)
 def count(file: File, epsilon: Epsilon, where: Where = "", **given: Any) -> None:
     """Release the number of rows that satisfy a condition; the number of all rows is public."""
-    from studies.data.private_csv import read_condition, read_names
     from studies.estimates import estimate_count
+    from studies.own_data.private_table import read_names
 
     if not where:
         raise BadInputError(
@@ -83,17 +95,27 @@ def count(file: File, epsilon: Epsilon, where: Where = "", **given: Any) -> None
             "no release; pass a condition, such as --where 'age>=65', on a column of the file: "
             f"{', '.join(read_names(file))}"
         )
-    holds = read_condition(file, where)
-    _answer(f"count of {where} from {file}", lambda s: estimate_count(holds, where, s), epsilon, given)
+    holds, rule = _read_condition(file, where, given)
+    _answer(f"count of {where} from {file}", lambda s: estimate_count(holds, where, s), epsilon, given, rule=rule)
 
 
-@takes("plot", *RELEASE)
+def _read_condition(file: str, where: str, given: Mapping[str, Any]) -> tuple[np.ndarray, str]:
+    """Return the rows that satisfy a condition, shape (n,), and the rule that decides about each cell."""
+    from studies.own_data.conditions import Condition
+    from studies.own_data.private_table import parse_markers, read_column
+
+    condition = Condition.parse(where, file)
+    holds = read_column(file, condition.column, condition.encode, parse_markers(given["na"])) > 0.0
+    return holds, f"condition: {condition}; whether such cells exist is not checked, which would need a release"
+
+
+@takes("na", "plot", *RELEASE)
 def histogram(
     file: File,
     column: Column,
     epsilon: Epsilon,
     categories: Annotated[
-        str | None, option("A,B", "Public categories; all other values are released as one category.")
+        str | None, option("A,B", f"Public categories; all other values are released as one category. {EQUALS}")
     ] = None,
     edges: Annotated[str | None, option("E1:E2", "Public edges of the bins of numbers, instead.")] = None,
     limits: Annotated[
@@ -102,8 +124,9 @@ def histogram(
     **given: Any,
 ) -> None:
     """Release the shares of the categories of a column, or of bins of its numbers."""
-    from studies.data.private_csv import read_numbers, read_words
-    from studies.estimates import encode_bins, encode_categories, estimate_histogram
+    from studies.estimates import estimate_histogram
+    from studies.own_data import conditions
+    from studies.own_data.private_table import parse_markers, read_column
 
     chosen = {"--categories": categories, "--edges": edges, "--range": limits}
     named = [name for name, value in chosen.items() if value is not None]
@@ -113,13 +136,25 @@ def histogram(
             f"public categories of {column}, edges of bins or a range without looking at the records"
         )
     if categories is not None:
-        codes, labels = encode_categories(read_words(file, column), [name.strip() for name in categories.split(",")])
+        literals = conditions.parse_categories("categories", categories)
+        labels = conditions.label_categories(literals)
+        encode = partial(conditions.encode_categories, literals=literals)
     else:
-        ends = np.linspace(*_parse_range(limits), _BINS + 1).tolist() if limits is not None else None
-        ends = ends or parse_numbers("edges", edges or "", "vector")
-        codes, labels = encode_bins(read_numbers(file, column), ends)
+        bins = conditions.parse_edges(edges) if edges is not None else _divide_range(limits or "")
+        labels = conditions.label_bins(bins)
+        encode = partial(conditions.encode_bins, edges=bins)
+    codes = read_column(file, column, encode, parse_markers(given["na"])).astype(np.int64)
     what = f"histogram of {column} from {file}"
     _answer(what, lambda s: estimate_histogram(codes, labels, column, s), epsilon, given)
+
+
+def _divide_range(given: str) -> tuple[Decimal, ...]:
+    """Return the edges of the bins of a public range."""
+    from studies.own_data import conditions
+
+    _parse_range(given)
+    low, high = conditions.parse_edges(given)
+    return conditions.divide_range(low, high, _BINS)
 
 
 def _parse_range(given: str) -> tuple[float, float]:
@@ -136,8 +171,9 @@ def _answer(
     epsilon: float,
     given: Mapping[str, Any],
     bounds_epsilon: float | None = None,
+    rule: str = "",
 ) -> None:
-    """Ask, enter the release in the ledger, print the estimate, and draw it."""
+    """Ask, enter the release in the ledger, print the estimate, and draw it; a rule states what is counted."""
     from mechanisms.privacy import Guarantee
     from studies.estimates import Spending
 
@@ -145,10 +181,10 @@ def _answer(
     account = open_account(given)
     spending = Spending(epsilon, given["rehearsal"], what, account.ledger, bounds_epsilon)
     account.check(*map(Guarantee, spending.losses))
-    account.confirm(what, f"{spending.total:g}")
+    account.confirm(what, f"{spending.total:g}", f"{rule}\n" if rule else "")
     found = estimate(spending)
     print_table((found.title, "estimate", "95 % from", "to"), found.formatted())
-    for line in (*found.lines(), *account.lines()):
+    for line in (*found.lines(), *([rule] if rule else []), *account.lines()):
         say(line)
     if given["plot"] is not None:
         write_plot(given["plot"], found.specify())

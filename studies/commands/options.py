@@ -74,6 +74,10 @@ OPTIONS: dict[str, Any] = {
     ],
     "plot": Annotated[Path | None, option("File for a figure of the posterior, .svg or .png.")],
     "features": Annotated[str | None, option("A,B", "Explanatory columns; all others by default.")],
+    "na": Annotated[
+        list[str] | None,
+        option("--na", "TEXT", "Text of missing cells, in addition to empty ones and nulls; may be repeated."),
+    ],
     "ledger": Annotated[str | None, option("FILE", "File with all releases from these records; refuses to exceed it.")],
     "budget": Annotated[
         str | None, option("E[:D]", "Largest total epsilon of a new ledger, in nats, and total delta.")
@@ -147,16 +151,17 @@ def split_features(features: str | None) -> tuple[str, ...] | None:
 
 def parse_values(assignments: list[str] | None) -> dict[str, list[str]]:
     """Return the values given by an option of the form ``NAME=V1,V2``, such as ``--set``, by name."""
-    given = _parse(assignments, "NAME=V1,V2", "list its values once, as {}=V1,V2")
+    given = parse_assignments(assignments, "NAME=V1,V2", "list its values once, as {}=V1,V2")
     return {name: [value.strip() for value in values.split(",")] for name, values in given.items()}
 
 
 def parse_cell(assignments: list[str] | None) -> dict[str, str]:
     """Return the values given by ``--cell``, by name; a value may contain commas."""
-    return _parse(assignments, "NAME=V", "a cell has one value of {}")
+    return parse_assignments(assignments, "NAME=V", "a cell has one value of {}")
 
 
-def _parse(assignments: list[str] | None, form: str, twice: str) -> dict[str, str]:
+def parse_assignments(assignments: list[str] | None, form: str, twice: str) -> dict[str, str]:
+    """Return the values given by a repeatable option, by name; `twice` is the remedy for a repeated name."""
     values: dict[str, str] = {}
     for assignment in assignments or []:
         name, equals, given = assignment.partition("=")

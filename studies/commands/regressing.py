@@ -11,8 +11,8 @@ from studies.commands.options import (
     Level,
     format_level,
     option,
+    parse_assignments,
     parse_numbers,
-    parse_values,
     require_level,
     split_features,
     takes,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from studies.regression.regression_table import Prepared
 
 
-@takes("features", "plot", *RELEASE, "cluster")
+@takes("features", "na", "plot", *RELEASE, "cluster")
 def regress(
     table: Annotated[str | None, TABLE] = None,
     target: Annotated[str | None, option("Response column.")] = None,
@@ -39,11 +39,20 @@ def regress(
         ),
     ] = None,
     levels: Annotated[
-        list[str] | None, option("COLUMN=A,B", "Public levels of a column of text; others count as 'other'.")
+        list[str] | None,
+        option(
+            "COLUMN=A,B",
+            "Public levels of a column, compared with its cells as the values of count --where; others count as "
+            "'other'.",
+        ),
     ] = None,
     method: Annotated[str, option("auto, normal-covariates, noise-aware or data-augmentation.")] = "auto",
     missing: Annotated[
-        Literal["refuse", "drop"], option("Rows with missing values: refuse the table, or drop them; n is then public.")
+        Literal["refuse", "drop"],
+        option(
+            "Rows with missing cells: refuse the table, or drop them; the number of complete rows is then public, and "
+            "neighbours have the same missing rows."
+        ),
     ] = "refuse",
     level: Level = 0.95,
     release: Annotated[Path | None, option("File with a printed release; infer from it, and spend nothing.")] = None,
@@ -54,6 +63,7 @@ def regress(
     import numpy as np
 
     from mechanisms.regression.private_regression import regression_from_release
+    from studies.own_data.private_table import parse_markers
     from studies.regression.regression_table import (  # needs Dask arrays
         dump_release,
         load_release,
@@ -74,7 +84,7 @@ def regress(
                 "a table, --seed and --ledger must be omitted with --release, which contains the columns, and spends "
                 "nothing; omit them"
             )
-        released, box = load_release(release)
+        released, box, drops_missing = load_release(release)
         chosen, rng = method, np.random.default_rng()
     else:
         if table is None or target is None or epsilon is None:
@@ -84,7 +94,8 @@ def regress(
             target,
             split_features(given["features"]),
             ranges=_parse_ranges(ranges or []),
-            levels=parse_values(levels),
+            levels=parse_assignments(levels, "NAME=V1,V2", "list its values once, as {}=V1,V2"),
+            markers=parse_markers(given["na"]),
             epsilon=epsilon,
             delta=delta,
             method=method,
@@ -97,10 +108,9 @@ def regress(
         checked = account.release(prepared.guarantee, what)
         _show_forecast(prepared, level, seed is not None)
         account.confirm(what, prepared.guarantee)
-        released, rng, n_dropped = release_regression(prepared, missing == "drop", checked)
-        say(f"release: {dump_release(released, box)}")
-        if n_dropped:
-            say(f"{n_dropped:,} rows with missing values were dropped; n = {released.n:,} is public")
+        drops_missing = missing == "drop"
+        released, rng = release_regression(prepared, drops_missing, checked)
+        say(f"release: {dump_release(released, box, drops_missing)}")
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -116,7 +126,9 @@ def regress(
     if released.guarantee is None:
         say("rehearsal: noise from a seed does not protect real data; do not publish these values")
     else:
-        say(f"guarantee of the release: {released.guarantee} ({released.guarantee.relation.value})")
+        dropped = f"; rows with missing cells are dropped: n = {released.n:,} is public, and neighbours have the same ones"
+        relation = released.guarantee.relation.value + (dropped if drops_missing else "")
+        say(f"guarantee of the release: {released.guarantee} ({relation})")
     for line in account.lines() if release is None else ():
         say(line)
     if output is not None:
@@ -127,7 +139,7 @@ def regress(
         write_plot(given["plot"], specify_intervals(posterior, level))
 
 
-@takes("features", *RELEASE, "cluster")
+@takes("features", "na", *RELEASE, "cluster")
 def partition(
     table: Annotated[str, TABLE],
     target: Annotated[str, option("Response column.")],
@@ -169,6 +181,7 @@ def partition(
     **given: Any,
 ) -> None:
     """Release posterior probabilities or quantiles of a regression coefficient, and print the privacy loss."""
+    from studies.own_data.private_table import parse_markers
     from studies.regression.partition_table import Request, release_table  # needs Dask arrays
 
     require_file("output", output, ".csv", ".json")
@@ -190,6 +203,7 @@ def partition(
         share=theta,
         ranges=_parse_ranges(ranges or []),
         allowed_failure=allow_failure,
+        markers=parse_markers(given["na"]),
     )
     guarantee, noise = request.guarantee(), request.describe_noise()
     if guarantee is not None:

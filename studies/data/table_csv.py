@@ -13,6 +13,7 @@ import pandas as pd
 
 from mechanisms.noise import EXACT, Exact, Noise
 from pipeline.errors import BadInputError, unknown
+from pipeline.tables.cells import map_distinct, parse_double
 from studies.data.user_csv import read_frame, require_file
 
 __all__ = ["NoisyTable", "read_table", "read_table_csv"]
@@ -123,9 +124,10 @@ def read_table_csv(
 
 
 def _numbers(column: pd.Series, name: str) -> np.ndarray:
-    """Return a column as numbers, NaN if blank."""
-    blank = column.isna().to_numpy() | (column.astype(str).str.strip() == "").to_numpy()
-    numbers = pd.to_numeric(column.where(~blank), errors="coerce").to_numpy(float)
+    """Return a column as numbers, NaN if blank; the number of a cell does not depend on other cells."""
+    text = column.astype(str).str.strip()
+    blank = column.isna().to_numpy() | (text == "").to_numpy()
+    numbers = np.where(blank, np.nan, map_distinct(text, parse_double))
     _refuse(name, ~blank & ~np.isfinite(numbers), column.to_numpy(), "a finite number or blank", "correct it")
     return numbers
 

@@ -31,7 +31,7 @@ def read_csv(path: str | os.PathLike[str], target: str) -> Table:
     ----------
     path : path
         UTF-8 text with comma-separated fields and names in the first row; compressed if the suffix is ``.gz`` or
-        similar. Columns of numbers are numeric; all others are categorical.
+        similar. Columns of numbers are numeric; all others are categorical, and words such as NA are categories.
     target : str
         Name of the column with the two classes; the last in sorted order is class 1.
 
@@ -80,7 +80,7 @@ def require_file(path: str | os.PathLike[str]) -> os.stat_result:
 @lru_cache(maxsize=1)
 def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
     """Read a file; its modification time and size are arguments because they are part of the cache key."""
-    frame = read_frame(path)
+    frame = read_frame(path, keep_default_na=False, na_values=[""])
     names = list(frame.columns)
     if len(names) < 2:
         raise BadInputError(f"{path} must have at least two columns, separated by commas, got one: {names[0]!r}")
@@ -92,8 +92,8 @@ def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
     missing = frame.isna().to_numpy()
     if missing.any():
         raise BadInputError(
-            f"{path} must have no missing values, got {missing.sum():,}, the first {_where(frame, missing)}; impute "
-            "them or drop their rows (an empty field, NA, NaN, None, null and similar markers count as missing)"
+            f"{path} must have no missing values, got an empty field {_where(frame, missing)}; impute such values or "
+            "drop their rows"
         )
     y, classes = _classes(path, frame.pop(target))
     for name in frame.columns:
@@ -131,8 +131,10 @@ def _classes(path: str, target: pd.Series) -> tuple[np.ndarray, tuple[str, str]]
     codes, values = pd.factorize(target, sort=True)
     names = [format_value(value) for value in values.tolist()]
     if len(names) != 2:
-        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-        raise BadInputError(f"{path}: target {target.name!r} must have two values, got {len(names):,}: {shown}")
+        raise BadInputError(
+            f"{path}: target {target.name!r} must have two different values, got {len(names):,}; choose a column "
+            "of two classes"
+        )
     return codes == 1, (names[0], names[1])
 
 
@@ -146,12 +148,12 @@ def _checked(path: str, column: pd.Series) -> pd.Series:
         infinite = ~np.isfinite(numbers.to_numpy(float))
         if infinite.any():
             where = _where(column.to_frame(), infinite[:, None])
-            raise BadInputError(f"{path} must have finite numbers, got {infinite.sum():,} that are not, {where}")
+            raise BadInputError(f"{path} must have finite numbers, got another value {where}; drop such rows")
         return numbers
     if 2 * odd.sum() < len(column):
         raise BadInputError(
-            f"{path}: column {column.name!r} must be all numbers or all text, got {column[odd].iloc[0]!r} in data row "
-            f"{odd.argmax() + 1} where most are numbers; drop such rows, or write categories as words"
+            f"{path}: column {column.name!r} must be all numbers or all text, got text in data row {odd.argmax() + 1} "
+            "where most are numbers; drop such rows, or write categories as words"
         )
     n_levels = column.nunique()
     if n_levels > 10 and 2 * n_levels > len(column):

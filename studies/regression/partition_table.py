@@ -32,6 +32,7 @@ from pipeline import Streams
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.errors import BadInputError, as_bad_input, unknown
+from pipeline.tables.cells import Literal
 from pipeline.tables.tables import open_table
 from studies.regression.divided_rows import divide_rows
 from studies.regression.partition_release import ALLOWED_FAILURE, Mechanism, Release
@@ -70,6 +71,7 @@ class Request:
     share: float | None = None  # θ of the search, by default 0.8; not used by ``quantile-centred``
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)  # public, of target and coefficient's column
     allowed_failure: float = ALLOWED_FAILURE  # largest `Release.failure`
+    markers: tuple[Literal, ...] = ()  # cells that are missing, in addition to empty ones
 
     def mechanism(self) -> Mechanism:
         """Return the mechanism after validating its arguments; no table is needed."""
@@ -186,7 +188,7 @@ def release_table(
         with as_bad_input():
             require_opendp()
     profile = load_profile(cluster)
-    table = open_table(path, request.target, request.features)
+    table = open_table(path, request.target, request.features, markers=request.markers)
     n_rows = table.rows.shape[0]
     names = ((INTERCEPT,) if request.intercept else ()) + table.columns[:-1]
     if request.coefficient not in names:
@@ -244,7 +246,7 @@ def _generators(seed: int | None, request: Request) -> tuple[np.random.Generator
     """Return generators for the partition, which depends only on `seed` and M, and for the noise of a rehearsal."""
     if seed is None:
         return np.random.default_rng(), None
-    later = ("ranges", "allowed_failure")  # these options do not affect the noise of a rehearsal
+    later = ("ranges", "allowed_failure", "markers")  # these options do not affect the noise of a rehearsal
     asked = {key: json.dumps(value) for key, value in asdict(request).items() if key not in later}
     streams = (
         Streams(seed, "partition", "table", "division", {"n_partitions": request.n_partitions}, range(1)),

@@ -1,11 +1,12 @@
 """Private linear regression on a user's table (``dpstudies regress``).
 
 The rows are read once, in blocks, on a Dask cluster, and reduced to integer sums
-(`mechanisms.regression.gram_release.gram_sums`), which do not depend on the blocks. A column of text is represented by
-one indicator per level but the first, and by one for all undeclared values, ``COLUMN=other``.
+(`mechanisms.regression.gram_release.gram_sums`), which do not depend on the blocks. A column with public levels is
+represented by one indicator per level but the first, and by one for all undeclared values, ``COLUMN=other``.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,10 +35,10 @@ from mechanisms.release import CheckedRelease, Rehearsal, require_opendp
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import Profile, load_profile
 from pipeline.errors import BadInputError, as_bad_input
+from pipeline.tables.cells import NOT_PUBLIC, Literal, match_literals
 from pipeline.tables.tables import TableRows, open_table, reduce_rows
-
-OTHER = "other"
-"""Name of the indicator of undeclared levels."""
+from studies.own_data.conditions import OTHER, parse_categories
+from studies.own_data.private_table import describe_missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,8 @@ def prepare(
     features: tuple[str, ...] | None,
     *,
     ranges: Mapping[str, tuple[float, float]],
-    levels: Mapping[str, Sequence[str]],
+    levels: Mapping[str, str],
+    markers: Sequence[Literal],
     epsilon: float,
     delta: float | None,
     method: str,
@@ -68,62 +70,71 @@ def prepare(
     cluster: str | None,
     rehearsal: bool,
 ) -> Prepared:
-    """Open a table, check the request and forecast the widths of intervals; nothing private is read or spent."""
+    """Open a table, check the request and forecast the widths of intervals; nothing private is read or spent.
+
+    `levels` has the list of public levels of a column, as text, and `markers` are literals of missing cells.
+    """
     profile = load_profile(cluster)
     with as_bad_input():
         if not rehearsal:
             require_opendp()
         noise_name: NoiseName = "laplace" if delta is None else "gaussian"
         calibrated_gram_noise(noise_name, 2, epsilon, delta)
-        table = open_table(path, target, features, levels)
-        box = _find_box(path, target, table.columns, ranges, levels)
+        literals = {column: parse_categories(f"levels of {column}", given) for column, given in levels.items()}
+        encoders = {column: partial(match_literals, literals=several) for column, several in literals.items()}
+        table = open_table(path, target, features, encoders, markers)
+        box = _find_box(path, target, table.columns, ranges, literals)
         noise = calibrated_gram_noise(noise_name, box.p, epsilon, delta)
         n = table.rows.shape[0]
         chosen = choose_gram_method(method, n)
         expected = require_support(box, n, noise, level=level)
-    n_levels = tuple(len(levels.get(name, ())) for name in table.columns)
+    n_levels = tuple(len(literals.get(name, ())) for name in table.columns)
     return Prepared(table, n_levels, box, noise, Guarantee(epsilon, delta or 0.0), chosen, expected, profile)
 
 
 def release_regression(
     prepared: Prepared, drop_missing: bool, release: CheckedRelease | Rehearsal
-) -> tuple[GramRelease, np.random.Generator, int]:
-    """Read the table once, and return the release, a generator for the chains, and the number of dropped rows.
+) -> tuple[GramRelease, np.random.Generator]:
+    """Read the table once, and return the release and a generator for the chains.
 
     Privacy
     -------
     The guarantee of `release`, which is that of `prepared` (proved), under replacement of one row, with public n and
-    columns. If rows with missing values are dropped, n is the number of the others, and is public too. A rehearsal has
-    no guarantee.
+    columns. If rows with missing values are dropped, n is the number of the others, which is public, and neighbours
+    have the same missing rows. A rehearsal has no guarantee.
     """
     box = prepared.box
     with connect(prepared.profile) as client:
         map_rows = partial(_reduce_block, box, prepared.levels)
-        sums, n_missing = reduce_rows(client, [prepared.table.rows], map_rows, _join)
+        sums, n_missing, (row, column) = reduce_rows(client, [prepared.table.rows], map_rows, _join)
     if n_missing and not drop_missing:
-        raise BadInputError(
-            f"rows must have no missing or infinite values, got {n_missing:,} rows with such values; impute them, or "
-            "pass --missing drop, which makes the number of complete rows public"
-        )
+        remedy = ", or pass --missing drop, which makes the number of complete rows public"
+        raise BadInputError(describe_missing(int(row), prepared.table.columns[column], remedy))
     if sums[0][0] < box.p + 2:
-        raise BadInputError(f"the table must have at least {box.p + 2} complete rows, got {sums[0][0]}; add rows")
+        raise BadInputError(
+            f"the table must have at least {box.p + 2} complete rows, got fewer; add rows, or impute values "
+            f"({NOT_PUBLIC})"
+        )
     with as_bad_input():
-        return *release_sums(sums, prepared.noise, release), n_missing
+        return release_sums(sums, prepared.noise, release)
 
 
-def dump_release(release: GramRelease, box: PublicBox) -> str:
+def dump_release(release: GramRelease, box: PublicBox, drops_missing: bool) -> str:
     """Return a release with its columns and bounds as JSON on one line."""
     columns = {name: [low, high] for name, low, high in zip(box.names, box.low, box.high, strict=True)}
-    return json.dumps({"columns": columns, **release.to_dict()})
+    return json.dumps({"columns": columns, **({"missing": "drop"} if drops_missing else {}), **release.to_dict()})
 
 
-def load_release(path: Path) -> tuple[GramRelease, PublicBox]:
-    """Return the release in a file, which contains the text of `dump_release`, also after ``release:``."""
+def load_release(path: Path) -> tuple[GramRelease, PublicBox, bool]:
+    """Return the release in a file with the text of `dump_release`, its box, and True if it drops incomplete rows.
+
+    The text may stand after ``release:``.
+    """
     try:
         lines = [line.strip().removeprefix("release:") for line in path.read_text().splitlines()]
         values = json.loads(next(line for line in lines if line.strip().startswith("{")))
         box = PublicBox.of(values.pop("columns"))
-        return GramRelease.from_dict(values), box
+        return GramRelease.from_dict(values), box, values.get("missing") == "drop"
     except OSError as error:
         raise BadInputError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
@@ -171,7 +182,7 @@ def _find_box(
     target: str,
     columns: Sequence[str],
     ranges: Mapping[str, tuple[float, float]],
-    levels: Mapping[str, Sequence[str]],
+    levels: Mapping[str, Sequence[Literal]],
 ) -> PublicBox:
     """Return the bounds of all columns of the regression, with indicators of levels."""
     unknown = sorted({*ranges, *levels} - set(columns))
@@ -183,8 +194,8 @@ def _find_box(
     bounds: list[tuple[str, tuple[float, float]]] = []
     for column in columns:
         if column in levels:
-            names = levels[column]
-            if len(set(names)) < len(names) or len(names) < 2 or "" in names or OTHER in names:
+            names = [literal.text for literal in levels[column]]
+            if len(names) < 2 or OTHER in names:
                 raise BadInputError(
                     f"levels of {column} must be at least 2 different names, not 'other', got {','.join(names)}; all "
                     "other values are counted as 'other'"
@@ -196,13 +207,23 @@ def _find_box(
             raise BadInputError(
                 f"{path}: a public range must be given for {column}, got none; bounds from the data would leak them: "
                 f"choose a plausible range without looking, e.g. --range {column}=0:100 for a percentage; values "
-                "outside are clamped"
+                f"outside are clamped; if it is text, give its public levels, --levels {column}=A,B"
             )
     columns, pairs = zip(*bounds, strict=True)
     return PublicBox(columns, *zip(*pairs, strict=True))
 
 
-def _reduce_block(box: PublicBox, levels: tuple[int, ...], first: int, rows: np.ndarray) -> tuple[list[list[int]], int]:
+_Reduced = tuple[list[list[int]], int, tuple[float, int]]
+"""Sums over rows, the number of rows with missing cells, and row and column of the first missing cell, if any."""
+
+
+def _reduce_block(box: PublicBox, levels: tuple[int, ...], first: int, rows: np.ndarray) -> _Reduced:
+    missing = np.isnan(rows)
+    is_incomplete = missing.any(axis=1)
+    place = (math.inf, 0)
+    if is_incomplete.any():
+        row = int(is_incomplete.argmax())
+        place = (first + row, int(missing[row].argmax()))
     if any(levels):
         columns = []
         for values, n_levels in zip(rows.T, levels, strict=True):
@@ -210,11 +231,11 @@ def _reduce_block(box: PublicBox, levels: tuple[int, ...], first: int, rows: np.
             columns += [np.where(np.isnan(values), np.nan, values == code) for code in codes] or [values]
         rows = np.column_stack(columns)
     sums, n_missing = gram_sums(box, rows)
-    return sums.tolist(), n_missing
+    return sums.tolist(), n_missing, place
 
 
-def _join(parts: Sequence[tuple[list[list[int]], int]]) -> tuple[list[list[int]], int]:
+def _join(parts: Sequence[_Reduced]) -> _Reduced:
     """Add sums as Python integers, which do not overflow."""
-    matrices = [sums for sums, _ in parts]
+    matrices, numbers, places = zip(*parts, strict=True)
     total = [[sum(entries) for entries in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]
-    return total, sum(n_missing for _, n_missing in parts)
+    return total, sum(numbers), min(places)

@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import special
 
@@ -19,8 +20,17 @@ from pipeline.errors import BadInputError
 from studies import estimates
 from studies.cli import OWN_NUMBERS
 from studies.commands import spending
-from studies.data.private_csv import read_condition, read_numbers, read_words
-from studies.estimates import Spending, encode_bins, encode_categories, estimate_count, estimate_histogram
+from studies.estimates import Spending, estimate_count, estimate_histogram
+from studies.own_data.conditions import (
+    Condition,
+    encode_bins,
+    encode_categories,
+    label_bins,
+    label_categories,
+    parse_categories,
+    parse_edges,
+)
+from studies.own_data.private_table import read_column
 from tests.statistical import assert_mean_within
 
 SECRET = "48151.62342"
@@ -195,15 +205,22 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
             (*MEAN[:3], "colour", *MEAN[4:], "--yes"),
             "column 'colour' must be a finite number, got something else in data",
         ),
-        ((*MEAN[:3], "incme", *MEAN[4:], "--yes"), "unknown column of people.csv 'incme'; did you mean income?"),
-        (("mean", "none.csv", *MEAN[2:], "--yes"), "cannot read none.csv: No such file or directory"),
-        (("mean", ".", *MEAN[2:], "--yes"), "cannot read .: not a regular file"),
+        ((*MEAN[:3], "incme", *MEAN[4:], "--yes"), "people.csv: unknown column 'incme'; did you mean income?"),
+        (("mean", "none.csv", *MEAN[2:], "--yes"), "no table at none.csv; check the path"),
+        (("mean", ".", *MEAN[2:], "--yes"), "a table must end in .zarr, .parquet, .csv, .csv.gz, got ."),
+        (
+            ("mean", "folder.csv", *MEAN[2:], "--yes"),
+            "cannot read folder.csv as csv: OSError: [Errno 22] not a regular file",
+        ),
         (
             ("mean", "missing.csv", *MEAN[2:], "--yes"),
-            "column 'income' must be present in every row, got something else",
+            "column 'income' must be present in every row, got a missing cell in data row 2",
         ),
-        (("mean", "short.csv", *MEAN[2:], "--yes"), "cannot read short.csv as CSV (ParserError)"),
-        (("mean", "bytes.csv", *MEAN[2:], "--yes"), "cannot read bytes.csv as CSV (UnicodeDecodeError)"),
+        (
+            ("mean", "short.csv", *MEAN[2:], "--yes"),
+            "column 'age' must be followed by no further field, got something else in data row 1",
+        ),
+        (("mean", "bytes.csv", *MEAN[2:], "--yes"), "cannot read data rows 1 to 1 of bytes.csv: UnicodeDecodeError"),
         ((*MEAN, "--plot", "p.gif", "--yes"), "plot must be a .svg or .png file in an existing folder, got p.gif"),
         ((*MEAN, "--ledger", "l", "--budget", "1e400", "--yes"), "budget must be finite and > 0, got Infinity"),
         ((*MEAN, "--ledger", "l", "--budget", "1e-400", "--yes"), "budget must be finite and > 0, got 0.0"),
@@ -224,7 +241,10 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
         ((*HISTOGRAM[:4], "--range", "9:0"), "range must be LOW:HIGH with LOW < HIGH and a finite width, got 9:0"),
         (("count", "people.csv", "--where", "65"), "with a column of people.csv: income, age, colour"),
         ((*COUNT[:2], "--where", "ages>65"), "did you mean age? Allowed: income, age, colour"),
-        ((*HISTOGRAM[:4], "--categories", "a,a"), "categories must be distinct names, got 'a,a'"),
+        (
+            (*HISTOGRAM[:4], "--categories", "a,a"),
+            "categories must be distinct, got 'a' and 'a', which equal the same cells",
+        ),
         (
             ("histogram", "people.csv", "--column", "age", "--edges", "40:20"),
             "edges must be ascending numbers, got 40:20",
@@ -235,6 +255,7 @@ def test_bad_input_is_refused_on_one_line_before_anything_is_spent(command, file
     Path("missing.csv").write_text(f"income\n{SECRET}\n\n")
     Path("short.csv").write_text(f"income,age\n{SECRET},1,2\n")
     Path("bytes.csv").write_bytes(b"income\n\xff\n")
+    Path("folder.csv").mkdir()
     code, out, err = command(*words, "--epsilon", 1)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
@@ -332,14 +353,21 @@ def test_intervals_of_counts_cover_the_count():
         assert_mean_within(difference, 0.1)
 
 
-def test_undeclared_categories_and_outer_bins_keep_every_row(file):
-    codes, labels = encode_categories(read_words(str(file), "colour"), ["red", "green"])
-    assert (labels, np.bincount(codes).tolist()) == (("red", "green", "other"), [10, 10, 20])
-    assert encode_categories(read_words(str(file), "colour"), ["other", "red"])[1] == ("other", "red")
-    codes, labels = encode_bins(np.array([-1.0, 0.0, 9.9, 10.0, 25.0]), [0.0, 10.0])
-    assert (labels, codes.tolist()) == (("< 0", "0 to 10", ">= 10"), [0, 1, 1, 2, 2])
-    found = estimate_histogram(codes, labels, "x", Spending(50.0, seed=1))
-    assert [row[0] for row in found.rows] == list(labels)
+def test_undeclared_categories_and_outer_bins_keep_every_row():
+    words = pd.Series(["red", "green", "blue", "mauve", "red"], name="colour")
+    literals = parse_categories("categories", "red,green")
+    assert label_categories(literals) == ("red", "green", "other")
+    assert encode_categories(words, literals).tolist() == [0, 1, 2, 2, 0]
+    declared = parse_categories("categories", "other,red")
+    assert (label_categories(declared), encode_categories(words, declared).tolist()) == (
+        ("other", "red"),
+        [1, 0, 0, 0, 1],
+    )
+    edges = parse_edges("0:10")
+    codes = encode_bins(pd.Series(["-1", "0", "9.9", "10.0", "2.5e1"], name="x"), edges)
+    assert (label_bins(edges), codes.tolist()) == (("< 0", "0 to 10", ">= 10"), [0, 1, 1, 2, 2])
+    found = estimate_histogram(codes.astype(int), label_bins(edges), "x", Spending(50.0, seed=1))
+    assert [row[0] for row in found.rows] == list(label_bins(edges))
     assert sum(row[1] for row in found.rows) == pytest.approx(1.0)
 
 
@@ -359,17 +387,18 @@ def test_undeclared_categories_and_outer_bins_keep_every_row(file):
 )
 def test_conditions_select_rows(tmp_path, text, expected):
     (tmp_path / "f.csv").write_text("a,b\n1,x\n2, y\n3.5,1\n")
-    assert read_condition(str(tmp_path / "f.csv"), text).astype(int).tolist() == expected
+    condition = Condition.parse(text, "f.csv")
+    assert read_column(str(tmp_path / "f.csv"), condition.column, condition.encode).tolist() == expected
 
 
 def test_numbers_are_read_without_shifted_or_lost_rows(tmp_path):
     path = tmp_path / "f.csv"
     path.write_text('a, b\n1,"2"\n 3e2 ,4\n')
-    assert (read_numbers(str(path), "a").tolist(), read_numbers(str(path), "b").tolist()) == ([1, 300], [2, 4])
+    assert (read_column(str(path), "a").tolist(), read_column(str(path), "b").tolist()) == ([1, 300], [2, 4])
     for text in ("a\n1\n\n2\n", "a,b\n1\n2,3\n", "a\n1\ninf\n", "a\n1\nNA\n"):
         path.write_text(text)
         with pytest.raises(BadInputError, match="in data row"):
-            read_numbers(str(path), "b" if "b" in text else "a")
+            read_column(str(path), "b" if "b" in text else "a")
 
 
 def test_ledger_adds_decimals_exactly(tmp_path):

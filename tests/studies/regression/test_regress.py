@@ -103,10 +103,17 @@ def test_draws_are_written_as_netcdf(regress, tmp_path):
     assert draws.sel(coefficient="b").mean() == pytest.approx(-0.5, abs=0.2)
 
 
-def test_rows_with_missing_values_are_dropped_on_request(regress):
+def test_rows_with_missing_values_are_dropped_on_request(regress, command, tables):
     code, out, _ = regress(*AT, "--seed", 1, "--missing", "drop", table="missing.csv")
     assert code == 0
-    assert "2 rows with missing values were dropped; n = 2,998 is public" in out
+    assert '"missing": "drop"' in out
+    code, out, _ = regress(*AT, "--yes", "--missing", "drop", table="missing.csv")
+    assert code == 0
+    stated = "; rows with missing cells are dropped: n = 2,998 is public, and neighbours have the same ones)\n"
+    assert "\nguarantee of the release: 3-DP (replace one record; the number of records is public" + stated in out
+    (tables / "release.txt").write_text(out)
+    code, again, _ = command("regress", "--release", tables / "release.txt")
+    assert (code, "n = 2,998 is public, and neighbours have the same ones" in again) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +127,7 @@ def test_rows_with_missing_values_are_dropped_on_request(regress):
         ((*AT[:-1], 1e-4), "records must be enough for 2 features at this epsilon, got expected intervals with"),
         ((*AT, "--range", "a=11:10"), "bounds of a must be finite numbers LOW < HIGH, got 11 and 10"),
         ((*AT, "--range", "a=11"), "range must have the form COLUMN=LOW:HIGH"),
-        ((*AT, "--features", "a,b,kind"), "column kind must be numeric"),
+        ((*AT, "--features", "a,b,kind"), "if it is text, give its public levels, --levels kind=A,B"),
         ((*AT, "--levels", "kind=s,t"), "got kind; name a column of --features once"),
         ((*AT, "--features", "a,b,kind", "--levels", "kind=s"), "levels of kind must be at least 2 different names"),
         ((*AT, "--levels", "kind=s,t", "--levels", "kind=u"), "kind is given twice"),
@@ -147,12 +154,12 @@ def test_bad_input_spends_nothing(regress, monkeypatch, words, message):
 def test_missing_values_and_text_are_refused_before_the_release(regress, command, tables, monkeypatch):
     code, _out, err = regress(*AT, "--yes", table="missing.csv")
     assert code == 2
-    assert "rows must have no missing or infinite values, got 2 rows" in err
+    assert "column 'a' must be present in every row, got a missing cell in data row 4; impute" in err
     text = tables / "text.csv"
     text.write_text("a,b,y\n" + "10.5,0,1\n" * 1500 + "10.5,high,1\n")
     code, _, err = command("regress", text, *AT, "--yes")
     assert code == 2
-    assert "cannot read data rows" in err
+    assert "column 'b' must be a finite number, got something else in data row 1501" in err
 
 
 def test_a_release_file_must_contain_a_release(command, tmp_path):

@@ -126,8 +126,8 @@ def test_user_csv_file(command, tmp_path):
         (None, ("target=bought",), "cannot read mine.csv"),
         ("a,b,bought\n1,2,0\n3,4,1\n5,6,1\n1,1,0\n", ("target=bougth",), "did you mean bought"),
         ("a,b,bought\n1,2,0\n3,,1\n5,6,1\n1,1,0\n", ("target=bought",), "row 2"),
-        ("a,b,bought\n1,2,1\n3,4,1\n5,6,1\n1,1,1\n", ("target=bought",), "must have two values"),
-        ("a,b,bought\n1,2,1\n3,4,0\n5,6,2\n1,1,1\n", ("target=bought",), "must have two values"),
+        ("a,b,bought\n1,2,1\n3,4,1\n5,6,1\n1,1,1\n", ("target=bought",), "must have two different values"),
+        ("a,b,bought\n1,2,1\n3,4,0\n5,6,2\n1,1,1\n", ("target=bought",), "must have two different values"),
         ("a,b,bought\n1,2,1\n3,4,0\n5,6,0\n1,1,1\n", ("target=bought", "beta=0"), "beta must be a finite number > 0"),
         (
             "a,b,bought\n1,2,1\n3,4,0\n5,6,0\n1,1,1\n",

@@ -1,0 +1,1 @@
+"""Requests about tables of private records, and the only reader of these tables."""

@@ -1,0 +1,241 @@
+"""Tests of the tables of private records that all commands read: formats, conditions, levels, and messages."""
+
+import json
+import re
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mechanisms.regression import private_regression
+from studies.own_data.conditions import Condition, divide_range, label_bins
+from studies.regression import regression_table
+
+SECRET = "48151.62342"
+ACCOUNT = ("--epsilon", 50, "--seed", 1)
+
+
+def estimate(out):
+    """Return the first number of the first row of the printed table."""
+    return float(out.splitlines()[1].split()[1].replace(",", ""))
+
+
+@pytest.fixture
+def codes(tmp_path):
+    lines = ["2E1,9007199254740997,1,NA"] * 40 + ["20,9007199254740996,1.0,north"] * 60
+    (tmp_path / "codes.csv").write_text("code,id,k,region\n" + "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("where", "n_rows"),
+    [
+        ("code=2E1", 40),
+        ("code=20", 60),
+        ("code!=20", 40),
+        ("code=2_0", 0),
+        ("code='20'", 60),
+        ("id=9007199254740997", 40),
+        ("id=9007199254740996", 60),
+        ("id<9007199254740997", 60),
+        ("id>9007199254740996", 40),
+        ("id>=9007199254740996.5", 40),
+        ("k=01", 0),
+        ("k=1", 100),
+        ("k='1'", 40),
+        ("region=NA", 40),
+        ("region!=NA", 60),
+    ],
+)
+def test_count_and_histogram_compare_cells_by_one_rule(command, codes, where, n_rows):
+    code, out, err = command("count", "codes.csv", "--where", where, *ACCOUNT)
+    assert (code, err) == (0, "")
+    assert estimate(out) == pytest.approx(n_rows, abs=0.3)
+    code, out, err = command("proportion", "codes.csv", "--where", where, *ACCOUNT)
+    assert (code, err) == (0, "")
+    assert estimate(out) == pytest.approx((n_rows + 1) / 102, abs=0.01)
+    column, sign, value = re.fullmatch("([a-z]+)([!<>=]+)(.+)", where).groups()
+    if sign == "=":
+        code, out, err = command("histogram", "codes.csv", "--column", column, "--categories", value, *ACCOUNT)
+        assert (code, err) == (0, "")
+        assert estimate(out) == pytest.approx((n_rows + 1) / 102, abs=0.01)
+
+
+@pytest.mark.parametrize("others", [["1"], ["1.5"], ["-1"], ["x"]])
+def test_order_compares_exact_decimals_beside_any_other_cell(command, tmp_path, others):
+    (tmp_path / "t.csv").write_text("a\n" + "9223372036854775808\n" * 5 + "\n".join(others) + "\n")
+    for bound, n_rows in (("9223372036854775808", 6), ("9223372036854775807", 1), ("9223372036854775807.9", 1)):
+        code, out, err = command("count", "t.csv", "--where", f"a<={bound}", *ACCOUNT)
+        if others == ["x"]:
+            assert (code, "column 'a' must be a finite number, got something else in data row 6" in err) == (2, True)
+        else:
+            assert (code, estimate(out)) == (0, pytest.approx(n_rows, abs=0.3))
+
+
+def test_condition_states_its_rule():
+    assert str(Condition.parse("code=20", "t")) == "cells of code that equal the number 20, in plain decimal form"
+    assert str(Condition.parse("code='20'", "t")) == "cells of code that equal the text '20'"
+    assert str(Condition.parse("age >= 1e2", "t")) == "cells of age whose exact decimal number is >= 1e2"
+    assert Condition.parse("name='a<=b'", "t").literal.text == "a<=b"
+
+
+def test_bins_of_a_range_have_exact_edges():
+    edges = divide_range(Decimal(0), Decimal(1), 10)
+    assert [str(edge.normalize()) for edge in edges[1:4]] == ["0.1", "0.2", "0.3"]  # 3·0.1 > 0.3 in doubles
+    assert label_bins(divide_range(Decimal(0), Decimal("2e5"), 2)) == (
+        "< 0",
+        "0 to 100,000",
+        "100,000 to 200,000",
+        ">= 200,000",
+    )
+
+
+def test_levels_that_look_like_missing_values_are_levels(command, tmp_path, monkeypatch):
+    """Renamed levels give the same release, in all formats; a refusal or a dropped row would change it."""
+    rng = np.random.default_rng(1)
+    rows = 4000
+    is_some = np.arange(rows) >= 1971
+    x, y = rng.uniform(0, 1, rows), 5.0 * is_some + rng.normal(0, 1, rows)
+    words = ("--target", "y", "--range", "y=-5:10", "--range", "x=0:1", "--epsilon", 3, "--seed", 1)
+
+    def write(first, second):
+        frame = pd.DataFrame({"x": x, "alc": np.where(is_some, second, first), "y": y})
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        frame.to_parquet(tmp_path / "t.parquet")
+        return "--levels", f"alc={first},{second}"
+
+    code, out, err = command("regress", "t.csv", *words, *write("None", "Some"))
+    assert (code, err) == (0, "")
+    assert float(re.search(r"^alc=Some +(\S+)", out, re.MULTILINE)[1]) == pytest.approx(5, abs=0.3)
+    releases = []
+
+    def keep(rng, release, *_):
+        releases.append(release)
+        raise ValueError("no inference")
+
+    monkeypatch.setattr(regression_table, "require_support", lambda *_, **__: np.zeros(5))
+    monkeypatch.setattr(private_regression, "regression_from_release", keep)
+    for first, second in (("None", "Some"), ("NA", "null"), ("nan", "NaN"), ("A", "B")):
+        levels = write(first, second)
+        for table in ("t.csv", "t.parquet"):
+            for missing in ("refuse", "drop"):
+                command("regress", table, *words, *levels, "--missing", missing)
+    assert len(releases) == 16
+    assert all(np.array_equal(release.noisy, releases[0].noisy) for release in releases)
+    assert json.loads(re.search("release: (.*)", out)[1])["noisy"] == releases[0].noisy.tolist()
+
+
+DOORS = {
+    "mean": ("mean", "--column", "a", "--range", "0:100"),
+    "mean of integers": ("mean", "--column", "code", "--range", "0:5"),
+    "proportion": ("proportion", "--where", "region=NA"),
+    "count of integers": ("count", "--where", "id=9007199254740993"),
+    "count of floats": ("count", "--where", "a>=30.25"),
+    "count of Booleans": ("count", "--where", "flag=True"),
+    "histogram of text": ("histogram", "--column", "region", "--categories", "NA,north"),
+    "histogram of numbers": ("histogram", "--column", "a", "--range", "0:100"),
+    "histogram of floats as categories": ("histogram", "--column", "a", "--categories", "0.5,1"),
+    "regress": ("regress", "--target", "a", "--features", "flag,region,code", "--levels", "region=NA,north"),
+    "partition": ("partition", "--target", "a", "--features", "b,flag", "--coefficient", "b", "--partitions", 5),
+}
+MORE = {
+    "regress": ("--range", "a=0:100", "--range", "flag=0:1", "--levels", "code=1,2"),
+    "partition": ("--cutoffs", "0", "--prior", "conjugate:1"),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_csv_and_parquet_of_a_table_give_equal_releases(command, tmp_path, door):
+    rng = np.random.default_rng(1)
+    rows = 400
+    frame = pd.DataFrame(
+        {
+            "a": rng.integers(0, 400, rows) / 4,
+            "b": rng.normal(size=rows) * 1e20,
+            "id": np.where(rng.random(rows) < 0.5, 9007199254740993, 9007199254740992),
+            "flag": rng.random(rows) < 0.5,
+            "code": rng.integers(1, 4, rows),
+            "region": rng.choice(["NA", "north", "south"], rows),
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_csv(tmp_path / "t.csv.gz", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    name, *words = DOORS[door]
+    results = [
+        command(name, table, *words, *MORE.get(name, ()), "--epsilon", 20, "--seed", 1)
+        for table in ("t.csv", "t.csv.gz", "t.parquet")
+    ]
+    assert (results[0][0], results[0][2]) == (0, "")
+    assert results[0] == results[1] == results[2]
+
+
+FIRST = "a,b\n" + f"{SECRET},1\n" * 50
+BAD_TABLES = {
+    "text.csv": f"{FIRST}7{SECRET},2\nsecretly,3\n",
+    "missing.csv": FIRST + ",2\n" * 1971 + f"{SECRET},3\n" * 2029,
+    "long.csv": f"{FIRST}{SECRET},secretly,3\n",
+    "quotes.csv": f'{FIRST}"secretly,3\n',
+    "bytes.csv": f"{FIRST}secretly\xff,3\n".encode("latin-1"),
+    "headless.csv": f"{SECRET},secretly,b\n{SECRET},1,2\n",
+    "twice.csv": f"{SECRET},{SECRET}\n{SECRET},1\n",
+}
+
+
+@pytest.mark.parametrize("table", BAD_TABLES)
+@pytest.mark.parametrize("door", ["mean", "count", "histogram", "regress", "partition"])
+def test_no_message_has_a_value_or_a_count_of_private_rows(command, tmp_path, table, door):
+    content = BAD_TABLES[table]
+    (tmp_path / table).write_bytes(content if isinstance(content, bytes) else content.encode())
+    words = {
+        "mean": ("--column", "a", "--range", "0:9"),
+        "count": ("--where", "a<9"),
+        "histogram": ("--column", "a", "--edges", "0:9"),
+        "regress": ("--target", "a", "--features", "b", "--range", "a=0:9", "--range", "b=0:9"),
+        "partition": ("--target", "a", "--features", "b", "--coefficient", "b", "--partitions", 2, "--cutoffs", "0"),
+    }[door]
+    code, out, err = command(door, table, *words, "--epsilon", 1e4, "--yes", "--ledger", "l", "--budget", 1e5)
+    assert (code, err.count("\n")) == (2, 1), err
+    for private in (SECRET, "secretly", "1,971", "1971", "2,029", "2029", "xff"):
+        assert private not in err + out
+    if table in ("text.csv", "missing.csv", "long.csv"):
+        assert "in data row" in err
+        assert err.endswith("(this message depends on the records: do not publish it)\n")
+    assert not (tmp_path / "l").exists()
+
+
+def test_markers_state_further_missing_cells(command, tmp_path):
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"x": rng.uniform(0, 1, 500).round(3), "kind": rng.choice(["a", "b"], 500)})
+    frame["y"] = frame["x"] + rng.normal(0, 0.1, 500).round(3)
+    whole = frame[10:]
+    whole.to_csv(tmp_path / "whole.csv", index=False)
+    marked = frame.astype(object)
+    marked.loc[:4, "x"] = "-9.0"
+    marked.loc[5:9, "kind"] = "unknown"
+    marked.to_csv(tmp_path / "marked.csv", index=False)
+    at = (
+        "--target",
+        "y",
+        "--range",
+        "y=-1:2",
+        "--range",
+        "x=0:1",
+        "--levels",
+        "kind=a,b",
+        "--epsilon",
+        20,
+        "--seed",
+        1,
+    )
+    code, out, err = command("regress", "whole.csv", *at)
+    assert (code, err) == (0, "")
+    markers = ("--na", "-9", "--na", "unknown")
+    code, dropped, err = command("regress", "marked.csv", *at, *markers, "--missing", "drop")
+    assert (code, err) == (0, "")
+    find = re.compile('"noisy": (.*)')
+    assert find.search(dropped)[1] == find.search(out)[1]
+    code, _, err = command("regress", "marked.csv", *at, *markers)
+    assert (code, "column 'x' must be present in every row, got a missing cell in data row 1" in err) == (2, True)
+    code, _, err = command("mean", "marked.csv", "--column", "x", "--range", "0:1", *ACCOUNT, "--na", "-9")
+    assert (code, "column 'x' must be present in every row, got a missing cell in data row 1" in err) == (2, True)
