@@ -126,7 +126,9 @@ def regress(
     if released.guarantee is None:
         say("rehearsal: noise from a seed does not protect real data; do not publish these values")
     else:
-        dropped = f"; rows with missing cells are dropped: n = {released.n:,} is public, and neighbours have the same ones"
+        dropped = (
+            f"; rows with missing cells are dropped: n = {released.n:,} is public, and neighbours have the same ones"
+        )
         relation = released.guarantee.relation.value + (dropped if drops_missing else "")
         say(f"guarantee of the release: {released.guarantee} ({relation})")
     for line in account.lines() if release is None else ():
