@@ -7,20 +7,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
+from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.tables.formats import NoiseLike, Seen, node_name
+from mechanisms.arguments import Floats, Integers
+from mechanisms.tables.formats import FAR, NoiseLike, Seen, node_name
+from mechanisms.tables.lattice import fill_lattice, four_points
 from mechanisms.tables.messages import add_windows
 from mechanisms.tables.posterior import TablePosterior
 from mechanisms.tables.priors import GroupGrids, Prior, PriorGrid, leaf_weights, negative_binomial
-from mechanisms.tables.solve import Solution, Start, solve
+from mechanisms.tables.solve import Solution, Start, log_evidence, solve
 from mechanisms.tables.tree import Table, read_table
 
 _EVALUATIONS = 60  # usual number of evaluations of the marginal likelihood
 _SMALLEST = 1e-6  # weight of a prior below which it is omitted
+_LARGE = 5_000  # number of leaves of a sample of a table, for which the posterior of the prior is nearly normal
+_INFORMED = 1.0  # information in nats below which the table hardly informs the prior
 
 
 def table_posterior(
@@ -86,17 +91,19 @@ def table_posterior(
     if isinstance(prior, str):
         if prior != "auto":
             raise ValueError(f"prior must be 'auto' or a prior, got {prior!r}; use e.g. negative_binomial(1, 10)")
-        prior = fit_prior(values, noise, parents, n=n, seen=seen, names=names)
+        whole = read_table(values, noise, parents, negative_binomial(1.0, 1.0), n, seen, names)
+        prior = _fit_grids(whole, False, names, None, stacklevel=4)
     grid = prior.grids[0] if isinstance(prior, GroupGrids) else prior
     first = grid.priors[0] if isinstance(grid, PriorGrid) else grid
     table = read_table(values, noise, parents, first, n, seen, names)
-    tables, weights, log_kept = [table], np.ones(1), 0.0
+    tables, weights, log_before, log_kept = [table], np.ones(1), np.zeros(1), 0.0
     if isinstance(prior, PriorGrid):
         kept = np.flatnonzero(np.array(prior.weights) >= _SMALLEST * max(prior.weights))
         tables = [_with_prior(table, prior.priors[j]) for j in kept]
         weights = np.array(prior.weights)[kept]
-        # equal prior probabilities: the marginal likelihoods of omitted priors are proportional to their weights
-        log_kept = float(np.log(weights.sum() / sum(prior.weights) * len(prior.priors)))
+        with np.errstate(divide="ignore"):
+            log_before = np.log(prior.before[kept])
+        log_kept = float(np.log(weights.sum() / sum(prior.weights)))
         weights /= weights.sum()
     elif isinstance(prior, GroupGrids):
         tables = [_grouped(table, prior)]
@@ -112,9 +119,9 @@ def table_posterior(
         (float(weight), partial(solve, one)) for weight, one in zip(weights, tables, strict=True)
     ]  # fmt: skip
     marginal = found.marginal if len(tables) == 1 else add_windows(table.total.size, terms)
-    log_evidence = float(special.logsumexp(evidence)) - log_kept
+    log_marginal = float(special.logsumexp(log_before + np.array(evidence))) - log_kept
     name = f"{prior}" if isinstance(prior, Prior | PriorGrid | GroupGrids) else "one per leaf"
-    return TablePosterior(table, name, log_evidence, error, marginal, components)
+    return TablePosterior(table, name, log_marginal, error, marginal, components)
 
 
 def _with_prior(table: Table, prior: Prior | Sequence[Prior]) -> Table:
@@ -135,7 +142,7 @@ def _grouped(table: Table, prior: GroupGrids) -> Table:
         leaf_weights([prior.grids[k].priors[j] for k in group[leaves]], leaves, group.size)
         for j in range(len(prior.grids[0].priors))
     )
-    return replace(table, options=options, parts=parts)
+    return replace(table, options=options, parts=parts, before=np.array([grid.before for grid in prior.grids]))
 
 
 def _log_evidence(table: Table, solution: Solution) -> float:
@@ -160,10 +167,14 @@ def fit_prior(
     names: Sequence[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> PriorGrid | GroupGrids:
-    """Return negative binomial priors on a grid of shapes and means, weighted by their exact marginal likelihoods.
+    """Return negative binomial priors with different shapes and means, weighted by their posterior probabilities.
 
-    The prior of the logarithms of shape and mean is uniform on the grid, which is centred on the maximum of the
-    marginal likelihood and spans two posterior standard deviations on each side.
+    The hyperprior is uniform shrinkage: s/(s + mean) and shape/(1 + shape) are independent and uniform on (0, 1), so
+    that p(mean) = s/(s + mean)². It is proper: as the mean tends to 0, the marginal likelihood tends to that of a table
+    of zeros, which is positive, so that a hyperprior that is uniform in the logarithm of the mean has no posterior. Its
+    scale s is the median standard deviation of the noise of the leaves, see `leaf_scale`. The posterior is integrated
+    on a lattice of the logarithms of mean and shape, or, with more than 10,000 leaves, by four points with its mean and
+    covariance.
 
     Parameters
     ----------
@@ -185,16 +196,38 @@ def fit_prior(
     ValueError
         If the table is invalid, see `table_posterior`, or, with `per_group`, a group has no measurement.
 
+    Warns
+    -----
+    UserWarning
+        If the table hardly informs the prior: the posterior of mean and shape differs from the hyperprior by less than
+        1 nat. Intervals then depend on the hyperprior.
+
+    References
+    ----------
+    Christiansen & Morris, "Hierarchical Poisson regression modeling", JASA 92, 1997. Natarajan & Kass, "Reference
+    Bayesian methods for generalized linear mixed models", JASA 95, 2000: uniform shrinkage.
+
     Examples
     --------
     >>> from mechanisms.noise import Noise
     >>> values, parents = [13.0, 2.0, -1.0, 0.0, 10.0], [4, 4, 4, 4, -1]
-    >>> len(fit_prior(values, Noise("gaussian", 3.0), parents).priors)
-    25
+    >>> grid = fit_prior(values, Noise("gaussian", 3.0), parents)
+    >>> grid.scale, sum(grid.weights)
+    (3.0, 1.0)
     """
-    table = read_table(values, noise, parents, negative_binomial(1.0, 1.0), n, seen, names)
+    return _fit_grids(read_table(values, noise, parents, negative_binomial(1.0, 1.0), n, seen, names),
+                      per_group, names, progress, stacklevel=4)  # fmt: skip
+
+
+def _fit_grids(
+    table: Table, per_group: bool, names: Sequence[str] | None, progress: Callable[[int, int], object] | None,
+    stacklevel: int,
+) -> PriorGrid | GroupGrids:  # fmt: skip
+    """Return the posterior of the prior of a table or of each group, and warn at a level of the stack."""
     if not per_group:
-        return _fit(table, progress)
+        grid = _fit(table, progress)
+        _warn_if_uninformed([grid], stacklevel)
+        return grid
     grids = {}
     for node, nodes in table.groups():
         part = table.part(nodes)
@@ -202,43 +235,115 @@ def fit_prior(
             raise ValueError(f"every group must have a measurement, got none for {node_name(names, node)}; fit one "
                              "prior for all leaves")  # fmt: skip
         grids[node] = _fit(part, progress)
-    return GroupGrids(tuple(grids), tuple(grids.values()))
+    _warn_if_uninformed(list(grids.values()), stacklevel)
+    return GroupGrids(tuple(grids), _of_equal_length(list(grids.values())))
+
+
+def _warn_if_uninformed(grids: list[PriorGrid], stacklevel: int) -> None:
+    """Warn about fitted priors that are nearly the hyperprior; shown are the ranges of the first of them."""
+    poor = [grid for grid in grids if grid.information < _INFORMED]
+    if poor:
+        low, high = (poor[0].quantile(1, p) for p in (0.025, 0.975))
+        which = "the table hardly informs" if len(grids) == 1 else f"{len(poor)} of {len(grids)} groups hardly inform"
+        warn(
+            f"{which} the prior: the mean of a leaf may be {low:.2g} to {high:.2g}, and intervals depend on the "
+            f"hyperprior with scale {poor[0].scale:.3g}; pass a prior, such as negative_binomial(shape, mean), if you "
+            "know the size of the counts",
+            stacklevel=stacklevel,
+        )
+
+
+def _of_equal_length(grids: list[PriorGrid]) -> tuple[PriorGrid, ...]:
+    """Return grids with the same number of points; those that are added have the probability 0."""
+    most = max(len(grid.priors) for grid in grids)
+    return tuple(
+        replace(
+            grid,
+            priors=grid.priors + grid.priors[:1] * (most - len(grid.priors)),
+            weights=grid.weights + (0.0,) * (most - len(grid.weights)),
+            prior_weights=grid.prior_weights + (0.0,) * (most - len(grid.prior_weights)),
+        )
+        for grid in grids
+    )
+
+
+def leaf_scale(table: Table) -> float:
+    """Return the median standard deviation of the noise of the leaves, the scale of the hyperprior of their mean.
+
+    A leaf without a value takes that of the nearest node with a value above it, over the square root of the number of
+    leaves below that node. Exact counts have no noise and are left out; those of which only an interval of width w is
+    known have the standard deviation w/√12. If all are left out, the scale is 1.
+    """
+    forest, factors = table.forest, table.factors
+    known = np.where(factors.most < FAR, factors.most - factors.least, 0.0) / np.sqrt(12.0)
+    spread = np.where(factors.kind >= 0, factors.deviation(), np.where(factors.is_limited, known, np.nan))
+    spread /= np.sqrt(forest.add_up(forest.left < 0))
+    for nodes in forest.levels[1:]:
+        spread[nodes] = np.where(np.isnan(spread[nodes]), spread[forest.above[nodes]], spread[nodes])
+    leaves = spread[forest.leaves]
+    noisy = leaves[leaves > 0.0]
+    return float(np.median(noisy)) if noisy.size else 1.0
 
 
 def _fit(table: Table, progress: Callable[[int, int], object] | None) -> PriorGrid:
-    """Return a grid around the maximum of the marginal likelihood, found by a coordinate search."""
+    """Return the posterior of the prior of a table."""
+    scale, done = leaf_scale(table), 0
+
+    def posterior_of(part: Table) -> Callable[[Floats], float]:
+        last: list[Start] = []  # of the last evaluation
+
+        def log_posterior(at: Floats) -> float:
+            nonlocal done
+            if progress is not None:
+                progress(done, max(_EVALUATIONS, done + 10))
+            done += 1
+            evidence, start = log_evidence(_with_prior(part, _prior_at(at)), *last)
+            last[:] = [start]
+            return evidence + _log_hyperprior(at, scale)
+
+        return log_posterior
+
+    start, samples = _start(table), _samples(table)
+    points = fill_lattice(posterior_of(samples[0]), start)
+    for smaller, larger in itertools.pairwise(samples):
+        start, covariance = points.moments()
+        covariance *= smaller.forest.leaves.size / larger.forest.leaves.size
+        log_posterior = posterior_of(larger)
+        points = four_points(log_posterior, start, covariance) or fill_lattice(log_posterior, start)
+    before = [float(np.exp(_log_hyperprior(at, scale))) * points.area for at in points.at]
+    return PriorGrid(tuple(map(_prior_at, points.at)), tuple(points.weights.tolist()), tuple(before), scale)
+
+
+def _prior_at(at: Floats) -> Prior:
+    """Return the prior with the logarithms of mean and shape."""
+    return negative_binomial(float(np.exp(at[1])), float(np.exp(at[0])))
+
+
+def _log_hyperprior(at: Floats, scale: float) -> float:
+    """Return the log density of the logarithms of mean and shape, of which B·(1 − B) is that of a logit of B."""
+    logits = np.array([at[0] - np.log(scale), at[1]])
+    return float(-(np.abs(logits) + 2.0 * np.log1p(np.exp(-np.abs(logits)))).sum())
+
+
+def _start(table: Table) -> Floats:
+    """Return about the logarithm of the mean of the leaves, by their total, and the shape 1."""
     forest, centre = table.forest, table.factors.centre()
     roots = np.flatnonzero((forest.above < 0) & ~np.isnan(centre))
     known = centre[forest.leaves][~np.isnan(centre[forest.leaves])]
     total = float(np.maximum(centre[roots], 0.0).sum()) if roots.size else float(np.maximum(known, 0.0).sum())
     count = forest.leaves.size if roots.size else max(known.size, 1)
-    found: dict[tuple[float, float], float] = {}
-    last: list[Start] = []  # of the last evaluation
+    return np.array([np.log(max(total / count, 0.05)), 0.0])
 
-    def evidence(log_shape: float, log_mean: float) -> float:
-        key = (round(log_shape, 9), round(log_mean, 9))
-        if key not in found:
-            prior = negative_binomial(float(np.exp(log_shape)), float(np.exp(log_mean)))
-            if progress is not None:
-                progress(len(found), max(_EVALUATIONS, len(found) + 25))
-            solution = solve(_with_prior(table, prior), *last)
-            last[:], found[key] = [solution.start], solution.log_weight
-        return found[key]
 
-    at, step = np.array([0.0, np.log(max(total / max(count, 1), 0.05))]), np.array([1.2, 0.6])
-    for _ in range(4):  # coordinate search of the maximum, with smaller and smaller steps
-        for move in np.diag(step)[::-1]:
-            for _ in range(8):
-                here, up, down = evidence(*at), evidence(*(at + move)), evidence(*(at - move))
-                if here >= max(up, down):
-                    break
-                at = at + move if up > down else at - move
-        step /= 2.0
-    # posterior standard deviations from the curvature, within the limits of the grid
-    bend = [2.0 * evidence(*at) - evidence(*(at + move)) - evidence(*(at - move)) for move in np.diag(step)]
-    spread = np.clip(step / np.sqrt(np.maximum(bend, 1e-9)), 1e-4, 1.0)
-    points = [tuple(at + spread * node) for node in itertools.product((-2.0, -1.0, 0.0, 1.0, 2.0), repeat=2)]
-    log_weights = np.array([evidence(*point) for point in points])
-    weights = np.exp(log_weights - special.logsumexp(log_weights))
-    priors = tuple(negative_binomial(float(np.exp(a)), float(np.exp(b))) for a, b in points)
-    return PriorGrid(priors, tuple(float(one) for one in weights))
+def _samples(table: Table) -> list[Table]:
+    """Return evenly spaced parts of a table, of `_LARGE` leaves, four times as many, and so on, and the table."""
+    forest, found = table.forest, []
+    count, size = forest.add_up(forest.left < 0), _LARGE
+    while size <= forest.leaves.size / 2:
+        roots = np.flatnonzero((count <= size / 16.0) & (forest.from_above(count, np.inf) > size / 16.0))
+        distance = forest.leaves.size / size * count[roots].mean()
+        chosen = roots[np.flatnonzero(np.diff(np.floor(np.cumsum(count[roots]) / distance), prepend=0.0))]
+        found.append(table.part(np.sort(np.concatenate(forest.below(chosen)))))
+        size *= 4
+    is_measured = all((part.factors.kind >= 0).sum() >= part.forest.leaves.size // 2 for part in found)
+    return [*found, table] if is_measured else [table]

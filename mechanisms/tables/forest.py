@@ -76,9 +76,8 @@ class Forest:
         place = np.full(self.above.size + 1, -1)  # the last entry is for no node
         place[nodes] = np.arange(nodes.size)
         above, left, right = (place[column[nodes]] for column in (self.above, self.left, self.right))
-        levels = [level[level >= 0] for level in (place[level] for level in self.levels)]
         parents = place[self.parents[nodes[nodes < self.m]]]
-        return Forest(parents, above, left, right, tuple(level for level in levels if level.size))
+        return Forest(parents, above, left, right, _by_depth(_depths(above)))
 
     def by_height(self) -> Integers:
         """Return the nodes, ordered by their largest distance from a leaf below them, from the largest."""
@@ -106,8 +105,12 @@ def grow_forest(parents: Integers) -> Forest | int:
         return int(np.argmin(depth))
     left, right = np.full((2, above.size), -1)
     left[of[rank == 0]], right[of[rank == 1]] = children[rank == 0], children[rank == 1]
-    levels = np.split(np.argsort(depth, kind="stable"), np.cumsum(np.bincount(depth))[:-1])
-    return Forest(parents, above, left, right, tuple(levels))
+    return Forest(parents, above, left, right, _by_depth(depth))
+
+
+def _by_depth(depth: Integers) -> tuple[Integers, ...]:
+    """Return the nodes of each depth, in ascending order."""
+    return tuple(np.split(np.argsort(depth, kind="stable"), np.cumsum(np.bincount(depth))[:-1]))
 
 
 def _depths(above: Integers) -> Integers:

@@ -131,6 +131,14 @@ class Factors(NamedTuple):
         step = np.maximum(0.5, 1e-3 * self.scale[node])
         return (self.log(node, counts + step) - self.log(node, counts - step)) / (2.0 * step)
 
+    def deviation(self) -> Floats:
+        """Return the standard deviation of the noise, with that of the interval of an uncertain value."""
+        is_geometric = self.kind // 2 == _CODES["geometric"]
+        pure = np.where(is_geometric, 1.0 / (math.sqrt(2.0) * np.sinh(0.5 / self.scale)), math.sqrt(2.0) * self.scale)
+        own = np.where(self.kind < GAUSSIAN, pure, self.scale)
+        width = np.where((self.kind % 2 == 1) & np.isfinite(self.low), self.high - self.low, 0.0)
+        return np.sqrt(own**2 + width**2 / 12.0)
+
     def centre(self) -> Floats:
         """Return a count of high likelihood per node; NaN without a likelihood."""
         low = np.where(np.isfinite(self.low), self.low, self.high - self.scale)

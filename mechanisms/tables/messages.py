@@ -143,9 +143,10 @@ class Messages:
 
     def __init__(
         self, forest: Forest, factors: Factors, weights: Weights, plan: Plan, is_direct: bool,
-        given: Mapping[int, Message],
+        given: Mapping[int, Message], cut: float = CUT,
     ) -> None:  # fmt: skip
         self.forest, self.factors, self.plan, self.is_direct = forest, factors, plan, is_direct
+        self.cut = 0.0 if is_direct else cut
         self.start, self.offset, self.size = np.zeros((3, forest.above.size), np.int64)
         self.log_sum, self.lost, self.rounded, self.peak = np.zeros((4, forest.above.size))
         self.values, self.used = np.empty(1 << 12), 0
@@ -208,7 +209,7 @@ class Messages:
         limit = np.minimum(self.factors.most[nodes], weights.upper)
         tail = np.where(low + width - 1 < limit, edge / np.maximum(1.0 - ratio, 1e-3), 0.0)
         head = np.where(low > self.factors.least[nodes], value[place] * width, 0.0)
-        self._store(nodes, value, low, width, 0.0 if self.is_direct else CUT, tail + head)
+        self._store(nodes, value, low, width, self.cut, tail + head)
 
     def _factor(self, nodes: Integers, low: Integers, width: Integers) -> tuple[Floats, Floats, Floats]:
         """Return factors of nodes relative to their maxima, with the change of tilt, and log maxima.
@@ -262,7 +263,7 @@ class Messages:
             factor, top, _ = self._factor(at, low[real], width[real])
             values[_runs(place[real], width[real])] *= factor
             self.log_sum[at] += top + (self.plan.outer[at] - self.plan.inner[at]) * low[real]
-        self._store(nodes, values, low, width, 0.0 if self.is_direct else np.where(is_long, _FOURIER_CUT, CUT))
+        self._store(nodes, values, low, width, np.where(is_long, max(self.cut, _FOURIER_CUT), self.cut))
 
     def descend(self, above: Floats | None = None, highest: float = 1.0) -> None:
         """Compute messages from above, given that of the root, or 1; then marginals and the bounds of the error."""

@@ -45,16 +45,42 @@ class PriorGrid:
     priors : tuple of Prior
         Points of the grid.
     weights : tuple of float
-        Posterior probability of each point given the measurements of the table, before which all points are equally
-        probable; not prior probabilities.
+        Posterior probability of each point given the measurements of the table.
+    prior_weights : tuple of float
+        Probability of each point before the measurements: the density of the hyperprior times the area of the point.
+        They sum to less than 1 if the grid omits points that the measurements exclude. Empty for equal probabilities.
+    scale : float, optional
+        Scale of the hyperprior of the mean, the median standard deviation of the noise of a leaf.
     """
 
     priors: tuple[Prior, ...]
     weights: tuple[float, ...]
+    prior_weights: tuple[float, ...] = ()
+    scale: float | None = None
+
+    @property
+    def before(self) -> Floats:
+        """Probability of each point before the measurements."""
+        return np.array(self.prior_weights or [1.0 / len(self.priors)] * len(self.priors))
+
+    @property
+    def information(self) -> float:
+        """Kullback-Leibler divergence in nats of the posterior of the point from its hyperprior."""
+        weights, before = np.array(self.weights), self.before
+        kept = weights > 0.0
+        return float((weights[kept] * np.log(weights[kept] / before[kept])).sum())
+
+    def quantile(self, parameter: int, probability: float) -> float:
+        """Return the smallest value of a parameter, 0 or 1, with at least a posterior probability up to it."""
+        values = np.array([one.parameters[parameter] for one in self.priors])
+        order = np.argsort(values, kind="stable")
+        cumulative = np.cumsum(np.array(self.weights)[order])
+        return float(values[order][min(np.searchsorted(cumulative, probability), values.size - 1)])
 
     def __repr__(self) -> str:
         best = self.priors[int(np.argmax(self.weights))]
-        return f"PriorGrid({len(self.priors)} priors, best {best} with weight {max(self.weights):.2g})"
+        shown = f"{len(self.priors)} priors, best {best} with weight {max(self.weights):.2g}"
+        return f"PriorGrid({shown}{'' if self.scale is None else f', scale {self.scale:.3g}'})"
 
 
 @dataclass(frozen=True)
@@ -66,8 +92,8 @@ class GroupGrids:
     nodes : tuple of int
         Nodes below whose parents, the roots, the groups are.
     grids : tuple of PriorGrid
-        Grid of each group, with weights given the measurements in the group; a table mixes them with equal weights
-        before all its measurements.
+        Grid of each group, with weights given the measurements in the group; a table mixes the points by their
+        probabilities before all its measurements. All grids have the same number of points.
     """
 
     nodes: tuple[int, ...]

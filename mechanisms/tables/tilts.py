@@ -101,17 +101,17 @@ class Leaves:
         factor = self.factors.log(slice(None), x + 1.0) - self.factors.log(slice(None), x)
         return self.weights.log_ratio(x) + factor + tilt
 
-    def windows(self, tilt: Floats) -> tuple[Floats, Floats]:
+    def windows(self, tilt: Floats, depth: float = DEPTH) -> tuple[Floats, Floats]:
         """Return the first and last count of each tilted leaf with a relevant weight."""
         r, near = self.weights.r, self.near
         mode = _first(lambda x: self.log_ratio(x, tilt) <= 0.0, self.low, self.high, near[0])
-        deep = self.log(mode, tilt) - DEPTH - np.where(r > 0.0, np.maximum(1.0 - r, 0.0), 0.0) * np.log1p(mode)
+        deep = self.log(mode, tilt) - depth - np.where(r > 0.0, np.maximum(1.0 - r, 0.0), 0.0) * np.log1p(mode)
         last = _first(lambda x: self.log(x, tilt) < deep, mode, self.high, near[1])
         first = -_first(lambda x: self.log(-x, tilt) < deep, -mode, -self.low, -near[2])
         self.near = np.array([mode, last, first])
         spike = (r < 1.0) & (r > 0.0) & (self.low == 0.0) & (first > 0.0)
         at_zero, at_mode = self.log(0.0 * mode, tilt, True), self.log(mode, tilt, True)
-        return np.where(spike & (at_zero > at_mode - DEPTH), 0.0, first), last
+        return np.where(spike & (at_zero > at_mode - depth), 0.0, first), last
 
     def moments(self, tilt: Floats, first: Floats, last: Floats) -> tuple[Floats, Floats]:
         """Return mean and variance of tilted leaves, from some counts each."""

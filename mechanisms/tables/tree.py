@@ -41,7 +41,8 @@ _CHANCE = float(np.log(1e-3))  # log probability of a consistent table below whi
 class Table:
     """Validated table: forest, likelihoods and public totals, and the weights of the leaves.
 
-    With several options of weights, those of different parts of the forest are independent, and equally probable.
+    With several options of weights, those of different parts of the forest are independent, with probabilities before
+    the measurements in `before`.
     """
 
     forest: Forest
@@ -50,6 +51,7 @@ class Table:
     options: tuple[Weights, ...]
     parts: tuple[tuple[int, Integers], ...]  # root and nodes of parts whose messages are computed one after the other
     log_constant: float = 0.0  # to add to ln p(y), for K-norm noise replaced by geometric noise
+    before: Floats | None = None  # probabilities of the options of each part, shape (parts, options)
 
     @property
     def weights(self) -> Weights:
