@@ -10,7 +10,7 @@ them and the loops of `kernels`.
 from mechanisms.noise import EXACT
 from mechanisms.tables.crossed import CrossedPosterior, crossed_posterior
 from mechanisms.tables.fit import fit_prior, table_posterior
-from mechanisms.tables.formats import Rounded, Suppressed
+from mechanisms.tables.formats import RandomRounded, Rounded, SmallRounded, Suppressed
 from mechanisms.tables.posterior import Evaluation, Shares, TablePosterior, Theta
 from mechanisms.tables.priors import (
     GroupGrids,
@@ -29,8 +29,10 @@ __all__ = [
     "GroupGrids",
     "Prior",
     "PriorGrid",
+    "RandomRounded",
     "Rounded",
     "Shares",
+    "SmallRounded",
     "Suppressed",
     "TablePosterior",
     "Theta",

@@ -5,7 +5,10 @@ The noisy value is Y = x + z. An agency publishes Y itself ("value"), max(Y, 0) 
 
     p(y − x) if Y is known,   Pr[low ≤ x + z ≤ high] if only an interval of Y is known.
 
-Without noise (`EXACT`), the published value restricts x to one value or to an interval.
+Without noise (`EXACT`), the published value restricts x to one value or to an interval. Counts that are rounded at random
+to a multiple of b (`RandomRounded`, and for small counts only `SmallRounded`) have the likelihood
+
+    max(0, 1 − |y − x|/b),   for small counts with 0 ≤ x ≤ b and y = 0 or y = b.
 
 References
 ----------
@@ -16,7 +19,7 @@ with artificial atoms", 2021, and "Formal privacy for partially private data", 2
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,8 +35,9 @@ _SCALES = 1e-60, 1e12  # smallest and largest scale of noise
 _NARROW = 1e-4  # width in scales of an interval below which probabilities are densities times widths
 _WIDE = 1e4  # scale of discrete Gaussian noise above which its distribution function is an integral
 _CODES: dict[Any, int] = {"laplace": 0, "geometric": 1, "gaussian": 2, "discrete-gaussian": 3}
-_DISCRETE = 3
-GAUSSIAN = 4  # smallest `kind` of Gaussian noise, see `Factors`
+_DISCRETE, _RANDOM = 3, 4  # codes of discrete Gaussian noise, and of random rounding, whose scale is the base
+GAUSSIAN = 4  # smallest `kind` of smooth likelihoods, see `Factors`
+RANDOM = 2 * _RANDOM  # `kind` of random rounding
 _TIES = ("even", "up", "away")
 
 
@@ -63,9 +67,10 @@ class Suppressed:
 
 @dataclass(frozen=True)
 class Rounded:
-    """Format of a value that is rounded to the nearest multiple of a base from 2 to 2⁵².
+    """Format of a value that is rounded to the nearest multiple of a base from 2 to 2⁵², without chance.
 
-    Values in the middle of two multiples are rounded to the "even" multiple, "up", or "away" from zero.
+    Values in the middle of two multiples are rounded to the "even" multiple, "up", or "away" from zero. Other formats are
+    `RandomRounded`, which rounds to either multiple next to a count, and `SmallRounded`, which rounds small counts only.
 
     Raises
     ------
@@ -82,13 +87,73 @@ class Rounded:
     ties: str = "even"
 
     def __post_init__(self) -> None:
-        if validate_integer("base", self.base, 2, "pass the base to which values are rounded") > LARGEST:
-            raise ValueError(f"base must be at most 2**52, got {self.base}; check the units")
+        _validate_base(self.base)
         if self.ties not in _TIES:
             raise ValueError(f"ties must be one of {', '.join(_TIES)}, got {describe(self.ties)}; choose one of them")
 
 
-Seen: TypeAlias = str | Suppressed | Rounded
+@dataclass(frozen=True)
+class RandomRounded:
+    """Format of a count without noise that is rounded at random to a multiple of a base b from 2 to 2⁵².
+
+    A multiple of b stays. Another count x at the distance r from the nearer multiple becomes that multiple with
+    probability 1 − r/b, and the multiple on its other side with probability r/b, so that the mean is x. With b = 3, these
+    are 2/3 and 1/3, as Statistics New Zealand uses them.
+
+    Raises
+    ------
+    ValueError
+        If the base is invalid.
+
+    Examples
+    --------
+    >>> from mechanisms.noise import EXACT
+    >>> from mechanisms.tables import table_posterior, uniform
+    >>> table_posterior([3.0], EXACT, [-1], uniform(9), seen=RandomRounded(3)).pmf(0)[1].round(2)
+    array([0.11, 0.22, 0.33, 0.22, 0.11])
+    """
+
+    base: int
+
+    def __post_init__(self) -> None:
+        _validate_base(self.base)
+
+
+@dataclass(frozen=True)
+class SmallRounded:
+    """Format of a count without noise of which 1 to b − 1 are rounded at random to 0 or b, and others are published.
+
+    The probability of b is assumed to be x/b, and that of 0 is 1 − x/b. This is an assumption: some programs, such as R's
+    SmallCountRounding, choose the rounded cells by an algorithm. A total that was not rounded itself but is the sum of
+    rounded cells is no measurement; pass NaN.
+
+    Raises
+    ------
+    ValueError
+        If the base is invalid.
+
+    Examples
+    --------
+    >>> from mechanisms.noise import EXACT
+    >>> from mechanisms.tables import table_posterior, uniform
+    >>> table_posterior([0.0], EXACT, [-1], uniform(9), seen=SmallRounded(5)).pmf(0)[1].round(2)
+    array([0.33, 0.27, 0.2 , 0.13, 0.07])
+    """
+
+    base: int
+
+    def __post_init__(self) -> None:
+        _validate_base(self.base)
+
+
+def _validate_base(base: int) -> None:
+    """Raise ValueError for a base that is no integer from 2 to `LARGEST`."""
+    if validate_integer("base", base, 2, "pass the base to which values are rounded") > LARGEST:
+        raise ValueError(f"base must be at most 2**52, got {base}; check the units")
+
+
+FORMATS = Suppressed | Rounded | RandomRounded | SmallRounded
+Seen: TypeAlias = str | Suppressed | Rounded | RandomRounded | SmallRounded
 NoiseLike: TypeAlias = Noise | Exact | None
 
 
@@ -101,7 +166,7 @@ class Factors(NamedTuple):
     """Likelihoods of nodes as functions of the count; all arrays have one entry per node.
 
     `kind` is −1 without a likelihood, 2c for a known noisy value `low` and 2c + 1 for an interval from `low` to `high`,
-    c being the noise distribution. Counts outside `least` to `most` are impossible.
+    c being the noise distribution, or random rounding to `low` with the base `scale`. Counts outside `least` to `most` are impossible.
     """
 
     kind: Integers
@@ -128,14 +193,15 @@ class Factors(NamedTuple):
 
     def slope(self, node: Integers, counts: Floats) -> Floats:
         """Return the derivative of the log likelihood at real counts, by central differences."""
-        step = np.maximum(0.5, 1e-3 * self.scale[node])
-        return (self.log(node, counts + step) - self.log(node, counts - step)) / (2.0 * step)
+        step = np.maximum(0.5, np.where(self.kind[node] == RANDOM, 0.0, 1e-3 * self.scale[node]))
+        with np.errstate(invalid="ignore"):  # counts that are impossible
+            return (self.log(node, counts + step) - self.log(node, counts - step)) / (2.0 * step)
 
     def deviation(self) -> Floats:
         """Return the standard deviation of the noise, with that of the interval of an uncertain value."""
         is_geometric = self.kind // 2 == _CODES["geometric"]
         pure = np.where(is_geometric, 1.0 / (math.sqrt(2.0) * np.sinh(0.5 / self.scale)), math.sqrt(2.0) * self.scale)
-        own = np.where(self.kind < GAUSSIAN, pure, self.scale)
+        own = np.where(self.kind < GAUSSIAN, pure, np.where(self.kind == RANDOM, self.scale / math.sqrt(6.0), self.scale))
         width = np.where((self.kind % 2 == 1) & np.isfinite(self.low), self.high - self.low, 0.0)
         return np.sqrt(own**2 + width**2 / 12.0)
 
@@ -199,13 +265,18 @@ def likelihoods(
             first, last = np.where(is_interval, -np.inf, y), np.where(is_interval, below, y)
         elif isinstance(form, Rounded):
             multiple, half = np.round(y / form.base), 0.5 * form.base
-            refuse(y / form.base != multiple, f"a rounded value must be a multiple of {form.base}", "check base")
+            refuse(y / form.base != multiple, f"a value rounded to the nearest must be a multiple of {form.base}",
+                   "check the base, or state another format: RandomRounded, SmallRounded, 'value'")  # fmt: skip
             first, last, is_interval = y - half, y + half, every
             if is_integer:  # ends in the middle of two multiples belong to one of them
                 has_low = {"even": multiple % 2 == 0, "up": every, "away": multiple > 0}[form.ties]
                 has_high = {"even": multiple % 2 == 0, "up": ~every, "away": multiple < 0}[form.ties]
                 first = np.ceil(first) + ((first == np.ceil(first)) & ~has_low)
                 last = np.floor(last) - ((last == np.floor(last)) & ~has_high)
+        elif isinstance(form, RandomRounded | SmallRounded):
+            refuse(every & (not is_exact), f"{form} is a format of counts without noise", "pass EXACT, or another format")
+            first, last, is_random = _rounded_at_random(form, y, refuse)
+            kind[nodes[is_random]], scale[nodes[is_random]], low[nodes[is_random]] = RANDOM, form.base, y[is_random]
         elif form == "clipped":
             refuse(y < 0.0, "a clipped value must be >= 0", "pass seen='value'")
             is_interval = y == 0.0
@@ -227,6 +298,20 @@ def likelihoods(
     return Factors(kind, scale, log_sum, low, high, least, most, limited)
 
 
+def _rounded_at_random(
+    form: RandomRounded | SmallRounded, y: Floats, refuse: Callable[..., None]
+) -> tuple[Floats, Floats, np.ndarray]:  # fmt: skip
+    """Return the smallest and largest counts of values, and True for those whose counts have unequal likelihoods."""
+    base = float(form.base)
+    if isinstance(form, RandomRounded):
+        refuse(y % base != 0.0, f"a value rounded at random must be a multiple of {form.base}",
+               "check the base, or state another format: SmallRounded, 'value'")  # fmt: skip
+        return y - base + 1.0, y + base - 1.0, np.ones(y.size, bool)
+    refuse((0.0 < y) & (y < base), f"a count with SmallRounded({form.base}) must be 0 or at least {form.base}",
+           "check the base, or state another format: RandomRounded, Rounded, 'value'")  # fmt: skip
+    return np.where(y == base, 1.0, y), np.where(y == 0.0, base - 1.0, y), (y == 0.0) | (y == base)
+
+
 def _log_of(
     kind: int, counts: Floats | Integers, scale: Floats, log_sum: Floats, low: Floats, high: Floats
 ) -> Floats:  # fmt: skip
@@ -241,6 +326,9 @@ def _log_of(
 def _log_point(code: int, z: Floats, scale: Floats, log_sum: Floats) -> Floats:
     """Return the log density, or log probability, of noise z."""
     u = z / scale
+    if code == _RANDOM:
+        with np.errstate(divide="ignore"):
+            return np.log(np.maximum(1.0 - np.abs(u), 0.0))
     if code == 0:
         return -np.abs(u) - np.log(2.0 * scale)
     if code == 1:

@@ -19,7 +19,7 @@ import numpy as np
 
 from mechanisms.arguments import Floats, Integers
 from mechanisms.tables.forest import Forest, select
-from mechanisms.tables.formats import FAR, GAUSSIAN, LARGEST, Factors
+from mechanisms.tables.formats import FAR, GAUSSIAN, LARGEST, RANDOM, Factors
 from mechanisms.tables.priors import Weights
 
 _AROUND = 12.0  # distance between counts of similar tilts at which searches start
@@ -204,15 +204,17 @@ def solve_tilts(forest: Forest, factors: Factors, target: Leaves, limit: Floats,
 def _curvature(factors: Factors, nodes: Integers, total: Floats) -> tuple[Floats, Floats]:
     """Return the precision of a Gaussian likelihood that bounds that of each node at a total, and the slope there.
 
-    Laplace and geometric noise at a distance d has the likelihood with the logarithm −√(1 + d²/scale²): the steps of
+    Random rounding has the variance of its triangle. Laplace and geometric noise at a distance d has the likelihood with the logarithm −√(1 + d²/scale²): the steps of
     many nodes may alternate around kinks.
     """
     scale, high = factors.scale[nodes], factors.high[nodes]
     distance = np.abs(np.where(np.isfinite(high), high, factors.low[nodes]) - total)
     width = np.where(factors.kind[nodes] % 2, high - factors.low[nodes], 0.0)
     variance = np.where(factors.kind[nodes] < GAUSSIAN, scale * np.hypot(distance, scale), scale * scale)
+    is_random = factors.kind[nodes] == RANDOM
+    variance = np.where(is_random, variance / 6.0, variance)
     variance += np.where(np.isfinite(width), width * width / 12.0, 0.0)
-    has_kink = (factors.kind[nodes] < GAUSSIAN) & (factors.kind[nodes] % 2 == 0)
+    has_kink = is_random | (factors.kind[nodes] < GAUSSIAN) & (factors.kind[nodes] % 2 == 0)
     slope = np.where(has_kink, (factors.low[nodes] - total) / variance, factors.slope(nodes, total))
     return 1.0 / variance, np.where(np.isfinite(slope), slope, np.sign(-total) / scale)
 

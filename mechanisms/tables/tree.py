@@ -20,10 +20,9 @@ from mechanisms.tables.forest import Forest, grow_forest, select
 from mechanisms.tables.formats import (
     FAR,
     Factors,
+    FORMATS,
     NoiseLike,
-    Rounded,
     Seen,
-    Suppressed,
     likelihoods,
     node_name,
     refuse_large,
@@ -91,8 +90,8 @@ def read_table(
     refuse_large(y, names)
     forest = _forest(parents, y.size, names)
     kinds = _per_node("noise", noise, y.size, Noise | Exact | None, "a Noise or EXACT", names)
-    formats = _per_node("seen", "value" if seen is None else seen, y.size, str | Suppressed | Rounded,
-                        "'value', 'clipped', Suppressed or Rounded", names)  # fmt: skip
+    formats = _per_node("seen", "value" if seen is None else seen, y.size, str | FORMATS,
+                        "'value', 'clipped', Suppressed, Rounded, RandomRounded or SmallRounded", names)  # fmt: skip
     roots = np.flatnonzero(forest.parents < 0)
     if n is not None and roots.size != 1:
         raise ValueError(f"n must be None for a table with {roots.size} roots, got {n}; pass the totals with EXACT")

@@ -15,7 +15,9 @@ from mechanisms.noise import EXACT, Noise
 from mechanisms.tables import (
     GroupGrids,
     PriorGrid,
+    RandomRounded,
     Rounded,
+    SmallRounded,
     Suppressed,
     dirichlet_multinomial,
     fit_prior,
@@ -59,6 +61,9 @@ def log_likelihood(y, noise, form, x):
             return 0.0 if x < form.threshold else -np.inf
         if isinstance(form, Rounded):
             return 0.0 if round_to(form, x) == y else -np.inf
+        if isinstance(form, RandomRounded | SmallRounded) and not math.isnan(y):
+            p = rounded_at_random(form, x).get(y, 0.0)
+            return math.log(p) if p > 0.0 else -np.inf
         return 0.0 if math.isnan(y) or x == y else -np.inf
     if isinstance(form, Suppressed) and math.isnan(y):
         high = math.ceil(form.threshold) - 1 if noise.is_integer else form.threshold
@@ -83,6 +88,16 @@ def round_to(form, v):
     else:
         up = 2 * rest > form.base
     return (multiple + up) * form.base
+
+
+def rounded_at_random(form, x):
+    """Return the probabilities of the published values of a count, by the definitions of random rounding."""
+    below, rest = x - x % form.base, x % form.base
+    if rest == 0 or (isinstance(form, SmallRounded) and x > form.base):
+        return {x: 1.0}
+    distance = min(rest, form.base - rest)  # from the nearer multiple
+    nearer, other = (below, below + form.base) if rest == distance else (below + form.base, below)
+    return {nearer: 1.0 - distance / form.base, other: distance / form.base}
 
 
 def log_weight(prior, x):
@@ -268,6 +283,54 @@ def test_small_noise_equals_enumeration(scale, names):
         compare([1.9834, 1.9459], pair, parents, [negative_binomial(0.6, 5.0)], ["value"] * 2, None, 25)
 
 
+@pytest.mark.parametrize(("base", "published", "shape"), [(3, 3, [1, 2, 3, 2, 1]), (2, 4, [1, 2, 1]), (5, 0, [5, 4, 3, 2, 1])])
+def test_a_count_rounded_at_random_has_a_triangular_posterior(base, published, shape):
+    """A published 3 with base 3 has the posterior 1/9, 2/9, 3/9, 2/9, 1/9 of 1 to 5 under a uniform prior."""
+    support, p = table_posterior([published], EXACT, [-1], uniform(40), seen=RandomRounded(base)).pmf(0)
+    assert support[0] == max(published - base + 1, 0)
+    np.testing.assert_allclose(p, np.array(shape) / sum(shape), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("published", "support", "shape"), [(0, 0, [5, 4, 3, 2, 1]), (5, 1, [1, 2, 3, 4, 5]), (6, 6, [1])])
+def test_small_counts_rounded_at_random(published, support, shape):
+    found, p = table_posterior([published], EXACT, [-1], uniform(40), seen=SmallRounded(5)).pmf(0)
+    assert found[0] == support
+    np.testing.assert_allclose(p, np.array(shape) / sum(shape), rtol=1e-12)
+
+
+@st.composite
+def rounded_tables(draw):
+    """Draw a tree of three or four leaves, most of whose nodes are rounded at random."""
+    parents, counts = draw(st.sampled_from([([3, 3, 4, 4, -1], 3), ([4, 4, 5, 5, 6, 6, -1], 4), ([2, 2, -1], 2)]))
+    most = {2: 14, 3: 10, 4: 6}[counts]
+    truth = [draw(st.integers(0, most)) for _ in range(counts)] + [0] * (len(parents) - counts)
+    for i, above in enumerate(parents[:-1]):
+        truth[above] += truth[i]
+    values, noise, seen = [], [], []
+    for count in truth:
+        form = draw(st.sampled_from([RandomRounded(3), RandomRounded(5), SmallRounded(5), SmallRounded(3), "value", None]))
+        if form is None:
+            values.append(NAN)
+        elif form == "value":
+            values.append(count + draw(st.integers(-3, 3)))
+        else:
+            values.append(float(draw(st.sampled_from(sorted(rounded_at_random(form, count))))))
+        noise.append(Noise("geometric", 1.3) if form == "value" else EXACT)
+        seen.append(form or "value")
+    prior = draw(st.sampled_from([uniform(most), *([negative_binomial(0.6, 3.0)] if counts == 2 else [])]))
+    return values, noise, parents, [prior] * counts, seen, None, 60 if prior.name != "uniform" else most
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(rounded_tables())
+def test_tables_rounded_at_random_equal_enumeration(case):
+    try:
+        compare(*case)
+    except ValueError as error:
+        if "made consistent" not in str(error):
+            raise
+
+
 def test_draws_follow_the_enumerated_distribution():
     values, noise, parents = [3.0, NAN, 1.0, 2.0, 4.0, NAN], [Noise("geometric", 2.0)] * 6, [4, 4, 5, 5, 5, -1]
     case = (values, noise, parents, [dirichlet_multinomial(0.5)] * 4, ["value"] * 6, 7, 7)
@@ -306,10 +369,12 @@ def test_grids_per_group_equal_the_enumeration_of_counts_and_priors():
         exact = all_tables[:, 0] + 10 * all_tables[:, 1] if i == 1 else all_tables[:, i]
         counts, p = np.bincount(one, minlength=200), np.bincount(exact, weights, minlength=200)
         assert_frequencies(counts, np.append(p, 0.0)[: counts.size] / p.sum())
-    auto = table_posterior(values, noise, parents, "auto")
-    each = [table_posterior(values, noise, parents, one).log_marginal_likelihood
-            for one in fit_prior(values, noise, parents).priors]  # fmt: skip
-    assert auto.log_marginal_likelihood == pytest.approx(special.logsumexp(each) - math.log(25), abs=1e-6)
+    with pytest.warns(UserWarning, match="hardly informs the prior"):
+        grid = fit_prior(values, noise, parents)
+    each = [table_posterior(values, noise, parents, one).log_marginal_likelihood for one in grid.priors]
+    auto = table_posterior(values, noise, parents, grid)
+    expected = special.logsumexp(each + np.log(grid.prior_weights))
+    assert auto.log_marginal_likelihood == pytest.approx(expected, abs=1e-6)
     with pytest.raises(ValueError, match="fitted to the same table"):
         table_posterior(values, noise, parents, GroupGrids((0,), grids.grids[:1]))
     with pytest.raises(ValueError, match="use evaluate"):

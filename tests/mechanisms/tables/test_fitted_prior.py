@@ -1,0 +1,181 @@
+"""Tests of fitted priors: lattices of their parameters, the scale of the hyperprior, and posteriors by quadrature."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from mechanisms.noise import EXACT, Noise
+from mechanisms.tables import PriorGrid, Rounded, Suppressed, fit, fit_prior, negative_binomial, poisson, table_posterior
+from mechanisms.tables.fit import leaf_scale
+from mechanisms.tables.lattice import fill_lattice, four_points
+from mechanisms.tables.solve import log_evidence, solve
+from mechanisms.tables.tree import read_table
+
+NAN = math.nan
+GAUSSIAN = Noise("gaussian", 5.0)
+
+
+def logistic(x):
+    return -abs(x) - 2.0 * np.log1p(np.exp(-abs(x)))
+
+
+@pytest.mark.parametrize("start", [(0.0, 0.0), (9.0, -7.0)])
+@pytest.mark.parametrize(("scale", "correlation"), [((1.0, 1.0), 0.0), ((0.01, 0.3), 0.7), ((3.0, 0.002), -0.5)])
+def test_lattice_integrates_normal_densities(start, scale, correlation):
+    covariance = np.outer(scale, scale) * np.array([[1.0, correlation], [correlation, 1.0]])
+    normal = stats.multivariate_normal([2.0, -1.0], covariance)
+    points = fill_lattice(normal.logpdf, np.array(start))
+    assert np.exp(points.log_density).sum() * points.area == pytest.approx(1.0, abs=0.02)
+    mean, found = points.moments()
+    np.testing.assert_allclose((mean - [2.0, -1.0]) / scale, 0.0, atol=0.01)
+    np.testing.assert_allclose((found - covariance) / np.outer(scale, scale), 0.0, atol=0.1)
+
+
+def test_lattice_integrates_logistic_densities():
+    points = fill_lattice(lambda at: logistic(at[0]) + logistic(at[1] - 3.0), np.zeros(2))
+    assert np.exp(points.log_density).sum() * points.area == pytest.approx(1.0, abs=0.05)
+
+
+def test_lattice_on_a_plateau_with_a_narrow_peak_has_few_points():
+    points = fill_lattice(lambda at: logistic(at[0]) + logistic(at[1]) + math.exp(-50.0 * at @ at), np.zeros(2))
+    assert 20 < len(points.at) <= 200
+
+
+def test_four_points_have_the_moments_of_a_normal_density():
+    covariance = np.array([[0.04, 0.01], [0.01, 0.09]])
+    normal = stats.multivariate_normal([2.0, -1.0], covariance)
+    points = four_points(normal.logpdf, np.array([1.2, 0.0]), 3.0 * covariance)
+    assert np.exp(points.log_density).sum() * points.area == pytest.approx(1.0, abs=0.1)
+    np.testing.assert_allclose(points.moments()[0], [2.0, -1.0], atol=0.02)
+    np.testing.assert_allclose(points.moments()[1] / covariance, np.ones((2, 2)), atol=0.3)
+    assert four_points(lambda at: 0.0, np.zeros(2), covariance) is None
+
+
+def reference(y, deviation, scale):
+    """Return means and distribution functions at 0 of two leaves and their total by quadrature in (B, V)."""
+    node, weight = special.roots_legendre(90)
+    node, weight = 0.5 * (node + 1.0), 0.5 * weight
+    x, noise = np.arange(160), stats.norm(0.0, deviation)
+    factors = [np.exp(noise.logpdf(value - np.arange(320))) for value in y]
+    total, joint = 0.0, np.zeros((160, 160))
+    both = factors[2][x[:, None] + x]
+    for b, p in zip(node, weight, strict=True):
+        mean = scale * (1.0 - b) / b
+        for v, q in zip(node, weight, strict=True):
+            shape = v / (1.0 - v)
+            prior = stats.nbinom.pmf(x, shape, shape / (shape + mean))
+            density = np.outer(prior * factors[0][:160], prior * factors[1][:160]) * both
+            joint += p * q * density
+            total += p * q * density.sum()
+    joint /= total
+    sums = np.bincount((x[:, None] + x).ravel(), joint.ravel())
+    marginals = [joint.sum(axis=1), joint.sum(axis=0), sums]
+    return [one @ np.arange(one.size) for one in marginals], [one[0] for one in marginals], math.log(total)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("y", [[-3.0, 2.0, -4.0], [11.0, 1.0, 16.0], [30.0, 24.0, 49.0]])
+def test_fitted_posterior_equals_quadrature(y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        posterior = table_posterior(y, GAUSSIAN, [2, 2, -1], "auto")
+    mean, at_zero, evidence = reference(y, 5.0, 5.0)
+    np.testing.assert_allclose((posterior.mean() - mean) / posterior.std(), 0.0, atol=0.01)
+    np.testing.assert_allclose(posterior.cdf(0.0), at_zero, atol=0.015)
+    assert posterior.log_marginal_likelihood == pytest.approx(evidence, abs=0.06)
+
+
+def test_table_of_noise_has_no_certain_counts():
+    """The hyperprior was uniform in the logarithm of the mean, its posterior improper, and every interval 0 to 0."""
+    values, parents = [-4.0, 1.0, -2.0, 3.0, -6.0], [4, 4, 4, 4, -1]
+    with pytest.warns(UserWarning, match=r"hardly informs the prior: the mean of a leaf may be .* with scale 5") as seen:
+        posterior = table_posterior(values, GAUSSIAN, parents, "auto")
+    assert seen[0].filename == __file__
+    low, high = posterior.interval()
+    assert np.all(low == 0.0)
+    assert np.all(high >= 2.0)
+    assert "scale 5" in posterior.prior
+    with pytest.warns(UserWarning, match="hardly informs") as seen:
+        grid = fit_prior(values, GAUSSIAN, parents)
+    assert seen[0].filename == __file__
+    assert grid.information < 1.0
+    assert sum(grid.weights) == pytest.approx(1.0)
+    assert grid.quantile(1, 0.025) < grid.quantile(1, 0.5) < grid.quantile(1, 0.975)
+
+
+def test_weights_of_a_grid_without_hyperprior_are_equal():
+    values, parents, pair = [4.0, 9.0, 15.0], [2, 2, -1], (poisson(3.0), poisson(9.0))
+    grid = table_posterior(values, GAUSSIAN, parents, PriorGrid(pair, (0.4, 0.6)))
+    both = [table_posterior(values, GAUSSIAN, parents, prior).log_marginal_likelihood for prior in pair]
+    assert grid.log_marginal_likelihood == pytest.approx(special.logsumexp(both) - math.log(2.0), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("values", "noise", "seen", "scale"),
+    [
+        ([1.0, 2.0, 3.0, NAN], [GAUSSIAN, Noise("gaussian", 2.0), Noise("gaussian", 3.0), None], "value", 3.0),
+        ([1.0, 2.0, 3.0, NAN], [GAUSSIAN, EXACT, EXACT, None], "value", 5.0),
+        ([1.0, 2.0, 3.0, NAN], EXACT, "value", 1.0),
+        ([NAN, NAN, NAN, 9.0], [None, None, None, GAUSSIAN], "value", 5.0 / math.sqrt(3.0)),
+        ([1.0, NAN, NAN, 9.0], [Noise("laplace", 1.0), None, None, GAUSSIAN], "value", 5.0 / math.sqrt(3.0)),
+        ([1.0, 2.0, 3.0, NAN], [Noise("laplace", 1.0)] * 4, "value", math.sqrt(2.0)),
+        ([1.0, 2.0, 3.0, NAN], [Noise("geometric", 1.0)] * 4, "value", 1.0 / (math.sqrt(2.0) * math.sinh(0.5))),
+        ([6.0, 6.0, 6.0, NAN], EXACT, Rounded(6), 4.0 / math.sqrt(12.0)),
+        ([NAN, NAN, NAN, NAN], EXACT, Suppressed(13), 12.0 / math.sqrt(12.0)),
+        ([6.0, 6.0, 6.0, NAN], [GAUSSIAN] * 4, Rounded(6), math.sqrt(25.0 + 3.0)),
+    ],
+)
+def test_scale_of_the_hyperprior(values, noise, seen, scale):
+    parents = [3, 3, 3, -1]
+    table = read_table(values, noise, parents, negative_binomial(1.0, 1.0), None, seen)
+    assert leaf_scale(table) == pytest.approx(scale)
+
+
+def grouped(seed, groups, size, deviation):
+    """Return values and parents of groups of leaves and of their total."""
+    rng = np.random.default_rng(seed)
+    leaves = rng.negative_binomial(0.6, 0.6 / 12.6, groups * size)
+    sums = leaves.reshape(groups, size).sum(axis=1)
+    truth = np.concatenate([leaves, sums, [leaves.sum()]])
+    parents = np.concatenate([leaves.size + np.arange(leaves.size) // size, np.full(groups, truth.size - 1), [-1]])
+    return truth + rng.normal(0.0, deviation, truth.size), parents
+
+
+def test_samples_of_large_tables_lead_to_the_posterior_of_the_prior(monkeypatch):
+    values, parents = grouped(4, 80, 20, 3.0)
+    noise = Noise("gaussian", 3.0)
+    whole = fit_prior(values, noise, parents)
+    monkeypatch.setattr(fit, "_LARGE", 300)
+    four = fit_prior(values, noise, parents)
+    assert len(four.priors) == 4 < len(whole.priors)
+    for parameter in (0, 1):
+        moments = []
+        for grid in (whole, four):
+            logs, weights = np.log([prior.parameters[parameter] for prior in grid.priors]), np.array(grid.weights)
+            moments.append((weights @ logs, math.sqrt(weights @ (logs - weights @ logs) ** 2)))
+        (mean, deviation), (other, found) = moments
+        assert abs(mean - other) < 0.05 * deviation
+        assert found == pytest.approx(deviation, rel=0.1)
+
+
+def test_parts_of_a_table_with_several_roots_are_independent():
+    """Roots at different depths of the whole forest were left out of the sum of log weights."""
+    values, parents = grouped(3, 3, 4, 3.0)
+    table = read_table(values, GAUSSIAN, parents, negative_binomial(0.6, 12.0), None, None)
+    pieces = [np.array([0]), table.forest.below(np.array([13]))[0]]
+    both = solve(table.part(np.sort(np.concatenate(pieces))))
+    assert both.log_weight == pytest.approx(sum(solve(table.part(piece)).log_weight for piece in pieces))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_evidence_without_messages_from_above_equals_that_of_the_solution(seed):
+    values, parents = grouped(seed, 5, 6, 3.0)
+    values[:3] += 40.0
+    values[7] = NAN
+    table = read_table(values, GAUSSIAN, parents, negative_binomial(0.6 + seed, 12.0), None, None)
+    found, start = log_evidence(table)
+    assert found == pytest.approx(solve(table).log_weight, abs=1e-7)
+    assert log_evidence(table, start)[0] == pytest.approx(found, abs=1e-7)
