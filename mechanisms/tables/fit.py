@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import Floats, Integers
+from mechanisms.arguments import Floats
 from mechanisms.tables.formats import FAR, NoiseLike, Seen, node_name
 from mechanisms.tables.lattice import fill_lattice, four_points
 from mechanisms.tables.messages import add_windows

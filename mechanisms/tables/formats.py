@@ -5,8 +5,8 @@ The noisy value is Y = x + z. An agency publishes Y itself ("value"), max(Y, 0) 
 
     p(y − x) if Y is known,   Pr[low ≤ x + z ≤ high] if only an interval of Y is known.
 
-Without noise (`EXACT`), the published value restricts x to one value or to an interval. Counts that are rounded at random
-to a multiple of b (`RandomRounded`, and for small counts only `SmallRounded`) have the likelihood
+Without noise (`EXACT`), the published value restricts x to one value or to an interval. Counts that are rounded at
+random to a multiple of b (`RandomRounded`, and for small counts only `SmallRounded`) have the likelihood
 
     max(0, 1 − |y − x|/b),   for small counts with 0 ≤ x ≤ b and y = 0 or y = b.
 
@@ -69,8 +69,9 @@ class Suppressed:
 class Rounded:
     """Format of a value that is rounded to the nearest multiple of a base from 2 to 2⁵², without chance.
 
-    Values in the middle of two multiples are rounded to the "even" multiple, "up", or "away" from zero. Other formats are
-    `RandomRounded`, which rounds to either multiple next to a count, and `SmallRounded`, which rounds small counts only.
+    Values in the middle of two multiples are rounded to the "even" multiple, "up", or "away" from zero. Other formats
+    are `RandomRounded`, which rounds to either multiple next to a count, and `SmallRounded`, which rounds small counts
+    only.
 
     Raises
     ------
@@ -97,8 +98,8 @@ class RandomRounded:
     """Format of a count without noise that is rounded at random to a multiple of a base b from 2 to 2⁵².
 
     A multiple of b stays. Another count x at the distance r from the nearer multiple becomes that multiple with
-    probability 1 − r/b, and the multiple on its other side with probability r/b, so that the mean is x. With b = 3, these
-    are 2/3 and 1/3, as Statistics New Zealand uses them.
+    probability 1 − r/b, and the multiple on its other side with probability r/b, so that the mean is x. With b = 3,
+    these are 2/3 and 1/3, as Statistics New Zealand uses them.
 
     Raises
     ------
@@ -123,9 +124,9 @@ class RandomRounded:
 class SmallRounded:
     """Format of a count without noise of which 1 to b − 1 are rounded at random to 0 or b, and others are published.
 
-    The probability of b is assumed to be x/b, and that of 0 is 1 − x/b. This is an assumption: some programs, such as R's
-    SmallCountRounding, choose the rounded cells by an algorithm. A total that was not rounded itself but is the sum of
-    rounded cells is no measurement; pass NaN.
+    The probability of b is assumed to be x/b, and that of 0 is 1 − x/b. This is an assumption: some programs, such as
+    R's SmallCountRounding, choose the rounded cells by an algorithm. A total that was not rounded itself but is the sum
+    of rounded cells is no measurement; pass NaN.
 
     Raises
     ------
@@ -166,7 +167,8 @@ class Factors(NamedTuple):
     """Likelihoods of nodes as functions of the count; all arrays have one entry per node.
 
     `kind` is −1 without a likelihood, 2c for a known noisy value `low` and 2c + 1 for an interval from `low` to `high`,
-    c being the noise distribution, or random rounding to `low` with the base `scale`. Counts outside `least` to `most` are impossible.
+    c being the noise distribution, or random rounding to `low` with the base `scale`. Counts outside `least` to `most`
+    are impossible.
     """
 
     kind: Integers
@@ -201,7 +203,9 @@ class Factors(NamedTuple):
         """Return the standard deviation of the noise, with that of the interval of an uncertain value."""
         is_geometric = self.kind // 2 == _CODES["geometric"]
         pure = np.where(is_geometric, 1.0 / (math.sqrt(2.0) * np.sinh(0.5 / self.scale)), math.sqrt(2.0) * self.scale)
-        own = np.where(self.kind < GAUSSIAN, pure, np.where(self.kind == RANDOM, self.scale / math.sqrt(6.0), self.scale))
+        own = np.where(
+            self.kind < GAUSSIAN, pure, np.where(self.kind == RANDOM, self.scale / math.sqrt(6.0), self.scale)
+        )
         width = np.where((self.kind % 2 == 1) & np.isfinite(self.low), self.high - self.low, 0.0)
         return np.sqrt(own**2 + width**2 / 12.0)
 
@@ -274,7 +278,9 @@ def likelihoods(
                 first = np.ceil(first) + ((first == np.ceil(first)) & ~has_low)
                 last = np.floor(last) - ((last == np.floor(last)) & ~has_high)
         elif isinstance(form, RandomRounded | SmallRounded):
-            refuse(every & (not is_exact), f"{form} is a format of counts without noise", "pass EXACT, or another format")
+            refuse(
+                every & (not is_exact), f"{form} is a format of counts without noise", "pass EXACT, or another format"
+            )
             first, last, is_random = _rounded_at_random(form, y, refuse)
             kind[nodes[is_random]], scale[nodes[is_random]], low[nodes[is_random]] = RANDOM, form.base, y[is_random]
         elif form == "clipped":
@@ -307,7 +313,7 @@ def _rounded_at_random(
         refuse(y % base != 0.0, f"a value rounded at random must be a multiple of {form.base}",
                "check the base, or state another format: SmallRounded, 'value'")  # fmt: skip
         return y - base + 1.0, y + base - 1.0, np.ones(y.size, bool)
-    refuse((0.0 < y) & (y < base), f"a count with SmallRounded({form.base}) must be 0 or at least {form.base}",
+    refuse((y > 0.0) & (y < base), f"a count with SmallRounded({form.base}) must be 0 or at least {form.base}",
            "check the base, or state another format: RandomRounded, Rounded, 'value'")  # fmt: skip
     return np.where(y == base, 1.0, y), np.where(y == 0.0, base - 1.0, y), (y == 0.0) | (y == base)
 

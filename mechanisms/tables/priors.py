@@ -75,12 +75,15 @@ class PriorGrid:
         values = np.array([one.parameters[parameter] for one in self.priors])
         order = np.argsort(values, kind="stable")
         cumulative = np.cumsum(np.array(self.weights)[order])
-        return float(values[order][min(np.searchsorted(cumulative, probability), values.size - 1)])
+        return float(values[order][min(int(np.searchsorted(cumulative, probability)), values.size - 1)])
 
     def __repr__(self) -> str:
-        best = self.priors[int(np.argmax(self.weights))]
-        shown = f"{len(self.priors)} priors, best {best} with weight {max(self.weights):.2g}"
-        return f"PriorGrid({shown}{'' if self.scale is None else f', scale {self.scale:.3g}'})"
+        if self.scale is None:
+            best = self.priors[int(np.argmax(self.weights))]
+            return f"PriorGrid({len(self.priors)} priors, best {best} with weight {max(self.weights):.2g})"
+        ends = [[self.quantile(parameter, p) for p in (0.025, 0.5, 0.975)] for parameter in (1, 0)]
+        mean, shape = (f"{middle:.2g} ({low:.2g} to {high:.2g})" for low, middle, high in ends)
+        return f"fitted negative binomial, mean {mean}, shape {shape}, hyperprior of scale {self.scale:.2g}"
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,8 @@ def log_evidence(table: Table, start: Start | None = None) -> tuple[float, Start
     """Return ln p(y) up to a constant of the table, and the start for a similar table.
 
     Only messages from below are computed, in half of the time of `solve`. Without messages from above, the error has no
-    bound, but the tilts centre the messages, of which a share of about 1e-12 per node is omitted; if no table has a weight above the smallest number, `solve` follows.
+    bound, but the tilts centre the messages, of which a share of about 1e-12 per node is omitted. If no table has a
+    weight above the smallest number, `solve` follows.
     """
     cap, leaves, _, tilt = _search(table, start)
     options = [(weights, _plan(table.forest, one, np.minimum(cap, LARGEST), tilt, _EVIDENCE[0]))

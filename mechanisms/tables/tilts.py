@@ -204,8 +204,8 @@ def solve_tilts(forest: Forest, factors: Factors, target: Leaves, limit: Floats,
 def _curvature(factors: Factors, nodes: Integers, total: Floats) -> tuple[Floats, Floats]:
     """Return the precision of a Gaussian likelihood that bounds that of each node at a total, and the slope there.
 
-    Random rounding has the variance of its triangle. Laplace and geometric noise at a distance d has the likelihood with the logarithm −√(1 + d²/scale²): the steps of
-    many nodes may alternate around kinks.
+    Random rounding has the variance of its triangle. Laplace and geometric noise at a distance d has the likelihood
+    with the logarithm −√(1 + d²/scale²): the steps of many nodes may alternate around kinks.
     """
     scale, high = factors.scale[nodes], factors.high[nodes]
     distance = np.abs(np.where(np.isfinite(high), high, factors.low[nodes]) - total)

@@ -19,8 +19,8 @@ from mechanisms.noise import Exact, Noise
 from mechanisms.tables.forest import Forest, grow_forest, select
 from mechanisms.tables.formats import (
     FAR,
-    Factors,
     FORMATS,
+    Factors,
     NoiseLike,
     Seen,
     likelihoods,
@@ -181,13 +181,14 @@ def k_norm_constant(scale: float, d: int) -> float:
 def _refuse_consistent(y: Floats, kinds: list, formats: list, forest: Forest) -> None:
     """Raise ValueError if all noisy parents equal the sums of their children and noise hardly explains it.
 
-    Only families whose members all have plain values count. The probability that noise makes the sum of a family equal
-    is at most the largest probability of the noise of any member, which is 0 for real numbers.
+    Only families of several children whose members all have plain values count. The probability that noise makes the
+    sum of a family equal is at most the largest probability of the noise of any member, which is 0 for real numbers.
     """
     plain = np.array([one == "value" for one in formats]) & ~np.isnan(y)
     child = np.flatnonzero(forest.parents >= 0)
     above = forest.parents[child]
-    family = (forest.left[: y.size] >= 0) & plain & np.array([isinstance(one, Noise) for one in kinds])
+    is_sum = (forest.left[: y.size] >= 0) & (forest.right[: y.size] >= 0)  # a node with one child is measured again
+    family = is_sum & plain & np.array([isinstance(one, Noise) for one in kinds])
     np.logical_and.at(family, above, plain[child])
     sums = np.zeros(y.size)
     np.add.at(sums, above, np.where(plain[child], y[child], 0.0))

@@ -1,5 +1,6 @@
 """The command ``infer``: posteriors of published noisy tables."""
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,8 +27,27 @@ def infer(
         option("A,B", "Columns of the levels, from the coarsest to the finest; a blank level is the total over it."),
     ],
     value: Annotated[str, option("Column of the noisy counts; blank if not measured.")] = "value",
-    variance: Annotated[str, option("Column of the variance of the noise; 0 for exact counts.")] = "variance",
+    variance: Annotated[
+        str | None,
+        option("COLUMN|X", "Variance of the noise, 0 for exact counts; the column variance unless stated otherwise."),
+    ] = None,
+    sd: Annotated[str | None, option("COLUMN|X", "Standard deviation of the noise, instead of its variance.")] = None,
+    epsilon: Annotated[
+        str | None, option("COLUMN|X", "Privacy loss of each value; laplace or geometric noise of scale 1/epsilon.")
+    ] = None,
     noise: Annotated[str, option("gaussian, discrete-gaussian, laplace or geometric.")] = "gaussian",
+    seen: Annotated[
+        str | None,
+        option(
+            "COLUMN|FORMAT",
+            "Format of the values: value, clipped (negative ones are 0), suppressed:T (blank below T), rounded:B "
+            "(nearest multiple of B), random-rounded:B, or small-rounded:B (1 to B-1 become 0 or B at random); the "
+            "column seen, if there is one, unless stated otherwise.",
+        ),
+    ] = None,
+    totals: Annotated[
+        str, option("independent, with noise or rounding of their own, or sums of the published cells.")
+    ] = "independent",
     prior: Annotated[
         str,
         option(
@@ -41,7 +61,11 @@ def infer(
     seed: Annotated[int | None, option("Seed of the draws.")] = None,
     output: Annotated[Path | None, option("File for all cells and draws, .csv or .nc.")] = None,
 ) -> None:
-    """Infer the true counts of a published table with noise, with intervals for every cell and total."""
+    """Infer the true counts of a published table with noise, with intervals for every cell and total.
+
+    Several rows of one cell are measurements with independent noise. Equal values without noise, such as one rounding
+    printed twice, count once.
+    """
     from mechanisms.tables import fit_prior, table_posterior
     from studies.data.table_csv import read_table_csv
 
@@ -65,26 +89,30 @@ def infer(
             raise BadInputError(f"--levels must be names in Latin-1 for a .nc file, got {name}; write a .csv file")
     if output is not None and output.exists() and Path(file).exists() and output.samefile(file):
         raise BadInputError(f"--output must be another file than the table, got {output}; name a new file")
-    table = read_table_csv(file, named, value, variance, noise)
+    stated = {"variance": variance, "sd": sd, "epsilon": epsilon}
+    table = read_table_csv(file, named, value=value, noise=noise, seen=seen, totals=totals, **stated)
     if draws * table.values.size > _LARGEST:
         raise BadInputError(f"--draws must be at most {_LARGEST // table.values.size:,} for this table, got {draws:,}")
     try:
-        with progress_bar("fitting the prior") as show:
+        with progress_bar("fitting the prior") as show, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
             arguments = table.values, table.noise, table.parents
-            fitted = chosen or fit_prior(*arguments, names=table.names, progress=show)
+            fitted = chosen or fit_prior(*arguments, seen=table.seen, names=table.names, progress=show)
             show(text="computing the posterior")
-            posterior = table_posterior(*arguments, fitted, names=table.names)
+            posterior = table_posterior(*arguments, fitted, seen=table.seen, names=table.names)
             low, high = posterior.interval(level)
             drawn = posterior.sample(np.random.default_rng(seed), draws) if draws else None
     except ValueError as error:
         raise BadInputError(f"{file}: {error}") from error
     moments = {"mean": posterior.mean(), "sd": posterior.std()}
-    frame = table.labels.assign(value=table.values, **moments, low=low, high=high)
+    frame = table.labels.assign(value=table.published, **moments, low=low, high=high)
     shown = frame.head(_SHOWN).map(lambda one: one if isinstance(one, str) else "" if np.isnan(one) else f"{one:.4g}")
     print_table(frame.columns, shown.to_numpy().tolist())
     if len(frame) > _SHOWN:
         say(f"and {len(frame) - _SHOWN:,} more cells{'; pass --output for all' if output is None else ''}")
     say(f"{format_level(level)} intervals, {len(frame):,} cells, {noise} noise, prior {posterior.prior}")
+    for text in (*table.warnings, *(warning.message for warning in caught)):
+        say(f"warning: {text}")
     if output is not None:
         with writing(output, "the values above are valid"):
             _write(output, frame, drawn)

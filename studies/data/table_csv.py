@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from mechanisms.noise import EXACT, Exact, Noise
+from mechanisms.tables.formats import Seen
 from pipeline.errors import BadInputError, unknown
-from pipeline.tables.cells import map_distinct, parse_double
+from studies.data.table_checks import find_warnings
+from studies.data.table_values import Published, read_published, refuse
 from studies.data.user_csv import read_frame, require_file
 
 __all__ = ["NoisyTable", "read_table", "read_table_csv"]
 
-_SCALES = {
-    "gaussian": math.sqrt,
-    "discrete-gaussian": math.sqrt,
-    "laplace": lambda variance: math.sqrt(0.5 * variance),
-    "geometric": lambda variance: 0.5 / math.asinh(1.0 / math.sqrt(2.0 * variance)),
-}
-"""Scale of the noise as a function of its variance: 2·scale² for Laplace and 1/(2·sinh²(1/(2·scale))) for geometric."""
+Stated = str | float | None
 
 
 class NoisyTable(NamedTuple):
-    """Arguments of `mechanisms.tables.table_posterior`, in its order, and the labels of the nodes."""
+    """Arguments of `mechanisms.tables.table_posterior`, the labels of the nodes, and what looks wrong."""
 
-    values: np.ndarray
+    values: np.ndarray  # NaN if not measured
     noise: list[Noise | Exact | None]
     parents: np.ndarray
     labels: pd.DataFrame  # one row per node and one column per level; "" for totals over a level
+    seen: list[Seen]
+    published: np.ndarray  # values of the rows, with those that are no measurements
+    warnings: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -45,34 +42,62 @@ def read_table(
     frame: pd.DataFrame,
     levels: Sequence[str],
     value: str = "value",
-    variance: str = "variance",
+    variance: Stated = None,
     noise: str = "gaussian",
+    *,
+    sd: Stated = None,
+    epsilon: Stated = None,
+    seen: str | None = None,
+    totals: Literal["independent", "sums"] = "independent",
 ) -> NoisyTable:
     """Return the arguments of `mechanisms.tables.table_posterior` for a table with one row per cell and level.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        One row per published cell. A blank level is the total over it, and all levels after it are blank, too.
+        One row per published value. A blank level is the total over it, and all levels after it are blank, too. Several
+        rows of one cell are measurements with independent noise; rows of the same rounded or suppressed count without
+        noise count once if they are equal.
     levels : sequence of str
         Columns of the levels, from the coarsest to the finest.
-    value, variance : str
-        Columns of the noisy count, blank if it was not measured, and of the variance of its noise; a variance of 0
-        states an exact count.
+    value : str
+        Column of the published counts, blank if a cell was not measured or, with a format ``suppressed``, suppressed.
+    variance, sd, epsilon : str or float, optional
+        Noise of the values, one of the three, as a column or as a number for all values: its variance or its standard
+        deviation, 0 for an exact count, or the privacy loss ε of each value with Laplace or geometric noise of scale
+        1/ε. By default, the column ``variance``; without it, counts that are rounded at random are exact.
     noise : {"gaussian", "discrete-gaussian", "laplace", "geometric"}
         Distribution of the noise. The variance of discrete Gaussian noise is its parameter σ².
+    seen : str, optional
+        Format of the values, as a column or for all values, by default the column ``seen`` if there is one:
+
+        ==================  ===========================================================================
+        format              published
+        ==================  ===========================================================================
+        value               the noisy or exact count
+        clipped             0 for a negative noisy count
+        suppressed:T        blank below the threshold T
+        rounded:B           the nearest multiple of B
+        random-rounded:B    a count without noise, rounded at random to a multiple of B next to it
+        small-rounded:B     the same for counts from 1 to B − 1; other counts without noise as they are
+        ==================  ===========================================================================
+
+    totals : {"independent", "sums"}
+        Origin of the totals: noise, rounding or suppression of their own, or sums of the published cells, which are no
+        measurements.
 
     Returns
     -------
     NoisyTable
-        Values, noise and parents of the nodes, and their labels. The first nodes are the rows of the frame; then follow
-        the cells of levels without any row, which were not measured.
+        Values, noise, parents and formats of the nodes, their labels, and warnings about values that look clipped, are
+        sums, contradict each other or are repeated. The first nodes are the rows of the frame, also those of cells that
+        are measured again; then follow the cells of levels without any row, which were not measured.
 
     Raises
     ------
     BadInputError
-        If a column is unknown, a value or variance is no number, a variance is negative, a cell occurs twice, a level
-        has rows for some of its cells only, or a cell that is not of the finest level has no cells below it.
+        If a column is unknown, a value, format or noise is invalid, a level has rows for some of its cells only, a cell
+        that is not of the finest level has no cells below it, or a total that should be a sum is none.
 
     Examples
     --------
@@ -83,84 +108,131 @@ def read_table(
     (EXACT, array([-1,  0,  0]))
     >>> table_posterior(*table[:3], negative_binomial(1, 6)).mean().round(1)
     array([13. ,  4.5,  8.5])
+    >>> twice = pd.DataFrame({"state": ["A", "A", "B"], "value": [4.0, 9.0, 8.0]})
+    >>> table = read_table(twice, ["state"], sd=2, seen="clipped")
+    >>> posterior = table_posterior(*table[:3], negative_binomial(1, 6), seen=table.seen)
+    >>> posterior.mean().round(1)
+    array([ 6.2,  6.2,  7.4, 13.6])
     """
-    if noise not in _SCALES:
-        raise BadInputError(unknown("noise", noise, _SCALES))
-    names = [*levels, value, variance]
-    for name in names:
-        if name not in frame.columns:
-            raise BadInputError(unknown("column", name, map(str, frame.columns)))
-    if not levels or len(set(names)) < len(names):
-        raise BadInputError(f"levels, value and variance must be different columns, got {', '.join(names)}; name each")
+    stated = {"variance": variance, "sd": sd, "epsilon": epsilon}
+    _require_columns(frame, levels, value, stated, seen)
+    if totals not in ("independent", "sums"):
+        raise BadInputError(unknown("totals", totals, ("independent", "sums")))
     if frame.empty:
         raise BadInputError("the table must have at least one row, got none; give one row per cell and level")
     text = frame[list(levels)].astype(object).where(frame[list(levels)].notna(), "").astype(str)
     text = text.apply(lambda column: column.str.strip()).reset_index(drop=True)
-    numbers, variances = (_numbers(frame[name], name) for name in (value, variance))
-    _refuse("variance", (variances < 0.0), variances, ">= 0", "0 states an exact count")
-    _refuse("variance", (variances > 0.0) & (variances < 1e-100), variances, "0 or >= 1e-100", "check the units")
-    _refuse("variance", ~np.isnan(numbers) & np.isnan(variances), variances, "given for a value", "add it")
-    if np.isnan(numbers).all():
-        raise BadInputError(f"{value} must be given for at least one cell, got none; check the column")
-    parents, labels = _link(text)
-    kinds: dict[float, Noise | Exact] = {
-        one: Noise(noise, _SCALES[noise](one)) if one > 0.0 else EXACT for one in np.unique(variances[variances >= 0.0])
-    }
-    added = parents.size - numbers.size
-    noises = [None if np.isnan(y) else kinds[v] for y, v in zip(numbers, variances, strict=True)]
-    return NoisyTable(np.append(numbers, np.full(added, np.nan)), [*noises, *[None] * added], parents, labels)
+    published = read_published(frame, value, noise, stated, seen, [*levels, value])
+    parents, first, labels = _link(text)
+    is_total = np.zeros(len(frame), bool)
+    if totals == "sums":
+        is_total = (text != "").sum(axis=1).to_numpy() < len(levels)
+        _refuse_wrong_sums(published.values, is_total, parents, first, [_cell(key) for key in _keys(text)])
+    measured = published.without(is_total | _is_repeat(published, first))
+    added = parents.size - len(frame)
+    table = NoisyTable(
+        np.append(measured.values, np.full(added, np.nan)),
+        [*measured.noise, *[None] * added],
+        parents,
+        labels,
+        [*measured.seen, *["value"] * added],
+        np.append(published.values, np.full(added, np.nan)),
+    )
+    if all(kind is None for kind in table.noise):
+        raise BadInputError(f"{value} must be given for a cell that is no sum of others, got none; check totals")
+    return table._replace(warnings=tuple(find_warnings(measured, parents, table.names)))
 
 
-def read_table_csv(
-    path: str | os.PathLike[str], levels: Sequence[str], value: str, variance: str, noise: str
-) -> NoisyTable:
+def _require_columns(
+    frame: pd.DataFrame, levels: Sequence[str], value: str, stated: dict[str, Stated], seen: str | None
+) -> None:
+    """Raise BadInputError for unknown or repeated columns."""
+    for name in (*levels, value):
+        if name not in frame.columns:
+            raise BadInputError(unknown("column", name, map(str, frame.columns)))
+    others = [given for given in (*stated.values(), seen) if isinstance(given, str) and given in frame.columns]
+    names = [*levels, value, *others]
+    if not levels or len(set(names)) < len(names):
+        raise BadInputError(
+            f"levels, value, noise and seen must be different columns, got {', '.join(names)}; name each"
+        )
+
+
+def _is_repeat(published: Published, first: np.ndarray) -> np.ndarray:
+    """Return True for rows without noise that repeat an earlier row of their cell, such as one rounding printed twice.
+
+    Equal roundings from different tables count once, too, as nothing distinguishes them.
+    """
+    known: set[tuple[int, str, str]] = set()
+    is_repeat = np.zeros(published.values.size, bool)
+    for row, (value, form, kind) in enumerate(zip(published.values, published.seen, published.noise, strict=True)):
+        key = (int(first[row]), str(form), f"{value:.17g}")
+        is_repeat[row] = kind is EXACT and key in known
+        known.add(key)
+    return is_repeat
+
+
+def _refuse_wrong_sums(
+    values: np.ndarray, is_total: np.ndarray, parents: np.ndarray, first: np.ndarray, names: Sequence[str]
+) -> None:
+    """Raise BadInputError for a total that is not the sum of the published cells below it."""
+    padded = np.append(values, np.full(parents.size - values.size, np.nan))
+    cells = np.flatnonzero((first == np.arange(first.size)) & (parents >= 0))
+    top = np.arange(first.size)
+    np.maximum.at(top, first, np.arange(first.size))  # the last row of a cell has the parent of the cell
+    sums = np.zeros(parents.size)
+    np.add.at(sums, parents[top[cells]][parents[top[cells]] >= 0], padded[cells][parents[top[cells]] >= 0])
+    expected = sums[first[: values.size]]
+    wrong = is_total & (np.abs(values - expected) > 1e-9 * np.maximum(np.abs(expected), 1.0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise BadInputError(
+            f"totals must be the sums of the published cells below them, got {values[row]:g} for {names[row]}, where "
+            f"the cells sum to {expected[row]:g}; state independent totals"
+        )
+
+
+def read_table_csv(path: str | os.PathLike[str], levels: Sequence[str], **options: Any) -> NoisyTable:
     """Return the table in a CSV file; see `read_table`."""
     require_file(path)
     frame = read_frame(str(path), dtype=str, keep_default_na=False)
     try:
-        return read_table(frame, levels, value, variance, noise)
+        return read_table(frame, levels, **options)
     except BadInputError as error:
         raise BadInputError(f"{path}: {error}") from None
 
 
-def _numbers(column: pd.Series, name: str) -> np.ndarray:
-    """Return a column as numbers, NaN if blank; the number of a cell does not depend on other cells."""
-    text = column.astype(str).str.strip()
-    blank = column.isna().to_numpy() | (text == "").to_numpy()
-    numbers = np.where(blank, np.nan, map_distinct(text, parse_double))
-    _refuse(name, ~blank & ~np.isfinite(numbers), column.to_numpy(), "a finite number or blank", "correct it")
-    return numbers
+def _keys(text: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return the cell of each row, without blank levels."""
+    filled = (text.to_numpy() != "").sum(axis=1)
+    return [row[:n] for row, n in zip(text.itertuples(index=False, name=None), filled, strict=True)]
 
 
-def _refuse(name: str, is_bad: np.ndarray, given: np.ndarray, allowed: str, remedy: str) -> None:
-    """Raise BadInputError for the first marked row."""
-    if is_bad.any():
-        row = int(np.argmax(is_bad))
-        raise BadInputError(f"{name} must be {allowed}, got {given[row]!s} in data row {row + 1}; {remedy}")
+def _link(text: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
+    """Return the parents of the nodes, the first node of the cell of each, and their labels.
 
-
-def _link(text: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
-    """Return the parents of the nodes, and their labels; rows come first, and cells of levels without rows follow."""
-    filled = text.to_numpy() != ""
-    keys = [row[:n] for row, n in zip(text.itertuples(index=False, name=None), filled.sum(axis=1), strict=True)]
-    is_open = (np.diff(filled.astype(int), axis=1) > 0).any(axis=1)
+    Rows come first, and cells of levels without rows follow. A further row of a cell is the parent of the row before.
+    """
+    keys = _keys(text)
+    is_open = (np.diff((text.to_numpy() != "").astype(int), axis=1) > 0).any(axis=1)
     shown = np.array([",".join(row) for row in text.itertuples(index=False, name=None)])
-    _refuse("levels", is_open, shown, "blank after a blank level", "a blank level is the total over it")
+    refuse("levels", is_open, shown, "blank after a blank level", "a blank level is the total over it")
     names = ("the total", *text.columns)
-    node = {key: row for row, key in enumerate(keys)}
-    if len(node) < len(keys):
-        twice = next(key for key, n in Counter(keys).items() if n > 1)
-        raise BadInputError(f"cells must be unique, got {_cell(twice)} twice in {names[len(twice)]}; remove a row")
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    size = len(keys)
     above: dict[tuple[str, ...], None] = {}
     for level, name in enumerate(names):
         cells = dict.fromkeys(key[:level] for key in keys if len(key) >= level)
-        missing = [cell for cell in cells if cell not in node]
+        missing = [cell for cell in cells if cell not in rows]
         if missing and len(missing) < len(cells):
             raise BadInputError(
                 f"{name} must have a row for every cell, got none for {_cell(missing[0])}; add a row with a "
                 "blank value if it was not measured"
             )
-        node |= {cell: len(node) + k for k, cell in enumerate(missing)}
+        rows |= {cell: [size + k] for k, cell in enumerate(missing)}
+        size += len(missing)
         within = {cell[:-1] for cell in cells}
         if childless := [cell for cell in above if cell not in within]:
             raise BadInputError(
@@ -168,9 +240,14 @@ def _link(text: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
                 "name fewer levels"
             )
         above = cells
-    parents = np.array([node[key[:-1]] if key else -1 for key in node])
-    labels = [(*key, *[""] * (text.shape[1] - len(key))) for key in node]
-    return parents, pd.DataFrame(labels, columns=text.columns).astype(text.dtypes)
+    parents, first = np.full(size, -1), np.empty(size, np.int64)
+    labels: list[tuple[str, ...]] = [()] * size
+    for key, nodes in rows.items():
+        parents[nodes[:-1]], first[nodes] = nodes[1:], nodes[0]
+        parents[nodes[-1]] = rows[key[:-1]][0] if key else -1
+        for node in nodes:
+            labels[node] = (*key, *[""] * (text.shape[1] - len(key)))
+    return parents, first, pd.DataFrame(labels, columns=text.columns).astype(text.dtypes)
 
 
 def _cell(key: Sequence[str]) -> str:

@@ -8,7 +8,16 @@ import pytest
 import xarray as xr
 
 from mechanisms.noise import EXACT, Noise
-from mechanisms.tables import poisson, table_posterior
+from mechanisms.tables import (
+    RandomRounded,
+    Rounded,
+    SmallRounded,
+    Suppressed,
+    fit_prior,
+    poisson,
+    table_posterior,
+    uniform,
+)
 from pipeline.errors import BadInputError
 from studies.data.table_csv import read_table
 
@@ -59,7 +68,7 @@ def test_prior_is_fitted_by_default_and_named(command):
     Path("cells.csv").write_text(CELLS)
     code, out, _ = command(*INFER)
     assert code == 0
-    assert "prior PriorGrid(25 priors, best negative_binomial(" in out
+    assert "prior fitted negative binomial, mean 33 (17 to 50), shape " in out
 
 
 def test_levels_without_rows_are_added_and_not_measured():
@@ -68,6 +77,139 @@ def test_levels_without_rows_are_added_and_not_measured():
     assert table.labels.to_numpy().tolist() == [["x", "1"], ["x", "2"], ["y", "1"], ["", ""], ["x", ""], ["y", ""]]
     assert np.isnan(table.values[3:]).all()
     assert table.noise[2:4] == [Noise("laplace", np.sqrt(0.5)), None]
+
+
+def posterior_of(table, prior=None):
+    return table_posterior(*table[:3], prior or poisson(5.0), seen=table.seen)
+
+
+def test_two_measurements_of_a_cell_are_multiplied():
+    """Their product is a Gaussian likelihood with the sum of the precisions."""
+    twice = frame(a=["x", "y", "x"], v=[9.0, 4.0, 3.0], s=[16.0, 1.0, 4.0])
+    once = frame(
+        a=["x", "y", ""], v=[(9.0 / 16.0 + 3.0 / 4.0) / (1.0 / 16.0 + 1.0 / 4.0), 4.0, np.nan], s=[3.2, 1.0, 1.0]
+    )
+    table = read_table(twice, ["a"], "v", "s")
+    assert table.warnings == ()
+    found, expected = posterior_of(table), posterior_of(read_table(once, ["a"], "v", "s"))
+    np.testing.assert_allclose(found.mean()[[0, 1, 3]], expected.mean(), rtol=1e-12)
+    np.testing.assert_allclose(found.mean()[2], expected.mean()[0], rtol=1e-12)
+    total = read_table(frame(a=["", "", "x"]), ["a"], "v", "s")  # of the total, which has one cell
+    assert total.parents.tolist() == [1, -1, 0]
+
+
+def test_repeats_of_one_rounding_count_once():
+    twice = pd.DataFrame({"a": ["x", "x", "y", "y"], "v": [3.0, 3.0, 0.0, 3.0]})
+    table = read_table(twice, ["a"], "v", seen="random-rounded:3")
+    assert np.isnan(table.values[:4]).tolist() == [False, True, False, False]
+    posterior = posterior_of(table, uniform(20))
+    np.testing.assert_allclose(posterior.pmf(0)[1], np.array([1, 2, 3, 2, 1]) / 9.0)
+    np.testing.assert_allclose(posterior.pmf(2)[1][-2:], [0.5, 0.5])  # of 1 and 2, rounded to 0 and to 3
+
+
+@pytest.mark.parametrize(
+    ("words", "noise", "form"),
+    [
+        ({"sd": 2}, Noise("gaussian", 2.0), "value"),
+        ({"sd": "2"}, Noise("gaussian", 2.0), "value"),
+        ({"sd": "s"}, Noise("gaussian", 1.0), "value"),
+        ({"variance": 4.0}, Noise("gaussian", 2.0), "value"),
+        ({"sd": 0}, EXACT, "value"),
+        ({"variance": "s", "noise": "laplace"}, Noise("laplace", 0.5**0.5), "value"),
+        ({"epsilon": 0.5, "noise": "laplace"}, Noise("laplace", 2.0), "value"),
+        ({"epsilon": "s", "noise": "geometric"}, Noise("geometric", 1.0), "value"),
+        ({"sd": 2, "seen": "clipped"}, Noise("gaussian", 2.0), "clipped"),
+        ({"sd": 2, "seen": "suppressed:90"}, Noise("gaussian", 2.0), Suppressed(90)),
+        ({"sd": 0, "seen": "rounded:10"}, EXACT, Rounded(10)),
+        ({"seen": "random-rounded:3"}, EXACT, RandomRounded(3)),
+        ({"seen": "small-rounded:5"}, EXACT, SmallRounded(5)),
+        ({"sd": 2, "seen": "how"}, Noise("gaussian", 2.0), "clipped"),
+    ],
+)
+def test_noise_and_formats_are_columns_or_constants(words, noise, form):
+    table = read_table(frame(how=["", "clipped", "value"]), ["a"], "v", **words)
+    assert table.noise[1] == noise
+    assert table.seen[1] == form
+
+
+def test_column_seen_has_the_formats_of_rows():
+    seen = ["", "suppressed:90", "random-rounded:3"]
+    table = read_table(frame(seen=seen, v=[160.0, np.nan, 93.0], s=[4.0, 4.0, np.nan]), ["a"], "v", "s")
+    assert table.seen == ["value", Suppressed(90), RandomRounded(3)]
+    assert table.noise == [Noise("gaussian", 2.0), Noise("gaussian", 2.0), EXACT]
+    low, high = posterior_of(table, uniform(400)).interval()
+    assert 50 < low[1] < 70 < high[1] < 80
+    assert read_table(frame(seen=seen), ["seen"], "v", "s").seen[:3] == ["value"] * 3  # a level
+
+
+def test_totals_that_are_sums_are_no_measurements():
+    """The total 14 of a published 16 is that of the documentation of SmallCountRounding, a package for R."""
+    cells = frame(a=["", "x", "y", "z"], v=[16.0, 0.0, 5.0, 11.0], s=[0.0] * 4)
+    table = read_table(cells, ["a"], "v", "s", seen="small-rounded:5", totals="sums")
+    assert np.isnan(table.values[0])
+    assert table.published[0] == 16.0
+    support, p = posterior_of(table, uniform(20)).pmf(0)
+    assert (support[0], support[-1]) == (12, 20)
+    assert p.sum() == pytest.approx(1.0)
+    cells.loc[0, "v"] = 14.0
+    with pytest.raises(
+        BadInputError, match=r"got 14 for the total, where the cells sum to 16; state independent totals"
+    ):
+        read_table(cells, ["a"], "v", "s", seen="small-rounded:5", totals="sums")
+    deep = frame(a=["", "x", "x", "x"], b=["", "", "1", "2"], v=[9.0, 9.0, 4.0, 5.0], s=[1.0] * 4)
+    assert np.isnan(read_table(deep, ["a", "b"], "v", "s", totals="sums").values).tolist() == [True, True, False, False]
+
+
+@pytest.mark.slow
+def test_clipped_table_has_a_warning_and_right_totals_if_it_is_stated():
+    """Poisson counts with Gaussian noise 10 are published as max(y, 0), and their sum is far too large as it is."""
+    bias = np.zeros((2, 4))
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        counts = rng.poisson(2.0, 400)
+        cells = pd.DataFrame({"a": np.arange(400), "v": np.maximum(counts + rng.normal(0.0, 10.0, 400), 0.0)})
+        for row, seen in enumerate((None, "clipped")):
+            table = read_table(cells, ["a"], "v", sd=10, seen=seen)
+            assert [("looks clipped" in text) for text in table.warnings] == [True] * (seen is None)
+            posterior = posterior_of(table, fit_prior(*table[:3], seen=table.seen))
+            bias[row, seed] = (posterior.mean()[400] - counts.sum()) / posterior.std()[400]
+    assert bias[0].min() > 2.0
+    assert np.abs(bias[1]).max() < 2.5
+
+
+@pytest.mark.parametrize(
+    ("cells", "words", "message"),
+    [
+        ({"v": [16.0, 4.0, 11.0]}, {}, []),
+        ({"a": ["", *"vwxyz"], "v": [15.0, 3.0, 0.0, 6.0, 6.0, 0.0], "s": [0.0] * 6}, {"seen": "rounded:3"},
+         ["every total equals the sum of its published cells"]),
+        ({"v": [90.0, 4.0, 6.0]}, {}, ["1 value differs from the value or the sum of values of the same count by more "
+                                       "than 10 standard deviations of the noise, at most 46.2 for the total"]),
+        ({"a": ["x", "x", "y"], "v": [4.5, 90.0, 6.0]}, {}, ["at most 60.5 for x"]),
+        ({"a": ["x", "x", "y"], "v": [4.5, 4.5, 6.0]}, {}, ["1 cells have the same value twice"]),
+        ({"a": list("vwxyz"), "v": [0.0, 0.0, 0.0, 6.0, 6.0], "s": [1.0] * 5}, {}, ["3 exactly 0: the table looks"]),
+        ({"a": list("vwxyz"), "v": [0.0, 0.0, 0.0, 6.0, 6.0], "s": [1.0] * 5}, {"noise": "geometric"}, []),
+    ],
+)  # fmt: skip
+def test_tables_that_look_wrong_have_warnings(cells, words, message):
+    table = read_table(
+        frame(**cells) if len(cells.get("a", "abc")) == 3 else pd.DataFrame(cells), ["a"], "v", "s", **words
+    )
+    assert len(table.warnings) == len(message)
+    for text, expected in zip(table.warnings, message, strict=True):
+        assert expected in text
+
+
+def test_command_prints_warnings_and_reads_formats(command):
+    Path("cells.csv").write_text("a,v\n" + "".join(f"{i},{max(i - 12, 0) / 4}\n" for i in range(20)))
+    code, out, _ = command("infer", "cells.csv", "--levels", "a", "--value", "v", "--sd", "2", "--prior", "poisson:2")
+    assert code == 0
+    assert "warning: no value is negative" in out
+    assert "state --seen clipped" in out
+    code, out, _ = command("infer", "cells.csv", "--levels", "a", "--value", "v", "--sd", "2", "--seen", "clipped")
+    assert code == 0
+    assert "looks clipped" not in out
+    assert "fitted negative binomial" in out
 
 
 @pytest.mark.parametrize("name", ["laplace", "geometric", "gaussian"])
@@ -84,17 +226,23 @@ def test_noise_has_the_stated_variance(name, variance):
     ("changed", "levels", "message"),
     [
         ({}, ["z"], "unknown column 'z'"),
-        ({}, [], "levels, value and variance must be different columns"),
-        ({}, ["a", "v"], "levels, value and variance must be different columns"),
+        ({}, [], "levels, value, noise and seen must be different columns"),
+        ({}, ["a", "v"], "levels, value, noise and seen must be different columns"),
         ({"v": ["9", "four", "6"]}, ["a"], "v must be a finite number or blank, got four in data row 2"),
         ({"v": [9.0, np.inf, 6.0]}, ["a"], "v must be a finite number or blank, got inf in data row 2"),
         ({"s": [1.0, -1.0, 1.0]}, ["a"], "variance must be >= 0, got -1.0 in data row 2"),
         ({"s": [1.0, 5e-324, 1.0]}, ["a"], "variance must be 0 or >= 1e-100, got 5e-324 in data row 2"),
         ({"s": [1.0, np.nan, 1.0]}, ["a"], "variance must be given for a value, got nan in data row 2"),
-        ({"a": ["", "x", "x"]}, ["a"], "cells must be unique, got x twice in a"),
-        ({"a": ["", "", "x"]}, ["a"], "cells must be unique, got the total twice in the total"),
         ({"b": ["", "1", ""]}, ["a", "b"], "a must have a row for every cell, got none for x; add a row with a blank"),
         ({"a": ["", "x", "x"], "b": ["", "", "1"], "c": [""] * 3}, ["a", "b", "c"], "of c below it, got none for x, 1"),
+        (
+            {"seen": ["", "topcoded", ""]},
+            ["a"],
+            "seen must be value, clipped, suppressed:T, rounded:B, random-rounded:B or "
+            "small-rounded:B, or blank, got topcoded in data row 2",
+        ),
+        ({"seen": ["", "rounded:2.5", ""]}, ["a"], "format rounded:2.5: base must be an integer, got 2.5"),
+        ({"seen": ["", "suppressed:0", ""]}, ["a"], "format suppressed:0: threshold must be"),
         ({"b": ["1", "1", "2"]}, ["a", "b"], "levels must be blank after a blank level, got ,1 in data row 1"),
     ],
 )
@@ -105,8 +253,35 @@ def test_bad_tables_are_refused(changed, levels, message):
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"sd": 2, "epsilon": 1}, "noise must be stated once, got sd and epsilon"),
+        ({"sd": "w"}, "unknown column 'w'"),
+        ({}, "the noise must be stated, got no column variance among a, v, s; give variance, sd or epsilon"),
+        ({"epsilon": 1}, "noise must be laplace or geometric with epsilon, got gaussian; pass sd or variance"),
+        ({"epsilon": 0, "noise": "laplace"}, "epsilon must be finite and > 0, got 0.0 in data row 1"),
+        ({"sd": -1}, "sd must be >= 0, got -1.0 in data row 1"),
+        ({"sd": 1, "seen": "s"}, "got 1.0 in data row 1; blank is value"),
+        ({"sd": 1, "seen": "hidden"}, "seen must be value, clipped"),
+        ({"sd": 1, "seen": "v"}, "must be different columns, got a, v, v"),
+        ({"sd": 1, "totals": "both"}, "unknown totals 'both'"),
+    ],
+)
+def test_statements_that_contradict_each_other_are_refused(words, message):
+    with pytest.raises(BadInputError) as error:
+        read_table(frame(), ["a"], "v", **words)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("cells", "words", "message"),
     [
+        (CELLS, ("--seen", "random-rounded:3"), "RandomRounded(base=3) is a format of counts without noise"),
+        (
+            "state,county,noisy,var\n,,9,0\nA,,4,0\n",
+            ("--levels", "state", "--seen", "rounded:5"),
+            "rounded to the nearest must be a multiple of 5, got 9 for the total; check the base, or state another",
+        ),
         ("state,county,noisy,var\n,,9,0\nA,,4,0\nB,,4,0\n", ("--levels", "state"), "must be reached by its parts"),
         ("state,county,noisy,var\n,,9,1\nA,,4,1\nB,,5,1\n", ("--levels", "state"), "made consistent after the noise"),
         ("state,county,noisy,var\n,,,1\nA,,,1\nB,,5,1\n", ("--levels", "state", "--prior", "uniform"), "neither for A"),

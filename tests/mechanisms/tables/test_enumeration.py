@@ -283,7 +283,9 @@ def test_small_noise_equals_enumeration(scale, names):
         compare([1.9834, 1.9459], pair, parents, [negative_binomial(0.6, 5.0)], ["value"] * 2, None, 25)
 
 
-@pytest.mark.parametrize(("base", "published", "shape"), [(3, 3, [1, 2, 3, 2, 1]), (2, 4, [1, 2, 1]), (5, 0, [5, 4, 3, 2, 1])])
+@pytest.mark.parametrize(
+    ("base", "published", "shape"), [(3, 3, [1, 2, 3, 2, 1]), (2, 4, [1, 2, 1]), (5, 0, [5, 4, 3, 2, 1])]
+)
 def test_a_count_rounded_at_random_has_a_triangular_posterior(base, published, shape):
     """A published 3 with base 3 has the posterior 1/9, 2/9, 3/9, 2/9, 1/9 of 1 to 5 under a uniform prior."""
     support, p = table_posterior([published], EXACT, [-1], uniform(40), seen=RandomRounded(base)).pmf(0)
@@ -291,7 +293,9 @@ def test_a_count_rounded_at_random_has_a_triangular_posterior(base, published, s
     np.testing.assert_allclose(p, np.array(shape) / sum(shape), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("published", "support", "shape"), [(0, 0, [5, 4, 3, 2, 1]), (5, 1, [1, 2, 3, 4, 5]), (6, 6, [1])])
+@pytest.mark.parametrize(
+    ("published", "support", "shape"), [(0, 0, [5, 4, 3, 2, 1]), (5, 1, [1, 2, 3, 4, 5]), (6, 6, [1])]
+)
 def test_small_counts_rounded_at_random(published, support, shape):
     found, p = table_posterior([published], EXACT, [-1], uniform(40), seen=SmallRounded(5)).pmf(0)
     assert found[0] == support
@@ -308,7 +312,9 @@ def rounded_tables(draw):
         truth[above] += truth[i]
     values, noise, seen = [], [], []
     for count in truth:
-        form = draw(st.sampled_from([RandomRounded(3), RandomRounded(5), SmallRounded(5), SmallRounded(3), "value", None]))
+        form = draw(
+            st.sampled_from([RandomRounded(3), RandomRounded(5), SmallRounded(5), SmallRounded(3), "value", None])
+        )
         if form is None:
             values.append(NAN)
         elif form == "value":

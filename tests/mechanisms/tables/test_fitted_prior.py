@@ -8,7 +8,16 @@ import pytest
 from scipy import special, stats
 
 from mechanisms.noise import EXACT, Noise
-from mechanisms.tables import PriorGrid, Rounded, Suppressed, fit, fit_prior, negative_binomial, poisson, table_posterior
+from mechanisms.tables import (
+    PriorGrid,
+    Rounded,
+    Suppressed,
+    fit,
+    fit_prior,
+    negative_binomial,
+    poisson,
+    table_posterior,
+)
 from mechanisms.tables.fit import leaf_scale
 from mechanisms.tables.lattice import fill_lattice, four_points
 from mechanisms.tables.solve import log_evidence, solve
@@ -91,7 +100,9 @@ def test_fitted_posterior_equals_quadrature(y):
 def test_table_of_noise_has_no_certain_counts():
     """The hyperprior was uniform in the logarithm of the mean, its posterior improper, and every interval 0 to 0."""
     values, parents = [-4.0, 1.0, -2.0, 3.0, -6.0], [4, 4, 4, 4, -1]
-    with pytest.warns(UserWarning, match=r"hardly informs the prior: the mean of a leaf may be .* with scale 5") as seen:
+    with pytest.warns(
+        UserWarning, match=r"hardly informs the prior: the mean of a leaf may be .* with scale 5"
+    ) as seen:
         posterior = table_posterior(values, GAUSSIAN, parents, "auto")
     assert seen[0].filename == __file__
     low, high = posterior.interval()

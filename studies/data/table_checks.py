@@ -1,0 +1,109 @@
+"""Signs that a published table is not what its formats state: clipped values, sums of cells, and contradictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mechanisms.noise import Noise
+from studies.data.table_values import Published
+
+_SMALL = 10  # number of values below one standard deviation of which some should be negative
+_ZEROS = 3  # number of values of real noise that are exactly 0
+_DEVIATIONS = 10.0  # distance in standard deviations of values that contradict each other
+_CHILDREN = 5  # number of cells whose rounded sum hardly equals the rounded total by chance
+
+
+def find_warnings(published: Published, parents: np.ndarray, names: Sequence[str]) -> list[str]:
+    """Return warnings about the first nodes of a table, those of its rows."""
+    return [
+        *_clipped(published),
+        *_summed(published, parents),
+        *_contradictory(published, parents, names),
+        *_repeated(published, parents),
+    ]
+
+
+def _plain(published: Published) -> np.ndarray:
+    """Return True for values that are noisy counts as they are."""
+    is_value = np.array([form == "value" for form in published.seen], bool)
+    return is_value & ~np.isnan(published.values) & (published.variance > 0.0)
+
+
+def _clipped(published: Published) -> list[str]:
+    """Warn about values of which none is negative: of counts near 0, about 0.6 per value in [0, sd] should be."""
+    plain = _plain(published)
+    y, deviation = published.values[plain], np.sqrt(published.variance[plain])
+    is_real = np.array([isinstance(noise, Noise) and not noise.is_integer for noise in published.noise], bool)[plain]
+    small, zeros = int((y <= deviation).sum()), int(((y == 0.0) & is_real).sum())
+    if (y < 0.0).any() or (small < _SMALL and zeros < _ZEROS):
+        return []
+    return [
+        f"no value is negative, though {small:,} are at most one standard deviation of the noise and {zeros:,} exactly "
+        "0: the table looks clipped at 0, and intervals are then wrong; state --seen clipped"
+    ]
+
+
+def _sums(published: Published, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return number, sum of values and sum of variances of the children of each row; NaN if not all have values."""
+    m = published.values.size
+    number, total, variance = np.zeros((3, parents.size))
+    child = np.flatnonzero(parents >= 0)
+    known = child < m
+    np.add.at(number, parents[child], 1.0)
+    np.add.at(total, parents[child], np.where(known, published.values[np.minimum(child, m - 1)], np.nan))
+    np.add.at(variance, parents[child], np.where(known, published.variance[np.minimum(child, m - 1)], np.nan))
+    return number[:m], total[:m], variance[:m]
+
+
+def _summed(published: Published, parents: np.ndarray) -> list[str]:
+    """Warn if all totals of rounded or clipped values equal the sums of their cells."""
+    number, total, _ = _sums(published, parents)
+    is_value = np.array([form == "value" for form in published.seen], bool)
+    family = (number > 1) & ~np.isnan(total) & ~np.isnan(published.values) & ~is_value
+    if not family.any() or not np.allclose(total[family], published.values[family], rtol=1e-9, atol=0.0):
+        return []
+    if number[family].sum() < _CHILDREN or not published.values[family].any():
+        return []
+    return [
+        "every total equals the sum of its published cells: if totals were computed from them, they are no "
+        "measurements; state --totals sums"
+    ]
+
+
+def _contradictory(published: Published, parents: np.ndarray, names: Sequence[str]) -> list[str]:
+    """Warn about noisy values that differ from the sum of the values below them by more than the noise explains."""
+    number, total, variance = _sums(published, parents)
+    is_value = np.array([form == "value" for form in published.seen], bool)
+    others = np.ones(parents.size, bool)
+    np.logical_and.at(
+        others, parents[: is_value.size][parents[: is_value.size] >= 0], is_value[parents[: is_value.size] >= 0]
+    )
+    spread = np.sqrt(variance + published.variance)
+    family = (number > 0) & is_value & others[: number.size] & (spread > 0.0)
+    distance = np.where(family, np.abs(published.values - total) / np.where(spread > 0.0, spread, 1.0), 0.0)
+    distance = np.nan_to_num(distance)
+    far = int((distance > _DEVIATIONS).sum())
+    if not far:
+        return []
+    worst = int(np.argmax(distance))
+    what = "value differs from the value or the sum of values" if far == 1 else "values differ from those"
+    return [
+        f"{far:,} {what} of the same count by more than {_DEVIATIONS:g} standard deviations of the noise, at most "
+        f"{distance[worst]:.3g} for {names[worst]}; check the noise and the formats"
+    ]
+
+
+def _repeated(published: Published, parents: np.ndarray) -> list[str]:
+    """Warn about equal values of real noise of one cell, which are hardly independent."""
+    number, total, _ = _sums(published, parents)
+    is_real = np.array([isinstance(noise, Noise) and not noise.is_integer for noise in published.noise], bool)
+    equal = (number == 1) & is_real & (total == published.values)
+    equal &= published.values != 0.0
+    if not equal.any():
+        return []
+    return [
+        f"{int(equal.sum()):,} cells have the same value twice and are taken as measured twice with independent noise; "
+        "remove rows that repeat one release"
+    ]
