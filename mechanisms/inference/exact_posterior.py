@@ -18,9 +18,10 @@ of a wide panel makes the integrand vary by more. The mass of rates and means be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,7 +33,7 @@ from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, G
 from mechanisms.inference.count_table import Measurement, solve_counts
 from mechanisms.inference.families import EXPONENTIAL, NORMAL
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.inference.sum_inversion import log_likelihood
+from mechanisms.inference.sum_inversion import log_bound, log_likelihood
 from mechanisms.noise import Noise
 from mechanisms.protocols import Posterior, validate_probabilities
 from mechanisms.sums import weighted_sum
@@ -45,6 +46,10 @@ _NEGLIGIBLE = 1e-13  # largest part of a panel that is not halved
 _LOG_SMALLEST = -690.0  # log of the smallest rate or mean
 _FAR = 1e6  # distance of a release from the range of the statistic, in scales of the noise
 _REACH = 13.0  # standard deviations of a normal prior that the range covers
+_UNDERFLOW = 800.0  # log integrand below the peak whose exponential is 0
+_DEEP = 120.0  # the same where it is negligible
+_PRECISE = 50.0  # range of a contribution in scales of the noise beyond which negligible likelihoods take long
+_STEPS = 30_000_000  # largest number of steps of line integrals, of which 1 to 3 million take a second
 _TAIL = 1e-35  # prior probability beyond each end of the range of rates and means
 
 
@@ -150,15 +155,35 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
     """Return the posterior by adaptive quadrature over φ, for a standardised model; `unit` is 1 if φ = ln θ."""
     y, is_log, marginal = float(release[0]), model.entry.code != NORMAL, model.entry.marginal
 
-    def evaluate(panels: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return nodes, log integrand at the nodes, and errors of the likelihood, all of shape (panels, nodes)."""
+    def evaluate(panels: Floats, peak: float) -> tuple[Floats, Floats, Floats]:
+        """Return nodes, log integrand at the nodes, and errors of the likelihood, all of shape (panels, nodes).
+
+        The likelihood, which is at most 1, is not computed where its bound is far enough below the peak.
+        """
         phi = panels[:, :1] * (1.0 - _FRACTIONS) + panels[:, 1:] * _FRACTIONS
-        found, error = log_likelihood(model, marginal.to_theta(phi.ravel()), y)
-        log_prior = marginal.log_density(phi, *prior)
-        return phi, found.reshape(phi.shape) + log_prior, error.reshape(phi.shape)
+        log_prior, error = marginal.log_density(phi, *prior), np.zeros(phi.shape)
+        bound = log_prior.copy()
+        if is_precise:
+            bound += log_bound(model, marginal.to_theta(phi.ravel()), y).reshape(phi.shape)
+        known = bound >= peak - (_DEEP if is_precise else _UNDERFLOW)
+        found = np.empty(phi.shape)
+        for nodes in np.array_split(np.flatnonzero(known), len(panels)):
+            theta = marginal.to_theta(phi.ravel()[nodes])
+            found.ravel()[nodes], error.ravel()[nodes], steps = log_likelihood(model, theta, y)
+            budget[0] -= steps
+            if budget[0] < 0:
+                raise ValueError(
+                    f"the exact posterior must take less than about 30 s, got more for noise of scale "
+                    f"{model.noise.scale * unit:.3g} and contributions with a range of {reach * unit:.3g}; state noise "
+                    "of a larger scale, or use the posterior without noise, which is nearly the same"
+                )
+        return phi, np.where(known, found + log_prior, bound), error
 
     edges = _first_edges(model, prior)
-    phi, log_integrand, error = evaluate(np.column_stack([edges[:-1], edges[1:]]))
+    assert model.bounds is not None
+    reach, budget = float(np.ptp(model.contribution_range())), [_STEPS]
+    is_precise = reach > _PRECISE * model.noise.scale
+    phi, log_integrand, error = _evaluate_first(evaluate, np.column_stack([edges[:-1], edges[1:]]), marginal, prior)
     while True:
         split, gap = _unresolved(phi, log_integrand, error, is_log)
         if not split.any() or len(phi) > _LARGEST:
@@ -166,7 +191,7 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
         left, right = phi[split, 0], phi[split, -1]
         middle = 0.5 * (left + right)
         halves = np.column_stack([np.append(left, middle), np.append(middle, right)])
-        kept = zip((phi, log_integrand, error), evaluate(halves), strict=True)
+        kept = zip((phi, log_integrand, error), evaluate(halves, float(log_integrand.max())), strict=True)
         phi, log_integrand, error = (np.concatenate([old[~split], new]) for old, new in kept)
     grid, means = tabulate(1, np.zeros(len(phi), dtype=np.int64), phi, log_integrand, marginal.to_theta)
     grid = grid._replace(points=unit * grid.points, density=grid.density / unit)
@@ -184,6 +209,20 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
 
 
 _FRACTIONS = (1.0 + NODES) / 2.0
+
+
+def _evaluate_first(
+    evaluate: Callable[[Floats, float], tuple[Floats, Floats, Floats]], panels: Floats, marginal: Any, prior: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return the values of panels, in their order, from those with the largest prior density on: they have the peak."""
+    order = np.argsort(-marginal.log_density(panels.mean(axis=1), *prior), kind="stable")
+    peak, parts = -math.inf, []
+    for which in np.array_split(order, max(len(order) // 6, 1)):
+        parts.append(evaluate(panels[which], peak))
+        peak = max(peak, float(parts[-1][1].max()))
+    back = np.argsort(order)
+    phi, log_integrand, error = (np.concatenate(column)[back] for column in zip(*parts, strict=True))
+    return phi, log_integrand, error
 
 
 def _unresolved(phi: Floats, log_integrand: Floats, error: Floats, is_log: bool) -> tuple[np.ndarray, float]:

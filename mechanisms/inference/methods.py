@@ -198,11 +198,17 @@ def fit_release(
 
 
 def rehearse(model: ReleaseModel, prior: ArrayLike, choice: Choice) -> int:
-    """Return the number of draws with which chains converge given a public release, that of the median of the prior."""
+    """Return the number of draws with which chains converge given a public release, that of the median of the prior.
+
+    For exact methods, which make no draws, it is 0; a ValueError is raised if the posterior takes too long.
+    """
     rng = np.random.default_rng(1)
     drawn = model.draw_parameters(rng, prior, 1_001)
     theta = drawn.mean(axis=0) if model.entry.is_vector else np.median(drawn, axis=0)
     y = model.draw_sums(rng, theta[None])[1][0]
+    if not choice.entry.is_sampler:
+        choice.entry.fit(rng, model, prior, y)
+        return 0
     for n_draws in _REHEARSED:
         posterior = choice.entry.fit(rng, model, prior, y, n_draws=n_draws)
         assert isinstance(posterior, DrawnPosterior)

@@ -40,6 +40,7 @@ from mechanisms.tables import Theta
 from mechanisms.tables.formats import Seen
 
 _NEAR = 1e-6  # distance from an integer of the product of a proportion and the number of records
+_PRECISE = 50.0  # epsilon above which exact posteriors of bounded records may take too long
 _PURE = [name for name in NOISES if Noise(name, 1.0).is_pure]
 
 
@@ -252,7 +253,8 @@ def private_posterior(
     if entry.is_vector and data.shape[1] != np.size(prior):
         raise ValueError(f"prior must have {data.shape[1]} numbers, got {prior!r}; pass one per category")
     choice = choose_method(model, prior)
-    n_draws = rehearse(model, prior, choice) if choice.entry.is_sampler else 0  # may raise an error: nothing is spent
+    is_slow = choice.entry.is_sampler or (model.bounds is not None and loss > _PRECISE)
+    n_draws = rehearse(model, prior, choice) if is_slow else 0  # may raise an error: nothing is spent
     rng = np.random.default_rng([release.seed, 1] if isinstance(release, Rehearsal) else None)
     released = release_sums(model, data, loss, release)
     model = replace(model, noise=Noise("laplace", released.noise_scale))

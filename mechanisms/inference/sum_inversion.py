@@ -33,6 +33,7 @@ Fourier-series method for inverting transforms of probability distributions", Qu
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -46,6 +47,8 @@ _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(64)
 _WINDOW = 46.0  # nats below the maximum, where a density is negligible
 _RESOLVED = 40.0  # largest product of frequency and width that the nodes resolve
 _LARGEST_NODES = 1 << 21  # largest number of steps of a line integral
+_LONG = 1 << 13  # number of steps after which a line integral ends if its value is known to be negligible
+_NOTHING = 1e-9  # part of the likelihood that is then negligible
 _TOLERANCE = 1e-6  # largest omitted part of a line integral, relative to the likelihood
 _FIRST_CUT, _CUTS = 8.0, 20  # smallest product of a cut-off frequency and the width, and number of cut-offs
 _GAUSSIAN_REACH = 9.5  # scales of Gaussian noise, or their inverses, beyond which it is negligible
@@ -62,8 +65,23 @@ def _error_function_table(n: int) -> tuple[float, Floats]:
 _LENGTH, _COEFFICIENTS = _error_function_table(48)
 
 
-def log_likelihood(model: ReleaseModel, theta: Floats, y: float) -> tuple[Floats, Floats]:
-    """Return ln p(y | θ) up to a constant, and a bound on its error, both of shape (m,)."""
+def log_likelihood(model: ReleaseModel, theta: Floats, y: float) -> tuple[Floats, Floats, int]:
+    """Return ln p(y | θ) up to a constant, and a bound on its error, both of shape (m,), and the number of steps.
+
+    The constant is that of the noise: ln p(y | θ) ≤ 0. Most time is that of the steps of line integrals.
+    """
+    return _log_likelihoods(*_arguments(model, theta, y))
+
+
+def log_bound(model: ReleaseModel, theta: Floats, y: float) -> Floats:
+    """Return an upper bound of ln p(y | θ), shape (m,), at a small cost; 0 unless the noise is real Laplace noise."""
+    if model.noise.power != 1 or model.entry.code == POISSON:
+        return np.zeros(theta.size)
+    return np.minimum(_log_bounds(*_arguments(model, theta, y)), 0.0)
+
+
+def _arguments(model: ReleaseModel, theta: Floats, y: float) -> tuple[Any, ...]:
+    """Return the arguments of the compiled functions."""
     assert model.bounds is not None
     a, b = map(float, model.bounds)
     theta = np.ascontiguousarray(theta, dtype=np.float64)
@@ -76,7 +94,7 @@ def log_likelihood(model: ReleaseModel, theta: Floats, y: float) -> tuple[Floats
     # Tilted Poisson distributions have at most 20 standard deviations, of at most √b.
     size = int(min(b - a + 1.0, 40.0 * math.sqrt(b) + 400.0)) if model.entry.code == POISSON else _NODES.size
     noise, clamps = (model.noise.power, float(model.noise.scale)), model.outside == "clamp"
-    return _log_likelihoods(model.entry.code, theta, below, above, a, b, clamps, model.n, float(y), noise, size)
+    return model.entry.code, theta, below, above, a, b, clamps, model.n, float(y), noise, size
 
 
 @kernel
@@ -324,7 +342,7 @@ def _period(record, n, origin, slope, now, sd, low, high, variance):
 
 
 @kernel
-def _log_likelihood(record, n, y, power, scale):
+def _log_likelihood(record, n, y, power, scale, spent):
     """Return ln p(y | θ) up to a constant, and a bound on its error from omitted frequencies."""
     is_integer, rate = record[0] == POISSON, 1.0 / scale
     low, high = min(record[2], record[4]), max(record[3], record[4])
@@ -371,7 +389,10 @@ def _log_likelihood(record, n, y, power, scale):
     reach = _period(record, n, origin, slope, now, sd, n * low - m, n * high - m, gaussian)
     reach += _GAUSSIAN_REACH * scale if power == 2 else 36.0 / gap
     noise = power, is_lattice, scale, rest
-    integral, error, gross = _line_integral(record, n, origin, slope, noise, peels, reach, known)
+    is_nothing = peels and _log_several(record, n, scale) <= log_peeled + math.log(_NOTHING)
+    integral, error, gross = _line_integral(record, n, origin, slope, noise, peels, reach, known, is_nothing, spent)
+    if error < 0.0:  # the integral has not ended, and it cancels the residue
+        return log_peeled, _NOTHING
     # If the noise hardly explains the distance of y from all likely sums, the integral cancels down to its rounding.
     rounding = 1e-15 * max(known, gross)
     total = max(known + integral, rounding)
@@ -441,8 +462,24 @@ def _laplace_line(record, n, y, m, rate, low, high):
 
 
 @kernel
-def _line_integral(record, n, origin, slope, noise, peels, reach, known):
-    """Return 1/(2π) of the line integral relative to its factor at t = 0, its error, and that of its modulus."""
+def _log_several(record, n, scale):
+    """Return the log of a bound on the part of p(y) where at least two records lie within the bounds.
+
+    Given all others and the noise, whose density has the omitted factor 1/(2·scale), one of n records has at most the
+    largest density, and one of n − 1 others lies within the bounds with at most n − 1 times the probability of one.
+    """
+    kind, theta, a, b = record[0], record[1], record[2], record[3]
+    _, _, mode = _window(kind, theta, 0.0, a, b)
+    log_pairs = math.log(n * max(n - 1.0, 1e-300) * 2.0 * scale)
+    return log_pairs + _log_density(kind, theta, mode) + _log_interval(kind, theta, 0.0, a, b)
+
+
+@kernel
+def _line_integral(record, n, origin, slope, noise, peels, reach, known, is_nothing, spent):
+    """Return 1/(2π) of the line integral relative to its factor at t = 0, its error, and that of its modulus.
+
+    The error is negative if the integral has not ended after `_LONG` steps, and is known to be nothing.
+    """
     power, is_lattice, scale, _ = noise
     kind, theta, a, b, first, second, _, _, x, weight = record
     size, log_total, _, variance, p_first, p_second = _tilt(record, slope, origin)
@@ -465,6 +502,9 @@ def _line_integral(record, n, origin, slope, noise, peels, reach, known):
     spin, turns, following = np.empty(x.size, np.complex128), np.exp(1j * h * (x - origin)), 0
     filtered, level, cut = np.zeros(_CUTS), 0, _FIRST_CUT / width if width > 0.0 else math.inf
     while j < steps:
+        if is_nothing and j >= _LONG:
+            return 0.0, -1.0, 0.0
+        spent[0] += 1
         t = j * h
         base = p_first * _turn(t * (first - origin))
         if p_second > 0.0:
@@ -531,11 +571,26 @@ def _line_integral(record, n, origin, slope, noise, peels, reach, known):
 
 @kernel
 def _log_likelihoods(kind, theta, below, above, a, b, clamps, n, y, noise, size):
-    """Return the log likelihood at each θ, and bounds on the errors, from the log probabilities outside the bounds."""
+    """Return log likelihoods, bounds of their errors, and the number of steps, from the log probabilities outside."""
     found, error = np.empty((2, theta.size))
+    spent = np.zeros(1, np.int64)
     x, weight = np.empty((2, size))
     for k in range(theta.size):
         low, high = _poisson_tails(theta[k], a, b) if kind == POISSON else (below[k], above[k])
         atoms = (a, b, low, high) if clamps else (0.0, 0.0, _log_add(low, high), -math.inf)
-        found[k], error[k] = _log_likelihood((kind, theta[k], a, b, *atoms, x, weight), n, y, *noise)
-    return found, error
+        found[k], error[k] = _log_likelihood((kind, theta[k], a, b, *atoms, x, weight), n, y, *noise, spent)
+    return found, error, spent[0]
+
+
+@kernel
+def _log_bounds(kind, theta, below, above, a, b, clamps, n, y, noise, size):
+    """Return upper bounds of the log likelihoods, the terms of 0 and 1 records and a bound of others."""
+    found, scale = np.empty(theta.size), noise[1]
+    x, weight = np.empty((2, size))
+    for k in range(theta.size):
+        low, high = below[k], above[k]
+        atoms = (a, b, low, high) if clamps else (0.0, 0.0, _log_add(low, high), -math.inf)
+        record = (kind, theta[k], a, b, *atoms, x, weight)
+        few = _log_add(_log_terms(record, n, y, 1.0 / scale, 0), _log_terms(record, n, y, 1.0 / scale, 1))
+        found[k] = _log_add(few, _log_several(record, n, scale))
+    return found

@@ -52,9 +52,10 @@ class Forest:
             np.add.at(found, self.above[nodes], found[nodes])
         return found
 
-    def from_above(self, values: np.ndarray, roots: float | Integers) -> np.ndarray:
-        """Return the value of the parent of each node, and `roots` for roots."""
-        return np.where(self.above < 0, roots, values[np.maximum(self.above, 0)])
+    def from_above(self, values: np.ndarray, roots: float | Integers, nodes: Any = slice(None)) -> np.ndarray:
+        """Return the value of the parent of each node, or of some nodes, and `roots` for roots."""
+        above = self.above[nodes]
+        return np.where(above < 0, roots, values[np.maximum(above, 0)])
 
     def root_of(self) -> Integers:
         """Return the root above each node."""

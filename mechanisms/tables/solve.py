@@ -248,8 +248,9 @@ def solve(table: Table, start: Start | None = None) -> Solution:
             tilt = np.minimum(centred, limit)
     if best.error > _LARGEST:
         raise ValueError(
-            "the measurements must be possible together, got a table whose levels contradict each other beyond "
-            "double precision; check the values and scales of the noise"
+            f"the measurements must be possible together, got a table of {len(forest.levels)} levels that contradict "
+            "each other beyond double precision; check the values and scales of the noise, and use fewer levels if "
+            "there are more than 200"
         )
     if found is None or found.options is not best.options:
         found = _attempt(table, best.options, best.is_direct)
@@ -326,7 +327,7 @@ def _recentre(table: Table, tilt: Floats, found: Solution, limit: Floats) -> Flo
     slope[measured] = found.marginal.average(measured, factors.slope)
     for nodes in forest.levels:
         one = forest.inner(nodes)
-        centred = np.where(factors.is_limited[one], tilt[one], forest.from_above(new, 0.0)[one] + slope[one])
+        centred = np.where(factors.is_limited[one], tilt[one], forest.from_above(new, 0.0, one) + slope[one])
         new[one] = np.minimum(centred, tilt[one] + 0.9375 * (limit[one] - tilt[one]))
     return new
 

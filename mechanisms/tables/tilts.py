@@ -175,7 +175,7 @@ def solve_tilts(forest: Forest, factors: Factors, target: Leaves, limit: Floats,
         for nodes in forest.levels:
             inner = forest.inner(nodes)
             residual = pull[inner] + precision[inner] * (total[inner] - before[inner])
-            outer = forest.from_above(new, 0.0)[inner]
+            outer = forest.from_above(new, 0.0, inner)
             new[inner] = (outer + residual) / (1.0 + spread[inner] * precision[inner])
             # at most 15/16 of the way to the tilt at which the mean of a leaf below has no bound
             new[inner] = np.minimum(new[inner], tilt[inner] + 0.9375 * (limit[inner] - tilt[inner]))

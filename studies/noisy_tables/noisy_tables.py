@@ -31,7 +31,15 @@ from studies.claims import ks_p_value
 from studies.data.shipped import read_records
 from studies.noisy_tables import noisy_tables_claims
 from studies.noisy_tables.noisy_tables_figures import FIGURES
-from studies.noisy_tables.table_trials import METHODS, NoisyTable, draw_noise, grow_tree, make_table, round_value
+from studies.noisy_tables.table_trials import (
+    FITTED,
+    METHODS,
+    NoisyTable,
+    draw_noise,
+    grow_tree,
+    make_table,
+    round_value,
+)
 from studies.panels import Values, require
 
 _SHAPES = {"sparse": (0.6, 12.0), "dense": (2.0, 100.0)}
@@ -120,7 +128,7 @@ def _panel(
         name=name,
         meaning=meaning,
         simulate=simulate,
-        methods=tuple(METHODS[one] for one in methods),
+        methods=tuple(FITTED if (name, method) == ("contingency", "tree") else METHODS[method] for method in methods),
         measures=(
             Measure("covered", "fraction of nodes whose 95 % interval contains the count", dims=dims, ragged=True),
             Measure("width", "mean width of the 95 % intervals", "count", dims=dims, ragged=True),

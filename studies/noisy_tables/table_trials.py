@@ -11,7 +11,7 @@ Hay, Rastogi, Miklau & Suciu, "Boosting the accuracy of differentially private h
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -197,6 +197,8 @@ _METHODS = (
 )  # fmt: skip
 METHODS = {name: Method(name, partial(_each, evaluate), note=note) for name, evaluate, note in _METHODS}
 """Methods by name."""
+FITTED = replace(METHODS["tree"], version=2)
+"""The method `tree` where the prior is fitted in each trial."""
 
 
 def round_value(form: Any, values: Array) -> Array:

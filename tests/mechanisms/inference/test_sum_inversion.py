@@ -95,7 +95,7 @@ def test_likelihood_of_real_records_equals_quadrature(family, name, outside):
         expected = quadrature_log_likelihood(model, theta, y)
         if name == "gaussian":
             expected -= np.log(noise.scale * np.sqrt(2 * np.pi))
-        found, error = log_likelihood(model, np.array([theta]), y)
+        found, error, _ = log_likelihood(model, np.array([theta]), y)
         np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-8, err_msg=str((model, theta, y)))
         assert error[0] < 1e-5
 

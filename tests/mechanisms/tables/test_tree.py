@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 
 import numpy as np
 import pytest
@@ -608,3 +609,19 @@ def test_prior_far_from_the_counts_gives_a_posterior():
     posterior = table_posterior(np.rint(y), Noise("geometric", 20.0), parents, negative_binomial(0.6, 12.0))
     assert posterior.error <= 1e-9
     assert posterior.mean()[-1] == pytest.approx(truth[-1], rel=0.05)
+
+
+@pytest.mark.slow
+def test_chain_of_twenty_thousand_nodes_is_linear_in_its_depth():
+    """All nodes are measurements of one count and are multiplied; the search for tilts was quadratic in the depth."""
+    y = np.random.default_rng(1).normal(40.0, 5.0, 20_000)
+    start = time.process_time()
+    posterior = table_posterior(
+        y, Noise("gaussian", 500.0), np.append(np.arange(1, 20_000), -1), negative_binomial(1.0, 5.0)
+    )
+    assert time.process_time() - start < 60.0
+    x = np.arange(400)
+    log_p = stats.nbinom.logpmf(x, 1.0, 1.0 / 6.0) - 0.5 * 20_000 * ((x - y.mean()) / 500.0) ** 2
+    p = np.exp(log_p - special.logsumexp(log_p))
+    assert posterior.mean()[[0, -1]] == pytest.approx(p @ x, rel=1e-9)
+    assert posterior.std()[7] == pytest.approx(math.sqrt(p @ (x - p @ x) ** 2), rel=1e-9)
