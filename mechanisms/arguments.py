@@ -92,3 +92,13 @@ def real_array(name: str, values: ArrayLike) -> Floats:
         kind = array.dtype.name.rstrip("0123456789")
         raise ValueError(f"{name} must be an array of real numbers, got an array of {kind}; convert the array")
     return array.astype(np.float64, copy=False)
+
+
+def record_array(name: str, values: ArrayLike) -> Floats:
+    """Return records as float64, of which Booleans are 0 and 1; see `real_array`, also for masked entries."""
+    try:
+        array = values if np.ma.is_masked(values) else np.asarray(values)
+    except (TypeError, ValueError):  # rows of unequal lengths, which `real_array` refuses
+        array = values
+    is_boolean = isinstance(array, np.ndarray) and array.dtype.kind == "b" and not np.ma.is_masked(array)
+    return real_array(name, np.asarray(array, dtype=np.float64) if is_boolean else array)
