@@ -66,6 +66,11 @@ def integer_gaussian(std: float, size: int) -> Integers:
     return np.array(dp.m.make_gaussian(domain, metric, scale=float(std))([0] * size), dtype=np.int64)
 
 
+def sum_noise_scale(epsilon: float) -> float:
+    """Return the scale of the noise of `noisy_sums` in units; raise a ValueError if ε is too small for it."""
+    return laplace_scale_for(2**_BITS, epsilon)
+
+
 def noisy_sums(values: Floats, low: float, high: float, epsilon: float) -> Floats:
     """Return sums of the columns of private values (M, c), clipped to public bounds, with exact noise, each ε-DP.
 
@@ -74,7 +79,7 @@ def noisy_sums(values: Floats, low: float, high: float, epsilon: float) -> Float
     """
     unit = (high - low) * 2.0**-_BITS
     whole = np.clip(np.rint((np.clip(values, low, high) - low) / unit), 0, 2**_BITS)
-    noise = integer_laplace(laplace_scale_for(2**_BITS, epsilon), values.shape[1])
+    noise = integer_laplace(sum_noise_scale(epsilon), values.shape[1])
     sums = [sum(map(int, column)) + z for column, z in zip(whole.T.tolist(), noise.tolist(), strict=True)]
     return np.array([len(values) * low + unit * total for total in sums])
 

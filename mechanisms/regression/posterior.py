@@ -51,8 +51,8 @@ Substitute = tuple[float, float] | None
 POSTERIOR_RANGE = (1e-140, 1e140)
 """Smallest and largest scale, and largest absolute location, of a posterior that a substitute need not replace.
 
-Squares of numbers in this range and their quotients lie between 1e-280 and 1e280. Sums of squares, and the variance of a
-t distribution, which is up to 1e16 times the squared scale, are therefore finite, and a standard deviation is not 0.
+Squares and quotients of numbers in this range lie between 1e-280 and 1e280. Sums of squares, and the variance of a t
+distribution, which is up to 1e16 times the squared scale, are therefore finite, and a standard deviation is not 0.
 """
 
 _COLLINEAR = 1e-11  # eigenvalues of the correlation matrix below this value are treated as zero
@@ -282,7 +282,8 @@ def _decompose(
     """
     if substitute is None:
         return decomposition(matrices)
-    sound, identity = np.isfinite(matrices).all(axis=(-2, -1)), np.eye(matrices.shape[-1])
+    sound: NDArray[np.bool_] = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)))
+    identity = np.eye(matrices.shape[-1])
     try:
         parts = decomposition(np.where(sound[..., None, None], matrices, identity))
     except np.linalg.LinAlgError:
@@ -295,9 +296,7 @@ def _decompose(
     return tuple(np.where(sound.reshape(sound.shape + (1,) * (part.ndim - sound.ndim)), part, np.nan) for part in parts)
 
 
-def _least_squares(
-    statistics: RegressionStatistics, substitute: Substitute
-) -> tuple[Floats, Floats, Floats, Floats]:
+def _least_squares(statistics: RegressionStatistics, substitute: Substitute) -> tuple[Floats, Floats, Floats, Floats]:
     """Return C with XᵀX = CCᵀ, its pseudo-inverse, t = C⁻¹Xᵀy and R, where X is (1, x − x̄) or, without intercept, x.
 
     Columns are scaled to unit length so that the rank does not depend on their units.

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.arguments import Floats
-from mechanisms.exact_noise import integer_laplace, noisy_sums, require_opendp
+from mechanisms.exact_noise import integer_laplace, noisy_sums, require_opendp, sum_noise_scale
 from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, ReleasedQuantiles
 from mechanisms.regression.sparse_vector import SparseVector
@@ -35,6 +35,36 @@ _SEARCH_BITS = 40
 _CENTRE_STEPS = 64  # number of grid points of c per scale w
 _LOG_SCALE_STEPS = 8  # number of grid points of w per factor of two
 _DIGITS = 50
+_LARGEST_NOISE = 2.0**52  # largest scale of `integer_laplace`
+_MOST_BYTES = 2.0**32  # largest memory for the weights of a draw
+
+
+def validate_draws(mechanism: PartitionProbability | PartitionQuantile) -> None:
+    """Raise a ValueError unless the exact noise of a mechanism can be drawn, which depends on public parameters only.
+
+    Releases raise the same errors. Call this function first if something is read or spent before a release.
+    """
+    if not mechanism.method.is_private:
+        raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
+    if isinstance(mechanism, PartitionProbability):
+        sum_noise_scale(mechanism.epsilon)
+        return
+    sum_noise_scale(mechanism.split[-1])
+    if not mechanism.method.is_centred:
+        needed = mechanism.search.query_scale * 2**_SEARCH_BITS / _LARGEST_NOISE
+        if needed > 1.0:
+            raise ValueError(
+                f"epsilon of the bounds must be at least {needed * mechanism.split[0]:.2g} for exact noise, got "
+                f"{mechanism.split[0]:g}; increase epsilon, or its part for the bounds"
+            )
+        return
+    # about 2M steps have weights up to e^(εM/2)
+    n_bytes = mechanism.n_partitions**2 * max(mechanism.split[:2]) * math.log2(math.e) / 8
+    if n_bytes > _MOST_BYTES:
+        raise ValueError(
+            f"exact draws of {mechanism.name} must need at most {_MOST_BYTES / 1e9:.2g} GB, got {n_bytes / 1e9:.2g} GB "
+            f"for {mechanism.n_partitions:,} partitions and epsilon = {mechanism.epsilon:g}; decrease one of them"
+        )
 
 
 def publish_probabilities(mechanism: PartitionProbability, probabilities: ArrayLike) -> Floats:
@@ -42,8 +72,7 @@ def publish_probabilities(mechanism: PartitionProbability, probabilities: ArrayL
 
     The aggregate differs from the one with continuous noise by at most 2⁻³³·M times the range of a contribution.
     """
-    if not mechanism.method.is_private:
-        raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
+    validate_draws(mechanism)
     high = 1.0 if mechanism.method.is_mean else mechanism.sensitivity
     noisy = noisy_sums(mechanism.terms(probabilities), 0.0, high, mechanism.epsilon)
     return mechanism.postprocess(noisy / mechanism.n_partitions if mechanism.method.is_mean else noisy)
@@ -51,14 +80,14 @@ def publish_probabilities(mechanism: PartitionProbability, probabilities: ArrayL
 
 def publish_quantiles(mechanism: PartitionQuantile, quantiles: ArrayLike, spreads: ArrayLike) -> ReleasedQuantiles:
     """Release the posterior quantiles of real data, as `PartitionQuantile.release` by exact draws."""
-    if not mechanism.method.is_private:
-        raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
+    validate_draws(mechanism)
     q, s = mechanism.validate(quantiles, spreads)
     require_opendp()
 
     def noisy_mean(values: Floats, centre: float, half_width: float) -> float:
-        total = noisy_sums(values[:, None], centre - half_width, centre + half_width, mechanism.split[-1])
-        return float(total[0]) / mechanism.n_partitions
+        # the ends of a narrow interval far from 0 may be equal after rounding; those of the differences are not
+        total = noisy_sums((values - centre)[:, None], -half_width, half_width, mechanism.split[-1])
+        return centre + float(total[0]) / mechanism.n_partitions
 
     return mechanism.combine(
         q,

@@ -31,6 +31,9 @@ from mechanisms.arguments import Floats, Integers, validate_integer
 from mechanisms.jit import kernel
 from mechanisms.privacy_parameters import validate_size
 
+LARGEST_NUMBER = 1e140
+"""Largest absolute value of rows for which the statistics of up to 10⁹ rows are finite, as sums of squares overflow."""
+
 
 @dataclass(frozen=True, eq=False)
 class RegressionStatistics:
