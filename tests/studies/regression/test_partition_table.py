@@ -379,6 +379,42 @@ def test_all_tables_of_numbers_are_accepted(tmp_path, prior, error_variance, wan
         assert np.isfinite(release_table(str(tmp_path / "t.parquet"), request, seed=1).values.iloc[:, 1]).all()
 
 
+@pytest.mark.parametrize("wanted", [("--probabilities", "0.3"), ("--probabilities", "0.5"), ("--cutoffs", "1e308")])
+def test_one_number_does_not_decide_whether_a_table_is_released(command, tmp_path, wanted):
+    """A column of zeros and one with the number 1e-161, whose reciprocal has an infinite square, are both released."""
+    frame = pd.DataFrame({"x": np.zeros(300), "y": np.random.default_rng(0).standard_normal(300)})
+    words = ("--target", "y", "--coefficient", "x", "--partitions", 60, "--epsilon", 1, "--allow-failure", 1)
+    if wanted[0] == "--cutoffs":
+        words = words[:-2]
+    for number in (0.0, 1e-161):
+        frame.loc[17, "x"] = number
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        ledger = tmp_path / f"{number}.ledger"
+        code, out, err = command(
+            *("partition", tmp_path / "t.csv", *words, *wanted, "--no-intercept", "--yes"),
+            *("--ledger", ledger, "--budget", 5),
+        )
+        assert (code, err) == (0, "")
+        assert "budget spent: " in out
+        assert ledger.read_text().count('"epsilon": 1.0') == 1
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e280, 1e280), (-1e-290, 1e-290), (0.0, 1e290), (5e-324, 1e-323)])
+def test_extreme_released_values_are_shown_and_stored(tmp_path, low, high):
+    """Released values of any size give text and valid JSON, also if the ends of an interval are equal."""
+    released = {"p": [0.5], "quantile": [high], "noise": [1e-290], "clipped_from": [low], "clipped_to": [high]}
+    mechanism = partition_quantile("quantile-centred", M, 1.0, (0.2, 0.3, 0.5))
+    found = Release(
+        pd.DataFrame({**released, "capped": [False], "epsilon": [0.8]}), mechanism, N, Guarantee(1.0), rehearsal=False
+    )
+    assert 0 < found.failure <= 1
+    assert any("misplaced" in line for line in found.lines)
+    assert float(found.formatted()[0][1]) == pytest.approx(high, abs=1e-290)
+    found.write(tmp_path / "t.json")
+    (stored,) = json.loads((tmp_path / "t.json").read_text())["values"]
+    assert (stored["clipped_from"], stored["clipped_to"]) == (low, high)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_missing_and_infinite_values_are_rejected_before_a_release(command, tmp_path, suffix):
     table, output = tmp_path / f"missing.{suffix}", tmp_path / "released.csv"
