@@ -319,8 +319,8 @@ def partition_quantile(
         Parts of `epsilon`, each > 0, with sum `epsilon`: (scale, centre, noise) for ``quantile-centred``, otherwise
         (bounds, noise).
     start, share, doublings
-        μ, θ and T of `SparseVector`. ``quantile-centred`` searches scales from μ2⁻ᵀ to μ2ᵀ and centres up to μ2ᵀ; it
-        does not use θ.
+        μ, θ and T of `SparseVector`; μ2⁻ᵀ and μ2ᵀ must be between 1e-290 and 1e290. ``quantile-centred`` searches
+        scales from μ2⁻ᵀ to μ2ᵀ and centres up to μ2ᵀ; it does not use θ.
 
     Raises
     ------

@@ -191,8 +191,8 @@ def coefficient_posterior(
     if not np.all(np.isfinite(M) & (M > 0)):
         raise ValueError(f"power must be finite and > 0, got {power!r}; pass 1.0 for the untempered likelihood")
     with np.errstate() if substitute is None else np.errstate(all="ignore"):  # what overflows is replaced
-        found, flawed = _compute(statistics, k, prior, error_variance, M, substitute)
-        return _replace(found, flawed, substitute)
+        computed, flawed = _compute(statistics, k, prior, error_variance, M, substitute)
+        return _replace(computed, flawed, substitute)
 
 
 def _compute(
@@ -257,11 +257,12 @@ def _replace(found: CoefficientPosterior, flawed: NDArray[np.bool_], substitute:
     )
 
 
-def _is_in_range(found: CoefficientPosterior) -> NDArray[np.bool_]:
-    """Return a mask of the posteriors whose weights are finite, with locations and scales in `POSTERIOR_RANGE`."""
+def _is_in_range(posterior: CoefficientPosterior) -> NDArray[np.bool_]:
+    """Return a mask of the partitions with finite weights, and with locations and scales in `POSTERIOR_RANGE`."""
     smallest, largest = POSTERIOR_RANGE
-    in_range = (np.abs(found.locations) <= largest) & (found.scales >= smallest) & (found.scales <= largest)
-    return (in_range & np.isfinite(found.weights)).all(axis=-1) & (found.degrees > 0)
+    locations, scales = np.abs(posterior.locations), posterior.scales
+    in_range = (locations <= largest) & (scales >= smallest) & (scales <= largest)
+    return (in_range & np.isfinite(posterior.weights)).all(axis=-1) & (posterior.degrees > 0)
 
 
 def _raise_where(marked: NDArray[np.bool_], message: str, substitute: Substitute = None) -> None:

@@ -32,7 +32,7 @@ from mechanisms.jit import kernel
 from mechanisms.privacy_parameters import validate_size
 
 LARGEST_NUMBER = 1e140
-"""Largest absolute value of rows for which the statistics of up to 10⁹ rows are finite, as sums of squares overflow."""
+"""Largest absolute value of rows for which sums of squares and their products with 10⁹ rows are finite."""
 
 
 @dataclass(frozen=True, eq=False)

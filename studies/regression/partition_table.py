@@ -146,7 +146,7 @@ class Request:
         prior = find_prior(self.prior, 1)
         if self.error_variance is not None:
             variance = validate_positive("error_variance", self.error_variance, "omit it if it is unknown")
-            ratio = variance * np.asarray(getattr(prior, "precision", 1.0)).item()
+            ratio = variance * np.asarray(prior.precision).item() if isinstance(prior, SemiConjugatePrior) else 1.0
             if not (math.isfinite(ratio) and ratio > 0):
                 raise ValueError(
                     f"error_variance divided by the variance of the prior must be finite and > 0, got {ratio:g}; "

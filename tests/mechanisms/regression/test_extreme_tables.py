@@ -248,9 +248,9 @@ def test_rows_of_a_partition_that_overflow_leave_other_partitions_unchanged():
     moments[2][2] = np.inf
     for prior in (FlatPrior(), ZellnerPrior(9.0), ConjugatePrior(), SemiConjugatePrior()):
         expected = coefficient_posterior(sound[[0, 1, 3]], 1, prior, substitute=SUBSTITUTE)
-        found = coefficient_posterior(RegressionStatistics(*moments), 1, prior, substitute=SUBSTITUTE)
-        assert (found.mean()[2], found.std()[2]) == SUBSTITUTE
-        np.testing.assert_array_equal(found.quantile(0.1)[[0, 1, 3]], expected.quantile(0.1))
+        posterior = coefficient_posterior(RegressionStatistics(*moments), 1, prior, substitute=SUBSTITUTE)
+        assert (posterior.mean()[2], posterior.std()[2]) == SUBSTITUTE
+        np.testing.assert_array_equal(posterior.quantile(0.1)[[0, 1, 3]], expected.quantile(0.1))
 
 
 def test_statistics_of_many_large_numbers_are_finite():

@@ -208,9 +208,9 @@ def test_miss_probability_equals_the_frequency_of_misses():
 @pytest.mark.parametrize("epsilon", [0.9, 1e4])
 def test_miss_probability_is_finite_for_any_ratio(epsilon):
     centred = method("quantile-centred", 50, epsilon)
-    found = [centred.miss_probability(ratio=ratio) for ratio in (0.0, 1e3, 4.0**30, 1e300, math.inf)]
-    assert all(0 <= one <= other <= 1 for one, other in itertools.pairwise(found))
-    assert found[-1] == found[2]
+    misses = [centred.miss_probability(ratio=ratio) for ratio in (0.0, 1e3, 4.0**30, 1e300, math.inf)]
+    assert all(0 <= less <= more <= 1 for less, more in itertools.pairwise(misses))
+    assert misses[-1] == misses[2]
 
 
 def test_miss_probability_of_a_search_that_ends_at_its_cap():

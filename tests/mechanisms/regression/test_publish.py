@@ -116,9 +116,9 @@ def test_published_intervals_are_around_the_values():
 def test_published_intervals_may_be_narrower_than_the_rounding_of_their_centre():
     """An interval of width 2⁻²⁸ around 2³⁰ is released, although its ends are equal in double precision."""
     method = partition_quantile("quantile-centred", 40, 30.0, (10.0, 10.0, 10.0))
-    found = publish_quantiles(method, np.full((40, 1), 1e140), np.full(40, 1e-140))
-    assert 1.0 <= found.half_widths[0] / (SCALE_WINDOW * 2.0**-30) < 1.5
-    np.testing.assert_allclose([found.centres, found.values], 2.0**30)
+    released = publish_quantiles(method, np.full((40, 1), 1e140), np.full(40, 1e-140))
+    assert 1.0 <= released.half_widths[0] / (SCALE_WINDOW * 2.0**-30) < 1.5
+    np.testing.assert_allclose([released.centres, released.values], 2.0**30)
 
 
 @pytest.mark.parametrize("name", [name for name, method in PROBABILITY_METHODS.items() if method.is_private])

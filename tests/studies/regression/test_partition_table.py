@@ -402,15 +402,15 @@ def test_one_number_does_not_decide_whether_a_table_is_released(command, tmp_pat
 @pytest.mark.parametrize(("low", "high"), [(1e280, 1e280), (-1e-290, 1e-290), (0.0, 1e290), (5e-324, 1e-323)])
 def test_extreme_released_values_are_shown_and_stored(tmp_path, low, high):
     """Released values of any size give text and valid JSON, also if the ends of an interval are equal."""
-    released = {"p": [0.5], "quantile": [high], "noise": [1e-290], "clipped_from": [low], "clipped_to": [high]}
+    columns = {"p": [0.5], "quantile": [high], "noise": [1e-290], "clipped_from": [low], "clipped_to": [high]}
     mechanism = partition_quantile("quantile-centred", M, 1.0, (0.2, 0.3, 0.5))
-    found = Release(
-        pd.DataFrame({**released, "capped": [False], "epsilon": [0.8]}), mechanism, N, Guarantee(1.0), rehearsal=False
+    release = Release(
+        pd.DataFrame({**columns, "capped": [False], "epsilon": [0.8]}), mechanism, N, Guarantee(1.0), rehearsal=False
     )
-    assert 0 < found.failure <= 1
-    assert any("misplaced" in line for line in found.lines)
-    assert float(found.formatted()[0][1]) == pytest.approx(high, abs=1e-290)
-    found.write(tmp_path / "t.json")
+    assert 0 < release.failure <= 1
+    assert any("misplaced" in line for line in release.lines)
+    assert float(release.formatted()[0][1]) == pytest.approx(high, abs=1e-290)
+    release.write(tmp_path / "t.json")
     (stored,) = json.loads((tmp_path / "t.json").read_text())["values"]
     assert (stored["clipped_from"], stored["clipped_to"]) == (low, high)
 
