@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from mechanisms.arguments import validate_positive
 from mechanisms.privacy import Guarantee
 from mechanisms.protocols import validate_probabilities
 from mechanisms.regression.keyed_partition import keyed_partition
@@ -25,7 +26,7 @@ from mechanisms.regression.partition_quantile import (
 )
 from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
-from mechanisms.regression.publish import joint_guarantee, publish_probabilities, publish_quantiles
+from mechanisms.regression.publish import joint_guarantee, publish_probabilities, publish_quantiles, validate_draws
 from mechanisms.regression.statistics import RegressionStatistics
 from mechanisms.release import LedgerFile, require_opendp
 from pipeline import Streams
@@ -44,7 +45,7 @@ PRIORS = ("zellner", "flat", "conjugate", "semi-conjugate")
 """Names of priors, optionally followed by Zellner's g or the variance of each coefficient."""
 
 _PRIOR_VARIANCE = 1000.0
-_AT_ONCE = 10_000  # number of partitions per batch of posteriors
+_AT_ONCE = 1_000  # number of partitions per batch of posteriors, whose largest number of quadrature points all have
 _SUBSTITUTE = (0.0, 1.0)  # public mean and standard deviation of partitions without a posterior
 
 
@@ -82,6 +83,8 @@ class Request:
             raise BadInputError(
                 f"allow-failure must be a probability in [0, 1], got {self.allowed_failure:g}; e.g. 0.01"
             )
+        with as_bad_input():
+            self._validate_model()
         methods = PROBABILITY_METHODS if self.cutoffs else QUANTILE_METHODS
         name = self.method or ("normality-corrected" if self.cutoffs else "quantile-centred")
         if name not in methods:
@@ -137,6 +140,18 @@ class Request:
             f"{mechanism.search.start:g} times 1, 2, 4, ... in which the search finds enough values"
         )
 
+    def _validate_model(self) -> None:
+        """Raise an error unless prior and error variance are valid, for any number of rows and coefficients."""
+        prior = find_prior(self.prior, 1)
+        if self.error_variance is not None:
+            variance = validate_positive("error_variance", self.error_variance, "omit it if it is unknown")
+            ratio = variance * np.asarray(prior.precision).item() if isinstance(prior, SemiConjugatePrior) else 1.0
+            if not (math.isfinite(ratio) and ratio > 0):
+                raise ValueError(
+                    f"error_variance divided by the variance of the prior must be finite and > 0, got {ratio:g}; "
+                    "change one of them"
+                )
+
     def _start(self) -> float:
         """Return μ, which determines the first interval of the search for the bounds of a quantile."""
         if not self.ranges:
@@ -176,8 +191,9 @@ def release_table(
     -------
     The guarantee of the method holds for each value, under replacement of one row, with public n, columns and
     partition; losses add up. Partitions without a posterior, as with collinear columns or an exact fit, have a public
-    normal distribution instead. The guarantee holds over all tables of numbers up to 1e140 in size, none of which is
-    rejected because of its values. Tables with missing or infinite values are rejected: impute them or drop their rows.
+    normal distribution instead. The guarantee holds over all tables of numbers, none of which is rejected because of
+    its values; numbers beyond 1e140 in size count as 1e140 with their sign. Tables with missing or infinite values are
+    rejected: impute them or drop their rows.
     """
     mechanism = request.mechanism()
     if seed is None:
@@ -187,6 +203,7 @@ def release_table(
             )
         with as_bad_input():
             require_opendp()
+            validate_draws(mechanism)
     profile = load_profile(cluster)
     table = open_table(path, request.target, request.features, markers=request.markers)
     n_rows = table.rows.shape[0]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from mechanisms.regression.keyed_partition import keyed_partition
-from mechanisms.regression.statistics import partition_statistics
+from mechanisms.regression.statistics import LARGEST_NUMBER, partition_statistics
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.errors import BadInputError
@@ -92,17 +92,36 @@ def test_replacing_a_row_changes_one_partition_only(client, table, partition):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_error_reports_the_first_non_finite_row(client, table, partition, value):
+def test_error_reports_the_first_non_finite_row_and_is_not_public(client, table, partition, value):
     x, y = (array.copy() for array in table)
     x[[9000, 5000], 1] = y[7000] = y[5000] = value
-    with pytest.raises(BadInputError, match=r"got 3 rows with such values, the first in row 5,001 \(counted from 1\)"):
+    with pytest.raises(BadInputError, match=r"got one in data row 5001; .* do not publish it\)$"):
         divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
 
 
-def test_overflow_of_squares_raises(client, table, partition):
+def test_numbers_beyond_the_largest_count_as_the_largest(client, table, partition):
+    """Numbers beyond ±1e140 have the statistics of ±1e140, in tables of one array and of two."""
     x, y = table
-    with pytest.raises(BadInputError, match="sums of squared values must be finite, got values beyond 1e150"):
-        divide_rows(client, [da.from_array(x * 1e200, chunks=(1000, 2)), y], partition)
+    x = x.copy()
+    x[[17, 5000], [0, 1]] = 1.7e308, -1e141
+    limited = np.clip(x, -LARGEST_NUMBER, LARGEST_NUMBER)
+    assert (limited != x).sum() == 2
+    pairs = (
+        ([da.from_array(x, chunks=(1000, 2)), y], [da.from_array(limited, chunks=(1000, 2)), y]),
+        ([np.column_stack([x, 1e300 * y])], [np.column_stack([limited, LARGEST_NUMBER * np.sign(y)])]),
+    )
+    for beyond, within in pairs:
+        found, expected = (divide_rows(client, arrays, partition) for arrays in (beyond, within))
+        np.testing.assert_array_equal(found.means, expected.means)
+        np.testing.assert_array_equal(found.scatter, expected.scatter)
+        assert np.isfinite(found.scatter).all()
+
+
+def test_integers_and_single_precision_are_accepted(client, partition):
+    whole = np.arange(2 * N, dtype=np.int64).reshape(N, 2) * 2**40
+    for rows in (whole, whole.astype(np.float32)):
+        found = divide_rows(client, [rows], partition)
+        np.testing.assert_array_equal(found.means, divide_rows(client, [rows.astype(float)], partition).means)
 
 
 @pytest.mark.parametrize("shapes", [[(N,)], [(N, 2), (N, 1)], [(N - 1, 2), (N,)], [(N, 2), (N,), (N,)], []])
