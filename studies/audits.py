@@ -2,9 +2,10 @@
 
 Other packages give names to their mechanisms by entry points of the group ``dpstudies.mechanisms``.
 
-Mechanisms that release counts with an (ε, δ) guarantee are audited by their exact output distributions. If the guarantee
-holds, their draws are compared with these distributions at a few data sets (`mechanisms.counts.draws`). Mechanisms with
-a Rényi guarantee (one draw of a posterior, or counts with normal noise) are calibrated at the first requested order.
+Mechanisms that release counts with an (ε, δ) guarantee are audited by their exact output distributions. If the
+guarantee holds, their draws are compared with these distributions at several data sets (`mechanisms.counts.draws`).
+Mechanisms with a Rényi guarantee (one draw of a posterior, or counts with normal noise) are calibrated at the first
+requested order.
 """
 
 from collections.abc import Sequence
