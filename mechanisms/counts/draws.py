@@ -147,12 +147,7 @@ def _families(draws: Integers, pmf: Floats, n: int) -> Iterator[_Family]:
     yield _Family(sides[0], sides[1], "draws", lambda place: _name_marginal(place, n))
     half, equal = size // 2, float(pmf @ pmf)
     successive, across = int((ranks[::2] == ranks[1::2]).sum()), int((ranks[:half] == ranks[half:]).sum())
-    names = (
-        "equal successive draws",
-        "unequal successive draws",
-        "equal draws of two calls",
-        "unequal draws of two calls",
-    )
+    names = [f"{kind} draws of {pair}" for pair in ("one call", "two calls") for kind in ("equal", "unequal")]
     unequal = max(1.0 - equal, 0.0) + _UNNORMALISED
     yield _Family(
         np.array([successive, half - successive, across, half - across]), np.array([equal, unequal, equal, unequal]),
@@ -314,9 +309,13 @@ def _batches(
     batch = _batch(release)
     for _ in range(2):
         for start in range(0, size // 2, batch):
-            if time.perf_counter() > deadline:
-                raise _TimeOverError
+            _require_time(deadline)
             yield _draw(release, sampler, rng, min(batch, size // 2 - start))
+
+
+def _require_time(deadline: float) -> None:
+    if time.perf_counter() > deadline:
+        raise _TimeOverError
 
 
 def _batch(release: CountRelease) -> int:
@@ -383,8 +382,10 @@ def _seconds_per_draw(release: CountRelease, rng: np.random.Generator, deadline:
     size, elapsed = 1, 0.0
     try:
         for sampler in _SAMPLERS:
+            _require_time(deadline)
             _draw(release, sampler, rng, 1)  # compiles kernels, so that its time predicts nothing
         while True:
+            _require_time(deadline)
             start = time.perf_counter()
             for sampler in _SAMPLERS:
                 _draw(release, sampler, rng, size)
