@@ -229,10 +229,8 @@ def audit_draws(
 
     Parameters
     ----------
-    mechanism : Mechanism
-        A mechanism with a pmf.
-    prior, epsilon, delta
-        As in `Mechanism.build`.
+    mechanism, prior, epsilon, delta
+        A mechanism with a pmf, and the arguments of `Mechanism.build`.
     datasets : sequence of ndarray of int64, shape (k,)
         Counts at which draws are compared; see `compared_datasets`.
     rng : numpy.random.Generator
@@ -268,7 +266,7 @@ def audit_draws(
             if deviation:
                 deviations[str(release.counts.tolist())] = deviation
     except _TimeOverError:
-        reason = f"{SIZES[-1]:,} draws by each sampler at {len(datasets)} data sets take more than {seconds:.2g} s"
+        reason = f"{SIZES[-1]:,} draws by each sampler at {len(datasets)} data sets take more than {max(seconds, 0):.2g} s"
     except MemoryError:
         reason = "the memory does not suffice"
     return _summarise(deviations, reason, len(_SAMPLERS) * size, f"{len(datasets)} data sets, level {level:g}")

@@ -89,7 +89,7 @@ def _audit(
     except Exception as error:  # of the code of the mechanism, or of an audit that is too large
         refused = f"no audit at n = {n}: {' '.join(str(error).split())}" if str(error) else type(error).__name__
     if result["verdict"] == "holds":
-        chosen = {n: found for n, found in audits.items() if n in sizes or n == result["n"]}
+        chosen = {n: audit for n, audit in audits.items() if n in sizes or n == result["n"]}
         left = seconds - (time.perf_counter() - start)
         result |= _compare_draws(mechanism, prior, epsilon, delta, chosen, left, level, result["evidence"])
     return {**result, "evidence": f"{result['evidence']}; {refused}"} if refused else result
@@ -104,8 +104,8 @@ def _compare_draws(
     Draws are compared at each audited number of records, of which the largest is the first.
     """
     deadline, rng, n_draws = time.perf_counter() + seconds, np.random.default_rng(1), math.inf
-    for i, (n, found) in enumerate(sorted(audits.items(), reverse=True)):
-        datasets = compared_datasets(n, len(prior), found.witness)
+    for i, n in enumerate(sorted(audits, reverse=True)):
+        datasets = compared_datasets(n, len(prior), audits[n].witness)
         left = (deadline - time.perf_counter()) / (len(audits) - i)
         try:
             draws = audit_draws(mechanism, prior, datasets, epsilon, delta, rng, left, level / len(audits))

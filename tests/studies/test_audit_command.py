@@ -186,7 +186,7 @@ BAD = {
     (
         "mine.py:FILE",
         *AT,
-    ): "Allowed: WRONG, RIGHT, CRASH, SILENT, DISTRIBUTIONS, RARE, TRUTH, CRASHING, SILENT_TRUTH, NO_DISTRIBUTION",
+    ): "Allowed: WRONG, RIGHT, CRASH, SILENT, DISTRIBUTIONS, RARE, GEOMETRIC, TRUTH",
     ("borrowed.py:MINE", *AT): "unknown object of borrowed.py 'MINE'; it defines nothing to audit either",
     ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got function",
     ("mine.py:CRASH", *AT): "mine.py:CRASH cannot be evaluated: ZeroDivisionError",

@@ -314,25 +314,25 @@ def test_draws_are_compared_at_each_audited_size_of_the_panel():
         def draw(self, uniforms, n=n):
             return draw_truth(self, uniforms) if self.n == n else type(right).from_uniforms(self, uniforms)
 
-        found = with_mechanisms(panel, drawn_by("some", draw)).methods[-1].audit(panel)
-        assert describe_audit(found) == f"broken: draws do not follow the stated distribution at n = {n}"
+        result = with_mechanisms(panel, drawn_by("some", draw)).methods[-1].audit(panel)
+        assert describe_audit(result) == f"broken: draws do not follow the stated distribution at n = {n}"
 
 
 def test_audit_that_compares_no_draws_says_so(monkeypatch):
     """Without time for the comparison, or if it raises an error, label and evidence state that there was none."""
     panel = STUDIES["hellinger-accuracy"].panel("k2").with_values("n", [5, 10])
     (method,) = with_mechanisms(panel, TRUTH).methods[-1:]
-    found = method.audit(panel, seconds=0.0)
-    assert describe_audit(found) == "audited to n = 1, draws not compared"
-    assert "; draws not compared: 1,000 draws by each sampler at 2 data sets take more than" in found["evidence"]
+    result = method.audit(panel, seconds=0.0)
+    assert describe_audit(result) == "audited to n = 1, draws not compared"
+    assert "; draws not compared: 1,000 draws by each sampler at 2 data sets take more than" in result["evidence"]
 
     def refuse(*arguments):
         raise RuntimeError("no\ndraws")
 
     monkeypatch.setattr("studies.counts.added_mechanisms.audit_draws", refuse)
-    found = method.audit(panel)
-    assert describe_audit(found) == "audited to n = 10, draws not compared"
-    assert found["evidence"].endswith("; draws not compared: RuntimeError: no draws")
+    result = method.audit(panel)
+    assert describe_audit(result) == "audited to n = 10, draws not compared"
+    assert result["evidence"].endswith("; draws not compared: RuntimeError: no draws")
 
 
 def test_draws_that_are_not_compared_at_one_prior_are_named(monkeypatch):
@@ -349,9 +349,9 @@ def test_draws_that_are_not_compared_at_one_prior_are_named(monkeypatch):
 
     monkeypatch.setattr(added_mechanisms, "audit_draws", compare)
     panel = panel.with_values("n", [5, 10])
-    found = added_mechanisms.audit_added(audit.args[0], lambda values: next(problems), panel)
-    assert describe_audit(found) == "audited to n = 5, draws not compared"
-    assert found["evidence"].endswith("; draws not compared: x (n = 10)")
+    result = added_mechanisms.audit_added(audit.args[0], lambda values: next(problems), panel)
+    assert describe_audit(result) == "audited to n = 5, draws not compared"
+    assert result["evidence"].endswith("; draws not compared: x (n = 10)")
 
 
 def test_audits_of_earlier_stores_are_described_as_they_were():
