@@ -26,7 +26,7 @@ rows, must be the same draws.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
@@ -182,7 +182,7 @@ _MARGIN = 1.5  # ratio of the largest expected time of draws to that predicted f
 _PILOT = 0.25  # largest expected share of the remaining time for the draws that predict it from ten times fewer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DrawsAudit:
     """Result of an audit of the draws of a mechanism.
 
@@ -195,11 +195,14 @@ class DrawsAudit:
         Number of compared draws per data set; 0 if `agree` is None.
     text : str
         Summary in one line.
+    deviating : ndarray of int64, shape (k,), or None
+        First data set at which draws do not follow the stated distribution.
     """
 
     agree: bool | None
     n_draws: int
     text: str
+    deviating: Integers | None = None
 
 
 class _InvalidDrawsError(Exception):
@@ -232,7 +235,7 @@ def audit_draws(
     mechanism, prior, epsilon, delta
         A mechanism with a pmf, and the arguments of `Mechanism.build`.
     datasets : sequence of ndarray of int64, shape (k,)
-        Counts at which draws are compared; see `compared_datasets`.
+        Counts at which draws are compared, of one or several numbers of records; see `compared_datasets`.
     rng : numpy.random.Generator
         Source of the uniforms. The result depends on it and on the number of draws only.
     seconds : float
@@ -257,28 +260,29 @@ def audit_draws(
     """
     deadline, size, reason = time.perf_counter() + seconds, SIZES[0], ""
     pilot, *generators = rng.spawn(1 + len(datasets))
-    deviations: dict[str, str] = {}
+    deviations: list[tuple[Integers, str]] = []
     try:
         releases = [mechanism.build(prior, counts, epsilon, delta) for counts in datasets]
         size = _affordable_size(releases, pilot, deadline)
         for release, generator in zip(releases, generators, strict=True):
             deviation = _deviation(release, generator, size, level / (len(_SAMPLERS) * len(datasets)), deadline)
             if deviation:
-                deviations[str(release.counts.tolist())] = deviation
+                deviations.append((release.counts, deviation))
     except _TimeOverError:
-        reason = f"{SIZES[-1]:,} draws by each sampler at {len(datasets)} data sets take more than {max(seconds, 0):.2g} s"
+        where = f"{len(datasets)} data sets"
+        reason = f"{SIZES[-1]:,} draws by each sampler at {where} take more than {max(seconds, 0):.2g} s"
     except MemoryError:
         reason = "the memory does not suffice"
     return _summarise(deviations, reason, len(_SAMPLERS) * size, f"{len(datasets)} data sets, level {level:g}")
 
 
-def _summarise(deviations: Mapping[str, str], reason: str, n_draws: int, extent: str) -> DrawsAudit:
-    """Return the result of an audit from the deviations by data set, and the reason why it is incomplete, if it is."""
+def _summarise(deviations: Sequence[tuple[Integers, str]], reason: str, n_draws: int, extent: str) -> DrawsAudit:
+    """Return the result of an audit from the data sets with deviations, and the reason if it is incomplete."""
     if deviations:
-        (where, deviation), *others = deviations.items()
+        (counts, deviation), *others = deviations
         also = f" and {len(others)} other{'s' * (len(others) > 1)}" if others else ""
-        text = f"draws do not follow the stated distribution at {where}{also}: {deviation}"
-        return DrawsAudit(False, n_draws, f"{text} ({n_draws:,} draws at each of {extent})")
+        text = f"draws do not follow the stated distribution at {counts.tolist()}{also}: {deviation}"
+        return DrawsAudit(False, n_draws, f"{text} ({n_draws:,} draws at each of {extent})", counts)
     if reason:
         return DrawsAudit(None, 0, f"draws not compared: {reason}")
     return DrawsAudit(True, n_draws, f"draws agree: {n_draws:,} at each of {extent}")
@@ -377,19 +381,22 @@ def _affordable_size(releases: Sequence[CountRelease], rng: np.random.Generator,
 
 def _seconds_per_draw(release: CountRelease, rng: np.random.Generator, deadline: float) -> float:
     """Return the time of a draw by both samplers, from up to 1,000 draws; 0 if draws are invalid."""
-    size, elapsed = 1, 0.0
+    size = 1
     try:
-        for sampler in _SAMPLERS:
-            _require_time(deadline)
-            _draw(release, sampler, rng, 1)  # compiles kernels, so that its time predicts nothing
         while True:
-            _require_time(deadline)
-            start = time.perf_counter()
-            for sampler in _SAMPLERS:
-                _draw(release, sampler, rng, size)
-            elapsed = time.perf_counter() - start
+            # The shorter of two times, because the first use of a sampler, or of a branch of it, compiles kernels.
+            elapsed = min(_time_draws(release, rng, size, deadline) for _ in range(2))
             if size >= SIZES[-1] or 10 * elapsed > _PILOT * (deadline - time.perf_counter()):
                 return elapsed / size
             size *= 10
     except _InvalidDrawsError:
         return 0.0
+
+
+def _time_draws(release: CountRelease, rng: np.random.Generator, size: int, deadline: float) -> float:
+    """Return the time of draws by both samplers."""
+    _require_time(deadline)
+    start = time.perf_counter()
+    for sampler in _SAMPLERS:
+        _draw(release, sampler, rng, size)
+    return time.perf_counter() - start

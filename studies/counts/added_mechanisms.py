@@ -103,22 +103,17 @@ def _compare_draws(
 
     Draws are compared at each audited number of records, of which the largest is the first.
     """
-    deadline, rng, n_draws = time.perf_counter() + seconds, np.random.default_rng(1), math.inf
-    for i, n in enumerate(sorted(audits, reverse=True)):
-        datasets = compared_datasets(n, len(prior), audits[n].witness)
-        left = (deadline - time.perf_counter()) / (len(audits) - i)
-        try:
-            draws = audit_draws(mechanism, prior, datasets, epsilon, delta, rng, left, level / len(audits))
-        except Exception as error:  # of the code of the mechanism
-            message = " ".join(f"{type(error).__name__}: {error}".split())
-            return {"draws": 0, "evidence": f"{evidence}; draws not compared: {message}"}
-        if draws.agree is False:
-            return {"verdict": "broken", "n": n, "deviates": True, "evidence": draws.text}
-        if draws.agree is None:
-            return {"draws": 0, "evidence": f"{evidence}; {draws.text} (n = {n})"}
-        n_draws = min(n_draws, draws.n_draws)
-    text = f"draws agree at n = {', '.join(map(str, sorted(audits)))}"
-    return {"draws": n_draws, "evidence": f"{evidence}; {text}: {n_draws:,} or more at each data set, level {level:g}"}
+    sizes = sorted(audits, reverse=True)
+    datasets = [counts for n in sizes for counts in compared_datasets(n, len(prior), audits[n].witness)]
+    try:
+        draws = audit_draws(mechanism, prior, datasets, epsilon, delta, np.random.default_rng(1), seconds, level)
+    except Exception as error:  # of the code of the mechanism
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        return {"draws": 0, "evidence": f"{evidence}; draws not compared: {message}"}
+    if draws.deviating is not None:
+        return {"verdict": "broken", "n": int(draws.deviating.sum()), "deviates": True, "evidence": draws.text}
+    shown = ", ".join(map(str, reversed(sizes)))
+    return {"draws": draws.n_draws, "evidence": f"{evidence}; {draws.text} (n = {shown})"}
 
 
 def _loss(found: Audit, stated: Guarantee, holds: bool) -> dict[str, Any]:
