@@ -240,7 +240,7 @@ def audit_draws(
         Source of the uniforms. The result depends on it and on the number of draws only.
     seconds : float
         Time for the comparison, which determines the number of draws before they are drawn; see `SIZES`. One call of a
-        sampler is not interrupted.
+        sampler or of the pmf is not interrupted.
     level : float
         Largest probability, over all data sets and both samplers, that draws of correct samplers are rejected, if
         their uniforms and the stated distribution are exact.
@@ -269,8 +269,8 @@ def audit_draws(
             if deviation:
                 deviations.append((release.counts, deviation))
     except _TimeOverError:
-        where = f"{len(datasets)} data sets"
-        reason = f"{SIZES[-1]:,} draws by each sampler at {where} take more than {max(seconds, 0):.2g} s"
+        least = f"a comparison of {SIZES[-1]:,} draws by each sampler at {len(datasets)} data sets"
+        reason = f"{least} takes more than {max(seconds, 0):.2g} s"
     except MemoryError:
         reason = "the memory does not suffice"
     return _summarise(deviations, reason, len(_SAMPLERS) * size, f"{len(datasets)} data sets, level {level:g}")

@@ -147,7 +147,7 @@ def test_audit_without_time_says_that_draws_were_not_compared(audit, monkeypatch
     monkeypatch.setattr("studies.audits._DRAWS_SECONDS", 0.0)
     code, out, _ = audit("mine.py:TRUTH", "--prior", "1:1", "--n", "20", "--epsilon", "1")
     assert (code, row(out, "mine.py:TRUTH")[-1]) == (0, "within")
-    assert "; draws not compared: 1,000 draws by each sampler at 5 data sets take more than 0 s" in out
+    assert "; draws not compared: a comparison of 1,000 draws by each sampler at 5 data sets takes more than 0 s" in out
 
 
 def test_custom_distributions(audit):

@@ -324,7 +324,8 @@ def test_audit_that_compares_no_draws_says_so(monkeypatch):
     (method,) = with_mechanisms(panel, TRUTH).methods[-1:]
     result = method.audit(panel, seconds=0.0)
     assert describe_audit(result) == "audited to n = 1, draws not compared"
-    assert "; draws not compared: 1,000 draws by each sampler at 2 data sets take more than" in result["evidence"]
+    reason = "a comparison of 1,000 draws by each sampler at 2 data sets takes more than"
+    assert f"; draws not compared: {reason}" in result["evidence"]
 
     def refuse(*arguments):
         raise RuntimeError("no\ndraws")
