@@ -146,11 +146,15 @@ def describe_audit(found: Mapping[str, Any]) -> str:
 
     The verdict is "broken", "holds" or "unaudited". Unless it is "unaudited", there are the number of records ``n`` and
     the ``loss`` in nats; ``delta`` is there if a broken guarantee has δ > 0, and ``stated`` is the exceeded ε or δ.
+    ``deviates`` is there if draws do not follow the stated distribution, whose loss does not exceed the guarantee.
+    ``draws`` is the number of compared draws per data set if the guarantee holds; stores of version 0.3 have none.
     """
     if found["verdict"] == "unaudited":
         return "unaudited"
     if found["verdict"] == "holds":
-        return f"audited to n = {found['n']}"
+        return f"audited to n = {found['n']}{', draws not compared' if found.get('draws') == 0 else ''}"
+    if "deviates" in found:
+        return f"broken: draws do not follow the stated distribution at n = {found['n']}"
     spent = float(found["delta"] if "delta" in found else found["loss"])
     shown = f"{spent:.3g}" if "delta" in found else f"{spent:.4g}"
     if "stated" in found:
