@@ -5,16 +5,22 @@ later must follow from the release, so that a process without the records reprod
 """
 
 import contextlib
+import copy
 import io
 import json
+import os
+import pickle
+import subprocess
 import sys
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from mechanisms import (
+    LedgerFile,
     private_logistic,
     private_posterior,
     private_regression,
@@ -25,6 +31,8 @@ from mechanisms import (
 from mechanisms.inference import private_posterior as posterior_module
 from mechanisms.regression import private_regression as regression_module
 from mechanisms.release import ExactNoise
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.profiles import load_profile
 from studies import cli, estimates
 from studies.regression import partition_table, regression_table
 
@@ -35,7 +43,8 @@ NUMBERS = (
     *("9" * 400, "0." + 400 * "0" + "1", "007", "+3", "-2.50", "1e99999999999999999999"),
 )
 WORDS = ("NA", "None", "nan", "north", "south", "1", "1.0", "01", "1e0", "other", "ü", "'quoted'", "a b")
-GIVEN = ("--epsilon", "1", "--yes", "--ledger", "l", "--budget", "1e6")
+GIVEN = ("--epsilon", "1", "--yes")
+LEDGER = ("--ledger", "l", "--budget", "1e6")
 
 
 class DrawnError(BaseException):
@@ -215,16 +224,88 @@ class PinnedReleases:
     def __init__(self, monkeypatch):
         self.released, self.is_replayed = [], False
         for module, name in self.PLACES:
-            monkeypatch.setattr(module, name, self._wrap(getattr(module, name)))
+            monkeypatch.setattr(module, name, self._wrap(name, getattr(module, name)))
         make_generator = np.random.default_rng
         # chains start from the entropy of the operating system
         monkeypatch.setattr(np.random, "default_rng", lambda seed=None: make_generator(7 if seed is None else seed))
 
-    def _wrap(self, release):
+    def _wrap(self, name, release):
         def pinned(*arguments, **options):
-            if self.is_replayed:
-                return self.released.pop(0)
-            self.released.append(release(*arguments, **options))
-            return self.released[-1]
+            if self.is_replayed and self.released[0][0] == name:  # another function only checks its arguments
+                return self.released.pop(0)[1]
+            result = release(*arguments, **options)
+            self.released.append((name, copy.deepcopy(result)))  # a generator of chains changes as it draws
+            return result
 
         return pinned
+
+
+@contextlib.contextmanager
+def opened_doors(monkeypatch, folder, client):
+    """Yield a function that shows what a door does with a table until its noise, in a folder."""
+    monkeypatch.chdir(folder)
+    shorten_inference(monkeypatch, client)
+    requests = stop_at_noise(monkeypatch)
+
+    def show(name, rows):
+        if name in COMMANDS:
+            write(rows)
+            return observe(requests, lambda: run_command(monkeypatch, *COMMANDS[name], *GIVEN, *LEDGER))
+        ledger = LedgerFile("l", budget="1e6:0.5")
+        return observe(requests, lambda: FUNCTIONS[name](as_arrays(rows), ledger=ledger))
+
+    yield show
+
+
+def check_pairs(door, name, n_pairs, seed):
+    """Assert that a door gets to the noise of neighbours in silence, and shows the same before."""
+    rng = np.random.default_rng([seed, [*COMMANDS, *FUNCTIONS].index(name)])
+    for _ in range(n_pairs):
+        first, second = (door(name, rows) for rows in draw_tables(rng))
+        assert first.code == "draws", first
+        assert (first.warned, first.texts[1]) == ([], "")
+        assert first == second
+        assert first.entries.count("epsilon") == 1
+
+
+def run_pinned(monkeypatch, client, name, tables, released=None):
+    """Return what a command prints for each table, its plot, and the releases; given releases are not drawn again."""
+    shorten_inference(monkeypatch, client)
+    pinned = PinnedReleases(monkeypatch)
+    pinned.is_replayed = released is not None
+    plot = () if name.startswith("partition") else ("--plot", "p.svg")
+    shown = []
+    for number, rows in enumerate(tables):
+        write(rows)
+        pinned.released = list(released[number]) if released is not None else []
+        Path("p.svg").unlink(missing_ok=True)
+        result = observe([], lambda: run_command(monkeypatch, *COMMANDS[name], *GIVEN, *plot))
+        drawn = Path("p.svg").read_text() if Path("p.svg").exists() else ""
+        shown.append((result, drawn, tuple(pinned.released)))
+    return shown
+
+
+def replay(folder, name):
+    """Run a command on tables of zeros, given only the releases of other tables; write what it prints."""
+    os.chdir(folder)
+    released = pickle.loads(Path("released.pickle").read_bytes())
+    zeros = [["0", "0", "0", "NA"]] * ROWS
+    with pytest.MonkeyPatch.context() as monkeypatch, connect(load_profile(None)) as opened:
+        shown = run_pinned(monkeypatch, opened, name, [zeros] * len(released), released)
+    Path("shown.pickle").write_bytes(pickle.dumps([(result, plot) for result, plot, _ in shown]))
+
+
+def check_replay(monkeypatch, folder, client, name, n_runs):
+    """Assert that a process with the releases alone prints what runs with the tables print."""
+    monkeypatch.chdir(folder)
+    rng = np.random.default_rng(3)
+    with monkeypatch.context() as patch:
+        shown = run_pinned(patch, client, name, [draw_tables(rng)[0] for _ in range(n_runs)])
+    assert all(result.code in (None, 3) for result, _, _ in shown), shown[0]  # 3: no range was found
+    Path("released.pickle").write_bytes(pickle.dumps([released for _, _, released in shown]))
+    code = f"from tests.studies.neighbouring import replay; replay({str(folder)!r}, {name!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600, cwd=Path(__file__).parents[2])
+    replayed = pickle.loads(Path("shown.pickle").read_bytes())
+    for (first, plot, _), (second, other) in zip(shown, replayed, strict=True):
+        assert (first.code, first.texts, first.warned, plot) == (second.code, second.texts, second.warned, other)
+    assert len({first.texts for first, _, _ in shown}) > n_runs // 2  # the releases differ
