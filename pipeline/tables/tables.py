@@ -25,6 +25,7 @@ from pipeline.tables.formats import (
     Columns,
     Encoder,
     Part,
+    TableSource,
     find_parts,
     find_source,
     read_part,
@@ -43,6 +44,7 @@ class TableRows:
 
     columns: tuple[str, ...]
     rows: da.Array  # lazy float64, shape (n, c), with NaN for missing values
+    source: TableSource
 
 
 def open_table(
@@ -76,7 +78,7 @@ def open_table(
         meta=np.empty((0, 0)),
         token=uuid.uuid4().hex,  # a changed file is read again
     )
-    return TableRows(columns, rows)
+    return TableRows(columns, rows, source)
 
 
 def _read_block(

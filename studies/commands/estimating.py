@@ -87,13 +87,13 @@ def proportion(file: File, where: Where, epsilon: Epsilon, **given: Any) -> None
 def count(file: File, epsilon: Epsilon, where: Where = "", **given: Any) -> None:
     """Release the number of rows that satisfy a condition; the number of all rows is public."""
     from studies.estimates import estimate_count
-    from studies.own_data.private_table import read_names
+    from studies.own_data.private_table import show_names
 
     if not where:
         raise BadInputError(
             "where must be given, got none: the number of all rows is public under replacement of one row, and needs "
             "no release; pass a condition, such as --where 'age>=65', on a column of the file: "
-            f"{', '.join(read_names(file))}"
+            f"{show_names(file)}"
         )
     holds, rule = _read_condition(file, where, given)
     _answer(f"count of {where} from {file}", lambda s: estimate_count(holds, where, s), epsilon, given, rule=rule)

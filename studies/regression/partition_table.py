@@ -34,6 +34,7 @@ from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.errors import BadInputError, as_bad_input, unknown
 from pipeline.tables.cells import Literal
+from pipeline.tables.formats import unknown_name
 from pipeline.tables.tables import open_table
 from studies.regression.divided_rows import divide_rows
 from studies.regression.partition_release import ALLOWED_FAILURE, Mechanism, Release
@@ -209,7 +210,7 @@ def release_table(
     n_rows = table.rows.shape[0]
     names = ((INTERCEPT,) if request.intercept else ()) + table.columns[:-1]
     if request.coefficient not in names:
-        raise BadInputError(f"{path}: {unknown('coefficient', request.coefficient, names)}")
+        raise BadInputError(f"{path}: {unknown_name(table.source, 'coefficient', request.coefficient, names)}")
     if names.count(INTERCEPT) > 1:
         raise BadInputError(
             f"{path} must not have a column {INTERCEPT} if the model has an intercept; use --features or --no-intercept"
