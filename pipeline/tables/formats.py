@@ -161,13 +161,19 @@ def require_unchanged(source: "TableSource", path: str) -> None:
 
 
 def _stamp(file: str) -> tuple[int, int]:
-    """Return the size and the modification time of a regular file; reading a pipe might never end."""
+    """Return the size and the modification time of a file, which must be regular unless it is remote."""
     if "://" in file:
         return 0, 0
+    status = require_regular(file)
+    return status.st_size, status.st_mtime_ns
+
+
+def require_regular(file: str) -> os.stat_result:
+    """Return the status of a file; raise OSError if it is not regular, as reading a pipe might never end."""
     status = os.stat(file)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
-    return status.st_size, status.st_mtime_ns
+    return status
 
 
 def require_columns(source: "TableSource", path: str, columns: Sequence[str]) -> None:
@@ -354,9 +360,8 @@ class ParquetSource:
             kinds = {field.name: field.type for field in opened.schema_arrow}
             for name in columns:
                 if name not in kinds or not _is_readable(kinds[name]):
-                    fault = "numbers or text in" if name in kinds else "a column"
                     raise BadInputError(
-                        f"every file of a table must have all columns, got {file} without {fault} {name}"
+                        f"every file of a table must have all columns with numbers or text, got {file} without {name}"
                     )
             groups: list[int] = []
             n_rows = 0

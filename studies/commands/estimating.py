@@ -70,7 +70,7 @@ def mean(
     ends = None if limits == "auto" else _parse_range(limits)
     records = read_column(file, column, markers=parse_markers(given["na"]))
     what = f"mean of {column} from {file}"
-    _answer(what, lambda s: estimate_mean(records, column, unit, ends, s), epsilon, given, bounds_epsilon)
+    _answer(file, what, lambda s: estimate_mean(records, column, unit, ends, s), epsilon, given, bounds_epsilon)
 
 
 @takes("na", "plot", *RELEASE)
@@ -80,7 +80,7 @@ def proportion(file: File, where: Where, epsilon: Epsilon, **given: Any) -> None
 
     holds, rule = _read_condition(file, where, given)
     what = f"proportion of {where} from {file}"
-    _answer(what, lambda s: estimate_proportion(holds, where, s), epsilon, given, rule=rule)
+    _answer(file, what, lambda s: estimate_proportion(holds, where, s), epsilon, given, rule=rule)
 
 
 @takes("na", "plot", *RELEASE)
@@ -96,7 +96,7 @@ def count(file: File, epsilon: Epsilon, where: Where = "", **given: Any) -> None
             f"{show_names(file)}"
         )
     holds, rule = _read_condition(file, where, given)
-    _answer(f"count of {where} from {file}", lambda s: estimate_count(holds, where, s), epsilon, given, rule=rule)
+    _answer(file, f"count of {where} from {file}", lambda s: estimate_count(holds, where, s), epsilon, given, rule=rule)
 
 
 def _read_condition(file: str, where: str, given: Mapping[str, Any]) -> tuple[np.ndarray, str]:
@@ -145,7 +145,7 @@ def histogram(
         encode = partial(conditions.encode_bins, edges=bins)
     codes = read_column(file, column, encode, parse_markers(given["na"])).astype(np.int64)
     what = f"histogram of {column} from {file}"
-    _answer(what, lambda s: estimate_histogram(codes, labels, column, s), epsilon, given)
+    _answer(file, what, lambda s: estimate_histogram(codes, labels, column, s), epsilon, given)
 
 
 def _divide_range(given: str) -> tuple[Decimal, ...]:
@@ -166,6 +166,7 @@ def _parse_range(given: str) -> tuple[float, float]:
 
 
 def _answer(
+    file: str,
     what: str,
     estimate: Callable[["Spending"], "Estimate"],
     epsilon: float,
@@ -177,7 +178,7 @@ def _answer(
     from mechanisms.privacy import Guarantee
     from studies.estimates import Spending
 
-    require_file("plot", given["plot"], ".svg", ".png")
+    require_file("plot", given["plot"], ".svg", ".png", kept=(file, given["ledger"]))
     account = open_account(given)
     spending = Spending(epsilon, given["rehearsal"], what, account.ledger, bounds_epsilon)
     account.check(*map(Guarantee, spending.losses))

@@ -13,46 +13,50 @@ import numpy as np
 from mechanisms.regression.keyed_partition import KeyedPartition
 from mechanisms.regression.statistics import LARGEST_NUMBER, RegressionStatistics, row_moments
 from pipeline.errors import BadInputError
-from pipeline.tables.cells import NOT_PUBLIC
 from pipeline.tables.tables import Client, Rows, reduce_rows
+from studies.own_data.private_table import describe_missing
 
 
 def divide_rows(
-    client: Client, arrays: Sequence[Rows], partition: KeyedPartition, intercept: bool = True
+    client: Client,
+    arrays: Sequence[Rows],
+    partition: KeyedPartition,
+    intercept: bool = True,
+    names: Sequence[str] | None = None,
 ) -> RegressionStatistics:
     """Reduce a table to the sufficient statistics of each partition of its rows, in one pass.
 
     The arrays are (x, y) of shapes (n, p) and (n,), or one array of shape (n, p + 1) with y last. The partition does
     not depend on the chunks of the arrays; the rounding of the statistics does. Numbers beyond `LARGEST_NUMBER` in size
-    count as `LARGEST_NUMBER` with their sign, so that every table of numbers has finite statistics.
+    count as `LARGEST_NUMBER` with their sign, so that every table of numbers has finite statistics. `names` are those
+    of the columns, for messages.
     """
     n, shapes = partition.n_rows, [array.shape for array in arrays]
     if [shape[:1] for shape in shapes] != [(n,)] * len(shapes) or [len(shape) for shape in shapes] not in ([2], [2, 1]):
         shown = ", ".join(map(str, shapes))
         raise BadInputError(f"arrays must have shapes ({n}, p) and ({n},), or ({n}, p + 1) with y last, got {shown}")
-    statistics, first_invalid = reduce_rows(client, arrays, partial(_reduce_block, partition, intercept), _join)
-    if math.isfinite(first_invalid):
-        raise BadInputError(
-            f"rows must have no missing or infinite values, got one in data row {first_invalid + 1}; "
-            f"impute the values or drop the rows ({NOT_PUBLIC})"
-        )
+    statistics, (row, column) = reduce_rows(client, arrays, partial(_reduce_block, partition, intercept), _join)
+    if math.isfinite(row):
+        raise BadInputError(describe_missing(int(row), str(column) if names is None else names[column]))
     return statistics
 
 
-_Reduced = tuple[RegressionStatistics, float]
-"""Statistics of some rows, and the first row with a value that is not finite, or inf."""
+_Reduced = tuple[RegressionStatistics, tuple[float, int]]
+"""Statistics of some rows, and row and column of the first value that is not finite; row inf if all are finite."""
 
 
 def _reduce_block(partition: KeyedPartition, intercept: bool, first: int, *blocks: np.ndarray) -> _Reduced:
-    first_invalid = math.inf
+    place = (math.inf, 0)
     if not all(_is_in_range(block) for block in blocks):
-        finite = np.all([np.isfinite(block).all(axis=1) for block in blocks], axis=0)
-        first_invalid = first_invalid if finite.all() else first + int(np.argmin(finite))
+        finite = np.isfinite(np.hstack(blocks))
+        if not finite.all():
+            row = int(np.argmin(finite.all(axis=1)))
+            place = (first + row, int(np.argmin(finite[row])))
         numbers = (np.nan_to_num(np.asarray(block, dtype=np.float64)) for block in blocks)
         blocks = tuple(np.clip(block, -LARGEST_NUMBER, LARGEST_NUMBER) for block in numbers)
     x, y = (blocks[0][:, :-1], blocks[0][:, -1]) if len(blocks) == 1 else (blocks[0], blocks[1][:, 0])
     n_rows, means, scatter = row_moments(x, y, partition.labels(first, len(y)), partition.n_partitions)
-    return RegressionStatistics(n_rows, means, scatter, intercept), first_invalid
+    return RegressionStatistics(n_rows, means, scatter, intercept), place
 
 
 def _is_in_range(block: np.ndarray) -> bool:
@@ -61,5 +65,5 @@ def _is_in_range(block: np.ndarray) -> bool:
 
 
 def _join(parts: Sequence[_Reduced]) -> _Reduced:
-    statistics, first_invalid = zip(*parts, strict=True)
-    return RegressionStatistics.stack(statistics).pool(0), min(first_invalid)
+    statistics, places = zip(*parts, strict=True)
+    return RegressionStatistics.stack(statistics).pool(0), min(places)

@@ -226,7 +226,7 @@ def release_table(
     with as_bad_input(path):
         partition = keyed_partition(division, n_rows, request.n_partitions)
         with connect(profile) as client:
-            statistics = divide_rows(client, [table.rows], partition, request.intercept)
+            statistics = divide_rows(client, [table.rows], partition, request.intercept, table.columns)
         k = names.index(request.coefficient)
         posteriors = _posteriors(statistics, k, prior, request.error_variance, is_powered)
         values = _release(mechanism, request, posteriors, noise, ledger, confirm)

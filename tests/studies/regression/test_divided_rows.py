@@ -95,7 +95,7 @@ def test_replacing_a_row_changes_one_partition_only(client, table, partition):
 def test_error_reports_the_first_non_finite_row_and_is_not_public(client, table, partition, value):
     x, y = (array.copy() for array in table)
     x[[9000, 5000], 1] = y[7000] = y[5000] = value
-    with pytest.raises(BadInputError, match=r"got one in data row 5001; .* do not publish it\)$"):
+    with pytest.raises(BadInputError, match=r"got a missing cell in data row 5001; .* do not publish it\)$"):
         divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
 
 

@@ -418,7 +418,7 @@ def test_extreme_released_values_are_shown_and_stored(tmp_path, low, high):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (np.nan, "rows must have no missing or infinite values, got one in data row 18; impute the values"),
+        (np.nan, "column 'b' must be present in every row, got a missing cell in data row 18; impute"),
         (np.inf, "column 'b' must be a finite number, got something else in data row 18; convert or remove"),
     ],
 )
