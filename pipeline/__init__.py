@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.claims import (
+    EVERY_PANEL,
     Claim,
     Erratum,
     Finding,
-    Stored,
+    Look,
     claim,
     claims_in,
-    critical,
-    error_level,
     two_sided_level,
     verdict,
 )
@@ -48,10 +47,37 @@ _ON_ACCESS = {
 
 __version__ = version("dpstudies")
 __all__ = [
-    "BadInputError", "Claim", "Erratum", "Factor", "Figure", "Finding", "Measure", "Method", "Panel", "Scale",
-    "Statistic", "Status", "Stored", "Streams", "Study", "cancel", "claim", "claims_in", "compact", "critical",
-    "error_level", "extend", "merge", "open_results", "resume", "run", "submit", "summarise", "to_arviz", "to_pandas",
-    "two_sided_level", "verdict",
+    "EVERY_PANEL",
+    "BadInputError",
+    "Claim",
+    "Erratum",
+    "Factor",
+    "Figure",
+    "Finding",
+    "Look",
+    "Measure",
+    "Method",
+    "Panel",
+    "Scale",
+    "Statistic",
+    "Status",
+    "Streams",
+    "Study",
+    "cancel",
+    "claim",
+    "claims_in",
+    "compact",
+    "extend",
+    "merge",
+    "open_results",
+    "resume",
+    "run",
+    "submit",
+    "summarise",
+    "to_arviz",
+    "to_pandas",
+    "two_sided_level",
+    "verdict",
 ]  # fmt: skip
 
 

@@ -208,9 +208,10 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
     known = ["geometric", "laplace", "laplace-dimension", "local"]
     values = {"n": [10, 20], "mechanism": [*known, "ten-times", "half", "no-pmf"]}
 
-    @claim("mine-is-best", "Mine is best.", kind="addition", level=0)
-    def best(summaries):
-        summaries.need("k2", mechanism=("ten-times",))
+    needs = {"k2": {"mechanism": ("ten-times",)}}
+
+    @claim("mine-is-best", "Mine is best.", kind="addition", level=0, needs=needs)
+    def best(look):
         return verdict(True, "It is.")
 
     study = replace(published, panels=(panel,), claims=(best,))
