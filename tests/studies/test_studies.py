@@ -44,7 +44,7 @@ def findings(study, summaries, claims=()):
     chosen = tuple(claim for claim in study.claims if not claims or claim.name in claims)
     if CASES[study.name].needs_all:
         return {claim.name: found for claim, found in judge(replace(study, claims=chosen), summaries)}
-    of_any_size = {claim.name: replace(claim, declared=dict.fromkeys(claim.needs, {})) for claim in chosen}
+    of_any_size = {claim.name: replace(claim, declared={panel: {} for panel in claim.needs}) for claim in chosen}
     return {
         claim.name: undecided(study, of_any_size[claim.name], summaries) or claim.judge(summaries) for claim in chosen
     }
