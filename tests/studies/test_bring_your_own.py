@@ -240,6 +240,7 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
         f"audit of ten-times in panel k2: broken: loses 10 at n = {n}\n"
         in command("status", str(tmp_path / "s.zarr"))[1]
     )
+    assert broken in command("summarise", tmp_path / "s.zarr")[1]
     opened = ResultStore.open(str(tmp_path / "s.zarr"))
     ((_, finding),) = write_report(opened, study.from_spec(opened.spec), tmp_path / "page.html")
     assert finding.evidence == f"It is. Audit of ten-times: broken: loses 10 at n = {n}."
