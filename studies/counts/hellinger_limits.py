@@ -115,6 +115,9 @@ def none_is_better(look: Look) -> Iterator[Finding]:
     """No private release of counts has a smaller worst-case distance than the solution of the linear program."""
     for panel, summary in look.items():
         found = _ratio(summary).drop_sel(mechanism="optimal")
+        if not found.size:
+            yield verdict(None, f"{panel}: no other release is stored")
+            continue
         n_below, least = int((found < 1 - _ROUNDING).sum()), smallest(found)
         where = f"({least['mechanism'].item()}, {place(least, ('n',))})"
         yield verdict(not n_below, f"{panel}: at least {least:.4f} {where}, {n_below} exceptions")

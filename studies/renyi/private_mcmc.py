@@ -209,7 +209,7 @@ def one_draw_at_small_budgets(look: Look) -> Finding:
     kind="addition",
     min_trials=10,
     leads=True,
-    needs=in_panels(LABELS, epsilon=(10.0,), mechanism=("langevin", _EXACT)),
+    needs=in_panels(LABELS, epsilon=(10.0,), mechanism=(_EXACT, _ONE, *_MANY)),
 )
 @joined(
     "Energy distance over that of one draw from the posterior, langevin and glm-gdp at epsilon = 10, and the mechanism "
