@@ -5,10 +5,15 @@ group ``dpstudies.studies``, each under the study's name, which then names it on
 `MODULES` maps all names to ``module:object``, and `STUDIES` to studies, which are imported on access.
 """
 
+import os
 import sys
+from importlib.util import find_spec
 
 from lazy_loader import attach_stub
 
+_file = getattr(find_spec("pipeline"), "origin", None)
+if _file is not None and not os.path.isfile(os.path.join(os.path.dirname(_file), "py.typed")):
+    raise ImportError(f"{_file} hides the package pipeline of dpstudies; rename it, or run elsewhere")
 _import_name, __dir__, __all__ = attach_stub(__name__, __file__)
 
 

@@ -1,20 +1,12 @@
 """Names of studies: those of this package, and those that installed packages register."""
 
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-try:
-    from pipeline.declare.plugins import STUDIES as MODULES
-    from pipeline.declare.source import StudySource
-    from pipeline.declare.study import Study
-    from pipeline.errors import BadInputError
-except ImportError as error:
-    _found = getattr(sys.modules.get("pipeline"), "__file__", None)
-    if _found is None or Path(_found).with_name("py.typed").is_file():
-        raise
-    raise ImportError(f"{_found} hides the package pipeline of dpstudies; rename it, or run elsewhere") from error
+from pipeline.declare.plugins import STUDIES as MODULES
+from pipeline.declare.source import StudySource
+from pipeline.declare.study import Study
+from pipeline.errors import BadInputError
 
 
 class _Studies(Mapping[str, Study]):

@@ -106,10 +106,10 @@ def test_claim_without_declared_needs_is_refused(needs, message):
 
 
 def test_unknown_dimension_is_refused():
-    message = "claim late needs an unknown dimension of panel p 'metod'"
+    message = "claim late needs an unknown dimension of panel p 'algorithms'"
     with pytest.raises(BadInputError, match=message):
-        judged(declare({"p": {"metod": ("a",)}, "q": {}}), {"p": summary(), "q": summary()})
-    study = Study("s", "S", "To test.", STUDY.panels, seed=1, claims=(declare({"p": {"metod": ("a",)}, "q": {}}),))
+        judged(declare({"p": {"algorithms": ("a",)}, "q": {}}), {"p": summary(), "q": summary()})
+    study = Study("s", "S", "To test.", STUDY.panels, seed=1, claims=(declare({"p": {"algorithms": ("a",)}, "q": {}}),))
     with pytest.raises(BadInputError, match=message):
         ClaimsGoal(study)
 
