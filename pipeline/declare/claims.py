@@ -120,7 +120,7 @@ class Look(Mapping[str, Any]):
     def select(self, panel: str) -> Any:
         """Return a panel at the declared values; a dimension that is declared with one value is dropped."""
         summary = self[panel]
-        declared = self._claim.declared[panel]
+        declared = self._claim.declared.get(panel, {})
         values = {dim: list(value) if isinstance(value, tuple) else value for dim, value in declared.items()}
         return summary.sel({dim: value for dim, value in values.items() if dim in summary.dims})
 
