@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.known import is_known
+from pipeline.declare.plugins import STUDIES
 from pipeline.declare.source import StudySource, enable_sibling_imports, find_study, source_of, stored_source
 from pipeline.declare.study import Study, differences
 from pipeline.errors import BadInputError, command
@@ -96,8 +97,8 @@ def named_source(study: Study | StudySource | str) -> StudySource:
     if isinstance(study, StudySource):
         return study
     if not isinstance(study, Study | str):
-        raise BadInputError(f"a study must be a Study, a .py file or module:object, got {study!r}")
-    return source_of(study) if isinstance(study, Study) else find_study(study, {})
+        raise BadInputError(f"a study must be a Study, a name, a .py file or module:object, got {study!r}")
+    return source_of(study) if isinstance(study, Study) else find_study(study, STUDIES)
 
 
 def refuse_other_spec(store: ResultStore, study: Study) -> None:

@@ -24,7 +24,7 @@ def run(study: Study | StudySource | str, store: str | os.PathLike[str], options
     Parameters
     ----------
     study : Study, StudySource or str
-        A study, ``module:object``, or the path of a ``.py`` file that defines ``STUDY``.
+        A study, the name of a registered one, ``module:object``, or the path of a ``.py`` file that defines ``STUDY``.
     store : path
         Path or URL of the results: a new location, or a store with the same spec.
     trials, seed, panels, values
@@ -66,9 +66,8 @@ def run(study: Study | StudySource | str, store: str | os.PathLike[str], options
     Examples
     --------
     >>> import tempfile
-    >>> from studies import STUDIES
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = run(STUDIES["hellinger-accuracy"], f"{folder}/s.zarr", trials=50, panels=["k2"], values={"n": [10]})
+    ...     store = run("hellinger-accuracy", f"{folder}/s.zarr", trials=50, panels=["k2"], values={"n": [10]})
     ...     store.complete
     True
     """

@@ -46,7 +46,7 @@ TIMING = (
     "test_soak.py", "test_submission.py", "test_worker_checks.py",
 )  # fmt: skip
 
-IMPORTED_BY_FORKS = ["mechanisms.audit", "mechanisms.inference", "mechanisms.glm", "pipeline.runs", "studies"]
+IMPORTED_BY_FORKS = ["mechanisms.audit", "mechanisms.inference", "mechanisms.glm", "pipeline.runs", "studies.registry"]
 MECHANISMS = Path(__file__).with_name("mechanisms")
 
 

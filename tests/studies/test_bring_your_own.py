@@ -227,9 +227,10 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
     known = ["geometric", "laplace", "laplace-dimension", "local"]
     values = {"n": [10, 20], "mechanism": [*known, "ten-times", "half", "no-pmf"]}
 
-    @claim("mine-is-best", "Mine is best.", kind="addition", level=0)
-    def best(summaries):
-        summaries.need("k2", mechanism=("ten-times",))
+    needs = {"k2": {"mechanism": ("ten-times",)}}
+
+    @claim("mine-is-best", "Mine is best.", kind="addition", level=0, needs=needs)
+    def best(look):
         return verdict(True, "It is.")
 
     study = replace(published, panels=(panel,), claims=(best,))
@@ -258,6 +259,7 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
         f"audit of ten-times in panel k2: broken: loses 10 at n = {n}\n"
         in command("status", str(tmp_path / "s.zarr"))[1]
     )
+    assert broken in command("summarise", tmp_path / "s.zarr")[1]
     opened = ResultStore.open(str(tmp_path / "s.zarr"))
     ((_, finding),) = write_report(opened, study.from_spec(opened.spec), tmp_path / "page.html")
     assert finding.evidence == f"It is. Audit of ten-times: broken: loses 10 at n = {n}."
