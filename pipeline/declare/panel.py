@@ -331,7 +331,11 @@ class Panel:
             "trials": self.trials,
             "block_trials": self.block_trials,
             "version": self.version,
-            "methods": {method.name: {"version": method.version, "uses": list(method.uses)} for method in self.methods},
+            "methods": {
+                method.name: {"version": method.version, "uses": list(method.uses)}
+                | ({"unseeded": True} if method.unseeded else {})
+                for method in self.methods
+            },
             "method_order": [method.name for method in self.methods],
             "dims": [axis.name for axis in (*self.factors, *self.method_axes)],
             "stream_keys": {

@@ -32,6 +32,8 @@ from pipeline.declare.plugins import is_registered
 from pipeline.declare.streams import sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, command, unknown
+from pipeline.faults import is_interrupt
+from pipeline.redact import redact_text, text_of
 
 
 @dataclass(frozen=True)
@@ -260,9 +262,13 @@ def _naming(what: str) -> Iterator[None]:
     """Convert errors of imported code to `BadInputError`, with the line of a study file that raises."""
     try:
         yield
-    except (Exception, SystemExit) as error:
-        text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
-        raise BadInputError(f"cannot load {what}{_place(error)}: {type(error).__name__}: {text}") from error
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        text = " ".join((error.msg if isinstance(error, SyntaxError) else text_of(error)).split())
+        raise BadInputError(
+            redact_text(f"cannot load {what}{_place(error)}: {type(error).__name__}: {text}")
+        ) from error
 
 
 def _place(error: BaseException) -> str:
