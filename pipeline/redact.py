@@ -76,10 +76,10 @@ def redact_text(text: str) -> str:
         if value is not None:
             parts += [text[done : match.end()], HIDDEN]
             done = value.end()
-    return _encodable("".join([*parts, text[done:]]))
+    return encodable("".join([*parts, text[done:]]))
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Return a text that can be printed and stored; a lone surrogate, as in names of files, becomes an escape."""
     return text.encode(errors="backslashreplace").decode()
 

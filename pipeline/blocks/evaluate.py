@@ -6,6 +6,7 @@ its block. A budget ends the evaluation of a setting that fails for every trial;
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.blocks.arrays import cast_values, describe_range, freeze_arrays
-from pipeline.blocks.failures import call, describe_exception, describe_reported, suppressed
+from pipeline.blocks.failures import call, describe_exception, describe_reported
 from pipeline.blocks.one_thread import one_thread
 from pipeline.blocks.returned import as_numbers
 from pipeline.declare.factors import Measure, Value
@@ -97,8 +98,11 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
     applicable = [setting for setting in settings if panel.applies(cell, setting)]
     computed: list[Outcome] = []
     if len(applicable) > 1:  # evaluate all settings in one call, unless it raises
-        with suppressed():
+        try:
             computed = _compute(study, panel, cell, block.trials, applicable)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
     if not computed:
         computed = [_evaluate_parts(study, panel, cell, block.trials, setting, budget) for setting in applicable]
     outcomes = iter(computed)
@@ -108,12 +112,23 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
     ]
 
 
+def evaluate_in_thread(
+    study: Study, block: Block, settings: Sequence[Setting], budget: int | None = None
+) -> list[Outcome]:
+    """Evaluate as `evaluate_block`, outside of the main thread, in which an interrupt would be one by the user."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(evaluate_block, study, block, settings, budget).result()
+
+
 def simulate_block(study: Study, block: Block) -> Any:
     """Simulate the data of a block, and return them, or None if the simulation raises an exception."""
-    panel, data = study.panel(block.panel), None
-    with suppressed():
-        data = _simulate(study, panel, panel.cells()[block.cell], block.trials)
-    return data
+    panel = study.panel(block.panel)
+    try:
+        return _simulate(study, panel, panel.cells()[block.cell], block.trials)
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        return None
 
 
 def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Outcome:

@@ -6,13 +6,11 @@ interrupt by the user is none.
 
 import os
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from pipeline.declare.source import functions_of, imported_from
 from pipeline.declare.study import Study
-from pipeline.faults import is_interrupt
 from pipeline.redact import redact_text, shorten, text_of
 
 _FIRST_ENTRIES, _LAST_ENTRIES = 20, 60  # of a traceback that is cut, such as that of an endless recursion
@@ -30,16 +28,6 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
     finally:
         if os.getpid() != process:
             os._exit(1)
-
-
-@contextmanager
-def suppressed() -> Iterator[None]:
-    """Suppress every exception of a study's function, which another call reports, but no interrupt by the user."""
-    try:
-        yield
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
 
 
 def describe_exception(study: Study, error: BaseException) -> str:

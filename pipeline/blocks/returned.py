@@ -1,7 +1,7 @@
 """Numbers that a method returns, as plain arrays without a loss of meaning.
 
-Values may be numbers, sequences, arrays, masked arrays, and the labelled arrays of pandas and xarray. Masked and missing
-values are reported as such, labels must agree with the declared dimensions, and values with units are refused.
+Values may be numbers, sequences, arrays, masked arrays, and the labelled arrays of pandas and xarray. Masked and
+missing values are reported as such, labels must agree with the declared dimensions, and values with units are refused.
 """
 
 import sys

@@ -45,9 +45,9 @@ class Streams:
     The key is divided into eight unsigned 32-bit words that seed a `numpy.random.SeedSequence`; the number of words is
     fixed, since a SeedSequence maps some keys of unequal length to the same state. The bit generator is PCG64DXSM.
 
-    Each call of `uniforms`, `generators` or `seeds` restarts its stream. A second call on the same object would repeat earlier
-    draws and therefore raises ValueError. Draw all numbers in one call, or pass a different label to each further call;
-    the label becomes part of the key.
+    Each call of `uniforms`, `generators` or `seeds` restarts its stream. A second call on the same object would repeat
+    earlier draws and therefore raises ValueError. Draw all numbers in one call, or pass a different label to each
+    further call; the label becomes part of the key.
 
     Examples
     --------

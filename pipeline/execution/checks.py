@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from distributed import Client, get_worker
 
-from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
+from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, evaluate_in_thread
 from pipeline.blocks.one_thread import one_thread
 from pipeline.blocks.repetition import FirstTrial, find_unseeded, first_trials
 from pipeline.declare.panel import Panel, Setting
@@ -196,7 +196,7 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     excluded = (Status.TIMED_OUT, Status.KILLED)
     safe = [setting for setting, outcome in stored if outcome.status[0] not in excluded]
     with one_thread():  # workers use one thread too; the last bits of a matrix product depend on the number of threads
-        computed = dict(zip([setting.label for setting in safe], evaluate_block(study, block, safe), strict=True))
+        computed = dict(zip([setting.label for setting in safe], evaluate_in_thread(study, block, safe), strict=True))
     is_own = not store.others(panel.name)[block.cell, trial // panel.block_trials]
     return [
         Rerun(panel, setting, computed.get(setting.label, outcome), outcome, is_asked=bool(trial < limit) and is_own)

@@ -54,23 +54,23 @@ def seeded_program(data, setting, streams):
 
 
 def counted(data, setting, streams):
-    CALLS.append(streams.trials)
-    return {"x": data + len(CALLS)}
+    calls.append(streams.trials)
+    return {"x": data + len(calls)}
 
 
 def recorded(data, setting, streams):
-    CALLS.append(streams.trials)
+    calls.append(streams.trials)
     return {"x": data}
 
 
 def sometimes_fails(data, setting, streams):
-    CALLS.append(streams.trials)
-    if len(CALLS) % 2:
+    calls.append(streams.trials)
+    if len(calls) % 2:
         raise ArithmeticError("unlucky")
     return {"x": data}
 
 
-CALLS = []
+calls = []
 """Trials of the calls of a method, which run in this process."""
 
 
@@ -151,12 +151,12 @@ def test_method_added_to_a_store_is_checked(tmp_path):
 def test_methods_with_committed_trials_are_evaluated_once(tmp_path):
     """On resume, a committed trial is compared instead."""
     study = study_of(Method("m", recorded))
-    CALLS.clear()
+    calls.clear()
     store = run(study, tmp_path / "s.zarr", trials=2, progress=False)
-    assert CALLS == [range(1), range(1), range(2)]
-    CALLS.clear()
+    assert calls == [range(1), range(1), range(2)]
+    calls.clear()
     extend(store, study=study, trials=4, progress=False)
-    assert CALLS == [range(1, 2), range(2, 4)]
+    assert calls == [range(1, 2), range(2, 4)]
     assert resume(store, study=study).complete
 
 
