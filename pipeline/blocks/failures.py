@@ -35,11 +35,11 @@ def describe_exception(study: Study, error: BaseException) -> str:
 
     Lines of markers below code are omitted, since options of Python and versions change them.
     """
-    own = {getattr(getattr(function, "__code__", None), "co_filename", "") for function in functions_of(study)}
-    calls = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    file, line = next((call for call in reversed(calls) if call[0] in own), calls[-1])
+    files = {getattr(getattr(function, "__code__", None), "co_filename", "") for function in functions_of(study)}
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    file, line = next((place for place in reversed(places) if place[0] in files), places[-1])
     lines = "".join(_entries(error)).rstrip().splitlines()
-    kept = [one for one in lines if one.strip(" ~^|") or not one.strip()]
+    kept = [text for text in lines if text.strip(" ~^|") or not text.strip()]
     cause = f"{os.path.basename(imported_from(file))}:{line}: {kept[-1]}"
     return redact_text("\n".join([cause, *kept]))
 

@@ -59,8 +59,8 @@ def find_unseeded(study: Study, trial: FirstTrial) -> str:
         )
     settings = [panel.settings()[k] for k in trial.settings]
     first, second = (evaluate_block(study, trial.block, settings) for _ in range(2))
-    for setting, one, other in zip(settings, first, second, strict=True):
-        if difference := _describe_difference(panel, one, other):
+    for setting, before, after in zip(settings, first, second, strict=True):
+        if difference := _describe_difference(panel, before, after):
             return _refusal(panel, setting, difference)
     return ""
 
@@ -89,7 +89,7 @@ def _equal_data(first: Any, second: Any) -> bool:
     """Return True if the arrays and numbers in two data sets are equal; other objects are not compared."""
     pairs = zip(leaves(first), leaves(second), strict=False)
     compared = [pair for pair in pairs if all(isinstance(item, _COMPARED) for item in pair)]
-    return all(_equal(np.asarray(one), np.asarray(other)) for one, other in compared)
+    return all(_equal(*map(np.asarray, pair)) for pair in compared)
 
 
 def _equal(first: np.ndarray, second: np.ndarray) -> bool:

@@ -55,11 +55,11 @@ def _in_order(name: str, given: Any, axes: Mapping[str, Sequence[Any]]) -> Any:
 
 def _require_labels(name: str, dim: str, values: Sequence[Any], labels: Iterable[Any]) -> None:
     """Raise ValueError for labels along a dimension that are neither its values nor positions, in order."""
-    found = list(labels)
+    given = list(labels)
     texts = [format_value(value) for value in values]
-    if len(found) == len(values) and found not in (list(values), list(range(len(values))), texts):
+    if len(given) == len(values) and given not in (list(values), list(range(len(values))), texts):
         raise ValueError(
-            f"{name} must have the values of {dim} in order, {_listed(texts)}, got the labels {_listed(found)}; sort "
+            f"{name} must have the values of {dim} in order, {_listed(texts)}, got the labels {_listed(given)}; sort "
             "them, or return an array without labels"
         )
 
@@ -87,7 +87,7 @@ def _unlabelled(name: str, given: Any, pandas: Any) -> Numbers:
     array = np.asarray(given)
     if array.dtype.hasobject:
         nothing = (None,) if pandas is None else (None, pandas.NA, pandas.NaT)
-        return _filled(np.array([any(item is one for one in nothing) for item in array.flat], bool), array)
+        return _filled(np.array([any(item is absent for absent in nothing) for item in array.flat], bool), array)
     if isinstance(given, list | tuple) and array.dtype.kind == "f" and set(map(type, given)) == {int}:
         array = np.asarray(given, np.int64 if min(given) < 0 else np.uint64)  # instead of rounded integers
     return array, np.zeros(array.shape, bool)

@@ -207,13 +207,13 @@ class Measure:
     name, meaning, unit, dtype : str
         Variable name, ``long_name``, ``units`` and NumPy dtype in the store. A trial fails if the dtype cannot
         represent one of its values: a value out of range, or a fraction or NaN for an integer or boolean dtype. Values
-        of a floating dtype are rounded.
+        of a floating dtype are rounded. A masked or missing value fails its trial as well.
     dims : tuple of str
         Output dimensions, in order, without the trial dimension.
     per_trial : bool
         False for a quantity per cell and setting, such as an exact expectation, which is the same in every block.
     ragged : bool
-        True if NaN pads rows of unequal length. Otherwise a trial with a NaN fails.
+        True if NaN pads rows of unequal length; masked and missing values become NaN. Otherwise a trial with one fails.
     nominal : float, optional
         Value that the mean of the measure should have, such as 0.95 for the coverage of intervals; figures show it.
     """
@@ -288,7 +288,8 @@ class Method:
         Label in the store, and a note for readers of the results.
     evaluate : callable
         ``(data, setting, streams) -> {measure: array}``, a pure function. Per-trial measures have shape
-        ``(trial, *dims)``. The optional entry ``"error"``, strings of shape ``(trial,)``, marks failed trials.
+        ``(trial, *dims)``. The optional entry ``"error"``, shape ``(trial,)``, has a text for each failed trial, and
+        an empty string or None for the others. Every exception is a failure of its trial.
     uses : tuple of str
         Method factors that the method depends on; it is computed once for all values of other method factors.
     version : int

@@ -212,7 +212,9 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
     in_flight = TasksInFlight(client)
     compared: list[tuple[str, str]] = []
     for panel in study.panels:
-        for method in (one for one in panel.methods if not one.unseeded):
+        for method in panel.methods:
+            if method.unseeded:
+                continue
             committed = (
                 (block, k)
                 for k, setting in enumerate(panel.settings())
@@ -262,8 +264,8 @@ def repeat_trial(run: str, spec: dict[str, Any], trial: FirstTrial, is_apart: bo
     study = task.source.load().from_spec(spec)
     if not is_apart and task.time_limit is None:
         return find_unseeded(study, trial)
-    found = children_of(task, study)(trial)
-    return "" if isinstance(found, End) else found
+    reply = children_of(task, study)(trial)
+    return "" if isinstance(reply, End) else reply
 
 
 @on_worker
