@@ -15,7 +15,12 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError, StoreAccessError
-from pipeline.execution.checks import refuse_other_numbers, refuse_unfit_workers, refuse_workers_without_store
+from pipeline.execution.checks import (
+    refuse_other_numbers,
+    refuse_unfit_workers,
+    refuse_unseeded,
+    refuse_workers_without_store,
+)
 from pipeline.execution.execute import execute
 from pipeline.execution.tasks import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
@@ -119,8 +124,10 @@ def session_on(computation: Computation) -> Iterator[tuple[Any, ResultStore, Tas
         task = Task(source, url, sha256(canonical_json(study.spec())), time_limit=options.time_limit)
         with shipped(client, task):
             refuse_unfit_workers(client, task.run, source, study.spec())
+            compared: set[tuple[str, str]] = set()
             if existing is not None and existing.complete:
-                refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
+                compared = refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
+            refuse_unseeded(client, task.run, study, compared)
             record = {"profile": options.profile.name, **source.attributes, **describe(source.file)}
             asked = computation.asked
             if asked is not None and (asked or (existing is not None and existing.asked)):

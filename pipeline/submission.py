@@ -195,7 +195,7 @@ def drive(order: _Order) -> Exception | None:
             compute(replace(computation, driver=driver))
     except (BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError) as error:
         return error
-    except Exception as error:
+    except BaseException as error:  # Dask waits forever for a thread that raises another exception
         return ExecutionError(explain(error))
     return None
 

@@ -68,7 +68,8 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
                 n_pending += not damage
                 continue
             n_read += 1
-            if not is_computed or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
+            is_repeatable = not setting.method.unseeded
+            if not (is_computed and is_repeatable) or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
                 continue
             n_computed += 1
             again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
@@ -95,7 +96,8 @@ def verify(
 
     With `repair`, reset damaged blocks to pending, which `resume` computes; rewrite damaged coordinates, metadata and
     root; and replace blocks whose numbers differ from the recomputed ones. `progress` is called with the number of
-    checked blocks and the total. Blocks with a killed or timed-out trial are not recomputed. See `pipeline.resume`.
+    checked blocks and the total. Blocks with a killed or timed-out trial, and of methods with `unseeded`, are not
+    recomputed. See `pipeline.resume`.
     """
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to recompute must be >= 0, got {sample}")

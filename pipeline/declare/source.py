@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import inspect
 import os
+import re
 import stat
 import sys
 import threading
@@ -32,6 +33,8 @@ from pipeline.declare.plugins import is_registered
 from pipeline.declare.streams import sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, command, unknown
+from pipeline.faults import is_interrupt
+from pipeline.redact import encodable, redact_text, text_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class StudySource:
     def attributes(self) -> dict[str, Any]:
         """Attributes of stores and sessions that identify the code of the study."""
         file = {} if self.sha256 is None else {"study_file_sha256": self.sha256, "study_code_sha256": self.code_sha256}
-        return {"study_reference": self.reference or "", **file}
+        return {"study_reference": encodable(self.reference or ""), **file}
 
     @property
     def file(self) -> str | None:
@@ -128,6 +131,8 @@ def stored_source(reference: str) -> StudySource:
     if not reference.endswith(".py"):
         return StudySource(reference)
     path = os.path.abspath(reference)
+    if not os.path.exists(path):  # stores have escapes for names that are not in UTF-8
+        path = _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), path)
     return StudySource(path, content=_read(path, "study file"))
 
 
@@ -194,6 +199,7 @@ def load_object(target: str) -> Any:
 
 
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_ESCAPED = re.compile(r"\\u(d[89a-f][0-9a-f]{2})")
 _loading = threading.RLock()
 _from_files: dict[str, StudySource] = {}  # sources by module name, which contains the hash of the file
 
@@ -260,9 +266,13 @@ def _naming(what: str) -> Iterator[None]:
     """Convert errors of imported code to `BadInputError`, with the line of a study file that raises."""
     try:
         yield
-    except (Exception, SystemExit) as error:
-        text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
-        raise BadInputError(f"cannot load {what}{_place(error)}: {type(error).__name__}: {text}") from error
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        text = " ".join((error.msg if isinstance(error, SyntaxError) else text_of(error)).split())
+        raise BadInputError(
+            redact_text(f"cannot load {what}{_place(error)}: {type(error).__name__}: {text}")
+        ) from error
 
 
 def _place(error: BaseException) -> str:

@@ -99,7 +99,7 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
                 return function(*args)
         except TransientError:
             raise
-        except Exception as error:
+        except BaseException as error:  # Dask waits forever for a thread that raises another exception
             if is_transient(error):
                 raise TransientError(explain(error)) from None
             return Refusal(explain(error))

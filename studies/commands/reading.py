@@ -244,6 +244,8 @@ def _verdict(rerun: Rerun) -> str:
         return "not recomputed: it terminated its worker"
     if not rerun.is_stored:
         return "not stored yet" if rerun.is_asked else "not asked for"
+    if rerun.setting.method.unseeded:
+        return "not compared: unseeded"
     return "equal" if rerun.equal else "DIFFERENT"
 
 

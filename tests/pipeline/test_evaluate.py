@@ -332,6 +332,24 @@ def test_invalid_value_per_cell_fails_every_trial():
     assert outcome.error[0].endswith("n must be an integer in 0 ... 255, got 300")
 
 
+@pytest.mark.parametrize("ragged", [False, True])
+def test_masked_value_per_cell_fails_every_trial_unless_rows_are_ragged(ragged):
+    curve = Measure("curve", "", dims=("at",), per_trial=False, ragged=ragged)
+    result = {"curve": np.ma.masked_array([1.0, 2.0], [False, True])}
+    outcome = outcome_of(
+        lambda data, *_: {"x": data, **result}, trials=3, measures=(*X, curve), outputs=(Factor("at", (1, 2), ""),)
+    )
+    assert outcome.status.tolist() == [OK if ragged else FAILED] * 3
+    assert ragged or outcome.error[0].splitlines()[0].endswith("ValueError: curve is masked or missing")
+    np.testing.assert_array_equal(outcome.values["curve"], [1.0, np.nan] if ragged else [np.nan] * 2)
+
+
+def test_reported_error_may_be_none_or_an_exception():
+    outcome = outcome_of(lambda data, *_: {"x": data, "error": [None, ValueError("bad"), ""]}, trials=3)
+    assert outcome.status.tolist() == [OK, FAILED, OK]
+    assert outcome.error.tolist() == ["", "bad", ""]
+
+
 def test_invalid_value_of_a_deterministic_panel_fails():
     outcome = outcome_of(lambda *_: {"x": 300}, trials=None, measures=(Measure("x", "", dtype="uint8"),))
     assert outcome.status.tolist() == [FAILED]
