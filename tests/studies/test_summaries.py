@@ -240,8 +240,9 @@ STUDY = Study("audited", "Audited", "To test.", (PANEL,), seed=1)
 """
 
 
-def test_broken_mechanism_is_marked_in_every_table_and_file(command):
+def test_broken_mechanism_is_marked_in_every_table_and_file(command, monkeypatch):
     """Tables show the result of the audit next to the name; files and pandas have a column with the verdict."""
+    monkeypatch.setenv("COLUMNS", "200")  # so that no table is divided
     Path("audited.py").write_text(AUDITED)
     assert command("run", "audited.py", "--store", "s.zarr")[0] == 0
     label, closed = "bad (broken: loses 2 at n = 9)", "open (not private)"
