@@ -16,6 +16,7 @@ from scipy.special import betaincinv
 
 from pipeline.blocks.evaluate import KINDS, Status
 from pipeline.declare.factors import Statistic
+from pipeline.stores.missing import DECLARED
 from pipeline.stores.regions import slabs
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
@@ -152,8 +153,9 @@ class _Measure:
         self._outputs = [dim for dim in self._dims if dim not in grid]
         self._variable = variable.transpose(*grid, *self._outputs, "trial")
         self._statistics = statistics
-        # further statistics receive values in the original dtype
-        self._dtype = variable.dtype if statistics else np.dtype(float)
+        # further statistics receive values in the dtype that the panel declares
+        declared = variable.attrs.get(DECLARED, variable.dtype)
+        self._dtype = np.dtype(declared) if statistics else np.dtype(float)
         shape = self._variable.shape[:-1]
         self._found = np.empty((*shape, len(_STATISTICS)))
         self._further = [np.full((*shape, *_lengths(statistic)), np.nan) for statistic in statistics]
@@ -185,8 +187,9 @@ class _Measure:
     def summaries(self) -> dict[str, xr.Variable]:
         """Return the variables of `_STATISTICS`, and of the statistics that the panel declares in addition to them."""
         variable, name, result = self._variable, self._variable.name, {}
+        kept = {key: value for key, value in variable.attrs.items() if key != DECLARED}
         for k, label in enumerate(_STATISTICS):
-            attributes = {**variable.attrs, "long_name": f"{label} of {variable.attrs.get('long_name', name)}"}
+            attributes = {**kept, "long_name": f"{label} of {variable.attrs.get('long_name', name)}"}
             result[f"{name}_{label}"] = self._labelled(self._found[..., k], attributes)
         for statistic, array in zip(self._statistics, self._further, strict=True):
             attributes = {"long_name": statistic.meaning, "units": statistic.unit}

@@ -203,10 +203,14 @@ class Measure:
 
     Attributes
     ----------
-    name, meaning, unit, dtype : str
-        Variable name, ``long_name``, ``units`` and NumPy dtype in the store. A trial fails if the dtype cannot
-        represent one of its values: a value out of range, or a fraction or NaN for an integer or boolean dtype. Values
-        of a floating dtype are rounded.
+    name, meaning, unit : str
+        Variable name, ``long_name`` and ``units`` in the store.
+    dtype : str
+        NumPy dtype of the values. A trial fails if it cannot represent one of its values: a value out of range, or a
+        fraction or NaN for an integer or boolean dtype. Values of a floating dtype are rounded. A store has the values
+        exactly, and xarray reads them as float64, with NaN for trials that are not ok; integers beyond 2⁵³ in absolute
+        value are rounded then. The smallest number of int32 and int64, and the largest of uint32 and uint64, mark
+        missing values in stores; a trial with this value fails.
     dims : tuple of str
         Output dimensions, in order, without the trial dimension.
     per_trial : bool
@@ -249,6 +253,24 @@ def _is_stored(dtype: object) -> bool:
     if not isinstance(dtype, str) or found.kind not in "biuf" or found.itemsize > 8:
         return False
     return found.num == np.dtype(found.name).num  # ulonglong is a different type with the same name
+
+
+def stored_dtype(dtype: str) -> np.dtype:
+    """Return the dtype in which a store has a measure, such that xarray decodes float64.
+
+    Means of float16 overflow, those of float32 lose digits, and xarray decodes integers below 32 bits as float32.
+    """
+    given = np.dtype(dtype)
+    return np.dtype("float64" if given.kind == "f" else given.name if given.itemsize >= 4 else "int32")
+
+
+def missing_value(dtype: str) -> float | int:
+    """Return the number that a store has in place of missing values of a measure, and that no ok trial has."""
+    stored = stored_dtype(dtype)
+    if stored.kind == "f":
+        return math.nan
+    limits = np.iinfo(stored)
+    return int(limits.min or limits.max)
 
 
 @dataclass(frozen=True)
