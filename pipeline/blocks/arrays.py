@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.declare.factors import missing_value
+from pipeline.declare.factors import integer_range
 
 
 def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
@@ -14,7 +14,10 @@ def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, n
     if given.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be real numbers, got dtype {given.dtype}")
     array, is_wrong = _cast(given, np.dtype(dtype))
-    return array, is_wrong | (array == missing_value(dtype))
+    if array.dtype.kind in "iu":
+        least, greatest = integer_range(dtype)
+        is_wrong = is_wrong | (array < least) | (array > greatest)
+    return array, is_wrong
 
 
 def _cast(given: np.ndarray, target: np.dtype) -> tuple[np.ndarray, np.ndarray]:
@@ -42,9 +45,7 @@ def describe_range(dtype: str) -> str:
         return "0 or 1"
     if target.kind == "f":
         return f"at most {float(np.finfo(target).max):g} in absolute value, or infinite"
-    limits, missing = np.iinfo(target), missing_value(dtype)
-    least, greatest = limits.min + (missing == limits.min), limits.max - (missing == limits.max)
-    return f"an integer in {least} ... {greatest}"
+    return "an integer in {} ... {}".format(*integer_range(dtype))
 
 
 def freeze_arrays(data: Any) -> None:

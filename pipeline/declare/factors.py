@@ -209,8 +209,9 @@ class Measure:
         NumPy dtype of the values. A trial fails if it cannot represent one of its values: a value out of range, or a
         fraction or NaN for an integer or boolean dtype. Values of a floating dtype are rounded. A store has the values
         exactly, and xarray reads them as float64, with NaN for trials that are not ok; integers beyond 2⁵³ in absolute
-        value are rounded then. The smallest number of int32 and int64, and the largest of uint32 and uint64, mark
-        missing values in stores; a trial with this value fails.
+        value are rounded then. Stores mark missing values by the smallest number of int32 and int64, and by the largest
+        number of uint32 and uint64 that is a float64; a trial fails if one of its values is this number or a larger
+        unsigned one.
     dims : tuple of str
         Output dimensions, in order, without the trial dimension.
     per_trial : bool
@@ -269,8 +270,16 @@ def missing_value(dtype: str) -> float | int:
     stored = stored_dtype(dtype)
     if stored.kind == "f":
         return math.nan
-    limits = np.iinfo(stored)
-    return int(limits.min or limits.max)
+    # a float64 too, so that xarray writes it again for NaN
+    return int(np.iinfo(stored).min or math.nextafter(2.0 ** (8 * stored.itemsize), 0))
+
+
+def integer_range(dtype: str) -> tuple[int, int]:
+    """Return the smallest and the largest number that a trial may have for a measure of an integer dtype."""
+    limits, missing = np.iinfo(dtype), int(missing_value(dtype))
+    if missing < 0:
+        return max(limits.min, missing + 1), limits.max
+    return limits.min, missing - 1
 
 
 @dataclass(frozen=True)

@@ -177,7 +177,8 @@ def _refuse_other_runs(sources: Sequence[ResultStore]) -> None:
         for name, what in _EQUAL_IN_SHARES.items():
             if source.attributes.get(name) != first.attributes.get(name):
                 raise BadInputError(
-                    f"the shares {first.url} and {source.url} are of different runs: their {what} differs"
+                    f"the shares {first.url} and {source.url} are of different runs: their {what} differs; compute "
+                    "both with one study and one version of dpstudies"
                 )
         if first.share is not None and source.share.count != first.share.count:
             raise BadInputError(
