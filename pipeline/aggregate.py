@@ -201,6 +201,15 @@ class _Measure:
         return xr.Variable((*self._variable.dims[:-1], *more), array, attributes).transpose(*self._dims, *more)
 
 
+def _restored(variable: xr.Variable) -> xr.Variable:
+    """Return a measure that is not per trial, in its declared dtype if this represents all values exactly."""
+    declared, values = np.dtype(variable.attrs.get(DECLARED, variable.dtype)), variable.values
+    if declared.kind == "f" or values.dtype.kind != "f" or (np.abs(values) < 2**53).all():  # False for NaN
+        values = values.astype(declared)
+    attributes = {key: value for key, value in variable.attrs.items() if key != DECLARED}
+    return xr.Variable(variable.dims, values, attributes, variable.encoding)
+
+
 def _lengths(statistic: Statistic) -> tuple[int, ...]:
     return () if statistic.axis is None else (len(statistic.axis.values),)
 
@@ -220,7 +229,8 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     xarray.Dataset
         Summary in memory, without the trial dimension. For each per-trial measure ``X``: ``X_mean``, its Monte Carlo
         standard error ``X_mcse``, ``X_sd``, and ``X_q05 X_q25 X_median X_q75 X_q95``, each with an ``_mcse``;
-        ``X_name`` for each statistic. Other measures are unchanged. ``n_ok``, ``n_failed`` (failed, timed out or
+        ``X_name`` for each statistic. Other measures are unchanged; they have their declared dtype unless a value is
+        missing, or an integer beyond 2⁵³. ``n_ok``, ``n_failed`` (failed, timed out or
         killed) and ``n_pending`` are numbers of trials.
 
     Examples
@@ -259,7 +269,7 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
         result |= measure.summaries()
     further = [f"{one.measure}_{one.name}" for one in statistics]
     result |= {name: result.pop(name) for name in further}  # last, in the order of their declaration
-    result |= {name: variable.variable for name, variable in others.items()}
+    result |= {name: _restored(variable.variable) for name, variable in others.items()}
     coords = {name: coord.variable.load() for name, coord in ds.coords.items() if "trial" not in coord.dims}
     for axis in (one.axis for one in statistics if one.axis is not None):
         coords[axis.name] = xr.Variable(axis.name, list(axis.values), {"long_name": axis.meaning, "units": axis.unit})
