@@ -207,6 +207,29 @@ def test_a_mark_in_an_array_that_has_none_is_refused(new, tmp_path):
             ResultStore.open(path)
 
 
+def test_exact_measures_of_a_summary_have_their_declared_dtype(new):
+    """Unless a value is missing, or an integer beyond 2⁵³, which float64 may have rounded."""
+    ds = plain(new)[["limit", "status"]]
+    limit = pipeline.summarise(ds)["limit"]
+    np.testing.assert_array_equal(limit, [7.0, 7.0, np.nan])
+    complete = ds.isel(algorithm=[0, 1])
+    limit = pipeline.summarise(complete)["limit"]
+    assert (limit.dtype, "declared_dtype" in limit.attrs) == (np.int32, False)
+    assert limit.values.tolist() == [7, 7]
+    complete["limit"] = complete["limit"].copy(data=[2.0**53, 7])
+    assert pipeline.summarise(complete)["limit"].values.tolist() == [2.0**53, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"), [(-(2**31), "an ok trial has no number"), (300, "a number is no bool")], ids=str
+)
+def test_verify_finds_numbers_that_no_trial_can_have(tmp_path, monkeypatch, wrong, problem):
+    monkeypatch.setattr("pipeline.stores.commits.mark_missing", lambda array, values, _: np.full(values.shape, wrong))
+    store = pipeline.run(TOY, tmp_path / "s.zarr", panels=["single"], progress=False)
+    found = verify(store, study=TOY, sample=0).problems
+    assert {(one.variable, str(one.damage)) for one in found} == {("heads", f"inconsistent: {problem}")}
+
+
 # Stores of the formats 5 and 6
 
 
