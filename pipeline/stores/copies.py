@@ -88,8 +88,8 @@ def compact(
     numbers = {source: require_idle(source.files)}
     arrays = [source.array(panel, name) for panel, name in _sharded_variables(source)]
     document = shard_root(json.loads(source.root.content), arrays)
-    format_ = COMPACT_FORMATS[source.attributes["store_format"]]
-    document["attributes"] = {**source.attributes, "store_format": format_, "compacted": now()}
+    compact_format = COMPACT_FORMATS[source.attributes["store_format"]]
+    document["attributes"] = {**source.attributes, "store_format": compact_format, "compacted": now()}
     root = Root(seal_root(json.dumps(document).encode()))
     sharded = Chunks(root.content)
     shards = [
