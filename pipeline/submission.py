@@ -238,12 +238,12 @@ def cancel(store: str | os.PathLike[str], *, cluster: str | None = None) -> Canc
     """
     opened = ResultStore.open(store)
     submission = last_submission(opened)
+    refusal = f"no submission is open for the store {store}; show its status with: {command('status', store)}"
     if submission is None or not submission.is_open:
-        raise BadInputError(
-            f"no submission is open for the store {store}; show its status with: {command('status', store)}"
-        )
+        raise BadInputError(refusal)
     with nullcontext() if cluster is None else _reached(submission, cluster) as client:
-        end_session(opened.url, submission.id, {"cancelled": now()})
+        if not end_session(opened.url, submission.id, {"cancelled": now()}):
+            raise BadInputError(refusal)
         if client is None:
             return Cancellation(submission, None)
         if submission.driver:

@@ -204,10 +204,16 @@ class Measure:
 
     Attributes
     ----------
-    name, meaning, unit, dtype : str
-        Variable name, ``long_name``, ``units`` and NumPy dtype in the store. A trial fails if the dtype cannot
-        represent one of its values: a value out of range, or a fraction or NaN for an integer or boolean dtype. Values
-        of a floating dtype are rounded. A masked or missing value fails its trial as well.
+    name, meaning, unit : str
+        Variable name, ``long_name`` and ``units`` in the store.
+    dtype : str
+        NumPy dtype of the values. A trial fails if it cannot represent one of its values: a value out of range, or a
+        fraction or NaN for an integer or boolean dtype. Values of a floating dtype are rounded. A
+        masked or missing value fails its trial as well. A store has the values
+        exactly, and xarray reads them as float64, with NaN for trials that are not ok; integers beyond 2⁵³ in absolute
+        value are rounded then. Stores mark missing values by the smallest number of int32 and int64, and by the largest
+        number of uint32 and uint64 that is a float64; a trial fails if one of its values is this number or a larger
+        unsigned one.
     dims : tuple of str
         Output dimensions, in order, without the trial dimension.
     per_trial : bool
@@ -251,6 +257,32 @@ def _is_stored(dtype: object) -> bool:
     if not isinstance(dtype, str) or found.kind not in "biuf" or found.itemsize > 8:
         return False
     return found.num == np.dtype(found.name).num  # ulonglong is a different type with the same name
+
+
+def stored_dtype(dtype: str) -> np.dtype:
+    """Return the dtype in which a store has a measure, such that xarray decodes float64.
+
+    Means of float16 overflow, those of float32 lose digits, and xarray decodes integers below 32 bits as float32.
+    """
+    given = np.dtype(dtype)
+    return np.dtype("float64" if given.kind == "f" else given.name if given.itemsize >= 4 else "int32")
+
+
+def missing_value(dtype: str) -> float | int:
+    """Return the number that a store has in place of missing values of a measure, and that no ok trial has."""
+    stored = stored_dtype(dtype)
+    if stored.kind == "f":
+        return math.nan
+    # a float64 too, so that xarray writes it again for NaN
+    return int(np.iinfo(stored).min or math.nextafter(2.0 ** (8 * stored.itemsize), 0))
+
+
+def integer_range(dtype: str) -> tuple[int, int]:
+    """Return the smallest and the largest number that a trial may have for a measure of an integer dtype."""
+    limits, missing = np.iinfo(dtype), int(missing_value(dtype))
+    if missing < 0:
+        return max(limits.min, missing + 1), limits.max
+    return limits.min, missing - 1
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,9 @@ def _counterexample(one: xr.Dataset) -> str:
     """Describe the audit of a mechanism with the largest ratio of loss to ε."""
     share = largest(_share(one))
     found = one.sel({dim: share[dim] for dim in _share(one).dims})
-    data, neighbour, output = (found[f"worst_{what}"].values.tolist() for what in ("dataset", "neighbour", "output"))
+    data, neighbour, output = (
+        found[f"worst_{what}"].values.astype(int).tolist() for what in ("dataset", "neighbour", "output")
+    )
     return f"{share:.4f} epsilon at {_place(share)}: data sets {data} and {neighbour}, output {output}"
 
 
