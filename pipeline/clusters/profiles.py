@@ -64,6 +64,16 @@ class Profile:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # of workers
     wait: float = 60  # maximum time in seconds to wait for the first worker
 
+    @property
+    def label(self) -> str:
+        """Phrase for messages."""
+        return f"profile {self.name}"
+
+    @property
+    def outlives_process(self) -> bool:
+        """True if the scheduler continues after this process has ended."""
+        return self.address is not None
+
 
 THREADS = Profile("threads", kwargs={"processes": False, "n_workers": 1})
 

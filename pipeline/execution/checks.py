@@ -44,15 +44,15 @@ def refuse_workers_without_store(client: Client, task: Task) -> None:
 
 def _find_problem(client: Client, action: str, function: Callable[..., str], *args: Any) -> str:
     """Run a function on each worker; return the first error message, or an empty string on success."""
-    in_flight = TasksInFlight(client)
-    for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
-        # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
-        options = {"workers": [worker], "allow_other_workers": True} if worker else {}
-        in_flight.submit(worker, function, *args, **options)
-    return in_flight.first_problem(
-        lambda worker: f"worker {worker} terminated while it {action}; check its log, or use --cluster threads",
-        "the same check fails on {} more workers",
-    )
+    with TasksInFlight(client) as in_flight:
+        for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
+            # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
+            options = {"workers": [worker], "allow_other_workers": True} if worker else {}
+            in_flight.submit(worker, function, *args, **options)
+        return in_flight.first_problem(
+            lambda worker: f"worker {worker} terminated while it {action}; check its log, or use --cluster threads",
+            "the same check fails on {} more workers",
+        )
 
 
 @on_worker
@@ -199,23 +199,23 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
 
 def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: Study) -> None:
     """Recompute one committed trial per panel and method; raise `BadInputError` if a number differs."""
-    in_flight = TasksInFlight(client)
     names: list[str] = []
-    for panel in study.panels:
-        for method in panel.methods:
-            committed = (
-                (block, k)
-                for k, setting in enumerate(panel.settings())
-                if setting.method == method
-                for block in store.committed(panel, setting)
-            )
-            for block, k in islice(committed, 1):
-                in_flight.submit(len(names), compare_numbers, run, block, k)
-                names.append(f"panel {panel.name}, method {method.name}")
-    problem = in_flight.first_problem(
-        lambda at: f"{names[at]} terminates its worker, but the store contains its results",
-        "the same holds for {} more methods",
-    )
+    with TasksInFlight(client) as in_flight:
+        for panel in study.panels:
+            for method in panel.methods:
+                committed = (
+                    (block, k)
+                    for k, setting in enumerate(panel.settings())
+                    if setting.method == method
+                    for block in store.committed(panel, setting)
+                )
+                for block, k in islice(committed, 1):
+                    in_flight.submit(len(names), compare_numbers, run, block, k)
+                    names.append(f"panel {panel.name}, method {method.name}")
+        problem = in_flight.first_problem(
+            lambda at: f"{names[at]} terminates its worker, but the store contains its results",
+            "the same holds for {} more methods",
+        )
     if problem:
         raise BadInputError(
             f"{problem}; use the package versions and kind of processor that the store records, or choose another "

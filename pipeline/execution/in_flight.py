@@ -45,7 +45,7 @@ class TaskResult:
 
 
 class TasksInFlight:
-    """Tasks of one run that are in flight."""
+    """Tasks of one run that are in flight, as a context manager that cancels them after an exception."""
 
     def __init__(self, client: Client, check: Callable[[], None] = lambda: None) -> None:
         self.client, self._check = client, check
@@ -55,6 +55,12 @@ class TasksInFlight:
 
     def __len__(self) -> int:
         return len(self._payloads)
+
+    def __enter__(self) -> "TasksInFlight":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
 
     def submit(self, payload: Any, function: Callable[..., Any], *args: Any, **options: Any) -> None:
         """Submit a task; options are those of `distributed.Client.submit`."""
@@ -94,7 +100,8 @@ class TasksInFlight:
         """Cancel the tasks that have not started, without waiting for the others."""
         futures = list(self._payloads)
         self._payloads.clear()
-        self.client.cancel(futures, force=True)
+        if futures:
+            self.client.cancel(futures, force=True)
 
     def _take_done(self) -> list[Future]:
         """Return the futures that finish within the polling interval."""
@@ -119,6 +126,8 @@ class TasksInFlight:
             raise ExecutionError(f"a worker failed: {format_error(future.exception())}") from None
         except Exception as error:
             raise ExecutionError(f"a worker failed: {format_error(error)}") from error
+        finally:
+            future.release()  # a client of the user keeps the results of its futures
         if isinstance(value, Refusal):
             raise ExecutionError(f"a worker failed: {value.reason}")
         return TaskResult(payload, value)

@@ -9,6 +9,7 @@ from studies.commands.options import (
     TABLE,
     Level,
     format_level,
+    load_cluster,
     option,
     parse_assignments,
     parse_numbers,
@@ -99,7 +100,7 @@ def regress(
             delta=delta,
             method=method,
             level=level,
-            cluster=given["cluster"],
+            cluster=load_cluster(given["cluster"]),
             rehearsal=seed is not None,
         )
         box, chosen = prepared.box, prepared.method
@@ -215,7 +216,7 @@ def partition(
         account.confirm(what, guarantee, f"{noise}\n")
         account.entry(guarantee, what)()
 
-    released = release_table(table, request, given["rehearsal"], given["cluster"], approve)
+    released = release_table(table, request, given["rehearsal"], load_cluster(given["cluster"]), approve)
     print_table(released.values.columns, released.formatted())
     for line in (*released.lines, noise, *account.lines()):
         say(line)

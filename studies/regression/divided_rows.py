@@ -12,24 +12,25 @@ import numpy as np
 
 from mechanisms.regression.keyed_partition import KeyedPartition
 from mechanisms.regression.statistics import RegressionStatistics, row_moments
+from pipeline.clusters.user_cluster import ClusterChoice
 from pipeline.errors import BadInputError
-from pipeline.tables.tables import Client, Rows, reduce_rows
+from pipeline.tables.tables import Rows, reduce_rows
 
 
 def divide_rows(
-    client: Client, arrays: Sequence[Rows], partition: KeyedPartition, intercept: bool = True
+    arrays: Sequence[Rows], partition: KeyedPartition, intercept: bool = True, cluster: ClusterChoice = None
 ) -> RegressionStatistics:
     """Reduce a table to the sufficient statistics of each partition of its rows, in one pass.
 
     The arrays are (x, y) of shapes (n, p) and (n,), or one array of shape (n, p + 1) with y last. The partition does
-    not depend on the chunks of the arrays; the rounding of the statistics does.
+    not depend on the chunks of the arrays; the rounding of the statistics does. The cluster is as in `pipeline.run`.
     """
     n, shapes = partition.n_rows, [array.shape for array in arrays]
     if [shape[:1] for shape in shapes] != [(n,)] * len(shapes) or [len(shape) for shape in shapes] not in ([2], [2, 1]):
         shown = ", ".join(map(str, shapes))
         raise BadInputError(f"arrays must have shapes ({n}, p) and ({n},), or ({n}, p + 1) with y last, got {shown}")
     statistics, n_invalid, first_invalid, overflows = reduce_rows(
-        client, arrays, partial(_reduce_block, partition, intercept), _join
+        arrays, partial(_reduce_block, partition, intercept), _join, cluster
     )
     if n_invalid:
         raise BadInputError(

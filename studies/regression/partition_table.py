@@ -30,8 +30,7 @@ from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiCo
 from mechanisms.regression.publish import publish_probabilities, publish_quantiles
 from mechanisms.regression.statistics import RegressionStatistics
 from pipeline import Streams
-from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import load_profile
+from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
 from pipeline.errors import BadInputError, as_bad_input, unknown
 from pipeline.tables.cells import Literal
 from pipeline.tables.tables import open_table
@@ -163,14 +162,14 @@ def release_table(
     path: str,
     request: Request,
     seed: int | None = None,
-    cluster: str | None = None,
+    cluster: ClusterChoice = None,
     before_release: Callable[[], object] | None = None,
 ) -> Release:
     """Release posterior probabilities or quantiles of one coefficient of a regression on a table.
 
     `seed` is that of the partition and of the noise, which use separate streams, for a rehearsal without privacy. By
     default the partition is random, and the noise is drawn exactly with fresh entropy of the operating system. The
-    cluster is ``FILE`` or ``FILE:PROFILE``; by default threads of this process. `before_release` is called directly
+    cluster is as in `pipeline.run`. `before_release` is called directly
     before the noise of a release is drawn; an exception that it raises prevents the release.
 
     Privacy
@@ -188,7 +187,7 @@ def release_table(
             )
         with as_bad_input():
             require_opendp()
-    profile = load_profile(cluster)
+    chosen_cluster = choose_cluster(cluster)
     table = open_table(path, request.target, request.features, markers=request.markers)
     n_rows = table.rows.shape[0]
     names = ((INTERCEPT,) if request.intercept else ()) + table.columns[:-1]
@@ -208,8 +207,7 @@ def release_table(
     is_powered = isinstance(mechanism, PartitionQuantile)
     with as_bad_input(path):
         partition = keyed_partition(division, n_rows, request.n_partitions)
-        with connect(profile) as client:
-            statistics = divide_rows(client, [table.rows], partition, request.intercept)
+        statistics = divide_rows([table.rows], partition, request.intercept, chosen_cluster)
         k = names.index(request.coefficient)
         posteriors = _posteriors(statistics, k, prior, request.error_variance, is_powered)
         values = _release(mechanism, request, posteriors, noise, before_release if seed is None else None)
