@@ -1,13 +1,15 @@
 """Clusters of the user: a client or a cluster object of Dask, which a run uses and leaves open."""
 
+import asyncio
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 import dask
-from distributed import Client, SpecCluster, get_client, rejoin, secede
+from distributed import Client, Security, SpecCluster, Worker, get_worker, rejoin, secede
 from distributed.deploy.cluster import Cluster
 
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
@@ -21,7 +23,8 @@ _DISTRIBUTED = ("dask.distributed", "distributed")  # schedulers by their names 
 class UserCluster:
     """Client or cluster object of the user, or Dask's current client."""
 
-    handle: Any = field(repr=False)  # `distributed.Client`, or an object with the address of a scheduler
+    # `distributed.Client`, an object with the address of a scheduler, or the worker that runs the present task
+    handle: Any = field(repr=False)
     is_current: bool = False  # True if no cluster was named
     name: ClassVar[str] = "Dask client"  # in the records of sessions, in place of a profile
     wait: ClassVar[float] = Profile.wait
@@ -36,13 +39,13 @@ class UserCluster:
     @property
     def address(self) -> str:
         """Address of the scheduler."""
-        is_client = isinstance(self.handle, Client)
-        return str(self.handle.scheduler.address if is_client else self.handle.scheduler_address)
+        is_linked = isinstance(self.handle, Client | Worker)
+        return str(self.handle.scheduler.address if is_linked else self.handle.scheduler_address)
 
     @property
     def outlives_process(self) -> bool:
         """True if the scheduler continues after this process has ended."""
-        cluster = self.handle.cluster if isinstance(self.handle, Client) else self.handle
+        cluster = getattr(self.handle, "cluster", None) if isinstance(self.handle, Client | Worker) else self.handle
         if cluster is None:
             return not self.address.startswith("inproc://")
         return not isinstance(cluster, SpecCluster) and not getattr(cluster, "shutdown_on_close", True)
@@ -74,20 +77,21 @@ def choose_cluster(choice: ClusterChoice) -> ChosenCluster:
     )
 
 
-def _current_client() -> Client | None:
-    """Return the client that `dask.compute` would use here, in a task that of its worker, or None."""
+def _current_client() -> Client | Worker | None:
+    """Return the client whose scheduler `dask.compute` would use here, in a task the worker, or None."""
     if dask.config.get("scheduler", None) not in (None, *_DISTRIBUTED):
         return None  # the user has named another scheduler
-    try:
-        return get_client()
-    except ValueError:
-        return None
+    with suppress(ValueError):
+        return get_worker()
+    with suppress(ValueError):
+        return Client.current()
+    return None
 
 
 def _usable(cluster: UserCluster) -> UserCluster:
     """Return a cluster of the user; raise `BadInputError` if it is asynchronous or not connected."""
     handle, remedy = cluster.handle, "; or pass cluster='threads'" if cluster.is_current else ""
-    if getattr(handle, "asynchronous", False):
+    if _is_in_event_loop() if isinstance(handle, Worker) else getattr(handle, "asynchronous", False):
         raise BadInputError(
             f"{cluster.label} must be synchronous, got an asynchronous {type(handle).__name__} in its event loop; call "
             f"this function in a thread, with asyncio.to_thread{remedy}"
@@ -98,14 +102,28 @@ def _usable(cluster: UserCluster) -> UserCluster:
     return cluster
 
 
+def _is_in_event_loop() -> bool:
+    """Return True in a coroutine, such as that of an asynchronous task."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 @contextmanager
 def open_client(cluster: UserCluster) -> Iterator[Client]:
-    """Yield the client of the user, which stays open, or a client of its own for a cluster object, which is closed."""
-    if isinstance(cluster.handle, Client):
-        yield cluster.handle
+    """Yield the client of the user, which stays open, or another one of the same scheduler, which is closed."""
+    handle = cluster.handle
+    if isinstance(handle, Client):
+        yield handle
         return
     try:
-        client = Client(cluster.handle, set_as_default=False)
+        if isinstance(handle, Worker):
+            # `get_client` and `worker_client` would make theirs the default client of the process
+            client = Client(handle.scheduler.address, security=_as_client(handle.security), set_as_default=False)
+        else:
+            client = Client(handle, set_as_default=False)
     except (OSError, RuntimeError, ValueError) as error:
         raise BadInputError(
             f"no scheduler responds at {redact_text(cluster.address)} of {cluster.label}: {format_error(error)}; start "
@@ -113,6 +131,14 @@ def open_client(cluster: UserCluster) -> Iterator[Client]:
         ) from error
     with closing(client):
         yield client
+
+
+def _as_client(security: Security) -> Security:
+    """Return the security of a worker for a client; ``dask worker --tls-cert`` sets a certificate for workers only."""
+    found = copy(security)
+    if found.tls_client_cert is None:
+        found.tls_client_cert, found.tls_client_key = security.tls_worker_cert, security.tls_worker_key
+    return found
 
 
 @contextmanager

@@ -264,8 +264,9 @@ def test_a_run_within_a_task_leaves_its_thread_to_the_blocks(tmp_path, given):
         assert client.submit(run_in_task, tmp_path / "s.zarr", given).result(60)
         assert profile_of(tmp_path / "s.zarr") == ("threads" if given == "threads" else "Dask client")
         assert client.submit(sum, [1, 2]).result(30) == 3
+        if given == "worker_client":  # Dask makes it the default client of the process
+            Client.current().close()
         assert state(cluster, client) == before
-        client.run(lambda dask_worker: dask_worker._client and dask_worker._client.close())
 
 
 @pytest.fixture
@@ -297,24 +298,34 @@ def no_ambient_client(monkeypatch):
 
 
 def test_commands_do_not_use_the_current_client(cluster, tmp_path, no_ambient_client, capsys, restored_handlers):
-    store = tmp_path / "s.zarr"
-    chosen = ("--panel", "k2", *(word for name in ("n=10", "mechanism=smooth") for word in ("--set", name)))
-    table = tmp_path / "t.csv"
-    rows = np.random.default_rng(1).uniform(size=(200, 2))
-    table.write_text("\n".join(["x,y", *(f"{x},{y}" for x, y in rows)]))
-    ranges = ("--range", "x=0:1", "--range", "y=0:1")
-    with Client(cluster) as client:
-        n_before = len(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes)))
-        assert call("run", "hellinger-accuracy", "--store", store, *chosen, "--trials", 5) == 0
+    store, study = tmp_path / "s.zarr", Path(__file__).with_name("toy.py")
+    with Client(cluster):
+        before = list(cluster.scheduler.task_prefixes)
+        assert call("run", study, "--store", store, "--panel", "single", "--trials", 4) == 0
         assert call("extend", store, "--trials", 6) == 0
         assert call("resume", store) == 0
         assert call("verify", store) == 0
-        assert call("regress", table, "--target", "y", *ranges, "--epsilon", 1, "--seed", 1) == 0
-        partition = ("--coefficient", "x", "--partitions", 10, "--cutoff", 0, "--epsilon", 1, "--seed", 1)
-        assert call("partition", table, "--target", "y", *partition) == 0
-        assert len(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))) == n_before
+        assert list(cluster.scheduler.task_prefixes) == before
     assert {session["profile"] for session in ResultStore.open(store).sessions} == {"threads"}
     assert "current client" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["regress", "partition"])
+def test_commands_on_tables_do_not_use_the_current_client(tmp_path, monkeypatch, capsys, restored_handlers, command):
+    asked = []
+
+    def stop(cluster):
+        asked.append(cluster)
+        raise BadInputError("stopped")
+
+    for module in ("regression_table", "partition_table"):
+        monkeypatch.setattr(f"studies.regression.{module}.choose_cluster", stop)
+    options = {
+        "regress": ("--range", "x=0:1", "--range", "y=0:1"),
+        "partition": ("--coefficient", "x", "--error-variance", 1, "--partitions", 5, "--cutoffs", 0),
+    }[command]
+    assert call(command, tmp_path / "t.csv", "--target", "y", *options, "--epsilon", 1, "--seed", 1) == 2
+    assert (capsys.readouterr().err.strip(), asked) == ("dpstudies: stopped", [THREADS])
 
 
 # Growth, checks and names
