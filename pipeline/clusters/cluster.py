@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, Worker, WorkerPlugin
+from distributed import Client, LocalCluster, Worker, WorkerPlugin
 from distributed.security import Security
 
 from pipeline.blocks.one_thread import one_thread
@@ -28,6 +28,8 @@ from pipeline.redact import format_error, redact_text, short_repr
 _CONNECT_SECONDS = 10
 _ASK_SECONDS = 5
 _SILENT_SECONDS = 10  # time in seconds after which a cluster without workers is reported
+# nannies restart lost workers, which the cluster would otherwise remove if their restarts take longer
+_LOCAL_SETTINGS = {"distributed.deploy.lost-worker-timeout": "1000d"}
 _HINTS = {
     "local": "see the messages above, and free memory or stop other processes",
     "ssh": "check on the hosts that dask starts with the remote_python of the profile",
@@ -109,8 +111,10 @@ def reach(cluster: ChosenCluster) -> Iterator[Client]:
             yield client
         return
     with filtered_logs(), released_thread(), open_client(cluster) as client:
-        _await_worker(client, cluster)
-        yield client
+        settings = _LOCAL_SETTINGS if isinstance(client.cluster, LocalCluster) else {}
+        with dask.config.set(settings):
+            _await_worker(client, cluster)
+            yield client
 
 
 @contextmanager
@@ -124,8 +128,8 @@ def _reach_profile(profile: Profile) -> Iterator[Client]:
     }
     if profile.address is not None:  # the processes of a started cluster may take longer on a busy machine
         settings["distributed.comm.timeouts.connect"] = f"{_CONNECT_SECONDS}s"
-    if profile.class_name == "LocalCluster":  # nannies restart lost workers
-        settings["distributed.deploy.lost-worker-timeout"] = "1000d"
+    if profile.class_name == "LocalCluster":
+        settings |= _LOCAL_SETTINGS
     # thread limits are thread-local, so local workers depend on those of this thread
     with dask.config.set(settings), one_thread(), filtered_logs(), ExitStack() as stack:
         if profile.address is not None:
@@ -143,11 +147,11 @@ def reach_scheduler(cluster: ChosenCluster) -> Iterator[Client]:
     """Connect to the scheduler at the address of a cluster, with or without workers, to query its tasks."""
     timeout = {"distributed.comm.timeouts.connect": f"{_ASK_SECONDS}s"}
     with dask.config.set(timeout), filtered_logs():
-        if isinstance(cluster, UserCluster):
-            reached = open_client(cluster)
-        else:
-            reached = closing(_reach_address(cluster, _ASK_SECONDS))
-        with reached as client:
+        if isinstance(cluster, Profile):
+            with closing(_reach_address(cluster, _ASK_SECONDS)) as client:
+                yield client
+            return
+        with open_client(cluster) as client:
             yield client
 
 

@@ -79,8 +79,11 @@ def choose_cluster(choice: ClusterChoice) -> ChosenCluster:
 
 def _current_client() -> Client | Worker | None:
     """Return the client whose scheduler `dask.compute` would use here, in a task the worker, or None."""
-    if dask.config.get("scheduler", None) not in (None, *_DISTRIBUTED):
-        return None  # the user has named another scheduler
+    configured = dask.config.get("scheduler", None)
+    if isinstance(configured, Client):
+        return configured
+    if configured is not None and str(configured).lower() not in _DISTRIBUTED:
+        return None  # the user has named another scheduler of Dask
     with suppress(ValueError):
         return get_worker()
     with suppress(ValueError):

@@ -200,7 +200,7 @@ class _Driver:
     def run(self) -> None:
         """Compute the pending work; raise an `ExecutionError` with the most common reason if some remains pending."""
         while self._n_left or self._apart or len(self.in_flight):
-            with translating_losses():
+            with translating_losses(self.in_flight.client):
                 self.window.update()
             self._fill()
             for result in self.in_flight.wait():

@@ -64,7 +64,8 @@ class TasksInFlight:
 
     def submit(self, payload: Any, function: Callable[..., Any], *args: Any, **options: Any) -> None:
         """Submit a task; options are those of `distributed.Client.submit`."""
-        future = self.client.submit(function, *args, **{"pure": False, "retries": RETRIES, **options})
+        with translating_losses(self.client):
+            future = self.client.submit(function, *args, **{"pure": False, "retries": RETRIES, **options})
         self._payloads[future] = payload
         future.add_done_callback(self._done.put)  # polling each future would take linear time
 
@@ -72,7 +73,7 @@ class TasksInFlight:
         """Wait for at least one task to finish, and return the results of all finished tasks; `check` may end it."""
         while True:
             self._check()
-            with translating_losses():
+            with translating_losses(self.client):
                 results = [self._collect(future) for future in self._take_done()]
                 if results:
                     self._monitor.note_result()
@@ -100,7 +101,7 @@ class TasksInFlight:
         """Cancel the tasks that have not started, without waiting for the others."""
         futures = list(self._payloads)
         self._payloads.clear()
-        if futures:
+        if futures and self.client.status == "running":
             self.client.cancel(futures, force=True)
 
     def _take_done(self) -> list[Future]:
@@ -134,12 +135,18 @@ class TasksInFlight:
 
 
 @contextmanager
-def translating_losses() -> Iterator[None]:
-    """Convert exceptions of a client that has lost its scheduler to `ExecutionError`."""
+def translating_losses(client: Client) -> Iterator[None]:
+    """Convert exceptions of a client that has lost its scheduler, or that its user has closed, to `ExecutionError`."""
     try:
         yield
-    except (CancelledError, OSError) as error:
-        raise ExecutionError("the connection to the scheduler was lost; restart the scheduler, then resume") from error
+    except ExecutionError:
+        raise
+    except Exception as error:
+        if isinstance(error, CancelledError | OSError) or client.status == "closed":
+            raise ExecutionError(
+                "the connection to the scheduler was lost; restart the scheduler, then resume"
+            ) from error
+        raise
 
 
 class Monitor:

@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster, Lock, worker_client
 
 import pipeline
 import pipeline.clusters.cluster
+from pipeline.blocks.evaluate import Status
 from pipeline.clusters.profiles import THREADS
 from pipeline.clusters.user_cluster import UserCluster, choose_cluster
 from pipeline.errors import BadInputError, ExecutionError
@@ -26,7 +27,7 @@ from pipeline.stores.store import ResultStore
 from pipeline.tables.tables import reduce_rows
 from pipeline.verify import verify
 from studies import cli
-from tests.pipeline.helpers import assert_equal_arrays, panel_of
+from tests.pipeline.helpers import assert_equal_arrays, count_status, panel_of
 from tests.pipeline.toy import STUDY, coin
 
 OPTIONS = {"processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
@@ -146,11 +147,53 @@ def test_nothing_is_left_on_the_cluster_after_an_interrupted_check(cluster, clie
     del stop
 
 
+def test_two_runs_at_once_on_a_client(cluster, client, tmp_path):
+    before = state(cluster, client)
+    with ThreadPoolExecutor(2) as threads:
+        stores = [tmp_path / f"{k}.zarr" for k in range(2)]
+        for store in threads.map(lambda path: pipeline.run(COIN, path, cluster=client, progress=False), stores):
+            assert store.complete
+    assert_equal_arrays(*stores, n_least=2)
+    assert state(cluster, client) == before
+
+
+def test_a_client_that_is_closed_during_a_run(tmp_path):
+    with LocalCluster(n_workers=1, **OPTIONS) as cluster:
+        client = Client(cluster, set_as_default=False)
+
+        def close(works):
+            return lambda receipt: client.close()
+
+        with pytest.raises(ExecutionError, match=r"^the connection to the scheduler was lost; .*resume$"):
+            pipeline.run(COIN, tmp_path / "s.zarr", cluster=client, progress=close)
+        assert "ended" in ResultStore.open(tmp_path / "s.zarr").sessions[-1]
+        assert pipeline.resume(tmp_path / "s.zarr", study=COIN, cluster=cluster).complete
+
+
+@pytest.mark.slow
+def test_a_trial_that_kills_its_worker_on_a_cluster_of_the_user(tmp_path):
+    """Its worker is restarted as often as the scheduler allows failures, and only this trial is stored as killed."""
+    (panel,) = panel_of(STUDY, "faults").panels
+    methods = tuple(method for method in panel.methods if method.name in ("fine", "deadly"))
+    study, deadly = panel_of(STUDY, "faults", methods=methods), {"killer": [5], "n": [3]}
+    before = dask.config.get("distributed.deploy.lost-worker-timeout", None)
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster:
+        store = pipeline.run(study, tmp_path / "s.zarr", values=deadly, cluster=cluster)
+        assert len(cluster.workers) == 1
+    counts = count_status(pipeline.open_results(store)["faults"].to_dataset())
+    assert (counts[Status.OK], counts[Status.KILLED], sum(counts.values())) == (23, 1, 24)
+    assert dask.config.get("distributed.deploy.lost-worker-timeout", None) == before
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         (3, r"^cluster must be a profile \(NAME, FILE or FILE:PROFILE\), a distributed.Client or a .*, got int 3$"),
         (Lock, r"^cluster must be a profile .*, got type "),
+        (
+            "tcp://127.0.0.1:8786",
+            r"^a cluster must be a profile, got the address tcp://127\.0\.0\.1:8786; name .*client",
+        ),
     ],
 )
 def test_other_objects_are_refused(given, message, tmp_path):
