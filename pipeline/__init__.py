@@ -1,8 +1,8 @@
 """Distributed batch pipeline for simulation studies: plan, run, store, aggregate.
 
 The pipeline does not depend on particular statistics or studies. Declare a study with `Study`, `Panel`, `Factor`,
-`Method` and `Measure`. `run` computes it on a Dask cluster into a Zarr store, `open_results` opens the store with
-xarray, and `summarise` reduces it.
+`Method` and `Measure`. `run` computes it on a Dask cluster, or on Dask's current client, into a Zarr store,
+`open_results` opens the store with xarray, and `summarise` reduces it.
 """
 
 from importlib import import_module

@@ -111,8 +111,9 @@ def reach(cluster: ChosenCluster) -> Iterator[Client]:
             yield client
         return
     with filtered_logs(), released_thread(), open_client(cluster) as client:
-        settings = _LOCAL_SETTINGS if isinstance(client.cluster, LocalCluster) else {}
-        with dask.config.set(settings):
+        # settings that another run at the same time restores are not set again, since this run would restore them later
+        is_set = all(dask.config.get(name, None) == value for name, value in _LOCAL_SETTINGS.items())
+        with dask.config.set(_LOCAL_SETTINGS if isinstance(client.cluster, LocalCluster) and not is_set else {}):
             _await_worker(client, cluster)
             yield client
 
@@ -156,11 +157,8 @@ def reach_scheduler(cluster: ChosenCluster) -> Iterator[Client]:
 
 
 def dashboard_address(client: Client) -> str:
-    """Return the URL of the dashboard, with the loopback address if the scheduler runs in this process; "" if none."""
-    try:
-        link = str(client.dashboard_link)
-    except KeyError:  # the scheduler of a client of the user may have no dashboard
-        return ""
+    """Return the URL of the dashboard, with the loopback address if the scheduler runs in this process."""
+    link = str(client.dashboard_link)
     if str(client.scheduler.address).startswith("inproc://"):
         return re.sub("//[^:/]+", "//127.0.0.1", link)
     return link

@@ -16,7 +16,7 @@ from distributed import Client, get_worker
 from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import Panel, Setting
-from pipeline.declare.source import StudySource
+from pipeline.declare.source import StudySource, parse
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError
@@ -106,7 +106,7 @@ def imported_modules(source: StudySource) -> set[str]:
 def _imports(text: str) -> Iterator[str]:
     """Yield the top-level names of the absolute imports in Python source text."""
     with suppress(SyntaxError):
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parse(text)):
             if isinstance(node, ast.Import):
                 yield from (alias.name.partition(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:

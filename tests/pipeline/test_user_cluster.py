@@ -12,7 +12,6 @@ from pathlib import Path
 
 import dask
 import dask.array as da
-import numpy as np
 import pytest
 from distributed import Client, LocalCluster, Lock, worker_client
 
