@@ -54,6 +54,7 @@ def no_current_client():
     yield
     with pytest.raises(ValueError, match="No client"):
         Client.current()
+    assert dask.config.get("scheduler", None) is None
 
 
 def state(cluster, client):
@@ -207,8 +208,8 @@ def test_closed_clients_and_clusters_are_refused(tmp_path):
     for given, label in ((client, "the given client"), (cluster, "the given cluster")):
         with pytest.raises(BadInputError, match=rf"^{label} must be running, got status closed; create a new one$"):
             pipeline.run(COIN, tmp_path / "s.zarr", cluster=given)
-    client = Client(**OPTIONS, n_workers=1)
-    with client:
+    client = Client(**OPTIONS, n_workers=1, set_as_default=False)
+    with client.as_current():
         client.close()
         with pytest.raises(
             BadInputError, match=r"^Dask's current client must be running, got status closed; .*threads"
