@@ -1,8 +1,8 @@
 """Distributed batch pipeline for simulation studies: plan, run, store, aggregate.
 
 The pipeline does not depend on particular statistics or studies. Declare a study with `Study`, `Panel`, `Factor`,
-`Method` and `Measure`. `run` computes it on a Dask cluster into a Zarr store, `open_results` opens the store with
-xarray, and `summarise` reduces it.
+`Method` and `Measure`. `run` computes it on a Dask cluster, or on Dask's current client, into a Zarr store,
+`open_results` opens the store with xarray, and `summarise` reduces it.
 
 ``dir(pipeline)`` lists all names that this package exports. They are listed in ``__init__.pyi`` and imported on first
 access, since xarray, Zarr and Dask take seconds to import.

@@ -29,8 +29,9 @@ def run(study: Study | StudySource | str, store: str | os.PathLike[str], options
         Path or URL of the results: a new location, or a store with the same spec.
     trials, seed, panels, values
         See `Study.configure`.
-    cluster : str, optional
-        ``FILE`` or ``FILE:PROFILE``; threads of this process by default.
+    cluster : str, distributed.Client or Dask cluster, optional
+        Profile (``NAME``, ``FILE`` or ``FILE:PROFILE``), or a client or cluster object of Dask, which is left open.
+        By default Dask's current client, which a printed line names, or without one threads of this process.
     time_limit : float, optional
         Maximum time per block in seconds, including compilation in its process; trials that exceed it by themselves
         are stored as timed out.

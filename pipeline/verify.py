@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Status, evaluate_block
 from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import load_profile
+from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, Damage, ExecutionError, IncompleteStoreError, StoreAccessError, command
@@ -88,7 +88,7 @@ def verify(
     seed: int = 0,
     repair: bool = False,
     study: StudySource | Study | str | None = None,
-    cluster: str | None = None,
+    cluster: ClusterChoice = None,
     accept_edited_study: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
@@ -113,13 +113,13 @@ def verify(
     works = enumerate(_asked_work(configured, opened))
     checks = ((work, chosen is None or number in chosen) for number, work in works)
     batches = iter(lambda: list(islice(checks, _BATCH)), [])
-    profile = load_profile(cluster)
+    chosen_cluster = choose_cluster(cluster)
     found: list[Verification] = []
     n_done = 0
-    with connect(profile) as client, ExitStack() as stack:
+    with connect(chosen_cluster) as client, ExitStack() as stack:
         session, of_sessions = None, check_sessions(opened)  # before this session adds a record
         if repair:
-            record = {"profile": profile.name, **source.attributes, **describe(source.file), "repaired": True}
+            record = {"profile": chosen_cluster.name, **source.attributes, **describe(source.file), "repaired": True}
             session = stack.enter_context(Session.begin(opened.url, record))
             opened = ResultStore.open(store, session.id, damaged=True)
         of_template = check_template(opened, configured, repair=repair)
@@ -127,7 +127,7 @@ def verify(
             of_sessions = check_sessions(opened, repair=True) | of_sessions
         task = Task(source, opened.url, opened.attributes["spec_sha256"], session.id if session else "")
         stack.enter_context(shipped(client, task))
-        in_flight = TasksInFlight(client)
+        in_flight = stack.enter_context(TasksInFlight(client))
         window = 2 * max(1, sum(client.nthreads().values()))
         for batch in islice(batches, window):
             in_flight.submit(len(batch), check_batch, task.run, task.session, batch)

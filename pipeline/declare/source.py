@@ -79,7 +79,7 @@ class StudySource:
         if self.sha256 is None or self.file is None:
             return None
         try:
-            tree = ast.parse(self.content if self.content is not None else _read_bytes(self.file, "study file"))
+            tree = parse(self.content if self.content is not None else _read_bytes(self.file, "study file"))
         except (SyntaxError, ValueError):
             return self.sha256
         for node in ast.walk(tree):
@@ -158,6 +158,12 @@ def source_of(study: Study) -> StudySource:
     return StudySource(None, pickled=cloudpickle.dumps(study))
 
 
+def parse(text: str | bytes) -> ast.Module:
+    """Return the syntax tree of Python source text, one at a time: Python 3.11 fails if two threads create trees."""
+    with _parsing:
+        return ast.parse(text)
+
+
 def functions_of(study: Study) -> Iterator[Any]:
     """Yield the functions of a study; a `functools.partial` is replaced by the function that it wraps."""
     for panel in study.panels:
@@ -201,6 +207,7 @@ def load_object(target: str) -> Any:
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _ESCAPED = re.compile(r"\\u(d[89a-f][0-9a-f]{2})")
 _loading = threading.RLock()
+_parsing = threading.Lock()
 _from_files: dict[str, StudySource] = {}  # sources by module name, which contains the hash of the file
 
 
@@ -234,7 +241,7 @@ def _find_audits(module: Any) -> dict[str, str]:
     # strings: this package must not import mechanisms
     kinds = {("mechanisms", "Mechanism"): "a mechanism", ("mechanisms", "OutputDistributions"): "output distributions"}
     try:
-        nodes = list(ast.walk(ast.parse(inspect.getsource(module))))
+        nodes = list(ast.walk(parse(inspect.getsource(module))))
     except (OSError, TypeError):  # a module without source code
         nodes = []
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))

@@ -17,7 +17,7 @@ from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, eva
 from pipeline.blocks.one_thread import one_thread
 from pipeline.blocks.repetition import FirstTrial, find_unseeded, first_trials
 from pipeline.declare.panel import Panel, Setting
-from pipeline.declare.source import StudySource
+from pipeline.declare.source import StudySource, parse
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError
@@ -46,15 +46,15 @@ def refuse_workers_without_store(client: Client, task: Task) -> None:
 
 def _find_problem(client: Client, action: str, function: Callable[..., str], *args: Any) -> str:
     """Run a function on each worker; return the first error message, or an empty string on success."""
-    in_flight = TasksInFlight(client)
-    for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
-        # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
-        options = {"workers": [worker], "allow_other_workers": True} if worker else {}
-        in_flight.submit(worker, function, *args, **options)
-    return in_flight.first_problem(
-        lambda worker: f"worker {worker} terminated while it {action}; check its log, or use --cluster threads",
-        "the same check fails on {} more workers",
-    )
+    with TasksInFlight(client) as in_flight:
+        for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
+            # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
+            options = {"workers": [worker], "allow_other_workers": True} if worker else {}
+            in_flight.submit(worker, function, *args, **options)
+        return in_flight.first_problem(
+            lambda worker: f"worker {worker} terminated while it {action}; check its log, or use --cluster threads",
+            "the same check fails on {} more workers",
+        )
 
 
 @on_worker
@@ -108,7 +108,7 @@ def imported_modules(source: StudySource) -> set[str]:
 def _imports(text: str) -> Iterator[str]:
     """Yield the top-level names of the absolute imports in Python source text."""
     with suppress(SyntaxError):
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parse(text)):
             if isinstance(node, ast.Import):
                 yield from (alias.name.partition(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
@@ -209,27 +209,27 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
 
     Raise `BadInputError` in this case.
     """
-    in_flight = TasksInFlight(client)
     compared: list[tuple[str, str]] = []
-    for panel in study.panels:
-        for method in panel.methods:
-            if method.unseeded:
-                continue
-            committed = (
-                (block, k)
-                for k, setting in enumerate(panel.settings())
-                if setting.method == method
-                for block in store.committed(panel, setting)
-            )
-            for block, k in islice(committed, 1):
-                in_flight.submit(len(compared), compare_numbers, run, block, k)
-                compared.append((panel.name, method.name))
-    problem = in_flight.first_problem(
-        lambda at: "panel {}, method {} terminates its worker, but the store contains its results".format(
-            *compared[at]
-        ),
-        "the same holds for {} more methods",
-    )
+    with TasksInFlight(client) as in_flight:
+        for panel in study.panels:
+            for method in panel.methods:
+                if method.unseeded:
+                    continue
+                committed = (
+                    (block, k)
+                    for k, setting in enumerate(panel.settings())
+                    if setting.method == method
+                    for block in store.committed(panel, setting)
+                )
+                for block, k in islice(committed, 1):
+                    in_flight.submit(len(compared), compare_numbers, run, block, k)
+                    compared.append((panel.name, method.name))
+        problem = in_flight.first_problem(
+            lambda at: "panel {}, method {} terminates its worker, but the store contains its results".format(
+                *compared[at]
+            ),
+            "the same holds for {} more methods",
+        )
     if problem:
         raise BadInputError(
             f"{problem}; use the package versions and kind of processor that the store records, or choose another "

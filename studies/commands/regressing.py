@@ -10,6 +10,7 @@ from studies.commands.options import (
     TABLE,
     Level,
     format_level,
+    load_cluster,
     option,
     parse_assignments,
     parse_numbers,
@@ -102,7 +103,7 @@ def regress(
             delta=delta,
             method=method,
             level=level,
-            cluster=given["cluster"],
+            cluster=load_cluster(given["cluster"]),
             rehearsal=seed is not None,
             drops_missing=missing == "drop",
         )
@@ -214,7 +215,7 @@ def partition(
         table,
         request,
         account.seed,
-        given["cluster"],
+        load_cluster(given["cluster"]),
         ledger=account.ledger and replace(account.ledger, label=what),
         confirm=lambda: account.confirm(what, guarantee, f"{noise}\n"),
     )

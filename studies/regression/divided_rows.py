@@ -12,16 +12,17 @@ import numpy as np
 
 from mechanisms.regression.keyed_partition import KeyedPartition
 from mechanisms.regression.statistics import LARGEST_NUMBER, RegressionStatistics, row_moments
+from pipeline.clusters.user_cluster import ClusterChoice
 from pipeline.errors import BadInputError
-from pipeline.tables.tables import Client, Rows, reduce_rows
+from pipeline.tables.tables import Rows, reduce_rows
 from studies.own_data.private_table import describe_missing
 
 
 def divide_rows(
-    client: Client,
     arrays: Sequence[Rows],
     partition: KeyedPartition,
     intercept: bool = True,
+    cluster: ClusterChoice = None,
     names: Sequence[str] | None = None,
 ) -> RegressionStatistics:
     """Reduce a table to the sufficient statistics of each partition of its rows, in one pass.
@@ -29,13 +30,13 @@ def divide_rows(
     The arrays are (x, y) of shapes (n, p) and (n,), or one array of shape (n, p + 1) with y last. The partition does
     not depend on the chunks of the arrays; the rounding of the statistics does. Numbers beyond `LARGEST_NUMBER` in size
     count as `LARGEST_NUMBER` with their sign, so that every table of numbers has finite statistics. `names` are those
-    of the columns, for messages.
+    of the columns, for messages, and the cluster is as in `pipeline.run`.
     """
     n, shapes = partition.n_rows, [array.shape for array in arrays]
     if [shape[:1] for shape in shapes] != [(n,)] * len(shapes) or [len(shape) for shape in shapes] not in ([2], [2, 1]):
         shown = ", ".join(map(str, shapes))
         raise BadInputError(f"arrays must have shapes ({n}, p) and ({n},), or ({n}, p + 1) with y last, got {shown}")
-    statistics, (row, column) = reduce_rows(client, arrays, partial(_reduce_block, partition, intercept), _join)
+    statistics, (row, column) = reduce_rows(arrays, partial(_reduce_block, partition, intercept), _join, cluster)
     if math.isfinite(row):
         raise BadInputError(describe_missing(int(row), str(column) if names is None else names[column]))
     return statistics

@@ -30,8 +30,7 @@ from mechanisms.regression.publish import joint_guarantee, publish_probabilities
 from mechanisms.regression.statistics import RegressionStatistics
 from mechanisms.release import LedgerFile, require_opendp
 from pipeline import Streams
-from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import load_profile
+from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
 from pipeline.errors import BadInputError, as_bad_input, unknown
 from pipeline.tables.cells import Literal
 from pipeline.tables.formats import unknown_name
@@ -176,7 +175,7 @@ def release_table(
     path: str,
     request: Request,
     seed: int | None = None,
-    cluster: str | None = None,
+    cluster: ClusterChoice = None,
     *,
     ledger: LedgerFile | None = None,
     confirm: Callable[[], object] = lambda: None,
@@ -185,7 +184,7 @@ def release_table(
 
     `seed` is that of the partition and of the noise, which use separate streams, for a rehearsal without privacy. By
     default the partition is random, and the noise is drawn exactly with fresh entropy of the operating system. The
-    cluster is ``FILE`` or ``FILE:PROFILE``; by default threads of this process. `confirm` is called before a release is
+    cluster is as in `pipeline.run`. `confirm` is called before a release is
     entered in the ledger; an exception that it raises prevents the release.
 
     Privacy
@@ -205,7 +204,7 @@ def release_table(
         with as_bad_input():
             require_opendp()
             validate_draws(mechanism)
-    profile = load_profile(cluster)
+    chosen_cluster = choose_cluster(cluster)
     table = open_table(path, request.target, request.features, markers=request.markers)
     n_rows = table.rows.shape[0]
     names = ((INTERCEPT,) if request.intercept else ()) + table.columns[:-1]
@@ -225,8 +224,7 @@ def release_table(
     is_powered = isinstance(mechanism, PartitionQuantile)
     with as_bad_input(path):
         partition = keyed_partition(division, n_rows, request.n_partitions)
-        with connect(profile) as client:
-            statistics = divide_rows(client, [table.rows], partition, request.intercept, table.columns)
+        statistics = divide_rows([table.rows], partition, request.intercept, chosen_cluster, table.columns)
         k = names.index(request.coefficient)
         posteriors = _posteriors(statistics, k, prior, request.error_variance, is_powered)
         values = _release(mechanism, request, posteriors, noise, ledger, confirm)

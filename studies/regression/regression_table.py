@@ -32,8 +32,7 @@ from mechanisms.regression.private_regression import (
     require_support,
 )
 from mechanisms.release import CheckedRelease, Rehearsal, require_opendp
-from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import Profile, load_profile
+from pipeline.clusters.user_cluster import ChosenCluster, ClusterChoice, choose_cluster
 from pipeline.errors import BadInputError, as_bad_input
 from pipeline.tables.cells import NOT_PUBLIC, Literal, match_literals
 from pipeline.tables.formats import require_regular
@@ -54,7 +53,7 @@ class Prepared:
     guarantee: Guarantee
     method: str
     expected: np.ndarray  # widths of the intervals of (intercept, slopes, error variance)
-    profile: Profile
+    cluster: ChosenCluster
 
 
 def prepare(
@@ -69,7 +68,7 @@ def prepare(
     delta: float | None,
     method: str,
     level: float,
-    cluster: str | None,
+    cluster: ClusterChoice,
     rehearsal: bool,
     drops_missing: bool = False,
 ) -> Prepared:
@@ -79,7 +78,7 @@ def prepare(
 
     `levels` has the list of public levels of a column, as text, and `markers` are literals of missing cells.
     """
-    profile = load_profile(cluster)
+    chosen_cluster = choose_cluster(cluster)
     with as_bad_input():
         if not rehearsal:
             require_opendp()
@@ -92,12 +91,11 @@ def prepare(
         noise = calibrated_gram_noise(noise_name, box.p, epsilon, delta)
         n = table.rows.shape[0]
         if drops_missing:
-            with connect(profile) as client:
-                n = reduce_rows(client, [table.rows], _count_complete, _add)
+            n = reduce_rows([table.rows], _count_complete, _add, chosen_cluster)
         chosen = choose_gram_method(method, n)
         expected = require_support(box, n, noise, level=level)
     n_levels = tuple(len(literals.get(name, ())) for name in table.columns)
-    return Prepared(table, n, n_levels, box, noise, Guarantee(epsilon, delta or 0.0), chosen, expected, profile)
+    return Prepared(table, n, n_levels, box, noise, Guarantee(epsilon, delta or 0.0), chosen, expected, chosen_cluster)
 
 
 def release_regression(
@@ -112,9 +110,8 @@ def release_regression(
     have the same missing rows. A rehearsal has no guarantee.
     """
     box = prepared.box
-    with connect(prepared.profile) as client:
-        map_rows = partial(_reduce_block, box, prepared.levels)
-        sums, n_missing, (row, column) = reduce_rows(client, [prepared.table.rows], map_rows, _join)
+    map_rows = partial(_reduce_block, box, prepared.levels)
+    sums, n_missing, (row, column) = reduce_rows([prepared.table.rows], map_rows, _join, prepared.cluster)
     if n_missing and not drop_missing:
         remedy = ", or pass --missing drop, which makes the number of complete rows public"
         raise BadInputError(describe_missing(int(row), prepared.table.columns[column], remedy))

@@ -60,7 +60,7 @@ def whole(pieces, k):
 def test_rows_are_mapped_once_and_combined_in_order(client, chunks):
     x, y = np.random.default_rng(1).random((N_ROWS, 3)), np.arange(N_ROWS)
     arrays = [da.from_array(x, chunks=(chunks, 2)), da.from_array(y, chunks=123)]
-    pieces = reduce_rows(client, arrays, collect, join)
+    pieces = reduce_rows(arrays, collect, join, cluster=client)
     np.testing.assert_array_equal(whole(pieces, 0), x)
     np.testing.assert_array_equal(whole(pieces, 1), y[:, None])
     assert [len(blocks[0]) for _, blocks in pieces] == list(arrays[0].chunks[0])
@@ -69,7 +69,7 @@ def test_rows_are_mapped_once_and_combined_in_order(client, chunks):
 def test_numpy_arrays_are_divided(client, monkeypatch):
     monkeypatch.setattr(pipeline.tables.tables, "PART_BYTES", 8 * 3 * 128)
     x = np.random.default_rng(1).random((N_ROWS, 3))
-    pieces = reduce_rows(client, [x, x[:, 0]], collect, join)
+    pieces = reduce_rows([x, x[:, 0]], collect, join, cluster=client)
     np.testing.assert_array_equal(whole(pieces, 0), x)
     assert len(pieces) == 8
 
@@ -87,11 +87,11 @@ def test_each_block_is_read_once_by_one_task(client, tmp_path):
     arrays = [
         da.map_blocks(partial(read_noted, tmp_path / name), chunks=chunks, dtype=float, meta=meta) for name in "xy"
     ]
-    total = reduce_rows(client, arrays, lambda first, x, y: x.sum() + y.sum(), sum)
+    total = reduce_rows(arrays, lambda first, x, y: x.sum() + y.sum(), sum, cluster=client)
     assert total == 4000
     for name in "xy":
         assert sorted(map(int, (tmp_path / name).read_text().split())) == list(range(10))
-    assert {len(blocks) for _, blocks in reduce_rows(client, arrays, collect, join)} == {2}
+    assert {len(blocks) for _, blocks in reduce_rows(arrays, collect, join, cluster=client)} == {2}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_each_block_is_read_once_by_one_task(client, tmp_path):
 )
 def test_mismatched_arrays_are_rejected(client, message, arrays):
     with pytest.raises(BadInputError) as caught:
-        reduce_rows(client, arrays, collect, join)
+        reduce_rows(arrays, collect, join, cluster=client)
     assert message in str(caught.value)
 
 
@@ -116,7 +116,7 @@ def test_error_in_a_block_is_raised_in_the_caller(client):
         raise ArithmeticError(f"at {first}")
 
     with pytest.raises(ArithmeticError, match="at "):
-        reduce_rows(client, [da.ones(10, chunks=5)], fail, sum)
+        reduce_rows([da.ones(10, chunks=5)], fail, sum, cluster=client)
 
 
 def rise(first, block, keep):
@@ -151,7 +151,7 @@ def test_worker_processes_hold_one_block_and_may_die(tmp_path):
         assert peak - loaded < 100
         assert kept - loaded > 200
         with pytest.raises(ExecutionError, match="a worker died while it processed a block of rows"):
-            reduce_rows(client, [da.ones(10, chunks=5)], end, sum)
+            reduce_rows([da.ones(10, chunks=5)], end, sum, cluster=client)
 
 
 # Formats
@@ -237,7 +237,7 @@ def test_formats_are_equivalent(client, tmp_path, monkeypatch, frame, write, par
     for features in (["a", "count", "flag"], ["flag", "a"], ["count"], []):
         table = open_table(path, "y", features)
         assert table.columns == (*features, "y")
-        pieces = reduce_rows(client, [table.rows], collect, join)
+        pieces = reduce_rows([table.rows], collect, join, cluster=client)
         np.testing.assert_array_equal(whole(pieces, 0), frame[[*features, "y"]].to_numpy(float))
         assert (len(pieces) > 1) == (part_bytes == 3000 or write is write_parquet_folder)
 
@@ -258,14 +258,14 @@ def test_unnamed_columns_get_names(tmp_path):
 def test_csv_without_final_newline_or_with_byte_order_mark(client, tmp_path):
     (tmp_path / "t.csv").write_bytes("\ufeffa, y\r\n1, 2\r\n3,  4".encode())
     table = open_table(str(tmp_path / "t.csv"), "y")
-    np.testing.assert_array_equal(whole(reduce_rows(client, [table.rows], collect, join), 0), [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(whole(reduce_rows([table.rows], collect, join, cluster=client), 0), [[1, 2], [3, 4]])
 
 
 def refused(path, target="y", features=None, client=None):
     """Return the one-line error that is raised when a table is opened or read."""
 
     def read():
-        reduce_rows(client, [open_table(str(path), target, features).rows], collect, join)
+        reduce_rows([open_table(str(path), target, features).rows], collect, join, cluster=client)
 
     with pytest.raises(BadInputError) as caught:
         read()
@@ -319,7 +319,7 @@ def test_rows_with_line_breaks_in_quotes_are_read_whole(client, tmp_path, monkey
         monkeypatch.setattr(pipeline.tables.formats, "PART_BYTES", part_bytes)
         table = open_table(str(tmp_path / "t.csv"), "y", ["a"])
         expected = np.column_stack([np.arange(2000), np.arange(2000) / 8])
-        np.testing.assert_array_equal(whole(reduce_rows(client, [table.rows], collect, join), 0), expected)
+        np.testing.assert_array_equal(whole(reduce_rows([table.rows], collect, join, cluster=client), 0), expected)
 
 
 def test_invalid_gzip_files_are_rejected(tmp_path):
@@ -397,7 +397,7 @@ def test_table_that_changes_while_it_is_read(client, tmp_path):
     rows = open_table(str(tmp_path / "t.csv"), "y").rows
     (tmp_path / "t.csv").write_text("a,y\n1,2\n")
     with pytest.raises(BadInputError, match=r"t.csv must not change while the table is read, got another file; read"):
-        reduce_rows(client, [rows], collect, join)
+        reduce_rows([rows], collect, join, cluster=client)
 
 
 def numbers_of(path, column, literal=None):

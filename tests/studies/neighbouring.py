@@ -33,6 +33,7 @@ from mechanisms.regression import private_regression as regression_module
 from mechanisms.release import ExactNoise
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
+from pipeline.clusters.user_cluster import choose_cluster
 from studies import cli, estimates
 from studies.regression import partition_table, regression_table
 
@@ -158,7 +159,7 @@ def shorten_inference(monkeypatch, client):
     for module in (regression_table, regression_module):
         monkeypatch.setattr(module, "require_support", lambda box, *_, **__: np.ones(box.p + 1))
     for module in (regression_table, partition_table):
-        monkeypatch.setattr(module, "connect", lambda profile: contextlib.nullcontext(client))
+        monkeypatch.setattr(module, "choose_cluster", lambda _: choose_cluster(client))
 
 
 def stop_at_noise(monkeypatch):

@@ -50,28 +50,28 @@ CHUNKS = [N, 1000, 4999, (1, 10_000, 6), (7, 5000, 5000)]
 @pytest.mark.parametrize("chunks", CHUNKS)
 def test_statistics_do_not_depend_on_chunks(client, table, partition, expected, chunks):
     x, y = table
-    found = divide_rows(client, [da.from_array(x, chunks=(chunks, 1)), da.from_array(y, chunks=777)], partition)
+    found = divide_rows([da.from_array(x, chunks=(chunks, 1)), da.from_array(y, chunks=777)], partition, cluster=client)
     assert_same(found, expected)
     rows = da.from_array(np.column_stack([x, y]), chunks=(chunks, 3))
-    assert_same(divide_rows(client, [rows], partition), expected)
+    assert_same(divide_rows([rows], partition, cluster=client), expected)
 
 
 def test_numpy_arrays(client, table, partition, expected):
-    assert_same(divide_rows(client, table, partition), expected)
-    assert_same(divide_rows(client, [np.column_stack(table)], partition), expected)
-    assert divide_rows(client, table, partition).intercept
-    assert not divide_rows(client, table, partition, intercept=False).intercept
+    assert_same(divide_rows(table, partition, cluster=client), expected)
+    assert_same(divide_rows([np.column_stack(table)], partition, cluster=client), expected)
+    assert divide_rows(table, partition, cluster=client).intercept
+    assert not divide_rows(table, partition, intercept=False, cluster=client).intercept
 
 
 @pytest.mark.slow
 def test_worker_processes(table, partition, expected):
     x, y = (da.from_array(array, chunks=1500) for array in table)
     with connect(Profile("one", kwargs={"processes": True, "n_workers": 1})) as client:
-        assert_same(divide_rows(client, [x, y], partition), expected)
+        assert_same(divide_rows([x, y], partition, cluster=client), expected)
 
 
 def test_another_key_gives_another_partition(client, table, expected):
-    found = divide_rows(client, table, keyed_partition(np.random.default_rng(3), N, M))
+    found = divide_rows(table, keyed_partition(np.random.default_rng(3), N, M), cluster=client)
     np.testing.assert_array_equal(found.n_rows, expected.n_rows)
     with pytest.raises(AssertionError):
         assert_same(found, expected)
@@ -81,10 +81,10 @@ def test_another_key_gives_another_partition(client, table, expected):
 def test_replacing_a_row_changes_one_partition_only(client, table, partition):
     """A replaced row leaves other partitions bitwise unchanged, as the sensitivity of the releases requires."""
     x, y = table
-    before = divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
+    before = divide_rows([da.from_array(x, chunks=(1000, 2)), y], partition, cluster=client)
     x = x.copy()
     x[4321], own = [1e9, -1e9], partition.labels(4321, 1)[0]
-    after = divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
+    after = divide_rows([da.from_array(x, chunks=(1000, 2)), y], partition, cluster=client)
     others = np.arange(M) != own
     np.testing.assert_array_equal(after.means[others], before.means[others])
     np.testing.assert_array_equal(after.scatter[others], before.scatter[others])
@@ -96,7 +96,7 @@ def test_error_reports_the_first_non_finite_row_and_is_not_public(client, table,
     x, y = (array.copy() for array in table)
     x[[9000, 5000], 1] = y[7000] = y[5000] = value
     with pytest.raises(BadInputError, match=r"got a missing cell in data row 5001; .* do not publish it\)$"):
-        divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
+        divide_rows([da.from_array(x, chunks=(1000, 2)), y], partition, cluster=client)
 
 
 def test_numbers_beyond_the_largest_count_as_the_largest(client, table, partition):
@@ -111,7 +111,7 @@ def test_numbers_beyond_the_largest_count_as_the_largest(client, table, partitio
         ([np.column_stack([x, 1e300 * y])], [np.column_stack([limited, LARGEST_NUMBER * np.sign(y)])]),
     )
     for beyond, within in pairs:
-        found, expected = (divide_rows(client, arrays, partition) for arrays in (beyond, within))
+        found, expected = (divide_rows(arrays, partition, cluster=client) for arrays in (beyond, within))
         np.testing.assert_array_equal(found.means, expected.means)
         np.testing.assert_array_equal(found.scatter, expected.scatter)
         assert np.isfinite(found.scatter).all()
@@ -120,11 +120,11 @@ def test_numbers_beyond_the_largest_count_as_the_largest(client, table, partitio
 def test_integers_and_single_precision_are_accepted(client, partition):
     whole = np.arange(2 * N, dtype=np.int64).reshape(N, 2) * 2**40
     for rows in (whole, whole.astype(np.float32)):
-        found = divide_rows(client, [rows], partition)
-        np.testing.assert_array_equal(found.means, divide_rows(client, [rows.astype(float)], partition).means)
+        found = divide_rows([rows], partition, cluster=client)
+        np.testing.assert_array_equal(found.means, divide_rows([rows.astype(float)], partition, cluster=client).means)
 
 
 @pytest.mark.parametrize("shapes", [[(N,)], [(N, 2), (N, 1)], [(N - 1, 2), (N,)], [(N, 2), (N,), (N,)], []])
 def test_mismatched_shapes_raise(client, partition, shapes):
     with pytest.raises(BadInputError, match=r"arrays must have shapes \(10007, p\) and \(10007,\)"):
-        divide_rows(client, [np.ones(shape) for shape in shapes], partition)
+        divide_rows([np.ones(shape) for shape in shapes], partition, cluster=client)
