@@ -74,7 +74,7 @@ def _as_float(value: Any) -> float:
 
 def real_array(name: str, values: ArrayLike) -> Floats:
     """Return `values` as float64, if possible without a copy, if all are real numbers; messages contain only types."""
-    if np.ma.is_masked(values):
+    if _has_masked(values):
         raise ValueError(f"{name} must be an array of real numbers, got masked entries; remove or replace them")
     try:
         array = np.asarray(values)
@@ -97,8 +97,19 @@ def real_array(name: str, values: ArrayLike) -> Floats:
 def record_array(name: str, values: ArrayLike) -> Floats:
     """Return records as float64, of which Booleans are 0 and 1; see `real_array`, also for masked entries."""
     try:
-        array = values if np.ma.is_masked(values) else np.asarray(values)
+        array = values if _has_masked(values) else np.asarray(values)
     except (TypeError, ValueError):  # rows of unequal lengths, which `real_array` refuses
         array = values
     is_boolean = isinstance(array, np.ndarray) and array.dtype.kind == "b" and not np.ma.is_masked(array)
     return real_array(name, np.asarray(array, dtype=np.float64) if is_boolean else array)
+
+
+def _has_masked(values: ArrayLike) -> bool:
+    """Return True if entries are masked, also within lists, and in objects that convert to masked arrays."""
+    if isinstance(values, np.ndarray):
+        return bool(np.ma.is_masked(values))
+    if isinstance(values, list | tuple):
+        return any(map(_has_masked, values)) if any(type(value) not in (int, float) for value in values) else False
+    if isinstance(values, int | float | str | np.generic) or not hasattr(values, "__array__"):
+        return False
+    return bool(np.ma.is_masked(values.__array__()))

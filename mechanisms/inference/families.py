@@ -52,6 +52,9 @@ Moments = tuple[Floats, Floats, Floats]
 """Probability of each region x < a, a ≤ x ≤ b, x > b, and mean and variance of a record in it, shape θ.shape + (3,)."""
 
 
+_SMALLEST_ALPHA, _LARGEST_ALPHA = 1e-12, 1e300  # of probabilities; the moments of others are wrong or not a number
+
+
 @dataclass(frozen=True)
 class Marginal:
     """Distribution with two parameters a and b, and a coordinate φ of θ in which its log density is concave."""
@@ -158,6 +161,9 @@ class Family:
         if not (np.all(np.isfinite(values)) and np.all(values[self.any_sign :] > 0)):
             positive = f" with {', '.join(self.hyperparameters[self.any_sign :])} > 0" if self.any_sign else " and > 0"
             raise ValueError(f"prior ({names}) must be finite{positive}, got {prior!r}; choose a proper prior")
+        if not self.is_truncated and not np.all((values >= _SMALLEST_ALPHA) & (values <= _LARGEST_ALPHA)):
+            rule = f"prior ({names}) must be in [{_SMALLEST_ALPHA:g}, {_LARGEST_ALPHA:g}] in double precision"
+            raise ValueError(f"{rule}, got {prior!r}; choose a less extreme one")
         return tuple(values.tolist())
 
     def validate_bounds(self, bounds: Bounds | None) -> Bounds | None:

@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import Floats, require_generator
+from mechanisms.arguments import Floats, real_array, require_generator
 from mechanisms.metadata import Style, find_entry, register
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
@@ -269,7 +269,7 @@ class PartitionQuantile(PartitionRelease):
 
     def validate(self, quantiles: ArrayLike, spreads: ArrayLike) -> tuple[Floats, Floats]:
         """Return quantiles and spreads as arrays; raise the same errors as `release`."""
-        q, s = np.asarray(quantiles, dtype=np.float64), np.asarray(spreads, dtype=np.float64)
+        q, s = real_array("quantiles", quantiles), real_array("spreads", spreads)
         M = self.n_partitions
         if q.ndim != 2 or q.shape[0] != M or s.shape != (M,):
             raise ValueError(

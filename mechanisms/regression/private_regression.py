@@ -13,7 +13,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, record_array
+from mechanisms.arguments import Floats, Integers, describe, record_array
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
@@ -200,6 +200,8 @@ def private_regression(
             "bounds must map each column to a pair (low, high), features first and the response last, got none; bounds "
             "from the data would leak them: choose plausible ranges without looking, such as 0 to 120 for an age"
         )
+    if not isinstance(prior, RegressionPrior | None):
+        raise ValueError(f"prior must be a RegressionPrior or None, got {describe(prior)}; pass one")
     box = PublicBox.of({str(name): pair for name, pair in bounds.items()})
     noise = calibrated_gram_noise("laplace" if delta is None else "gaussian", box.p, epsilon, delta)
     guarantee = Guarantee(epsilon, 0.0 if delta is None else delta)

@@ -43,6 +43,7 @@ _SEARCH_BITS = 40
 _CENTRE_STEPS = 64  # number of grid points of c per scale w
 _LOG_SCALE_STEPS = 8  # number of grid points of w per factor of two
 _DIGITS = 50
+_MOST_DOUBLINGS = 480  # T, so that the number of grid points of c, up to 64·4ᵀ, is a double
 _LARGEST_NOISE = 2.0**52  # largest scale of `ExactNoise.laplace`
 _MOST_BYTES = 2.0**32  # largest memory for the weights of a draw
 
@@ -66,6 +67,11 @@ def validate_draws(mechanism: PartitionProbability | PartitionQuantile) -> None:
                 f"{mechanism.split[0]:g}; increase epsilon, or its part for the bounds"
             )
         return
+    if mechanism.search.doublings > _MOST_DOUBLINGS:
+        raise ValueError(
+            f"doublings must be at most {_MOST_DOUBLINGS} for exact draws of {mechanism.name}, got "
+            f"{mechanism.search.doublings}; use fewer"
+        )
     # about 2M steps have weights up to e^(εM/2)
     n_bytes = mechanism.n_partitions**2 * max(mechanism.split[:2]) * math.log2(math.e) / 8
     if n_bytes > _MOST_BYTES:
@@ -89,6 +95,10 @@ def publish_probabilities(
     """
     validate_draws(mechanism)
     terms = mechanism.terms(probabilities)
+    if terms.ndim != 2:
+        raise ValueError(
+            f"probabilities must have shape ({mechanism.n_partitions}, c), got {terms.shape}; pass one table"
+        )
     guarantee = joint_guarantee(mechanism, terms.shape[-1])
     release = CheckedRelease(guarantee, "publish_probabilities", open_ledger(ledger), before_release)
     high = 1.0 if mechanism.method.is_mean else mechanism.sensitivity

@@ -106,6 +106,7 @@ class LedgerFile:
     path: str
     budget: Loss | None
     label: str | None
+    file: str  # absolute path, so that a change of the folder, or another process, uses the same file
 
     def __init__(
         self, path: str | os.PathLike[str], budget: BudgetLike | None = None, *, label: str | None = None
@@ -115,7 +116,8 @@ class LedgerFile:
         if not (label is None or isinstance(label, str)):
             raise ValueError(f"label must be a string, got {describe(label)}; pass the name of the release")
         total = None if budget is None else _as_loss(budget)
-        vars(self).update(path=os.fspath(path), budget=total, label=label)
+        name = os.fspath(path)
+        vars(self).update(path=name, budget=total, label=label, file=os.path.abspath(name))
 
     def check(self, *guarantees: Guarantee) -> Loss:
         """Return the rest of the budget after releases with these guarantees, without writing; raise if it is < 0."""
@@ -156,7 +158,8 @@ class LedgerFile:
 
     def _read(self) -> bytes:
         try:
-            with open(self.path, "rb") as file:
+            with open(os.open(self.file, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe has no end
+                _require_regular(file.fileno())
                 return file.read()
         except FileNotFoundError:
             return b""
@@ -168,19 +171,22 @@ class LedgerFile:
         """Yield a descriptor of the file, which is created if it is absent, while no other process writes to it."""
         import fcntl  # of POSIX only; the rest of the package needs no POSIX system
 
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # the lock is held until the descriptor is closed
-            yield descriptor
-            folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY)
+        file = os.path.realpath(self.file)
+        while True:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
             try:
-                os.fsync(folder)  # so that a new file survives a crash
+                _require_regular(descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if not _is_same(descriptor, file):
+                    continue  # the file was replaced while this process waited for the lock
+                yield descriptor
+                if not _is_same(descriptor, file):
+                    raise OSError(errno.EAGAIN, "the file was replaced by another one during the entry")
+                _sync_folder(file)  # so that a new file survives a crash
+                return
             finally:
-                os.close(folder)
-        finally:
-            os.close(descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have the same open file
+                os.close(descriptor)
 
     def _remaining(self, content: bytes, *guarantees: Guarantee) -> tuple[Loss, bytes, Loss]:
         """Return the rest of the budget after releases, the content without a cut off line, and the budget."""
@@ -188,8 +194,12 @@ class LedgerFile:
         last = lines.pop()
         if last and _parse(last) is not None:
             lines.append(last)
-        else:
+        elif not last or last.startswith(b"{"):  # a cut off entry
             whole = content[: len(content) - len(last)]
+        else:
+            lines.append(last)  # other text, which is refused
+        while lines and not lines[-1].strip():
+            lines.pop()
         losses: list[Loss] = []
         for number, line in enumerate(lines, 1):
             key, loss = _parse(line) or ("", None)
@@ -202,7 +212,7 @@ class LedgerFile:
             losses.append(loss)
         budget = losses[0] if losses else self.budget
         if budget is None:
-            raise ValueError(f"--budget must be given for the new ledger {self.path}, got none; pass a total epsilon")
+            raise ValueError(f"a budget must be given for the new ledger {self.path}, got none; pass a total epsilon")
         if self.budget not in (None, budget):
             raise ValueError(
                 f"budget must be {budget}, the budget of the ledger {self.path}, got {self.budget}; omit --budget"
@@ -249,6 +259,29 @@ def _as_loss(budget: BudgetLike) -> Loss:
     return Loss(epsilon, delta)
 
 
+def _require_regular(descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+
+
+def _is_same(descriptor: int, file: str) -> bool:
+    """Return True if an open file is the one at a path."""
+    opened = os.fstat(descriptor)
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return False
+    return (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino)
+
+
+def _sync_folder(file: str) -> None:
+    folder = os.open(os.path.dirname(file), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def _add(losses: Iterable[Loss]) -> Loss:
     with localcontext(_EXACT):
         return functools.reduce(lambda a, b: Loss(a.epsilon + b.epsilon, a.delta + b.delta), losses, Loss(Decimal()))
@@ -267,8 +300,13 @@ def _parse(line: bytes) -> tuple[str, Loss] | None:
     if len(keys) != 1:
         return None
     loss = Loss(entry[keys[0]], entry.get("delta", Decimal()))
-    is_decimal = all(isinstance(number, Decimal) and number.is_finite() for number in loss)
+    is_decimal = all(isinstance(number, Decimal) and number.is_finite() and _is_double(number) for number in loss)
     if not is_decimal or not 0 <= loss.delta < 1:
         return None
     is_loss = loss.epsilon > 0 or (loss.epsilon == 0 < loss.delta and keys[0] == "epsilon")
     return (keys[0], loss) if is_loss else None
+
+
+def _is_double(number: Decimal) -> bool:
+    """Return True for numbers between those of doubles, whose sums are exact."""
+    return not number or -400 < number.adjusted() < 400

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,7 +13,15 @@ import pytest
 from mechanisms import MECHANISMS, Mechanism, audit_counts, enumerate_candidates
 from mechanisms.audit import ROUNDING
 from mechanisms.counts import draws as draws_module
-from mechanisms.counts.draws import LEVEL, SIZES, _upper_tails, audit_draws, compare_draws, compared_datasets
+from mechanisms.counts.draws import (
+    LEVEL,
+    SIZES,
+    _deviation,
+    _upper_tails,
+    audit_draws,
+    compare_draws,
+    compared_datasets,
+)
 from mechanisms.counts.noise import NoisyCounts
 from mechanisms.noise import Noise
 
@@ -356,3 +365,43 @@ def test_mechanisms_without_a_pmf_raise():
     )
     with pytest.raises(ValueError, match="has no pmf"):
         audit_draws(sampled, PRIOR, DATASETS, 1.0, 1e-8, np.random.default_rng(1), 10.0)
+
+
+class OddCalls:
+    """A geometric release whose `sample` returns the true counts at some places of a call."""
+
+    def __init__(self, release, places):
+        self.release, self.places = release, places
+
+    def __getattr__(self, name):
+        return getattr(self.release, name)
+
+    def sample(self, rng, size):
+        draws = self.release.sample(rng, size).copy()
+        draws[self.places(size)] = self.release.counts
+        return draws
+
+
+@pytest.mark.parametrize(
+    "places",
+    [lambda size: slice(0, 1), lambda size: slice(size - 1, size), lambda size: slice(0, size if size == 1 else 0)],
+    ids=["first", "last", "call for one draw"],
+)
+def test_true_counts_at_the_ends_of_calls_are_found(places):
+    def audit(seed, change):
+        rng = np.random.default_rng(seed)
+        release = MECHANISMS["geometric"].build([1, 1], [3, 3], 1.0)
+        return _deviation(change(release), rng, 1000, 1e-6, time.perf_counter() + 60.0)
+
+    assert all("called for one draw or three" in audit(seed, lambda one: OddCalls(one, places)) for seed in range(5))
+    assert not any(audit(seed, lambda one: one) for seed in range(5))
+
+
+def test_distributions_that_are_no_numbers_are_refused():
+    draws = np.tile([3, 7], (10, 1))
+    log_pmf = MECHANISMS["geometric"].build([1, 1], [3, 7], 1.0).log_pmf()
+    for bad, message in ((np.full_like(log_pmf, np.nan), "log_pmf must be"), (log_pmf + 9, "log_pmf must be")):
+        with pytest.raises(ValueError, match=message):
+            compare_draws(draws, bad)
+    with pytest.raises(ValueError, match="draws must be integers"):
+        compare_draws(draws.astype(float), log_pmf)
