@@ -99,7 +99,8 @@ def _usable(cluster: UserCluster) -> UserCluster:
             f"{cluster.label} must be synchronous, got an asynchronous {type(handle).__name__} in its event loop; call "
             f"this function in a thread, with asyncio.to_thread{remedy}"
         )
-    status = str(getattr(handle.status, "name", handle.status))
+    found = getattr(handle, "status", "running")
+    status = str(getattr(found, "name", found))
     if status != "running":
         raise BadInputError(f"{cluster.label} must be running, got status {status}; create a new one{remedy}")
     return cluster
