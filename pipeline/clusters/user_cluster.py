@@ -99,7 +99,8 @@ def _usable(cluster: UserCluster) -> UserCluster:
             f"{cluster.label} must be synchronous, got an asynchronous {type(handle).__name__} in its event loop; call "
             f"this function in a thread, with asyncio.to_thread{remedy}"
         )
-    status = str(getattr(handle.status, "name", handle.status))
+    state = getattr(handle, "status", "running")  # text, or an enumeration
+    status = str(getattr(state, "name", state))
     if status != "running":
         raise BadInputError(f"{cluster.label} must be running, got status {status}; create a new one{remedy}")
     return cluster
@@ -138,10 +139,10 @@ def open_client(cluster: UserCluster) -> Iterator[Client]:
 
 def _as_client(security: Security) -> Security:
     """Return the security of a worker for a client; ``dask worker --tls-cert`` sets a certificate for workers only."""
-    found = copy(security)
-    if found.tls_client_cert is None:
-        found.tls_client_cert, found.tls_client_key = security.tls_worker_cert, security.tls_worker_key
-    return found
+    of_client = copy(security)
+    if of_client.tls_client_cert is None:
+        of_client.tls_client_cert, of_client.tls_client_key = security.tls_worker_cert, security.tls_worker_key
+    return of_client
 
 
 @contextmanager
