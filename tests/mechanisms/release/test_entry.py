@@ -313,9 +313,7 @@ def test_what_cannot_be_drawn_or_computed_is_refused_before_the_entry(tmp_path):
         "masked": lambda: publish_probabilities(probability, masked, ledger=ledger),
         "doublings must be": lambda: publish_quantiles(centred, np.full((50, 1), 0.5), np.full(50, 1.0), ledger=ledger),
         "in double precision": lambda: private_posterior(5, "binomial", (1e-308, 1e-308), 1.0, n=10, ledger=ledger),
-        "RegressionPrior": lambda: private_regression(
-            x, x, {"x": (0, 1), "y": (0, 1)}, 9.0, prior=(1, 2), ledger=ledger
-        ),
+        "RegressionPrior": lambda: private_regression(x, x, unit, 9.0, prior=(1, 2), ledger=ledger),
         "1e+50 in size": lambda: private_regression(x, x, {"x": (1e308, 1.7e308), "y": (0, 1)}, 9.0, ledger=ledger),
         "apart": lambda: private_regression(x, x, {"x": (0, 1), "y": (0, 5e-324)}, 9.0, ledger=ledger),
     }
