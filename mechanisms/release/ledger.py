@@ -15,7 +15,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Context, Decimal, localcontext
 from typing import NamedTuple
@@ -106,7 +106,7 @@ class LedgerFile:
     path: str
     budget: Loss | None
     label: str | None
-    file: str  # absolute path, so that a change of the folder, or another process, uses the same file
+    file: str = field(init=False)  # absolute path, which a change of the folder or another process leaves
 
     def __init__(
         self, path: str | os.PathLike[str], budget: BudgetLike | None = None, *, label: str | None = None
@@ -118,6 +118,12 @@ class LedgerFile:
         total = None if budget is None else _as_loss(budget)
         name = os.fspath(path)
         vars(self).update(path=name, budget=total, label=label, file=os.path.abspath(name))
+
+    def with_label(self, label: str) -> LedgerFile:
+        """Return this ledger with another text of the lines that its releases add."""
+        labelled = LedgerFile(self.path, self.budget, label=label)
+        vars(labelled).update(file=self.file)
+        return labelled
 
     def check(self, *guarantees: Guarantee) -> Loss:
         """Return the rest of the budget after releases with these guarantees, without writing; raise if it is < 0."""

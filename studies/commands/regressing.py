@@ -1,7 +1,6 @@
 """The commands ``regress`` and ``partition``: regressions on a user's table."""
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -216,7 +215,7 @@ def partition(
         request,
         account.seed,
         load_cluster(given["cluster"]),
-        ledger=account.ledger and replace(account.ledger, label=what),
+        ledger=account.ledger and account.ledger.with_label(what),
         confirm=lambda: account.confirm(what, guarantee, f"{noise}\n"),
     )
     print_table(released.values.columns, released.formatted())
