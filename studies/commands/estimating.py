@@ -174,7 +174,7 @@ def _answer(
     bounds_epsilon: float | None = None,
     rule: str = "",
 ) -> None:
-    """Ask, enter the release in the ledger, print the estimate, and draw it; a rule states what is counted."""
+    """Ask, enter the release in the ledger, print the estimate, and draw it; a rule states which cells are counted."""
     from mechanisms.privacy import Guarantee
     from studies.estimates import Spending
 

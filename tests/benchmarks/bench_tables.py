@@ -84,8 +84,8 @@ def main() -> None:
             profile = Profile("bench", kwargs={"processes": True, "n_workers": 2, "threads_per_worker": 1})
             with connect(profile) as client:
                 rows = open_table(f"{folder}/t.zarr", "y", ["a", "b"]).rows
-                read = functools.partial(reduce_rows, client, [rows], count_rows, sum)
-                divide = functools.partial(divide_rows, client, [rows], partition)
+                read = functools.partial(reduce_rows, [rows], count_rows, sum, client)
+                divide = functools.partial(divide_rows, [rows], partition, cluster=client)
                 # Let the workers import all modules before the measured calls.
                 reduce_rows([rows[: 2 * CHUNK]], count_rows, sum, cluster=client)
                 divide_rows(

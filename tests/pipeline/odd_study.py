@@ -104,7 +104,7 @@ def chained():
 
 
 def forked(child):
-    """Return a case that forks; the function runs in the child process, which then goes on if it returns."""
+    """Return a case that forks; the function runs in the child process, which then continues if it returns."""
 
     def values(data, streams):
         with warnings.catch_warnings():

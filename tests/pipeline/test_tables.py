@@ -144,7 +144,7 @@ def test_worker_processes_hold_one_block_and_may_die(tmp_path):
     array[:] = 1.0
     with connect(Profile("one", kwargs={"processes": True, "n_workers": 1, "threads_per_worker": 1})) as client:
         rows = open_table(str(tmp_path / "t.zarr"), "y").rows
-        measure = partial(reduce_rows, client, combine=largest)
+        measure = partial(reduce_rows, combine=largest, cluster=client)
         loaded, _ = measure([rows[: rows.chunks[0][0]]], map_rows=partial(rise, keep=False))
         peak, _ = measure([rows], map_rows=partial(rise, keep=False))
         kept, _ = measure([rows], map_rows=partial(rise, keep=True))
