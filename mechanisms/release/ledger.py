@@ -200,7 +200,7 @@ class LedgerFile:
         last = lines.pop()
         if last and _parse(last) is not None:
             lines.append(last)
-        elif not last or last.startswith(b"{"):  # a cut off entry
+        elif not last or _is_cut_off(last):
             whole = content[: len(content) - len(last)]
         else:
             lines.append(last)  # other text, which is refused
@@ -311,6 +311,13 @@ def _parse(line: bytes) -> tuple[str, Loss] | None:
         return None
     is_loss = loss.epsilon > 0 or (loss.epsilon == 0 < loss.delta and keys[0] == "epsilon")
     return (keys[0], loss) if is_loss else None
+
+
+def _is_cut_off(line: bytes) -> bool:
+    """Return True if a line is the beginning of a budget or of an entry, as a crash leaves it."""
+    return any(line.startswith(start) or start.startswith(line) for start in (b'{"budget": ', b'{"epsilon": ')) and (
+        not line.endswith(b"}")
+    )
 
 
 def _is_double(number: Decimal) -> bool:

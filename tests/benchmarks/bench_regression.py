@@ -136,7 +136,7 @@ def compare_passes(n_rows: int) -> None:
             reduce()  # compiles and imports
             ratios = []
             for _ in range(ROUNDS):
-                (reading, n_read), (reducing, (sums, _)) = timed(read), timed(reduce)
+                (reading, n_read), (reducing, (sums, *_)) = timed(read), timed(reduce)
                 assert n_read == sums[0][0] == n_rows
                 ratios.append(reducing / reading)
                 print(f"    read {reading:.2f} s, read and reduce {reducing:.2f} s: {ratios[-1]:.2f} times")

@@ -148,11 +148,11 @@ def test_new_study_of_the_readme(command, folder):
     ds = xr.open_zarr("coverage.zarr", group="wald").load()
     assert dict(ds.covered.sizes) == {"n": 2, "epsilon": 2, "algorithm": 2, "trial": 2000}
     for n, epsilon, (name, noise) in itertools.product((100, 1000), (0.1, 1.0), (("naive", 0), ("aware", 1))):
-        covered = ds.covered.sel({"n": n, "epsilon": epsilon, "algorithm": name}).values
-        assert_frequencies(np.bincount(covered.astype(np.int64), minlength=2), _complement(_exact_coverage(n, epsilon, 0.3, noise)))
+        covered = ds.covered.sel({"n": n, "epsilon": epsilon, "algorithm": name}).values.astype(np.int64)
+        assert_frequencies(np.bincount(covered, minlength=2), _complement(_exact_coverage(n, epsilon, 0.3, noise)))
     # Negative control: draws of the last case, distribution of the first.
     with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(np.bincount(covered.astype(np.int64), minlength=2), _complement(_exact_coverage(100, 0.1, 0.3, 0)))
+        assert_frequencies(np.bincount(covered, minlength=2), _complement(_exact_coverage(100, 0.1, 0.3, 0)))
     assert command("report", "coverage.zarr")[0] == 0
 
 

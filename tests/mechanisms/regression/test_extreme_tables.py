@@ -1,7 +1,7 @@
 """Tests that releases from partitions accept every table of numbers, and that one row changes one partition only.
 
 Tables contain numbers whose squares and quotients overflow or underflow, collinear and constant columns, and ties. The
-exact noise is replaced by functions that record what is requested.
+exact noise is replaced by functions that record the requests.
 """
 
 import warnings

@@ -116,7 +116,7 @@ def test_replaced_file_receives_the_entry_of_a_writer_that_waits(tmp_path):
     assert ledger.check().epsilon == Decimal("0.4")
 
 
-@pytest.mark.parametrize("text", ["x", "a,b", '["budget", 3]', "budget"])
+@pytest.mark.parametrize("text", ["x", "a,b", '["budget", 3]', "budget", '{"a": 1}', "{}", '{"a": 1, "b"'])
 def test_other_file_without_a_line_end_is_refused_and_kept(tmp_path, text):
     path = tmp_path / "people.csv"
     path.write_text(text)
