@@ -225,7 +225,7 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
         ((*MEAN, "--ledger", "l", "--budget", "1e400", "--yes"), "budget must be finite and > 0, got Infinity"),
         ((*MEAN, "--ledger", "l", "--budget", "1e-400", "--yes"), "budget must be finite and > 0, got 0.0"),
         ((*MEAN, "--budget", "3", "--yes"), "--ledger must be given with --budget, got a budget of 3 alone"),
-        ((*MEAN, "--ledger", "l", "--yes"), "--budget must be given for the new ledger l, got none"),
+        ((*MEAN, "--ledger", "l", "--yes"), "a budget must be given for the new ledger l, got none"),
         ((*MEAN, "--ledger", "l", "--budget", "much", "--yes"), "budget must be a number > 0, got 'much'"),
         ((*MEAN, "--ledger", "l", "--budget", "-1", "--yes"), "budget must be finite and > 0, got -1"),
         ((*MEAN, "--ledger", "l", "--budget", "3:1:2", "--yes"), "budget must be a number > 0, got '3:1:2'; pass"),
