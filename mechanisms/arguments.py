@@ -104,10 +104,13 @@ def record_array(name: str, values: ArrayLike) -> Floats:
     return real_array(name, np.asarray(array, dtype=np.float64) if is_boolean else array)
 
 
-def _has_masked(values: ArrayLike) -> bool:
+def _has_masked(values: Any) -> bool:
     """Return True if entries are masked, also within lists, and in objects that convert to masked arrays."""
+    if hasattr(values, "__dask_graph__"):
+        return bool(np.ma.is_masked(values.compute()))  # NumPy's conversion of a lazy array drops its mask
     if isinstance(values, np.ndarray):
-        return bool(np.ma.is_masked(values))
+        of_objects = values.dtype == object and any(entry is np.ma.masked for entry in values.flat)
+        return bool(np.ma.is_masked(values) or of_objects)
     if isinstance(values, list | tuple):
         return any(map(_has_masked, values)) if any(type(value) not in (int, float) for value in values) else False
     if isinstance(values, int | float | str | np.generic) or not hasattr(values, "__array__"):

@@ -46,7 +46,9 @@ def describe_exception(study: Study, error: BaseException) -> str:
 
 def describe_reported(reason: object) -> str:
     """Return the text of a failure that a method reports for a trial, or an empty string for None."""
-    return redact_text(text_of(reason)) if reason is not None and (not isinstance(reason, str) or reason) else ""
+    if reason is None or (isinstance(reason, str) and not reason):
+        return ""
+    return redact_text(text_of(reason)) or type(reason).__name__
 
 
 def _entries(error: BaseException) -> list[str]:

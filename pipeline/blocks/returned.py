@@ -57,7 +57,10 @@ def _require_labels(name: str, dim: str, values: Sequence[Any], labels: Iterable
     """Raise ValueError for labels along a dimension that are neither its values nor positions, in order."""
     given = list(labels)
     texts = [format_value(value) for value in values]
-    if len(given) == len(values) and given not in (list(values), list(range(len(values))), texts):
+    allowed = [list(values), texts]
+    if set(given) != set(values):  # positions, which are no values in another order
+        allowed.append(list(range(len(values))))
+    if len(given) == len(values) and given not in allowed:
         raise ValueError(
             f"{name} must have the values of {dim} in order, {_listed(texts)}, got the labels {_listed(given)}; sort "
             "them, or return an array without labels"
@@ -71,6 +74,8 @@ def _listed(items: Iterable[Any]) -> str:
 
 def _unlabelled(name: str, given: Any, pandas: Any) -> Numbers:
     """Return values without labels, and the mask of missing ones."""
+    if hasattr(given, "__dask_graph__"):
+        given = given.compute()  # NumPy's conversion of a lazy array drops its mask
     if isinstance(given, np.ma.MaskedArray):
         return np.asarray(np.ma.getdata(given)), np.ma.getmaskarray(given)
     if isinstance(given, list | tuple) and not all(issubclass(kind, _NUMBERS) for kind in set(map(type, given))):

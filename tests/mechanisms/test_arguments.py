@@ -3,6 +3,7 @@
 import warnings
 from fractions import Fraction
 
+import dask.array as da
 import numpy as np
 import pytest
 
@@ -210,8 +211,10 @@ class Wrapper:
         [np.ma.array(5, mask=1), 6],
         ([np.ma.masked, 0.0],),
         Wrapper(),
+        da.ma.masked_array(da.from_array(np.ones(3)), np.array([True, False, False])),
+        np.array([np.ma.masked, 1.0], dtype=object),
     ],
-    ids=["array", "rows", "scalar", "nested", "wrapper"],
+    ids=["array", "rows", "scalar", "nested", "wrapper", "lazy", "objects"],
 )
 def test_masked_entries_are_refused_wherever_they_are(convert, values):
     with warnings.catch_warnings():

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
+import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,8 @@ from hypothesis import strategies as st
 from pipeline import Factor, Measure, Method, Panel, Study
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
+from pipeline.blocks.failures import describe_reported
+from pipeline.blocks.returned import as_numbers
 from pipeline.stores.commits import Planned, cause_of, without_rerun
 from pipeline.stores.store import COMMITTED, STALE, ResultStore
 from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, panel_of, pending, writing
@@ -707,3 +711,25 @@ def test_status_values_equal_those_in_the_store():
         "not_applicable": 5,
         "not_asked_for": 6,
     }
+
+
+def test_positions_in_another_order_than_equal_values_are_refused():
+    """Labels 0, 1 of the values 1, 0 are values in another order, not positions."""
+    frame = pd.DataFrame({0: [0.0, 0.0], 1: [1.0, 1.0]})
+    with pytest.raises(ValueError, match="must have the values of level in order"):
+        as_numbers("x", frame, {"trial": (0, 1), "level": (1, 0)})
+    values, _ = as_numbers("x", frame[[1, 0]], {"trial": (0, 1), "level": (1, 0)})
+    assert values.tolist() == [[1, 0], [1, 0]]
+    values, _ = as_numbers("x", frame, {"trial": (5, 6), "level": ("a", "b")})
+    assert values.tolist() == [[0, 1], [0, 1]]
+
+
+def test_masks_of_lazy_arrays_are_kept():
+    lazy = da.ma.masked_array(da.from_array(np.arange(3.0)), np.array([False, True, False]))
+    assert as_numbers("x", lazy, {"trial": (0, 1, 2)})[1].tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("reason", [ValueError(""), AssertionError()])
+def test_reported_failures_without_a_text_are_failures(reason):
+    assert describe_reported(reason) == type(reason).__name__
+    assert describe_reported(None) == describe_reported("") == ""
