@@ -1,6 +1,7 @@
 """Tests of clients and clusters of the user: they are used, checked, left as they were, and never closed."""
 
 import asyncio
+import logging
 import signal
 import sys
 import threading
@@ -46,6 +47,12 @@ def client(cluster):
         yield client
         assert client.status == "running"
         assert client.submit(sum, [1, 2], pure=False).result(30) == 3
+
+
+@pytest.fixture(autouse=True)
+def no_notes_of_commands(monkeypatch):
+    """Remove the handler by which a command of an earlier test prints notes of the pipeline."""
+    monkeypatch.setattr(logging.getLogger("pipeline"), "handlers", [])
 
 
 @pytest.fixture(autouse=True)
