@@ -95,10 +95,7 @@ def publish_probabilities(
     """
     validate_draws(mechanism)
     terms = mechanism.terms(probabilities)
-    if terms.ndim != 2:
-        raise ValueError(
-            f"probabilities must have shape ({mechanism.n_partitions}, c), got {terms.shape}; pass one table"
-        )
+    _require_columns("probabilities", terms)
     guarantee = joint_guarantee(mechanism, terms.shape[-1])
     release = CheckedRelease(guarantee, "publish_probabilities", open_ledger(ledger), before_release)
     high = 1.0 if mechanism.method.is_mean else mechanism.sensitivity
@@ -120,6 +117,7 @@ def publish_quantiles(
     """
     validate_draws(mechanism)
     q, s = mechanism.validate(quantiles, spreads)
+    _require_columns("quantiles", q)
     guarantee = joint_guarantee(mechanism, q.shape[1])
     release = CheckedRelease(guarantee, "publish_quantiles", open_ledger(ledger), before_release)
     noise = release.enter()
@@ -136,6 +134,14 @@ def publish_quantiles(
         partial(_search, noise, mechanism.search),
         noisy_mean,
     )
+
+
+def _require_columns(name: str, values: Floats) -> None:
+    if values.ndim != 2 or not values.size:
+        raise ValueError(
+            f"{name} must have shape (M, c) with c >= 1, got {values.shape}; pass those of one data set, a row per "
+            "partition"
+        )
 
 
 def joint_guarantee(mechanism: PartitionProbability | PartitionQuantile, n_values: int) -> Guarantee:

@@ -24,6 +24,7 @@ from mechanisms.arguments import describe, is_real
 from mechanisms.privacy import Guarantee, Neighbouring, Status
 
 _BUDGET = "budget"
+_MAX_REPLACEMENTS = 100  # of the file while a process waits for its lock
 _EXACT = Context(prec=1_100)  # digits of sums of doubles from 5e-324 to 1.8e308
 
 
@@ -152,7 +153,7 @@ class LedgerFile:
                 content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
                 _remaining, whole, budget = self._remaining(content, guarantee)
                 first = {_BUDGET: float(budget.epsilon), **({"delta": float(budget.delta)} if budget.delta else {})}
-                lines = [entry] if whole else [first, entry]
+                lines = [entry] if whole.strip() else [first, entry]
                 missing_end = b"\n" if whole and not whole.endswith(b"\n") else b""
                 added = missing_end + b"".join(json.dumps(line).encode() + b"\n" for line in lines)
                 os.ftruncate(descriptor, len(whole))
@@ -178,7 +179,7 @@ class LedgerFile:
         import fcntl  # of POSIX only; the rest of the package needs no POSIX system
 
         file = os.path.realpath(self.file)
-        while True:
+        for _ in range(_MAX_REPLACEMENTS):
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
             try:
                 _require_regular(descriptor)
@@ -193,6 +194,7 @@ class LedgerFile:
             finally:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have the same open file
                 os.close(descriptor)
+        raise OSError(errno.EAGAIN, "the file is replaced by another one again and again")
 
     def _remaining(self, content: bytes, *guarantees: Guarantee) -> tuple[Loss, bytes, Loss]:
         """Return the rest of the budget after releases, the content without a cut off line, and the budget."""
@@ -204,10 +206,10 @@ class LedgerFile:
             whole = content[: len(content) - len(last)]
         else:
             lines.append(last)  # other text, which is refused
-        while lines and not lines[-1].strip():
-            lines.pop()
         losses: list[Loss] = []
         for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
             key, loss = _parse(line) or ("", None)
             if loss is None or key != ("epsilon" if losses else _BUDGET):
                 wanted = "epsilon" if losses else _BUDGET
@@ -221,7 +223,7 @@ class LedgerFile:
             raise ValueError(f"a budget must be given for the new ledger {self.path}, got none; pass a total epsilon")
         if self.budget not in (None, budget):
             raise ValueError(
-                f"budget must be {budget}, the budget of the ledger {self.path}, got {self.budget}; omit --budget"
+                f"budget must be {budget}, the budget of the ledger {self.path}, got {self.budget}; omit it"
             )
         spent, asked = _add(losses[1:]), _add(map(Loss.of, guarantees))
         is_doubled = any(guarantee.relation is not Neighbouring.REPLACE_ONE for guarantee in guarantees)
@@ -237,8 +239,7 @@ class LedgerFile:
                 raise ValueError(
                     f"{name} must be at most {float(total - used):g}, the rest of the budget of {float(total):g} in "
                     f"the ledger {self.path}, got {float(wish):g}; nothing was released{remedy}"
-                    + (name == "delta")
-                    * "; omit --delta, or start the ledger of other records with --budget 3:1e-6"
+                    + (name == "delta") * "; choose a delta of 0, or start the ledger of other records with a delta, 3:1e-6"
                 )
         return _add([budget, Loss(*(number.copy_negate() for number in after))]), whole, budget
 
@@ -261,7 +262,7 @@ def _as_loss(budget: BudgetLike) -> Loss:
     if not (epsilon.is_finite() and epsilon > 0):
         raise ValueError(f"budget must be finite and > 0, got {epsilon}; pass the total epsilon, such as 3")
     if not (delta.is_finite() and 0 <= delta < 1):
-        raise ValueError(f"delta of the budget must be in [0, 1), got {delta}; pass e.g. --budget 3:1e-6")
+        raise ValueError(f"delta of the budget must be in [0, 1), got {delta}; pass e.g. 3:1e-6")
     return Loss(epsilon, delta)
 
 

@@ -170,7 +170,7 @@ def test_ledger_without_delta_refuses_a_guarantee_with_delta(command, regression
     code, out, err = command(*regression, "--delta", 1e-6, "--ledger", "l", "--budget", 3, "--yes")
     assert (code, out, err.count("\n"), Path("l").exists()) == (2, "", 1, False)
     assert "delta must be at most 0, the rest of the budget of 0 in the ledger l, got 1e-06" in err
-    assert "omit --delta, or start the ledger of other records with --budget 3:1e-6" in err
+    assert "choose a delta of 0, or start the ledger of other records with a delta, 3:1e-6" in err
 
 
 def test_regression_is_in_the_ledger_before_its_noise_is_drawn(command, regression, monkeypatch):
@@ -408,7 +408,7 @@ def test_ledger_adds_decimals_exactly(tmp_path):
     assert ledger.check() == Loss(Decimal())
     with pytest.raises(ValueError, match="nothing was released"):
         ledger.spend(Guarantee(1e-12), "x")
-    with pytest.raises(ValueError, match=r"budget must be 0\.3, .* got 4; omit --budget"):
+    with pytest.raises(ValueError, match=r"budget must be 0\.3, .* got 4; omit it"):
         LedgerFile(str(tmp_path / "l"), Loss(Decimal(4))).check()
 
 

@@ -128,8 +128,13 @@ def test_other_file_without_a_line_end_is_refused_and_kept(tmp_path, text):
 def test_odd_files_are_refused_or_read(tmp_path):
     path = tmp_path / "l"
     LedgerFile(path, budget=3).spend(Guarantee(1.0), "release")
-    path.write_text(path.read_text() + "\n")
-    assert LedgerFile(path).check().epsilon == 2  # a blank line at the end
+    path.write_text(path.read_text() + "\n\n")
+    assert LedgerFile(path).check().epsilon == 2  # blank lines at the end
+    LedgerFile(path).spend(Guarantee(0.5), "release")
+    assert LedgerFile(path).check().epsilon == 1.5
+    path.write_text("\n")
+    LedgerFile(path, budget=4).spend(Guarantee(1.0), "release")
+    assert LedgerFile(path).check().epsilon == 3
     path.write_text('{"budget": 1e999999999}\n')
     with pytest.raises(ValueError, match="must be a JSON object"):
         LedgerFile(path).check(Guarantee(1.0))
@@ -156,3 +161,9 @@ def test_child_that_is_forked_during_an_entry_does_not_keep_the_lock(tmp_path, m
     os.kill(children[0], signal.SIGKILL)
     os.waitpid(children[0], 0)
     assert elapsed < 3
+
+
+def test_file_that_is_replaced_again_and_again_ends_the_release(tmp_path, monkeypatch):
+    monkeypatch.setattr("mechanisms.release.ledger._is_same", lambda *arguments: False)
+    with pytest.raises(ValueError, match=r"cannot use the ledger .*: the file is replaced by another one again and"):
+        LedgerFile(tmp_path / "l", budget=3).spend(Guarantee(1.0), "release")
