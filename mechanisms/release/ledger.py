@@ -236,10 +236,12 @@ class LedgerFile:
                     f"{float(wish):g}; nothing was released{remedy}"
                 )
             if both > total:
+                other = "; choose a delta of 0, or start the ledger of other records with a delta, 3:1e-6"
                 raise ValueError(
                     f"{name} must be at most {float(total - used):g}, the rest of the budget of {float(total):g} in "
                     f"the ledger {self.path}, got {float(wish):g}; nothing was released{remedy}"
-                    + (name == "delta") * "; choose a delta of 0, or start the ledger of other records with a delta, 3:1e-6"
+                    + (name == "delta")
+                    * other
                 )
         return _add([budget, Loss(*(number.copy_negate() for number in after))]), whole, budget
 

@@ -311,7 +311,9 @@ def test_what_cannot_be_drawn_or_computed_is_refused_before_the_entry(tmp_path):
     x, unit = np.linspace(0, 1, 20), {"x": (0, 1), "y": (0, 1)}
     attempts = {
         "c >= 1, got (2, 3, 1)": lambda: publish_probabilities(probability, np.full((2, 3, 1), 0.5), ledger=ledger),
-        "probabilities must have shape (M, c) with c >= 1, got (3, 0)": lambda: publish_probabilities(probability, np.ones((3, 0)), ledger=ledger),
+        "probabilities must have shape (M, c) with c >= 1, got (3, 0)": lambda: publish_probabilities(
+            probability, np.ones((3, 0)), ledger=ledger
+        ),
         "c >= 1, got (3, 0)": lambda: publish_quantiles(quantile, np.ones((3, 0)), np.ones(3), ledger=ledger),
         "masked": lambda: publish_probabilities(probability, masked, ledger=ledger),
         "doublings must be": lambda: publish_quantiles(centred, np.full((50, 1), 0.5), np.full(50, 1.0), ledger=ledger),
