@@ -310,7 +310,9 @@ def _panel(
         methods=tuple(
             Method(method, partial(_evaluate, method), note=note) for method, note in _NOTES.items() if method in kept
         ),
-        measures=tuple(Measure(measure, text, dims=("component",)) for measure, text in measures.items()),
+        measures=tuple(
+            Measure(name, text, dims=("component",), event=name == "covered") for name, text in measures.items()
+        ),
         factors=tuple(Factor(name, values[name], *known) for name, known in _FACTORS.items() if name in values),
         outputs=(Factor("component", components, "parameter", "str"),),
         trials=trials,

@@ -13,6 +13,7 @@ from pipeline.declare.factors import format_value
 from pipeline.errors import unknown
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore, open_complete
+from pipeline.verdicts import summarise_panel
 from studies.claims import Summaries
 
 _ERRORS_OF_QUANTILES = tuple(f"_{quantile}_mcse" for quantile in ("q05", "q25", "median", "q75", "q95"))
@@ -27,8 +28,11 @@ def load_summaries(
     for name in panels:
         if name not in stored:
             raise BadInputError(unknown("panel", name, stored))
-    own = {} if study is None else {panel.name: panel.statistics for panel in study.panels}
-    return {name: summarise(open_panel(opened, name), own.get(name, ())) for name in panels or stored}
+    declared = {} if study is None else {panel.name: panel for panel in study.panels}
+    return {
+        name: summarise_panel(opened, declared[name]) if name in declared else summarise(open_panel(opened, name))
+        for name in panels or stored
+    }
 
 
 def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
