@@ -376,7 +376,7 @@ STUDY = Study(
             "coverage",
             "Coverage of the slope",
             "Fraction of intervals that contain the true slope, for records inside the bounds at ε = 1 on the pure "
-            "track, with bars of two Monte Carlo standard errors. The nominal coverage is 0.95.",
+            "track, with 95 % intervals of it. The nominal coverage is 0.95.",
             ("one-feature",),
             _against_n("covered", "coverage of the slope", False),
         ),
