@@ -218,7 +218,11 @@ def _with_interval(standard: Mapping[str, np.ndarray], n: np.ndarray) -> dict[st
     mean, error = standard["mean"], standard["mcse"]
     ends = proportion_interval(np.round(mean * n), n)
     events = {"mean": mean, "mcse": np.where(error == 0, constant_error(n), error)}
-    return {**events, **dict(zip(ENDS, ends, strict=True)), **{name: standard[name] for name in STANDARD_STATISTICS[2:]}}
+    return {
+        **events,
+        **dict(zip(ENDS, ends, strict=True)),
+        **{name: standard[name] for name in STANDARD_STATISTICS[2:]},
+    }
 
 
 def _restored(variable: xr.Variable) -> xr.Variable:

@@ -24,12 +24,11 @@ def proportion_interval(n_events: np.ndarray, n: np.ndarray) -> tuple[np.ndarray
     n_events, n = np.broadcast_arrays(np.asarray(n_events, float), np.asarray(n, float))
     tail = (1 - LEVEL) / 2
     others = n - n_events
-    with np.errstate(divide="ignore", invalid="ignore"):
-        exact = tail ** (1 / n)
     low = betaincinv(n_events + 0.5, others + 0.5, tail)
     high = betaincinv(n_events + 0.5, others + 0.5, 1 - tail)
-    low = np.select([others == 0, n_events <= 1], [exact, 0.0], low)
-    high = np.select([n_events == 0, others <= 1], [1 - exact, 1.0], high)
+    # powers of NumPy arrays differ in the last bit from those of numbers
+    low = np.select([others == 0, n_events <= 1], [betaincinv(n, 1.0, tail), 0.0], low)
+    high = np.select([n_events == 0, others <= 1], [betaincinv(1.0, n, 1 - tail), 1.0], high)
     return np.where(n > 0, low, np.nan), np.where(n > 0, high, np.nan)
 
 

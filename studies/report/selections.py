@@ -57,7 +57,7 @@ class Selection:
             part.insert(part.columns.get_loc(next(iter(names.values()))), "measure", measure)
             columns |= dict.fromkeys(names.values())
             parts.append(part)
-        frame = pd.concat(parts, ignore_index=True)
+        frame = _joined(parts)
         cells = frame.columns.drop(["measure", *columns, *_COUNTS])  # with the outputs that only some measures have
         return frame[[*cells, "measure", *columns, *_COUNTS]]
 
@@ -69,7 +69,9 @@ class Selection:
     def _axes(self, measure: str, name: str) -> list[str]:
         """Return the dimensions of a statistic that its measure does not have."""
         mean = f"{measure}_mean"
-        return [str(dim) for dim in self.summary[name].dims if mean in self.summary and dim not in self.summary[mean].dims]
+        return [
+            str(dim) for dim in self.summary[name].dims if mean in self.summary and dim not in self.summary[mean].dims
+        ]
 
     def _without_axes(self, *measures: str) -> "Selection":
         """Return the selection with each statistic with an axis, of all or some measures, divided along the axis."""
@@ -128,6 +130,19 @@ class Selection:
         """Name and title of the panel, with its constants."""
         constants = [f"{name}={_format(coord.item())}" for name, coord in self.summary.coords.items() if not coord.dims]
         return f"{self.panel}: {self.summary.attrs['title']}" + (f" ({', '.join(constants)})" if constants else "")
+
+
+def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return tables one below the other; columns of integers that some tables lack remain integers."""
+    whole = [{name for name in one if pd.api.types.is_integer_dtype(one[name])} for one in frames]
+    has = [set(one) for one in frames]
+    partly = {
+        name: "Int64"
+        for name in set().union(*whole)
+        if not all(name in columns for columns in has)
+        and all(name in integers for columns, integers in zip(has, whole, strict=True) if name in columns)
+    }
+    return pd.concat(frames, ignore_index=True).astype(partly)
 
 
 def _show_means(given: pd.DataFrame, measure: str) -> pd.Series:
@@ -195,14 +210,16 @@ def _known(what: str, given: Any, allowed: Sequence[Any]) -> Any:
 
 def encode(selected: Sequence[Selection], long: bool, suffix: str) -> bytes:
     """Return the selections as one table in the format given by a file suffix: .csv, .json or .parquet."""
-    parts = pd.concat([one.frame(long).assign(panel=one.panel) for one in selected], ignore_index=True)
+    parts = _joined([one.frame(long).assign(panel=one.panel) for one in selected])
     frame = parts[["panel", *parts.columns.drop("panel")]]
     if suffix == ".parquet":
         buffer = BytesIO()
         frame.to_parquet(buffer, index=False)
         return buffer.getvalue()
     if suffix == ".json":  # JSON has neither infinity nor NaN
-        is_finite = frame.map(lambda value: not isinstance(value, float) or math.isfinite(value))
+        is_finite = frame.map(
+            lambda value: value is not pd.NA and not (isinstance(value, float) and not math.isfinite(value))
+        )
         return (json.dumps(frame.astype(object).where(is_finite, None).to_dict("records"), indent=1) + "\n").encode()
     return frame.map(_inert).rename(columns=_inert).to_csv(index=False).encode()
 
