@@ -1,8 +1,8 @@
 """Summaries of results over trials: means, standard deviations and quantiles with Monte Carlo standard errors.
 
-Every summary contains the numbers of ok, failed and pending trials, and of the values of each measure. The memory required is bounded by the trials of one
-cell and setting: Dask arrays are read a few cells at a time, or block by block if a cell is large, into one array per
-measure, which is sorted in place.
+Every summary contains the numbers of ok, failed and pending trials, and of the values of each measure. The memory
+required is bounded by the trials of one cell and setting: Dask arrays are read a few cells at a time, or block by block
+if a cell is large, into one array per measure, which is sorted in place.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -100,7 +100,7 @@ def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
 
 
 def _reduce(draws: np.ndarray) -> np.ndarray:
-    r"""Return the `STANDARD_STATISTICS` of draws, shape (\*points, n), along a new last axis; the array is overwritten."""
+    r"""Return the `STANDARD_STATISTICS` of draws, shape (\*points, n), on a new last axis; the array is overwritten."""
     draws.sort(axis=-1)
     levels = list(QUANTILES.values())
     if np.isnan(draws[..., -1]).any():
@@ -191,7 +191,7 @@ class _Measure:
             self._n_values[place] = n_values.reshape(self._n_values[place].shape)
 
     def summaries(self) -> dict[str, xr.Variable]:
-        """Return the variables of `STANDARD_STATISTICS`, and of the statistics that the panel declares in addition to them."""
+        """Return the variables of all statistics, the standard ones and those that the panel declares."""
         variable, name, result = self._variable, self._variable.name, {}
         kept = {key: value for key, value in variable.attrs.items() if key != DECLARED}
         meaning = variable.attrs.get("long_name", name)

@@ -1,11 +1,11 @@
 """Uncertainty of proportions: an interval for the probability of an event, and a standard error if none or all occur.
 
-The posterior of a probability given x events in n trials and Jeffreys' prior is Beta(x + 1/2, n - x + 1/2). The interval
-between its quantiles has a coverage near the level on average, but of .88 for probabilities near 2.5/n and .90 near
-.1/n. Brown, Cai & DasGupta change its ends for 0, 1, n - 1 and n events: the interval is [0, 1 - (α/2)^(1/n)] for none,
-which is exact, and begins at 0 for one event. Its coverage at the level .95 is at least .917 for probabilities below
-3.6/n, and at least .899 elsewhere. That of the Wilson interval falls to .79 for n = 1 and to .84 near .18/n for large n,
-and that of two standard errors to 0.
+The posterior of a probability given x events in n trials and Jeffreys' prior is Beta(x + 1/2, n - x + 1/2). The
+interval between its quantiles, with an end at 0 for none and at 1 for n events, has a coverage near the level on
+average, but of .88 for probabilities near 2.5/n and of .90 near .1/n. Brown, Cai & DasGupta change its ends for 0, 1,
+n - 1 and n events: the interval is [0, 1 - (α/2)^(1/n)] for none, which is exact, and begins at 0 for one event. Its
+coverage at the level .95 is at least .917 for probabilities below 3.6/n, and at least .899 elsewhere. That of the
+Wilson interval falls to .79 for n = 1 and to .84 near .18/n for large n, and that of two standard errors to 0.
 
 References
 ----------

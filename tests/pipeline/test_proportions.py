@@ -37,7 +37,7 @@ def two_errors(n_events, n):
 
 
 def coverage(interval, n, probabilities=None):
-    """Return probabilities, by default just beside all ends of intervals, and the exact coverage at each."""
+    """Return probabilities, by default just below and above all ends of intervals, and the exact coverage at each."""
     low, high = interval(np.arange(n + 1), n)
     if probabilities is None:
         ends = np.concatenate([low, high])
