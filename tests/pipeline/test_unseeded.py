@@ -92,7 +92,11 @@ def test_method_with_other_randomness_is_refused_before_anything_is_written(tmp_
 
 
 def test_method_that_sometimes_fails_is_refused(tmp_path):
-    with pytest.raises(BadInputError, match=r"^method odd of panel p must .*got different statuses from two calls"):
+    message = (
+        r"^method odd of panel p must .*got different statuses, failed \(test_unseeded.py:\d+: ArithmeticError: unlucky\) "
+        "and ok, from two calls; draw"
+    )
+    with pytest.raises(BadInputError, match=message):
         run(study_of(Method("odd", sometimes_fails)), tmp_path / "s.zarr", progress=False)
 
 
