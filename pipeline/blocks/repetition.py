@@ -1,4 +1,8 @@
-"""Repeated evaluation of first trials, which finds randomness that does not come from the streams of a study."""
+"""Repeated evaluation of first trials, which finds randomness that does not come from the streams of a study.
+
+Both evaluations are in one process, as the start of another one takes a second or more. Numbers that are constant
+within a process, such as the hash of a text, `id`, or a cached generator without a seed, are found by `verify`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -8,7 +8,6 @@ from statistics import NormalDist
 from types import EllipsisType
 from typing import Any, Literal
 
-
 from pipeline.declare.factors import Value
 from pipeline.errors import BadInputError
 from pipeline.redact import format_error, short_repr
@@ -131,12 +130,12 @@ class Look(Mapping[str, Any]):
         values = {
             dim: list(value) if isinstance(value, tuple) else value
             for dim, value in declared.items()
-            if dim in summary.dims and not (isinstance(value, tuple) and ... in value)
+            if dim in summary.dims and not _reads_all(value)
         }
         return summary.sel(values)
 
     def __getitem__(self, panel: str) -> Any:
-        """Return a panel at the declared values; raise BadInputError if it is not declared, KeyError if it is absent."""
+        """Return a panel at the declared values; raise BadInputError if undeclared, KeyError if absent."""
         self._require_declared(panel)
         if panel not in self._parts:
             summary = self._summaries[panel]
@@ -183,7 +182,7 @@ class Claim:
         """Panel -> dimension -> values that must be stored to decide the claim."""
         return {
             panel: {
-                dim: tuple(one for one in value if one is not ...) if isinstance(value, tuple) else (value,)
+                dim: tuple(needed for needed in value if needed is not ...) if isinstance(value, tuple) else (value,)
                 for dim, value in values.items()
             }
             for panel, values in self.declared.items()
@@ -192,11 +191,7 @@ class Claim:
     def values_read(self, panel: str) -> dict[str, tuple[Value, ...]]:
         """Return dimension -> values of a panel that the claim reads, for dimensions of which it does not read all."""
         declared = self.declared.get(panel, {})
-        return {
-            dim: values
-            for dim, values in self.needs.get(panel, {}).items()
-            if not (isinstance(declared[dim], tuple) and ... in declared[dim])
-        }
+        return {dim: values for dim, values in self.needs.get(panel, {}).items() if not _reads_all(declared[dim])}
 
     def positions_read(self, panel: str, summary: Any) -> dict[str, list[int]]:
         """Return dimension -> positions of the values that the claim reads in a summary of a panel, in stored order."""
@@ -338,6 +333,11 @@ def _declared_needs(label: str, needs: Any) -> Needs:
                     f"omit {dim} to read all"
                 )
     return declared
+
+
+def _reads_all(values: Any) -> bool:
+    """Return True for declared values of a dimension that end with ``...``."""
+    return isinstance(values, tuple) and any(value is ... for value in values)
 
 
 def claims_in(namespace: Mapping[str, Any]) -> tuple[Claim, ...]:

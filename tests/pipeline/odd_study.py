@@ -287,7 +287,9 @@ CASES = {
     "decimals": returning(lambda x, trials: [decimal.Decimal(str(one)) for one in x], "!!!!", "x must be real numbers"),
     "units": returning(lambda x, trials: Quantity(), "!!!!", "x must be plain numbers, got Quantity"),
     "units-of-items": returning(
-        lambda x, trials: with_missing(x, trials, Length(1.0)), "o!oo", "x must be plain numbers, got Length, whose unit"
+        lambda x, trials: with_missing(x, trials, Length(1.0)),
+        "o!oo",
+        "x must be plain numbers, got Length, whose unit",
     ),
     "units-of-objects": returning(
         lambda x, trials: np.array(with_missing(x, trials, Length(1.0)), object), "o!oo", "x must be plain numbers"

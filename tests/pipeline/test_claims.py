@@ -118,8 +118,8 @@ def test_check_reads_the_declared_values_only(needed):
     message = r"^the check of claim other must read what its needs declare, got KeyError: .*; declare the panels and v"
     with pytest.raises(BadInputError, match=message):
         judged(by_name, few)
-    others = [ds for ds in Look(whole, few).values()] + [ds for _, ds in Look(whole, few).items()]
-    assert [ds.n.values.tolist() for ds in [*others, Look(whole, few).get("p")]] == [[1]] * 3
+    look = Look(whole, few)
+    assert [ds.n.values.tolist() for ds in (*look.values(), *dict(look).values(), look.get("p"))] == [[1]] * 3
 
 
 def test_declared_values_are_read_in_the_stored_order_and_selected_in_the_declared_one():

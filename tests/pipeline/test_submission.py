@@ -61,7 +61,7 @@ def scheduler():
 
 @pytest.fixture
 def lab(tmp_path, scheduler, monkeypatch):
-    """Prepare the current folder with a cluster file and a study whose blocks wait while ``hold`` and the store exist."""
+    """Prepare a current folder with a cluster file and a study whose blocks wait while ``hold`` and the store exist."""
     monkeypatch.chdir(tmp_path)
     Path("held.py").write_text(STUDY_FILE.format(hold=str(tmp_path / "hold")))
     Path("hold").touch()
