@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.aggregate import estimate_mean
 from pipeline.blocks.division import spread_out
-from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block
+from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_in_thread
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import MAX_TRIALS, Panel, Setting
 from pipeline.declare.study import Study
@@ -20,6 +20,7 @@ from pipeline.errors import BadInputError
 from pipeline.precision.goals import whole_blocks
 from pipeline.precision.stopping import MIN_TRIALS, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolve_target
+from pipeline.proportions import constant_error
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import count_positions
@@ -120,7 +121,7 @@ def _evaluate(
 ) -> tuple[float, list[Outcome]]:
     """Return the time and the outcomes of trials of a cell."""
     start = time.perf_counter()
-    outcomes = evaluate_block(study, Block(panel.name, cell, trials), settings, BUDGET)
+    outcomes = evaluate_in_thread(study, Block(panel.name, cell, trials), settings, BUDGET)
     return time.perf_counter() - start, outcomes
 
 
@@ -190,7 +191,11 @@ def _standard_errors(panel: Panel, computed: Sequence[Sequence[Outcome]]) -> dic
         for measure in panel.measures:
             if measure.per_trial and ok.sum() > 1:
                 values = np.concatenate([outcome.values[measure.name] for outcome in outcomes])[ok]
-                spread = np.nan_to_num(estimate_mean(np.moveaxis(values.astype(float), 0, -1)).sd)
+                draws = np.moveaxis(values.astype(float), 0, -1)
+                spread = np.nan_to_num(estimate_mean(draws).sd)
+                if measure.is_event:  # none or all of a few draws do not make an event certain
+                    n = np.count_nonzero(~np.isnan(draws), axis=-1)
+                    spread = np.where((spread == 0) & (n > 0), constant_error(n) * np.sqrt(n + 2), spread)
                 errors[measure.name] = max(errors.get(measure.name, 0.0), float(spread.max()) / panel.n_trials**0.5)
     return errors
 

@@ -8,9 +8,11 @@ import numpy as np
 import xarray as xr
 
 from pipeline.aggregate import summarise
-from pipeline.declare.claims import Claim, Finding, at_look, level_share
+from pipeline.declare.claims import Claim, Finding, level_share
 from pipeline.declare.factors import format_value
+from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
+from pipeline.errors import require_known
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
 
@@ -44,6 +46,12 @@ class LookHistory:
         return len(self.trials)
 
 
+def summarise_panel(store: ResultStore, panel: Panel, n_trials: int | None = None) -> xr.Dataset:
+    """Return the summary of a stored panel, or of its first trials, with the statistics that it declares."""
+    ds = open_panel(store, panel.name)
+    return summarise(ds if n_trials is None else ds.isel(trial=slice(n_trials)), panel.statistics, panel.events)
+
+
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     """Check every claim of a study, which is undecided without the values and trials that it requires."""
     return [(claim, undecided(study, claim, summaries) or claim.judge(summaries)) for claim in study.claims]
@@ -51,38 +59,42 @@ def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
 
 def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | None:
     """Return the finding that a claim cannot be decided yet, or None."""
-    for panel in claim.needs or summaries:
+    read = claim.panels_read(summaries)
+    if not read:
+        return Finding("undecided", "The store has no panel that the claim reads.")
+    for panel in read:
         if panel not in summaries:
             return Finding("undecided", f"The store has no panel {panel}.")
-        whole, at = summaries[panel], {}
-        for dim, values in claim.needs.get(panel, {}).items():
+        whole = summaries[panel]
+        needed = claim.needs.get(panel, {})
+        require_known(f"dimension of panel {panel}", needed, whole.coords, f"claim {claim.name} needs an ")
+        for dim, values in needed.items():
             stored = np.atleast_1d(whole[dim].values)
             absent = [value for value in values if value not in stored]
             if absent:
                 named = ", ".join(map(format_value, absent[:5])) + (", ..." if len(absent) > 5 else "")
                 return Finding("undecided", f"Panel {panel} has no {dim} = {named}.")
-            if dim in whole["n_ok"].dims:
-                at[dim] = [int(np.flatnonzero(stored == value)[0]) for value in values]
+        positions = claim.positions_read(panel, whole)
+        at = {dim: chosen for dim, chosen in positions.items() if dim in whole["n_ok"].dims}
         # arrays without coordinates: selections of data sets would take seconds
         ok, failed, pending = (whole[name].variable.isel(at).values for name in ("n_ok", "n_failed", "n_pending"))
         n_all, n_pending = ok + failed + pending, int(pending.sum())
         n_ok = int(np.where(n_all > 0, ok, n_all.max()).min())  # 0 of 0: a setting that does not apply
-        needed = 1 if study.panel(panel).trials is None else claim.min_trials
+        n_least = 1 if study.panel(panel).trials is None else claim.min_trials
         if n_pending:
             return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
-        if n_ok < needed:
-            return Finding("undecided", f"A method of panel {panel} has {n_ok} ok trials, needed: {needed}.")
+        if n_ok < n_least:
+            return Finding("undecided", f"A method of panel {panel} has {n_ok} ok trials, needed: {n_least}.")
     return None
 
 
-def judge_look(study: Study, claim: Claim, summaries: Summaries, look: int) -> Finding:
+def judge_look(study: Study, claim: Claim, summaries: Summaries, number: int) -> Finding:
     """Check a claim at a look, with the share of its error level for this look; the evidence states both."""
     missing = undecided(study, claim, summaries)
     if missing is not None or not claim.level:
         return missing or claim.judge(summaries)
-    with at_look(look):
-        finding = claim.judge(summaries)
-    spent = f"Look {look} spends {level_share(look) * claim.level:.2g} of the error level {claim.level:.2g}."
+    finding = claim.judge(summaries, level_share(number))
+    spent = f"Look {number} spends {level_share(number) * claim.level:.2g} of the error level {claim.level:.2g}."
     return replace(finding, evidence=f"{finding.evidence} {spent}")
 
 
@@ -101,7 +113,7 @@ def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[
             parts[look] = {
                 **summaries,
                 **{
-                    name: summarise(open_panel(store, name).isel(trial=slice(n_trials)), study.panel(name).statistics)
+                    name: summarise_panel(store, study.panel(name), n_trials)
                     for name, n_trials in looks.trials[look - 1].items()
                 },
             }

@@ -37,7 +37,7 @@ from scipy import special, stats
 
 from mechanisms.arguments import Floats, real_array
 from mechanisms.jit import kernel
-from mechanisms.metadata import register
+from mechanisms.metadata import Registered, register
 from mechanisms.privacy import Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_size
 
@@ -50,6 +50,10 @@ _LEAST_WIDTH = 1e-50  # noise scales, and units of a release, are normal doubles
 Bounds = tuple[float, float]
 Moments = tuple[Floats, Floats, Floats]
 """Probability of each region x < a, a ≤ x ≤ b, x > b, and mean and variance of a record in it, shape θ.shape + (3,)."""
+
+
+# Hyperparameters whose posteriors have moments in double precision, of probabilities and of other families
+_ALPHA_RANGE, _PRIOR_RANGE = (1e-12, 1e300), (1e-50, 1e50)
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Regions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class Family(Registered):
     """Exponential family with a conjugate prior.
 
     Parameters have shape (trials, p), and statistics (trials, d), where p = d is k for the multinomial, 2 if the
@@ -145,7 +149,8 @@ class Family:
     def validate_prior(self, prior: ArrayLike) -> tuple[float, ...]:
         """Return the hyperparameters of a proper prior as floats.
 
-        They are in the order of the module's table, finite, and > 0 except for the mean of a normal family.
+        They are in the order of the module's table, finite, and > 0 except for the mean of a normal family. Those of
+        probabilities are in [1e-12, 1e300]; others are in [1e-50, 1e50], and a mean is at most 1e50 in size.
         """
         names, least = ", ".join(self.hyperparameters), 2 if self.is_vector else len(self.hyperparameters)
         try:
@@ -158,6 +163,12 @@ class Family:
         if not (np.all(np.isfinite(values)) and np.all(values[self.any_sign :] > 0)):
             positive = f" with {', '.join(self.hyperparameters[self.any_sign :])} > 0" if self.any_sign else " and > 0"
             raise ValueError(f"prior ({names}) must be finite{positive}, got {prior!r}; choose a proper prior")
+        low, high = _PRIOR_RANGE if self.is_truncated else _ALPHA_RANGE
+        sizes = np.abs(values)
+        if np.any(sizes[self.any_sign :] < low) or np.any(sizes > high):
+            means = f", and {', '.join(self.hyperparameters[: self.any_sign])} at most {high:g} in size"
+            rule = f"prior ({names}) must be in [{low:g}, {high:g}] in double precision{means if self.any_sign else ''}"
+            raise ValueError(f"{rule}, got {prior!r}; choose a less extreme one")
         return tuple(values.tolist())
 
     def validate_bounds(self, bounds: Bounds | None) -> Bounds | None:
@@ -418,6 +429,7 @@ _COUNTED: dict[str, Any] = {"parameter_range": _UNIT, "record_range": _UNIT, "in
 _REAL: dict[str, Any] = {"parameter_range": (-math.inf, math.inf), "record_range": (-math.inf, math.inf), "any_sign": 1}
 
 FAMILIES: dict[str, Family] = register(
+    __name__,
     Family(
         name="binomial", code=BINOMIAL, hyperparameters=("alpha", "beta"), bounded_sensitivity=1.0, **_COUNTED,
         _draw_parameters=lambda rng, prior, size: rng.beta(prior[0], prior[1], size=size),
@@ -459,6 +471,7 @@ FAMILIES: dict[str, Family] = register(
 """Families of P4 by name."""
 
 MODELS: dict[str, Family] = FAMILIES | register(
+    __name__,
     Family(
         name="normal-unknown-variance", code=UNKNOWN_VARIANCE, hyperparameters=("mean", "strength", "shape", "scale"),
         has_square=True, **_REAL,

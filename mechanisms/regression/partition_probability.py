@@ -44,8 +44,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import integrate, special
 
-from mechanisms.arguments import Floats, require_generator, validate_integer, validate_number
-from mechanisms.metadata import Entry, Style, find_entry
+from mechanisms.arguments import Floats, real_array, require_generator, validate_integer, validate_number
+from mechanisms.metadata import Entry, Style, find_entry, register
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 
@@ -65,12 +65,12 @@ Variant = TypeVar("Variant", bound=PartitionMethod)
 
 def with_noiseless(*methods: Variant) -> dict[str, Variant]:
     """Return methods by name, each followed by its variant without noise."""
-    found: dict[str, Variant] = {}
+    found: list[Variant] = []
     note = "Not private: without noise."
     for method in methods:
         base, name = replace(method, base=method.name), f"{method.name}-noiseless"
-        found |= {base.name: base, name: replace(base, name=name, note=note, has_noise=False, is_private=False)}
-    return found
+        found += [base, replace(base, name=name, note=note, has_noise=False, is_private=False)]
+    return register(type(methods[0]).__module__, *found)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class PartitionProbability(PartitionRelease):
 
     def terms(self, probabilities: ArrayLike) -> Floats:
         """Return what each partition contributes to the aggregate, given the p_j at c cutoffs, shape (..., M, c)."""
-        p = np.asarray(probabilities, dtype=np.float64)
+        p = real_array("probabilities", probabilities)
         if p.ndim < 2 or p.shape[-2] != self.n_partitions:
             raise ValueError(
                 f"probabilities must have shape (..., {self.n_partitions}, c), got {p.shape}; pass one per partition"

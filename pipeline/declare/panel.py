@@ -5,6 +5,7 @@ data factor values. Its *settings* are the methods, each with values of the meth
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +15,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.declare.factors import (
+    ENDS,
+    N_VALUES,
+    STANDARD_STATISTICS,
     Factor,
     Measure,
     Method,
@@ -67,8 +71,24 @@ class Setting:
 def evaluate_each(
     data: Any, settings: Sequence[tuple[Method, Mapping[str, Value]]], streams: Sequence[Streams]
 ) -> list[dict[str, Any]]:
-    """Evaluate the settings one after the other (default of `Panel.evaluate`)."""
-    return [method.evaluate(data, values, its) for (method, values), its in zip(settings, streams, strict=True)]
+    """Evaluate the settings one after the other (default of `Panel.evaluate`), each on containers of its own."""
+    chosen = zip(settings, streams, strict=True)
+    return [method.evaluate(_with_own_containers(data, {}), values, its) for (method, values), its in chosen]
+
+
+def _with_own_containers(data: Any, copies: dict[int, Any]) -> Any:
+    """Copy the mappings and sequences in data, so that no method changes those of the next; arrays are read-only."""
+    if id(data) in copies:  # a container may contain itself
+        return copies[id(data)]
+    if type(data) is dict:
+        copied = copies[id(data)] = {}
+        copied.update((name, _with_own_containers(item, copies)) for name, item in data.items())
+        return copied
+    if type(data) is list:
+        items = copies[id(data)] = []
+        items.extend(_with_own_containers(item, copies) for item in data)
+        return items
+    return tuple(_with_own_containers(item, copies) for item in data) if type(data) is tuple else data
 
 
 def _accept(cell: Cell, setting: Mapping[str, Value]) -> bool:
@@ -88,7 +108,8 @@ class Panel:
         ``(cell, streams) -> data``; the data are shared by all methods. `cell` maps data factors and constants to
         their values, and each output to the tuple of its values. The `setting` that a method receives maps the method
         factors, constants and outputs in the same way. Arrays in the data are made read-only, including those in nested
-        mappings, tuples, lists, dataclasses and arrays of objects; a method that modifies the data must copy them.
+        mappings, tuples, lists, dataclasses and arrays of objects; a method that modifies them must copy them. Every
+        method has dictionaries, lists and tuples of its own, and must not change other objects.
     methods, measures, statistics : tuple
         Methods to compare, quantities that each returns, and statistics of summaries besides means and quantiles.
     factors, method_factors, outputs, constants : tuple of Factor
@@ -167,6 +188,17 @@ class Panel:
                     f"statistic {statistic.name} of panel {self.name} must use a per-trial measure, got "
                     f"{statistic.measure!r}; allowed: {', '.join(per_trial)}"
                 )
+        summarised = Counter(f"{one.measure}_{one.name}" for one in self.statistics)
+        summarised.update(measure.name for measure in self.measures if not measure.per_trial)
+        for measure in self.measures:
+            if measure.per_trial:
+                standard = (*STANDARD_STATISTICS, N_VALUES, *(ENDS if measure.is_event else ()))
+                summarised.update(f"{measure.name}_{name}" for name in standard)
+        if twice := [name for name, count in summarised.items() if count > 1]:
+            raise BadInputError(
+                f"variables in summaries of panel {self.name} must have distinct names, got {', '.join(twice)} twice; "
+                "rename the statistic or measure"
+            )
         methods = [method.name for method in self.methods]
         if not methods:
             raise BadInputError(f"panel {self.name} must have at least one method, got none")
@@ -210,6 +242,11 @@ class Panel:
             return self.method_factors
         methods = Factor(self.method_dim, tuple(m.name for m in self.methods), "methods compared", "str")
         return (*self.method_factors, methods)
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """Names of the measures that are 0 or 1."""
+        return tuple(measure.name for measure in self.measures if measure.is_event)
 
     @property
     def n_trials(self) -> int:
@@ -331,7 +368,11 @@ class Panel:
             "trials": self.trials,
             "block_trials": self.block_trials,
             "version": self.version,
-            "methods": {method.name: {"version": method.version, "uses": list(method.uses)} for method in self.methods},
+            "methods": {
+                method.name: {"version": method.version, "uses": list(method.uses)}
+                | ({"unseeded": True} if method.unseeded else {})
+                for method in self.methods
+            },
             "method_order": [method.name for method in self.methods],
             "dims": [axis.name for axis in (*self.factors, *self.method_axes)],
             "stream_keys": {

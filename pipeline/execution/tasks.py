@@ -28,6 +28,9 @@ from pipeline.stores.commits import Planned
 from pipeline.stores.regions import count_positions
 from pipeline.stores.store import ResultStore
 
+COMPUTED: set[str] = set()
+"""Names of the studies of which this process has computed trials for a store."""
+
 _tasks: dict[str, Task] = {}
 _holders: Counter[str] = Counter()  # number of workers per run in this process
 _lock = threading.Lock()
@@ -75,8 +78,8 @@ def shipped_task(run: str, session: str = "") -> Task:
 @contextmanager
 def shipped(client: Client, task: Task) -> Iterator[None]:
     """Register a task on all current and future workers of a cluster, and remove it at the end."""
-    client.register_plugin(ShippedTask(task))
     try:
+        client.register_plugin(ShippedTask(task))
         yield
     finally:
         unship(client, task.run)
@@ -99,7 +102,7 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
                 return function(*args)
         except TransientError:
             raise
-        except Exception as error:
+        except BaseException as error:  # Dask waits forever for a thread that raises another exception
             if is_transient(error):
                 raise TransientError(explain(error)) from None
             return Refusal(explain(error))
@@ -116,6 +119,7 @@ def compute(
     study, store = task.opened()
     batch, is_apart = unpack(study, runs), is_suspect or task.time_limit is not None
     receipts = []
+    COMPUTED.add(study.name)
     stored = [_read_stale(study, store, work) for work in batch]  # the commit removes the statuses
     with store.commit([_planned(study.panel(work.block.panel), work) for work in batch]) as commit:
         for work, before in zip(batch, stored, strict=True):
