@@ -23,6 +23,7 @@ from mechanisms.tables.solve import Solution, Start, log_evidence, solve
 from mechanisms.tables.tree import Table, read_table
 
 _EVALUATIONS = 80  # usual number of evaluations of the marginal likelihood
+_WRONG = 1e-3  # error of an evidence without a bound beyond which those of similar priors have bounds
 _SMALLEST = 1e-6  # weight of a prior below which it is omitted
 _LARGE = 5_000  # number of leaves of a sample of a table, for which the posterior of the prior is nearly normal
 _INFORMED = 1.0  # information in nats below which the table hardly informs the prior
@@ -292,15 +293,19 @@ def _fit(table: Table, progress: Callable[[int, int], object] | None) -> PriorGr
     scale, done = leaf_scale(table), 0
 
     def posterior_of(part: Table) -> Callable[[Floats], float]:
-        last: list[Start] = []  # of the last evaluation
+        start: Start | None = None  # of the last evaluation
+        is_bounded = True
 
         def log_posterior(at: Floats) -> float:
-            nonlocal done
+            nonlocal done, start, is_bounded
             if progress is not None:
                 progress(done, max(_EVALUATIONS, done + 10))
             done += 1
-            evidence, start = log_evidence(_with_prior(part, _prior_at(at)), *last)
-            last[:] = [start]
+            candidate = _with_prior(part, _prior_at(at))
+            evidence, start = log_evidence(candidate, start, is_bounded)
+            if is_bounded and len(samples) > 1:  # of a large table
+                quick, _ = log_evidence(candidate, start, False)
+                is_bounded = abs(quick - evidence) > _WRONG
             return evidence + _log_hyperprior(at, scale)
 
         return log_posterior

@@ -24,7 +24,8 @@ _POOR = 2e-9  # bound of the omitted mass with which sums of products end the at
 _ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
 _LARGEST = 1e-6  # bound of the error beyond which there is no result
 _ATTEMPTS = 8
-_EVIDENCE = 28.0, 1e-12  # depth of the windows of leaves and largest omitted share, if only the evidence is computed
+_ERROR = 1e-4  # largest bound of the error of an evidence
+_EVIDENCE = 28.0, 1e-12  # depth of the windows of leaves and largest omitted share of evidences without bounds
 _DIRECT_PRODUCTS = 3e10, 3e9  # largest number of products of an attempt without Fourier transforms, and if there is
 # a result
 
@@ -197,15 +198,17 @@ class _Attempt(NamedTuple):
         return self.omitted + self.rounding
 
 
-def solve(table: Table, start: Start | None = None) -> Solution:
-    """Return the solution of a table, after attempts to make the bound of its error small.
+def solve(
+    table: Table, start: Start | None = None, tolerance: float = 0.0, has_spikes: bool = False
+) -> Solution:  # fmt: skip
+    """Return the solution of a table, after attempts to make the bound of its error small, or at most `tolerance`.
 
-    From the best attempt, the tilts are centred on its posterior as long as that halves a large bound. Then the same
-    tilts are used with sums of products, which cut no tails, and then with windows that extend further and leaves whose
-    weights fall at their ends.
+    If the first attempt is useless, tilts are searched with spikes at 0, see `Leaves`. From the best attempt, the tilts
+    are centred on its posterior as long as that halves a large bound. Then the same tilts are used with sums of
+    products, which cut no tails, and then with windows that extend further and leaves whose weights fall at their ends.
     """
     forest, factors = table.forest, table.factors
-    cap, leaves, limit, tilt = _search(table, start)
+    cap, leaves, limit, tilt = _search(table, start, has_spikes)
     centred = tilt
     first, is_direct, has_direct = Start(tilt, leaves[len(leaves) // 2].near), False, False
     best = _Attempt([], False, np.inf, np.inf)
@@ -230,6 +233,13 @@ def solve(table: Table, start: Start | None = None) -> Solution:
         is_short = products <= _DIRECT_PRODUCTS[int(best.error <= _LARGEST)]
         if is_better or not best.options:
             has_direct = is_short and not is_direct
+        if best.error <= tolerance:
+            break
+        if best.error > _LARGEST and not has_spikes and any(((one.r > 0) & (one.r < 1)).any() for one in table.options):
+            has_spikes = True
+            cap, leaves, limit, tilt = _search(table, None, has_spikes)
+            centred, first = tilt, Start(tilt, leaves[len(leaves) // 2].near)
+            continue
         is_accurate = best.omitted <= (_POOR if best.is_direct else small)
         if best.error <= _LARGEST and is_accurate and (best.rounding <= _ROUNDING or not has_direct):
             break
@@ -246,7 +256,7 @@ def solve(table: Table, start: Start | None = None) -> Solution:
                 one.extend(cap)
             limit = np.min([largest_tilts(forest, one, DEPTH) for one in leaves], axis=0)
             tilt = np.minimum(centred, limit)
-    if best.error > _LARGEST:
+    if best.error > max(_LARGEST, tolerance):
         raise ValueError(
             f"the measurements must be possible together, got a table of {len(forest.levels)} levels that contradict "
             "each other beyond double precision; check the values and scales of the noise, and use fewer levels if "
@@ -259,30 +269,33 @@ def solve(table: Table, start: Start | None = None) -> Solution:
     return found
 
 
-def log_evidence(table: Table, start: Start | None = None) -> tuple[float, Start]:
+def log_evidence(table: Table, start: Start | None = None, is_bounded: bool = True) -> tuple[float, Start]:
     """Return ln p(y) up to a constant of the table, and the start for a similar table.
 
-    Only messages from below are computed, in half of the time of `solve`. Without messages from above, the error has no
-    bound, but the tilts centre the messages, of which a share of about 1e-12 per node is omitted. If no table has a
-    weight above the smallest number, `solve` follows.
+    If `is_bounded`, its error is at most `_ERROR`. Otherwise only messages from below are computed, in less than half of
+    the time: tilts with spikes centre the messages, of which a share of about 1e-12 per node is omitted, but only
+    messages from above bound the error. If no table then has a weight above the smallest number, `solve` follows.
     """
-    cap, leaves, _, tilt = _search(table, start)
-    options = [(weights, _plan(table.forest, one, np.minimum(cap, LARGEST), tilt, _EVIDENCE[0]))
-               for weights, one in zip(table.options, leaves, strict=True)]  # fmt: skip
-    _refuse_memory(table, _widths(table.forest, options))
-    try:
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
-            return Solution(table, options, False, _EVIDENCE[1]).log_weight, Start(tilt, leaves[len(leaves) // 2].near)
-    except VanishedError:
-        solution = solve(table, start)
-        return solution.log_weight, solution.start
+    if not is_bounded:
+        cap, leaves, _, tilt = _search(table, start, has_spikes=True)
+        options = [(weights, _plan(table.forest, one, np.minimum(cap, LARGEST), tilt, _EVIDENCE[0]))
+                   for weights, one in zip(table.options, leaves, strict=True)]  # fmt: skip
+        _refuse_memory(table, _widths(table.forest, options))
+        try:
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
+                found = Solution(table, options, False, _EVIDENCE[1])
+            return found.log_weight, Start(tilt, leaves[len(leaves) // 2].near)
+        except VanishedError:
+            pass
+    solution = solve(table, start, _ERROR, has_spikes=True)
+    return solution.log_weight, solution.start
 
 
-def _search(table: Table, start: Start | None) -> tuple[Floats, list[Leaves], Floats, Floats]:
+def _search(table: Table, start: Start | None, has_spikes: bool = False) -> tuple[Floats, list[Leaves], Floats, Floats]:
     """Return largest counts of all nodes, leaves of each option, and limits of the tilts and the tilts."""
     forest, factors = table.forest, table.factors
     cap = np.max([caps(forest, factors, weights) for weights in table.options], axis=0)
-    leaves = [Leaves(forest, factors, weights, cap) for weights in table.options]
+    leaves = [Leaves(forest, factors, weights, cap, has_spikes) for weights in table.options]
     middle = leaves[len(leaves) // 2]
     if start is not None:
         middle.near = start.near

@@ -93,6 +93,8 @@ def infer(
     table = read_table_csv(file, named, value=value, noise=noise, seen=seen, totals=totals, **stated)
     if draws * table.values.size > _LARGEST:
         raise BadInputError(f"--draws must be at most {_LARGEST // table.values.size:,} for this table, got {draws:,}")
+    for text in table.warnings:
+        say(f"warning: {text}")
     try:
         with progress_bar("fitting the prior") as show, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -111,8 +113,8 @@ def infer(
     if len(frame) > _SHOWN:
         say(f"and {len(frame) - _SHOWN:,} more cells{'; pass --output for all' if output is None else ''}")
     say(f"{format_level(level)} intervals, {len(frame):,} cells, {noise} noise, prior {posterior.prior}")
-    for text in (*table.warnings, *(warning.message for warning in caught)):
-        say(f"warning: {text}")
+    for warning in caught:
+        say(f"warning: {warning.message}")
     if output is not None:
         with writing(output, "the values above are valid"):
             _write(output, frame, drawn)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mechanisms.noise import Noise
+from mechanisms.tables import Suppressed
 from studies.data.table_values import Published
 
 _SMALL = 10  # number of values below one standard deviation of which some should be negative
@@ -15,12 +16,14 @@ _DEVIATIONS = 10.0  # distance in standard deviations of values that contradict 
 _CHILDREN = 5  # number of cells whose rounded sum hardly equals the rounded total by chance
 
 
-def find_warnings(published: Published, parents: np.ndarray, names: Sequence[str]) -> list[str]:
-    """Return warnings about the first nodes of a table, those of its rows."""
+def find_warnings(
+    published: Published, parents: np.ndarray, first: np.ndarray, names: Sequence[str]
+) -> list[str]:  # fmt: skip
+    """Return warnings about the first nodes of a table, those of its rows; `first` are the first rows of their cells."""
     return [
         *_clipped(published),
         *_summed(published, parents),
-        *_contradictory(published, parents, names),
+        *_contradictory(published, parents, first, names),
         *_repeated(published, parents),
     ]
 
@@ -72,18 +75,9 @@ def _summed(published: Published, parents: np.ndarray) -> list[str]:
     ]
 
 
-def _contradictory(published: Published, parents: np.ndarray, names: Sequence[str]) -> list[str]:
-    """Warn about noisy values that differ from the sum of the values below them by more than the noise explains."""
-    number, total, variance = _sums(published, parents)
-    is_value = np.array([form == "value" for form in published.seen], bool)
-    others = np.ones(parents.size, bool)
-    np.logical_and.at(
-        others, parents[: is_value.size][parents[: is_value.size] >= 0], is_value[parents[: is_value.size] >= 0]
-    )
-    spread = np.sqrt(variance + published.variance)
-    family = (number > 0) & is_value & others[: number.size] & (spread > 0.0)
-    distance = np.where(family, np.abs(published.values - total) / np.where(spread > 0.0, spread, 1.0), 0.0)
-    distance = np.nan_to_num(distance)
+def _contradictory(published: Published, parents: np.ndarray, first: np.ndarray, names: Sequence[str]) -> list[str]:
+    """Warn about noisy values that differ from those of the same count by more than the noise explains."""
+    distance = np.maximum(_spread_of_cells(published, first), _distance_from_sums(published, parents, first))
     far = int((distance > _DEVIATIONS).sum())
     if not far:
         return []
@@ -93,6 +87,59 @@ def _contradictory(published: Published, parents: np.ndarray, names: Sequence[st
         f"{far:,} {what} of the same count by more than {_DEVIATIONS:g} standard deviations of the noise, at most "
         f"{distance[worst]:.3g} for {names[worst]}; check the noise and the formats"
     ]
+
+
+def _known(published: Published) -> np.ndarray:
+    """Return the rows with values that are counts with or without noise, neither clipped, suppressed nor rounded."""
+    is_known = [
+        form == "value" or isinstance(form, Suppressed) or (form == "clipped" and value > 0.0)
+        for form, value in zip(published.seen, published.values, strict=True)
+    ]
+    return np.flatnonzero(np.array(is_known, bool) & ~np.isnan(published.values))
+
+
+def _best_of_cells(published: Published, first: np.ndarray) -> np.ndarray:
+    """Return the known row of each cell with the least noise, at the first row of the cell; -1 if there is none."""
+    best, known = np.full(first.size, -1), _known(published)
+    order = known[np.argsort(-published.variance[known], kind="stable")]
+    best[first[order]] = order  # the last assignment holds
+    return best
+
+
+def _spread_of_cells(published: Published, first: np.ndarray) -> np.ndarray:
+    """Return the largest distance of two values of each cell in standard deviations, at its first row.
+
+    Compared are the smallest value and the largest one, and each value and that with the least noise.
+    """
+    y, variance, rows = published.values, published.variance, _known(published)
+    low, high, distance = np.zeros(first.size, int), np.zeros(first.size, int), np.zeros(first.size)
+    rising = rows[np.argsort(y[rows], kind="stable")]
+    high[first[rising]], low[first[rising[::-1]]] = rising, rising[::-1]
+    for other in (_best_of_cells(published, first), low, high):
+        pair = other[first[rows]]
+        partner = low[first[rows]] if other is high else rows
+        spread = np.sqrt(variance[partner] + variance[pair])
+        apart = np.abs(y[partner] - y[pair]) / np.where(spread > 0.0, spread, np.inf)
+        np.maximum.at(distance, first[rows], apart)
+    return distance
+
+
+def _distance_from_sums(published: Published, parents: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return the distance of each cell from the sum of the cells below it in standard deviations, at its first row."""
+    best = _best_of_cells(published, first)
+    value = np.where(best >= 0, published.values[best], np.nan)
+    variance = np.where(best >= 0, published.variance[best], np.nan)
+    last = np.arange(first.size)
+    np.maximum.at(last, first, np.arange(first.size))  # the last row of a cell has the parent of the cell
+    cells = np.flatnonzero((first == np.arange(first.size)) & (parents[last] >= 0))
+    above = parents[last[cells]]
+    total, spread, number = np.zeros((3, first.size))
+    np.add.at(total, above, value[cells])
+    np.add.at(spread, above, variance[cells])
+    np.add.at(number, above, 1.0)
+    spread = np.sqrt(spread + variance)
+    is_family = (number > 0) & (spread > 0.0)
+    return np.nan_to_num(np.abs(value - total) / np.where(is_family, spread, np.inf))
 
 
 def _repeated(published: Published, parents: np.ndarray) -> list[str]:

@@ -99,6 +99,8 @@ def read_published(
 
 def _formats(frame: pd.DataFrame, seen: str | None) -> list[Seen]:
     """Return the format of each row, by a column, or one for all."""
+    if seen is not None and not isinstance(seen, str):
+        raise BadInputError(f"seen must be {GRAMMAR}, or a column, got {seen!r}; pass it as text")
     if seen is not None and seen not in frame.columns:
         form = parse_format(seen)
         if form is None:
@@ -126,6 +128,8 @@ def _amounts(
     name, given = next(iter(named.items()), ("variance", "variance"))
     if isinstance(given, str) and given in frame.columns:
         return name, read_numbers(frame[given], given)
+    if not isinstance(given, str | int | float | np.number):
+        raise BadInputError(f"{name} must be a column or a number, got {given!r}; pass the name of a column")
     number = parse_double(given) if isinstance(given, str) else float(given)
     if number is None and not named:
         columns = ", ".join(map(str, frame.columns))
@@ -142,11 +146,12 @@ def _check_amounts(name: str, amounts: np.ndarray, is_needed: np.ndarray) -> Non
     """Raise BadInputError for numbers that state no noise."""
     refuse(name, is_needed & np.isnan(amounts), amounts, "given for a value", "add it")
     if name == "epsilon":
-        refuse(name, ~((amounts > 0.0) & (amounts < np.inf) | np.isnan(amounts)), amounts, "finite and > 0",
-               "state exact counts by variance 0")  # fmt: skip
+        allowed = (amounts >= 1e-12) & (amounts <= 1e60) | np.isnan(amounts)
+        refuse(name, ~allowed, amounts, "from 1e-12 to 1e60", "state exact counts by variance 0")
         return
     refuse(name, amounts < 0.0, amounts, ">= 0", "0 states an exact count")
-    least = 1e-50 if name == "sd" else 1e-100
+    least, most = (1e-50, 1e12) if name == "sd" else (1e-100, 1e24)
+    refuse(name, amounts > most, amounts, f"at most {most:g}", "check the units")
     refuse(name, (amounts > 0.0) & (amounts < least), amounts, f"0 or >= {least:g}", "check the units")
 
 

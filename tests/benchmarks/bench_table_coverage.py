@@ -1,6 +1,6 @@
 """Coverage of 95 % intervals of tables with a fitted prior, and of tables that are clipped at 0.
 
-    python tests/benchmarks/bench_table_coverage.py [--smallest] [--results FILE] [--seconds N] [--tables N]
+    python tests/benchmarks/bench_table_coverage.py [--smallest] [--results FILE] [--seconds N] [--tables N] [--leaves N]
 
 A cell has independent tables of negative binomial leaves below one total, with Gaussian noise on all values. Leaves and
 totals are judged separately. A cell fails if .93 lies above the upper 99.9 % limit of its coverage: of totals by
@@ -11,7 +11,8 @@ that are in the file are not computed again.
 Tables with at most 10 leaves are solved together, with one prior after the other on a grid of the hyperprior that is
 the same for all tables, and `table_posterior(..., "auto")` is compared with that on the first tables of each cell.
 Other tables are solved one by one by `table_posterior`, and their median widths are compared with those of the true
-prior; a cell fails, too, if one exceeds 1.5 times that, or 1.5 if that is below 1.
+prior; a cell fails, too, if one exceeds 1.5 times that, or 1.5 if that is below 1. Of intervals of width 0, the smallest
+probabilities of the count are recorded: at 0 they are at least .975, and a cell fails if one is not.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ FORMATS = "value", "clipped"
 TABLES = {2: 2_000, 4: 2_000, 10: 2_000, 40: 200, 400: 200}
 COUNTS = 2e7  # largest number of counts in the windows of tables that are solved together
 COMPARED = 3
+CERTAIN = [1.0, 1.0]  # smallest probabilities of counts with intervals of width 0: at 0, and elsewhere
 Cell = tuple[int, float, float, float, str]
 
 
@@ -104,6 +106,10 @@ def alone(truth: np.ndarray, values: np.ndarray, cell: Cell, is_true: bool = Fal
     parents = np.append(np.full(cell[0], cell[0]), -1)
     posterior = table_posterior(values, Noise("gaussian", cell[3] * cell[2]), parents, prior, seen=cell[4])
     low, high = posterior.interval()
+    for node in np.flatnonzero(low == high):
+        support, p = posterior.pmf(int(node))
+        certain = CERTAIN[int(low[node] > 0)]
+        CERTAIN[int(low[node] > 0)] = min(certain, float(p[support == low[node]].sum()))
     return (low <= truth) & (truth <= high), high - low
 
 
@@ -142,9 +148,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--tables", type=int)
+    parser.add_argument("--leaves", type=int, choices=LEAVES)
     given = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)
     cells = sorted(itertools.product(LEAVES, SHAPES, MEANS, RATIOS, FORMATS), key=cost)
+    cells = [cell for cell in cells if given.leaves in (None, cell[0])]
     if given.smallest:
         cells, given.tables = [(2, 0.5, 3.0, 0.5, "value"), (40, 0.5, 3.0, 0.5, "clipped")], 3
     lines = given.results.read_text().splitlines() if given.results and given.results.exists() else []
@@ -155,11 +163,12 @@ def main() -> None:
             continue
         if time.monotonic() - start > given.seconds:
             break
-        n, begin = given.tables or TABLES[cell[0]], time.process_time()
+        n, begin, CERTAIN[:] = given.tables or TABLES[cell[0]], time.process_time(), (1.0, 1.0)
         found = together(cell, n) if cell[0] <= 10 else one_by_one(cell, n)
         widths = found.get("width", {}).values()
         fails = min(found["leaf"][1], found["total"][1]) < 0.93 or any(a > 1.5 * max(b, 1.0) for a, b in widths)
-        line = json.dumps({"cell": cell, **found, "fails": fails, "cpu": round(time.process_time() - begin, 1)})
+        fails |= CERTAIN[0] < 0.975
+        line = json.dumps({"cell": cell, **found, "certain": CERTAIN, "fails": fails, "cpu": round(time.process_time() - begin, 1)})
         print(line, flush=True)
         if given.results:
             with given.results.open("a") as file:
