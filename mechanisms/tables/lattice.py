@@ -97,11 +97,11 @@ def _fill(density: LogDensity, centre: Floats, spacing: Floats) -> dict[tuple[in
         if found[place] < best - _DEEP:
             continue
         for move in _NEIGHBOURS:
-            beside = (place[0] + move[0], place[1] + move[1])
-            if beside not in found:
-                found[beside] = density(centre + spacing * beside)
-                best = max(best, found[beside])
-                border.append(beside)
+            neighbour = (place[0] + move[0], place[1] + move[1])
+            if neighbour not in found:
+                found[neighbour] = density(centre + spacing * neighbour)
+                best = max(best, found[neighbour])
+                border.append(neighbour)
     return found if border else {place: value for place, value in found.items() if value >= best - _DEEP}
 
 

@@ -272,8 +272,8 @@ def solve(
 def log_evidence(table: Table, start: Start | None = None, is_bounded: bool = True) -> tuple[float, Start]:
     """Return ln p(y) up to a constant of the table, and the start for a similar table.
 
-    If `is_bounded`, its error is at most `_ERROR`. Otherwise only messages from below are computed, in less than half of
-    the time: tilts with spikes centre the messages, of which a share of about 1e-12 per node is omitted, but only
+    If `is_bounded`, its error is at most `_ERROR`. Otherwise only messages from below are computed, in less than half
+    of the time: tilts with spikes centre the messages, of which a share of about 1e-12 per node is omitted, but only
     messages from above bound the error. If no table then has a weight above the smallest number, `solve` follows.
     """
     if not is_bounded:

@@ -79,8 +79,9 @@ def _first(holds: Callable[[Floats], np.ndarray], low: Floats, high: Floats, nea
 class Leaves:
     """Log weights of the leaves of a forest, for searches over counts.
 
-    With `has_spikes`, the moments have the spike at 0 of weights with r < 1. Without them, the tilts of hundreds of sparse
-    leaves below a measured total are far from its posterior; but those of few leaves are found in less time.
+    With `has_spikes`, the moments have the spike at 0 of weights with r < 1. Without them, the tilts of hundreds of
+    sparse leaves below a measured total are far from its posterior. Others hardly change; by default, spikes are left
+    out, so that these posteriors keep their last digits.
     """
 
     def __init__(

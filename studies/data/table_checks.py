@@ -19,7 +19,7 @@ _CHILDREN = 5  # number of cells whose rounded sum hardly equals the rounded tot
 def find_warnings(
     published: Published, parents: np.ndarray, first: np.ndarray, names: Sequence[str]
 ) -> list[str]:  # fmt: skip
-    """Return warnings about the first nodes of a table, those of its rows; `first` are the first rows of their cells."""
+    """Return warnings about the first nodes of a table, those of its rows; `first` has the first rows of cells."""
     return [
         *_clipped(published),
         *_summed(published, parents),

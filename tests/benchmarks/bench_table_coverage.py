@@ -1,6 +1,6 @@
 """Coverage of 95 % intervals of tables with a fitted prior, and of tables that are clipped at 0.
 
-    python tests/benchmarks/bench_table_coverage.py [--smallest] [--results FILE] [--seconds N] [--tables N] [--leaves N]
+    python bench_table_coverage.py [--smallest] [--results FILE] [--seconds N] [--leaves N] [--tables N]
 
 A cell has independent tables of negative binomial leaves below one total, with Gaussian noise on all values. Leaves and
 totals are judged separately. A cell fails if .93 lies above the upper 99.9 % limit of its coverage: of totals by
@@ -11,8 +11,8 @@ that are in the file are not computed again.
 Tables with at most 10 leaves are solved together, with one prior after the other on a grid of the hyperprior that is
 the same for all tables, and `table_posterior(..., "auto")` is compared with that on the first tables of each cell.
 Other tables are solved one by one by `table_posterior`, and their median widths are compared with those of the true
-prior; a cell fails, too, if one exceeds 1.5 times that, or 1.5 if that is below 1. Of intervals of width 0, the smallest
-probabilities of the count are recorded: at 0 they are at least .975, and a cell fails if one is not.
+prior; a cell fails, too, if one exceeds 1.5 times that, or 1.5 if that is below 1. Of intervals of width 0, the
+smallest probabilities of the count are recorded: at 0 they are at least .975, and a cell fails if one is not.
 """
 
 from __future__ import annotations
@@ -168,7 +168,9 @@ def main() -> None:
         widths = found.get("width", {}).values()
         fails = min(found["leaf"][1], found["total"][1]) < 0.93 or any(a > 1.5 * max(b, 1.0) for a, b in widths)
         fails |= CERTAIN[0] < 0.975
-        line = json.dumps({"cell": cell, **found, "certain": CERTAIN, "fails": fails, "cpu": round(time.process_time() - begin, 1)})
+        line = json.dumps(
+            {"cell": cell, **found, "certain": CERTAIN, "fails": fails, "cpu": round(time.process_time() - begin, 1)}
+        )
         print(line, flush=True)
         if given.results:
             with given.results.open("a") as file:
