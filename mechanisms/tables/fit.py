@@ -215,7 +215,7 @@ def fit_prior(
     Examples
     --------
     >>> from mechanisms.noise import Noise
-    >>> values, parents = [13.0, 2.0, -1.0, 0.0, 10.0], [4, 4, 4, 4, -1]
+    >>> values, parents = [83.0, 62.0, 71.0, 94.0, 90.0, 404.0], [5, 5, 5, 5, 5, -1]
     >>> grid = fit_prior(values, Noise("gaussian", 3.0), parents)
     >>> grid.scale, round(sum(grid.weights), 9)
     (3.0, 1.0)
