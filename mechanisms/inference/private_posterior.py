@@ -87,8 +87,9 @@ def posterior_from_release(
     noise : str, Noise, EXACT, or a sequence with one per count
         Name of the distribution, "laplace", "geometric" or "k-norm", given `epsilon`; otherwise a distribution with its
         scale, such as ``Noise("gaussian", standard_deviation)``, or ``Noise("laplace", standard_deviation / 2**0.5)``.
-    seen : str, Suppressed, Rounded, or a sequence with one per count, optional
-        Format of a noisy count: "value" (default), "clipped" at 0, or those of `mechanisms.tables`.
+    seen : str, Suppressed, Rounded, RandomRounded, SmallRounded, or a sequence with one per count, optional
+        Format of a count: "value" (default), "clipped" at 0, or those of `mechanisms.tables`, of which the last two are
+        those of counts without noise, `EXACT`.
     more : sequence of tuple, optional
         Further values of the same counts, each ``(node, value, noise)`` or ``(node, value, noise, seen)``, with
         independent noise; the node is the index of a count, or "total". The counts of binomial records are ones, 0, and

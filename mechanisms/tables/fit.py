@@ -50,11 +50,13 @@ def table_posterior(
         Index of the parent of each node; −1 for a root. Nodes without children are leaves.
     prior : Prior, sequence of Prior, PriorGrid, GroupGrids or "auto"
         Prior of the leaves, one for all or one per leaf in the order of the nodes: `negative_binomial`, `poisson`,
-        `uniform` or `dirichlet_multinomial`; or the result of `fit_prior`, which "auto" computes.
+        `uniform` or `dirichlet_multinomial`; or the result of `fit_prior`, which "auto" computes: negative binomial
+        priors, with a warning if the table hardly informs them.
     n : int, optional
         Public total of a table with exactly one root.
-    seen : str, Suppressed, Rounded, or a sequence of m of them, optional
-        Format of each value: "value" (default), "clipped" at 0, `Suppressed` or `Rounded`.
+    seen : str, Suppressed, Rounded, RandomRounded, SmallRounded, or a sequence of m of them, optional
+        Format of each value: "value" (default), "clipped" at 0, `Suppressed`, `Rounded` to the nearest multiple, or,
+        without noise, `RandomRounded` or `SmallRounded`.
     names : sequence of str, optional
         Names of the nodes in messages of errors.
 

@@ -12,7 +12,7 @@ from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.noise import EXACT
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
-from mechanisms.tables import Rounded, Suppressed
+from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
 from tests.statistical import assert_mean_within
 
 GAUSS, LAPLACE, GEOMETRIC = Noise("gaussian", 1.5), Noise("laplace", 1.2), Noise("geometric", 1.2)
@@ -392,3 +392,12 @@ def test_100_categories_of_a_million_records_take_a_second():
     assert found.method == "exact"
     draws = found.sample(rng, 4_000)
     assert np.all(np.abs(draws.mean(axis=0) - found.mean()) < 5 * found.std() / np.sqrt(4_000))
+
+
+@pytest.mark.parametrize(("y", "form", "likelihood"), [
+    (3, RandomRounded(3), {1: 1, 2: 2, 3: 3, 4: 2, 5: 1}), (0, SmallRounded(5), {0: 5, 1: 4, 2: 3, 3: 2, 4: 1}),
+])  # fmt: skip
+def test_counts_rounded_at_random_have_a_posterior(y, form, likelihood):
+    posterior = posterior_from_release(y, "binomial", (1, 1), n=10, noise=EXACT, seen=form)
+    weights = np.array([likelihood.get(count, 0) for count in range(11)], float)  # the prior of the count is uniform
+    assert posterior.mean() == pytest.approx(weights @ (np.arange(11) + 1.0) / 12.0 / weights.sum(), rel=1e-12)
