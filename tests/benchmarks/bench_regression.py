@@ -129,14 +129,14 @@ def compare_passes(n_rows: int) -> None:
         box = PublicBox(names, (-3.0,) * 5, (3.0,) * 5)
         with connect(Profile("bench", kwargs={"processes": True, "n_workers": 2, "threads_per_worker": 1})) as client:
             rows = open_table(f"{folder}/t.zarr", "y", names[:-1]).rows
-            read = functools.partial(reduce_rows, client, [rows], count_rows, sum)
+            read = functools.partial(reduce_rows, [rows], count_rows, sum, client)
             reduce = functools.partial(
-                reduce_rows, client, [rows], functools.partial(_reduce_block, box, (0,) * 5), _join
+                reduce_rows, [rows], functools.partial(_reduce_block, box, (0,) * 5), _join, client
             )
             reduce()  # compiles and imports
             ratios = []
             for _ in range(ROUNDS):
-                (reading, n_read), (reducing, (sums, _)) = timed(read), timed(reduce)
+                (reading, n_read), (reducing, (sums, *_)) = timed(read), timed(reduce)
                 assert n_read == sums[0][0] == n_rows
                 ratios.append(reducing / reading)
                 print(f"    read {reading:.2f} s, read and reduce {reducing:.2f} s: {ratios[-1]:.2f} times")
