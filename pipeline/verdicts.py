@@ -10,6 +10,7 @@ import xarray as xr
 from pipeline.aggregate import summarise
 from pipeline.declare.claims import Claim, Finding, level_share
 from pipeline.declare.factors import format_value
+from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import require_known
 from pipeline.stores.results import open_panel
@@ -43,6 +44,12 @@ class LookHistory:
         if self.trials[-1:] != [dict(sizes)]:
             self.trials.append(dict(sizes))
         return len(self.trials)
+
+
+def summarise_panel(store: ResultStore, panel: Panel, n_trials: int | None = None) -> xr.Dataset:
+    """Return the summary of a stored panel, or of its first trials, with the statistics that it declares."""
+    ds = open_panel(store, panel.name)
+    return summarise(ds if n_trials is None else ds.isel(trial=slice(n_trials)), panel.statistics, panel.events)
 
 
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
@@ -106,7 +113,7 @@ def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[
             parts[look] = {
                 **summaries,
                 **{
-                    name: summarise(open_panel(store, name).isel(trial=slice(n_trials)), study.panel(name).statistics)
+                    name: summarise_panel(store, study.panel(name), n_trials)
                     for name, n_trials in looks.trials[look - 1].items()
                 },
             }

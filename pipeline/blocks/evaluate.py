@@ -270,6 +270,7 @@ def _checked_values(panel: Panel, measure: Measure, trials: range, given: Any) -
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     may_miss = measure.ragged and np.dtype(measure.dtype).kind == "f"
     values, is_wrong = cast_values(name, np.where(is_missing, 0, array) if is_missing.any() else array, measure.dtype)
+    is_other = (values != 0) & (values != 1) & (values == values) & measure.is_event  # NaN is no other value
     if may_miss:
         values[is_missing] = np.nan
     n_rows = len(trials) if measure.per_trial else 1
@@ -279,6 +280,7 @@ def _checked_values(panel: Panel, measure: Measure, trials: range, given: Any) -
         (np.zeros_like(is_missing) if may_miss else is_missing, lambda value: f"{name} is masked or missing"),
         (is_wrong, lambda value: f"{name} must be {describe_range(measure.dtype)}, got {value}"),
         (np.broadcast_to(is_nan, shape), lambda value: f"{name} is NaN"),
+        (is_other, lambda value: f"{name} must be 0 or 1, got {value}"),
     ):
         rows, by_row = is_bad.reshape(n_rows, -1), array.reshape(n_rows, -1)
         for row in np.flatnonzero(rows.any(axis=1)):

@@ -53,7 +53,7 @@ _STATISTICS = (
 _MEASURES = (
     Measure("pit", "posterior quantile of the true parameter"),
     Measure("rank", "rank of the true parameter among 99 draws"),
-    Measure("covered", "1 if the central 95 % interval contains the true parameter"),
+    Measure("covered", "1 if the central 95 % interval contains the true parameter", event=True),
     Measure("width", "width of the central 95 % interval"),
     Measure("distance", "distance of the distribution functions of draws and exact", ragged=True),
     Measure("rhat", "split R-hat of the chains; 1 for independent draws"),
