@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.regression import gram_kernels
-from mechanisms.regression.gram_kernels import _diagonalise
+from mechanisms.regression.gram_kernels import NoisyGram, _diagonalise
+from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior
 from mechanisms.regression.gram_release import NOISE_CODES, GramNoise, GramRelease, calibrated_gram_noise, release_gram
 from mechanisms.regression.gram_samplers import (
     GRAM_METHODS,
-    RegressionPrior,
     normal_statistic,
     regression_of,
     sample_gram,
@@ -17,7 +18,6 @@ from mechanisms.regression.gram_samplers import (
 )
 from tests.mechanisms.regression.scaled_records import k_norm
 
-PRIOR = RegressionPrior()
 
 
 def gram_of(records):
@@ -26,8 +26,8 @@ def gram_of(records):
 
 
 def joint_draw(rng, method, p, n):
-    """Return parameters from the prior, and a statistic from the joint model of a method."""
-    mu, psi = PRIOR.sample(rng, p)
+    """Return parameters from the prior of a method, and a statistic from its joint model."""
+    mu, psi = GRAM_METHODS[method].prior().sample(rng, p)
     if method.startswith("noise-aware"):
         return regression_of(mu, psi), normal_statistic(rng, mu, psi, n)
     if method == "data-augmentation":
@@ -46,7 +46,7 @@ def ranks(method, noise, p, n, n_trials, seed=1, **lengths):
             mean = gram[0, 1:] / n
             truth = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean))
         release = release_gram(rng, gram, noise_of)
-        draws = sample_gram(rng, method, release, PRIOR, **lengths)
+        draws = sample_gram(rng, method, release, **lengths)
         pits.append((draws.reshape(-1, p + 1) < truth).mean(axis=0))
     return np.array(pits)
 
@@ -57,7 +57,9 @@ def ranks(method, noise, p, n, n_trials, seed=1, **lengths):
         ("normal-covariates", "laplace"),
         ("normal-covariates", "k-norm"),
         ("noise-aware", "laplace"),
+        ("normal-covariates", "gaussian"),
         ("noise-aware", "gaussian"),
+        ("data-augmentation", "laplace"),
         ("data-augmentation", "gaussian"),
     ],
 )
@@ -86,7 +88,7 @@ def test_quantiles_of_true_parameters_are_not_those_of_the_records():
     noise = GramNoise("laplace", 0.01, 2)
     for _ in range(100):
         _, gram = joint_draw(rng, "normal-covariates", 2, 30)
-        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), PRIOR, 1, 200, 150)[0]
+        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), None, 1, 200, 150)[0]
         mean = gram[0, 1:] / 30
         pits.append((draws < regression_of(mean, gram[1:, 1:] / 30 - np.outer(mean, mean))).mean(axis=0))
     assert min(stats.kstest(column, "uniform").pvalue for column in np.transpose(pits)) < 1e-4
@@ -113,7 +115,7 @@ def test_ignored_noise_is_detected():
 def test_moments_of_the_statistic():
     """The mean and covariance of Σuᵢ and Σuᵢuⱼ are those of simulated records."""
     rng = np.random.default_rng(1)
-    mu, psi = PRIOR.sample(rng, 3)
+    mu, psi = ConjugatePrior().sample(rng, 3)
     one = np.array([gram_of(u[None])[np.triu_indices(4)] for u in rng.multivariate_normal(mu, psi, 40_000)])
     index = list(zip(*np.triu_indices(4), strict=True))[1:]
     first = np.array([j - 1 if i == 0 else i - 1 for i, j in index])
@@ -131,7 +133,8 @@ def test_moments_of_the_statistic():
 def test_kernels_have_the_density_of_the_noise(name):
     rng, noise = np.random.default_rng(1), GramNoise(name, 1.7, 2)
     drawn = noise.sample(rng, 2)
-    found = [gram_kernels._log_noise(NOISE_CODES[name], 1.7, one, np.zeros((3, 3)), np.empty((3, 3))) for one in drawn]
+    releases = [NoisyGram(NOISE_CODES[name], 1.7, matrix, 3) for matrix in drawn]
+    found = [gram_kernels._log_noise(release, np.zeros((3, 3)), np.empty((3, 3))) for release in releases]
     upper = drawn[:, *np.triu_indices(3)][:, 1:]
     expected = {
         "laplace": -np.abs(upper).sum(axis=1) / 1.7,
@@ -147,9 +150,9 @@ def test_without_noise_all_methods_agree():
     records = rng.multivariate_normal([0.1, -0.1], [[0.04, 0.02], [0.02, 0.05]], 1_000)
     gram = gram_of(records)
     release = GramRelease(gram, 1_000, GramNoise("laplace", 0.05, 2))
-    exact = sample_gram(rng, "naive", release, PRIOR, 1, 0, 4_000)[0]
+    exact = sample_gram(rng, "naive", release, None, 1, 100, 4_000)[0]
     for method in ("normal-covariates", "noise-aware"):
-        draws = sample_gram(rng, method, release, PRIOR, 2, 1_000, 1_000, 40).reshape(-1, 3)
+        draws = sample_gram(rng, method, release, None, 2, 1_000, 1_000, 40).reshape(-1, 3)
         assert (np.abs(draws.mean(axis=0) - exact.mean(axis=0)) < 0.3 * exact.std(axis=0)).all()
         assert np.allclose(draws.std(axis=0), exact.std(axis=0), rtol=0.15)
 
@@ -157,9 +160,9 @@ def test_without_noise_all_methods_agree():
 def test_few_records_and_unsupported_noise_are_refused():
     rng = np.random.default_rng(1)
     with pytest.raises(ValueError, match="n must be at least 4 for 1 features, got 3; use fewer"):
-        sample_gram(rng, "normal-covariates", GramRelease(np.eye(3), 3, GramNoise("laplace", 1.0, 2)), PRIOR)
+        sample_gram(rng, "normal-covariates", GramRelease(np.eye(3), 3, GramNoise("laplace", 1.0, 2)))
     with pytest.raises(ValueError, match="noise must be one of laplace, gaussian for noise-aware, got k-norm"):
-        sample_gram(rng, "noise-aware", GramRelease(np.eye(3), 30, GramNoise("k-norm", 1.0, 2)), PRIOR)
+        sample_gram(rng, "noise-aware", GramRelease(np.eye(3), 30, GramNoise("k-norm", 1.0, 2)))
 
 
 @pytest.mark.parametrize("size", [2, 3, 7])
