@@ -253,7 +253,7 @@ def private_posterior(
         raise ValueError(f"prior must have {data.shape[1]} numbers, got {prior!r}; pass one per category")
     choice = choose_method(model, prior)
     n_draws = rehearse(model, prior, choice) if choice.entry.is_sampler else 0  # may raise an error: nothing is spent
-    rng = np.random.default_rng([release.seed, 1] if isinstance(release, Rehearsal) else None)
+    rng = release.generator("private_posterior") if isinstance(release, Rehearsal) else np.random.default_rng()
     released = release_sums(model, data, loss, release)
     model = replace(model, noise=Noise("laplace", released.noise_scale))
     return _infer(model, prior, released.noisy, choice, released.guarantee, rng, n_draws)

@@ -103,7 +103,7 @@ def publish_bounds(
         raise ValueError(f"{rule}, got {epsilon:g}; increase it, or state public bounds")
     counts = count_bins(records)
     if isinstance(release, Rehearsal):
-        rng = np.random.default_rng([release.seed, 2])
+        rng = release.generator("publish_bounds")
         return choose_bounds(counts + Noise("geometric", scale).sample(rng, counts.shape), scale)
     noise = Noise("geometric", laplace_scale_for(2, epsilon))
     sampler = noise.exact_sampler(counts.size)

@@ -55,12 +55,36 @@ from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior, d
 from mechanisms.regression.gram_release import NOISE_CODES, GramRelease
 
 
+_RESOLVED = 0.2  # smallest ratio of the ends of a resolved interval of σ
+
+
 def regression_of(mu: Floats, psi: Floats) -> Floats:
     """Return (θ₀, θ, σ²) of the regression of the last column on the others, shape (..., p + 1)."""
     cross = psi[..., :-1, -1]
     slopes = np.linalg.solve(psi[..., :-1, :-1], cross[..., None])[..., 0]
     intercept, variance = mu[..., -1] - (slopes * mu[..., :-1]).sum(-1), psi[..., -1, -1] - (slopes * cross).sum(-1)
     return np.concatenate([intercept[..., None], slopes, variance[..., None]], axis=-1)
+
+
+def resolves_error(draws: Floats) -> Floats:
+    """Return True where draws of (θ₀, θ, σ²), shape (..., n_draws, p + 1), bound σ away from 0.
+
+    The central 95 % interval of σ then ends above a fifth of its upper end. Otherwise the lower end is that of the
+    prior, whose density at σ = 0 is positive.
+    """
+    low, high = np.quantile(draws[..., -1], [0.025, 0.975], axis=-1)
+    return low > _RESOLVED**2 * high
+
+
+def coefficient_intervals(draws: Floats, level: float) -> tuple[Floats, Floats]:
+    """Return intervals of (θ₀, θ, σ²) given draws, shape (..., n_draws, p + 1).
+
+    They are central, but that of σ² starts at 0 where the draws do not resolve it: its upper end is then a bound. It is
+    that of the central interval, because the draws decide about the kind of interval.
+    """
+    low, high = np.quantile(draws, [0.5 - level / 2, 0.5 + level / 2], axis=-2)
+    low[..., -1] *= resolves_error(draws)
+    return low, high
 
 
 def normal_statistic(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:

@@ -17,6 +17,8 @@ from mechanisms.arguments import Floats, Integers
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
+from mechanisms.protocols import validate_probabilities
+from mechanisms.regression.gram_priors import RegressionPrior
 from mechanisms.regression.gram_release import (
     GramNoise,
     GramRelease,
@@ -28,8 +30,9 @@ from mechanisms.regression.gram_release import (
 )
 from mechanisms.regression.gram_samplers import (
     GRAM_METHODS,
-    RegressionPrior,
+    coefficient_intervals,
     regression_of,
+    resolves_error,
     sample_gram,
     simulate_gram,
 )
@@ -69,6 +72,19 @@ class RegressionPosterior(DrawnPosterior):
         """Guarantee of the release, which inference does not change; None for a rehearsal."""
         return self.release.guarantee
 
+    @property
+    def resolves_error(self) -> bool:
+        """False if the draws do not bound the error variance away from 0; its interval is then an upper bound."""
+        return bool(resolves_error(self._pooled))
+
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Return the ends of the equal-tailed intervals of probability `level`, in (0, 1).
+
+        If the release does not resolve the error variance, its interval starts at 0, and the upper end is a bound.
+        """
+        (level,) = validate_probabilities([level])
+        return coefficient_intervals(self._pooled, level)
+
     def predict(self, rng: np.random.Generator, features: ArrayLike, size: int = 1_000) -> Floats:
         """Return draws of the response, shape (size, rows), given unclamped features, shape (rows, d)."""
         x = np.asarray(features, dtype=np.float64)
@@ -82,9 +98,11 @@ class RegressionPosterior(DrawnPosterior):
         """Return the mean, sd and interval of each component, the guarantee and the method as values for JSON."""
         columns = np.transpose([self.mean(), self.std(), *self.interval(level)]).tolist()
         rows = (dict(zip(("mean", "sd", "low", "high"), values, strict=True)) for values in columns)
+        error_bound = None if self.resolves_error else float(np.sqrt(self.interval(level)[1][-1]))
         return {
             "coefficients": dict(zip(self.names, rows, strict=True)),
             "level": level,
+            "error_bound": error_bound,  # of the standard deviation, if its interval is one-sided
             "guarantee": None if self.guarantee is None else str(self.guarantee),
             "n": self.release.n,
             "method": self.method,
@@ -238,7 +256,7 @@ def regression_from_release(
     thinning = GRAM_METHODS[method].thinning
     for factor in (1, 4, _LONGEST):
         draws = sample_gram(
-            rng, method, release, prior or RegressionPrior(), n_burn_in=500 * factor, thinning=thinning * factor
+            rng, method, release, prior, n_burn_in=500 * factor, thinning=thinning * factor
         )
         posterior = RegressionPosterior(box.unscale(draws), box, release, method)
         problem = posterior.problem()
@@ -267,7 +285,8 @@ def release_sums(
         return publish_gram(sums, noise, release), np.random.default_rng()
     gram = np.array(sums, dtype=np.float64) / 2.0**32
     gram[0, 0] = float(sums[0][0])
-    return release_gram(np.random.default_rng([release.seed, 0]), gram, noise), np.random.default_rng([release.seed, 1])
+    chains = release.generator("private_regression chains")
+    return release_gram(release.generator("private_regression noise"), gram, noise), chains
 
 
 def expected_widths(
