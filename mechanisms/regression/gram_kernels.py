@@ -694,7 +694,15 @@ def _new_normal(release):
     size = (m - 1) * (m + 2) // 2
     index, values, squares = np.empty((2, size), np.int64), np.empty((4, size)), np.zeros((2, size, size))
     model = _Normal(
-        index[0], index[1], values[0], values[1], values[2], squares[0], squares[1], np.zeros((2, size, size)), values[3]
+        index[0],
+        index[1],
+        values[0],
+        values[1],
+        values[2],
+        squares[0],
+        squares[1],
+        np.zeros((2, size, size)),
+        values[3],
     )
     a = 0
     for j in range(1, m):

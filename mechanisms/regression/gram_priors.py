@@ -50,7 +50,9 @@ class RegressionPrior:
         d = p - 1
         mu, slopes = self.mean * rng.normal(size=p), self.slope * rng.standard_t(2, d)
         *spreads, sigma = self.spread * np.abs(rng.standard_t(2, p))
-        root = draw_bartlett(rng, d + 1.0, d)  # correlations of Wishart matrices have density ∝ |R|^((degrees − d − 1)/2)
+        root = draw_bartlett(
+            rng, d + 1.0, d
+        )  # correlations of Wishart matrices have density ∝ |R|^((degrees − d − 1)/2)
         root *= (np.array(spreads) / np.linalg.norm(root, axis=1))[:, None]
         lower = np.zeros((p, p))
         lower[:d, :d], lower[d, :d], lower[d, d] = root, slopes @ root, sigma

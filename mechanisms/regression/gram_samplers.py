@@ -54,7 +54,6 @@ from mechanisms.regression.gram_kernels import (
 from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior, draw_bartlett
 from mechanisms.regression.gram_release import NOISE_CODES, GramRelease
 
-
 _RESOLVED = 0.2  # smallest ratio of the ends of a resolved interval of σ
 
 
@@ -188,7 +187,10 @@ def sample_gram(
         expected = f"prior must be a {entry.prior.__name__} for {method}"
         raise ValueError(f"{expected}, got {type(prior).__name__}; omit it, or use another method")
     step = entry.thinning if thinning is None else validate_integer("thinning", thinning)
-    draws, hyperparameters = np.empty((n_chains, n_draws, noise.p + 1)), (prior or entry.prior()).hyperparameters(noise.p)
+    draws, hyperparameters = (
+        np.empty((n_chains, n_draws, noise.p + 1)),
+        (prior or entry.prior()).hyperparameters(noise.p),
+    )
     noisy = np.ascontiguousarray(release.noisy, dtype=np.float64)
     known = NoisyGram(NOISE_CODES[noise.name], noise.scale, noisy, release.n)
     for chain in draws:

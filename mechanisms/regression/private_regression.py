@@ -255,9 +255,7 @@ def regression_from_release(
     method = choose_gram_method(method, release.n, controls=True)
     thinning = GRAM_METHODS[method].thinning
     for factor in (1, 4, _LONGEST):
-        draws = sample_gram(
-            rng, method, release, prior, n_burn_in=500 * factor, thinning=thinning * factor
-        )
+        draws = sample_gram(rng, method, release, prior, n_burn_in=500 * factor, thinning=thinning * factor)
         posterior = RegressionPosterior(box.unscale(draws), box, release, method)
         problem = posterior.problem()
         if problem is None:

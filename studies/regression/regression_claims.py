@@ -63,9 +63,9 @@ def conjugate_draw_is_the_wrong_step(summaries: Stored) -> Finding:
     )
 
 
-def _undercovers(summaries: Stored, method: str, **at: Any) -> Finding:
+def _undercovers(summaries: Stored, method: str, panel: str = "one-feature", **at: Any) -> Finding:
     """Judge the statement that intervals undercover at ε = 1 on the pure track."""
-    covered = mean(summaries.select("one-feature", algorithm=method, epsilon=1.0, track="pure", **at), "covered")
+    covered = mean(summaries.select(panel, algorithm=method, epsilon=1.0, track="pure", **at), "covered")
     rate, error = map(float, covered)
     width = critical(4) * error
     return decide(
@@ -143,6 +143,27 @@ def ignoring_noise_costs(summaries: Stored) -> Finding:
     posterior that ignores the noise, at n = 1,000 and ε = 1.
     """
     return _smaller(summaries, "normal-covariates", "naive", 1_000)
+
+
+@claim(**_ADDED)
+def wide_ranges_are_covered(summaries: Stored) -> Finding:
+    """If records fill a tenth of the public ranges, in their middle or near their end, intervals of normal-covariates for
+    the slope and the error variance cover with at least 0.9 probability, at n = 100,000 and ε = 1 on the pure track.
+    """
+    at = {"n": 100_000, "track": "pure", "range_factor": 10.0, "component": ("slope-1", "variance")}
+    covered = mean(summaries.select("ranges", algorithm="normal-covariates", epsilon=1.0, **at), "covered")
+    return decide(
+        *above(0.9, covered, critical(4)), f"The smallest rate is {lowest(covered[0], '.3f')}; nominal {NOMINAL}."
+    )
+
+
+@claim(**_ADDED)
+def conjugate_prior_needs_narrow_ranges(summaries: Stored) -> Finding:
+    """If records fill a tenth of the public ranges, near their end, the published sampler, whose prior is conjugate,
+    covers the slope with less than the nominal probability, at n = 100,000 and ε = 1 on the pure track.
+    """
+    at = {"n": 100_000, "range_factor": 10.0, "place": "end", "component": "slope-1"}
+    return _undercovers(summaries, "noise-aware-published", "ranges", **at)
 
 
 @claim(**_ADDED)

@@ -137,7 +137,9 @@ def _cells() -> Iterator[Cell]:
         yield Cell(f"d={d}, {track}, n={n}", n, bounds, correlated(d), (1.0, *slopes, 0.04), track)
     for factor in (1, 10):
         bounds = wide(*unit, factor, False), wide(*response, factor, False)
-        yield Cell(f"ranges x{factor}, off centre, n=3000, approximate", 3_000, bounds, uniform(1), simple, "approximate")
+        yield Cell(
+            f"ranges x{factor}, off centre, n=3000, approximate", 3_000, bounds, uniform(1), simple, "approximate"
+        )
     for n in (50, 200):
         yield Cell(f"few records, n={n}", n, (unit, response), uniform(1), simple)
     heavy = functools.partial(_scaled_t, 3.0)

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.regression import gram_kernels
 from mechanisms.regression.gram_kernels import NoisyGram, _diagonalise
-from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior
+from mechanisms.regression.gram_priors import ConjugatePrior
 from mechanisms.regression.gram_release import NOISE_CODES, GramNoise, GramRelease, calibrated_gram_noise, release_gram
 from mechanisms.regression.gram_samplers import (
     GRAM_METHODS,
@@ -17,7 +16,6 @@ from mechanisms.regression.gram_samplers import (
     simulate_gram,
 )
 from tests.mechanisms.regression.scaled_records import k_norm
-
 
 
 def gram_of(records):
