@@ -29,8 +29,8 @@ from mechanisms.regression.private_regression import (
     RegressionPosterior,
     choose_gram_method,
     release_sums,
-    require_support,
 )
+from mechanisms.regression.width_forecast import Guess, WidthForecast, require_support
 from mechanisms.release import CheckedRelease, Rehearsal, require_opendp
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import Profile, load_profile
@@ -51,7 +51,7 @@ class Prepared:
     noise: GramNoise
     guarantee: Guarantee
     method: str
-    expected: np.ndarray  # widths of the intervals of (intercept, slopes, error variance)
+    forecast: WidthForecast
     profile: Profile
 
 
@@ -62,6 +62,7 @@ def prepare(
     *,
     ranges: Mapping[str, tuple[float, float]],
     levels: Mapping[str, str],
+    guesses: Mapping[str, Guess],
     markers: Sequence[Literal],
     epsilon: float,
     delta: float | None,
@@ -87,9 +88,10 @@ def prepare(
         noise = calibrated_gram_noise(noise_name, box.p, epsilon, delta)
         n = table.rows.shape[0]
         chosen = choose_gram_method(method, n)
-        expected = require_support(box, n, noise, level=level)
+        indicators = set(box.names) - set(table.columns)
+        forecast = require_support(box, n, noise, guesses, indicators, level)
     n_levels = tuple(len(literals.get(name, ())) for name in table.columns)
-    return Prepared(table, n_levels, box, noise, Guarantee(epsilon, delta or 0.0), chosen, expected, profile)
+    return Prepared(table, n_levels, box, noise, Guarantee(epsilon, delta or 0.0), chosen, forecast, profile)
 
 
 def release_regression(
