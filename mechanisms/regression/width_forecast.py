@@ -114,9 +114,9 @@ def validate_guesses(box: PublicBox, guesses: Mapping[str, Guess], indicators: C
             if name in indicators or not low <= guess[0] < guess[1] <= high:
                 shown = f"{guess[0]:g}:{guess[1]:g}"
                 allowed = (
-                    "a prevalence, such as 0.2," if name in indicators else f"LOW:HIGH in its range {low:g}:{high:g}"
+                    "a prevalence, such as 0.2" if name in indicators else f"LOW:HIGH in its range {low:g}:{high:g}"
                 )
-                raise ValueError(f"guess of {name} must be {allowed} got {shown}; change it, or omit it")
+                raise ValueError(f"guess of {name} must be {allowed}, got {shown}; change it, or omit it")
         elif not 0.0 < guess < 1.0 or (low, high) != (0.0, 1.0):
             raise ValueError(
                 f"guess of {name} must be a prevalence in (0, 1) of a column with the range 0:1, or LOW:HIGH, got "

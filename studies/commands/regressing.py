@@ -42,8 +42,8 @@ def regress(
         list[str] | None,
         option(
             "COLUMN=A,B",
-            "Public levels of a column, compared with its cells as the values of count --where; others count as "
-            "'other'.",
+            "Public levels of a column, compared with its cells as the values of count --where. The first is the "
+            "reference, and values that are not listed count as it, unless 'other' is the last level.",
         ),
     ] = None,
     guesses: Annotated[

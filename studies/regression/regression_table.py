@@ -2,7 +2,8 @@
 
 The rows are read once, in blocks, on a Dask cluster, and reduced to integer sums
 (`mechanisms.regression.gram_release.gram_sums`), which do not depend on the blocks. A column with public levels is
-represented by one indicator per level but the first, and by one for all undeclared values, ``COLUMN=other``.
+represented by one indicator per level but the first, the reference. Values that are not declared count as the
+reference, unless ``other`` is one of the levels, whose indicator, ``COLUMN=other``, is that of all of them.
 """
 
 import json
@@ -46,7 +47,7 @@ class Prepared:
     """Opened table, with everything that is public before a release."""
 
     table: TableRows
-    levels: tuple[int, ...]  # number of public levels per column, 0 for columns of numbers
+    levels: tuple[int, ...]  # number of indicators per column, 0 for columns of numbers
     box: PublicBox
     noise: GramNoise
     guarantee: Guarantee
@@ -73,7 +74,7 @@ def prepare(
 ) -> Prepared:
     """Open a table, check the request and forecast the widths of intervals; nothing private is read or spent.
 
-    `levels` has the list of public levels of a column, as text, and `markers` are literals of missing cells.
+    `levels` has the list of public levels of a column, as text, with ``other`` for all values that are not in it, and `markers` are literals of missing cells.
     """
     profile = load_profile(cluster)
     with as_bad_input():
@@ -82,7 +83,8 @@ def prepare(
         noise_name: NoiseName = "laplace" if delta is None else "gaussian"
         calibrated_gram_noise(noise_name, 2, epsilon, delta)
         literals = {column: parse_categories(f"levels of {column}", given) for column, given in levels.items()}
-        encoders = {column: partial(match_literals, literals=several) for column, several in literals.items()}
+        listed = {column: _without_other(several) for column, several in literals.items()}
+        encoders = {column: partial(match_literals, literals=several) for column, several in listed.items()}
         table = open_table(path, target, features, encoders, markers)
         box = _find_box(path, target, table.columns, ranges, literals)
         noise = calibrated_gram_noise(noise_name, box.p, epsilon, delta)
@@ -90,7 +92,7 @@ def prepare(
         chosen = choose_gram_method(method, n)
         indicators = set(box.names) - set(table.columns)
         forecast = require_support(box, n, noise, guesses, indicators, level)
-    n_levels = tuple(len(literals.get(name, ())) for name in table.columns)
+    n_levels = tuple(max(len(literals.get(name, ())) - 1, 0) for name in table.columns)
     return Prepared(table, n_levels, box, noise, Guarantee(epsilon, delta or 0.0), chosen, forecast, profile)
 
 
@@ -197,12 +199,12 @@ def _find_box(
     for column in columns:
         if column in levels:
             names = [literal.text for literal in levels[column]]
-            if len(names) < 2 or OTHER in names:
+            if len(names) < 2 or OTHER in names[:-1]:
                 raise BadInputError(
-                    f"levels of {column} must be at least 2 different names, not 'other', got {','.join(names)}; all "
-                    "other values are counted as 'other'"
+                    f"levels of {column} must be at least 2 different names, and 'other' the last, got "
+                    f"{','.join(names)}; values that are not listed count as the first, the reference, or as 'other'"
                 )
-            bounds += [(f"{column}={name}", (0.0, 1.0)) for name in (*names[1:], OTHER)]
+            bounds += [(f"{column}={name}", (0.0, 1.0)) for name in names[1:]]
         elif column in ranges:
             bounds.append((column, ranges[column]))
         else:
@@ -213,6 +215,10 @@ def _find_box(
             )
     columns, pairs = zip(*bounds, strict=True)
     return PublicBox(columns, *zip(*pairs, strict=True))
+
+
+def _without_other(literals: Sequence[Literal]) -> list[Literal]:
+    return [literal for literal in literals if literal.text != OTHER]
 
 
 _Reduced = tuple[list[list[int]], int, tuple[float, int]]
