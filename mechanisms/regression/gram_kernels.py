@@ -5,9 +5,9 @@ of a chain has the statistic and the parameters of n records,
 
     ū, S = F·Fᵀ    and    Ψ = L·Lᵀ, μ,    with    F = L·A,  ū = μ + L·z/√n,
 
-where A is Bartlett's factor, A_jj² ~ χ²(n − 1 − j) and A_ij ~ N(0, 1) for i > j, and z ~ N(0, I). The *pivots* (A, z) are
-independent of the parameters. Densities are of (ū, F, A, z). From (L, A) to (F, A), dF = Π A_jj^{p−j} dL, with j from 0;
-and dS = 2^p·Π F_jj^{p−j} dF.
+where A is Bartlett's factor, A_jj² ~ χ²(n − 1 − j) and A_ij ~ N(0, 1) for i > j, and z ~ N(0, I). The *pivots* (A, z)
+are independent of the parameters. Densities are of (ū, F, A, z). From (L, A) to (F, A), dF = Π A_jj^{p−j} dL, with j
+from 0; and dS = 2^p·Π F_jj^{p−j} dF.
 
 Draws are rows of (θ₀, θ, σ²).
 """
@@ -23,8 +23,8 @@ from mechanisms.jit import inlined_kernel, kernel
 _WIDEST, _OCTAVES = 2.0, 8.0  # proposals have scales from 2^2 to 2^−6
 
 _REDRAW_NOISE, _MOVE_ENTRIES, _MOVE_ENTRY, _MOVE_MEAN, _MOVE_FACTOR = 0, 1, 2, 3, 4
-_PIVOTS_GIVEN_STATISTIC, _PIVOTS_GIVEN_PARAMETERS, _MOVE_PIVOT = 5, 6, 7
-_MIXTURE = np.array([0, 0, 1, 2, 3, 4, 4, 4, 4, 5, 6, 7])  # moves of normal-covariates, chosen uniformly
+_PIVOTS_GIVEN_STATISTIC, _PIVOTS_GIVEN_PARAMETERS, _MOVE_PIVOT, _MOVE_COVARIANCE = 5, 6, 7, 8
+_MIXTURE = np.array([0, 0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 8])  # moves of normal-covariates, chosen uniformly
 
 
 class NoisyGram(NamedTuple):
@@ -47,7 +47,7 @@ class _State(NamedTuple):
     lower: Floats  # L
 
 
-@inlined_kernel
+@kernel
 def _new_state(m):
     """Return an empty state for Gram matrices of m columns."""
     p = m - 1
@@ -197,7 +197,7 @@ def _multiply(root, product):
             product[i, j] = product[j, i] = value
 
 
-@inlined_kernel
+@kernel
 def _log_noise(release, gram, residual):
     """Return the log density of the noise of a release given the Gram matrix, up to a constant."""
     noisy, scale = release.noisy, release.scale
@@ -228,7 +228,7 @@ def _draw_noise(rng, release, i, j):
     return release.scale * rng.standard_normal() * (1.0 if i == j else math.sqrt(0.5))
 
 
-@inlined_kernel
+@kernel
 def _fill_gram(n, mean, root, gram):
     """Fill `gram` with the statistic of n records with mean ū and scatter F·Fᵀ."""
     p = mean.size
@@ -262,7 +262,7 @@ def _fill_slopes(lower, slopes):
     _solve_upper(lower[:d, :d], slopes)
 
 
-@inlined_kernel
+@kernel
 def _store(mu, lower, out):
     """Fill `out` with (θ₀, θ, σ²)."""
     d = mu.size - 1
@@ -280,7 +280,7 @@ def _log_prior(prior, mu, lower):
     """Return the log density of (μ, L) under `RegressionPrior`, up to a constant.
 
     Ψ_xx = diag(s)·R·diag(s), Ψ_xy = Ψ_xx·θ and Ψ_yy = σ² + θᵀΨ_xxθ give dΨ = 2^p·σ·|Ψ_xx|·Π s_j^d dσ dθ ds dR, and
-    dΨ = 2^p·Π L_jj^{p−j} dL, with |Ψ_xx| = Π_{j<d} L_jj² and σ = L_dd: so dσ dθ ds dR = Π_{j<d} L_jj^{d−1−j}·s_j^{−d} dL.
+    dΨ = 2^p·Π L_jj^{p−j} dL, with |Ψ_xx| = Π_{j<d} L_jj² and σ = L_dd: dσ dθ ds dR = Π_{j<d} L_jj^{d−1−j}·s_j^{−d} dL.
     """
     d = mu.size - 1
     slopes = np.empty(d)
@@ -320,7 +320,7 @@ def _fill_parameters(n, state, mu):
     _fill_mean(n, state, mu)
 
 
-@inlined_kernel
+@kernel
 def _fill_statistic(n, mu, state):
     """Fill ū = μ + L·z/√n and F = L·A."""
     for i in range(mu.size):
@@ -333,7 +333,7 @@ def _fill_statistic(n, mu, state):
             state.root[i, j] = value
 
 
-@inlined_kernel
+@kernel
 def _fill_pivots(n, mu, state):
     """Fill A = L⁻¹·F and z = √n·L⁻¹(ū − μ)."""
     p = mu.size
@@ -348,7 +348,7 @@ def _fill_pivots(n, mu, state):
             state.bartlett[i, j] = value / state.lower[i, i]
 
 
-@inlined_kernel
+@kernel
 def _draw_pivots(rng, n, state):
     """Draw (A, z) from their distribution."""
     for i in range(state.z.size):
@@ -358,7 +358,7 @@ def _draw_pivots(rng, n, state):
             state.bartlett[i, j] = rng.standard_normal()
 
 
-@inlined_kernel
+@kernel
 def _log_pivots(n, state):
     """Return the log density of (A, z), up to a constant."""
     total = 0.0
@@ -369,9 +369,9 @@ def _log_pivots(n, state):
     return total
 
 
-@inlined_kernel
+@kernel
 def _log_model(n, prior, state, mu):
-    """Fill L and μ, and return the log density of (ū, F, A, z), up to a constant: that of (μ, L, A, z) over Π A_jj^{p−j}."""
+    """Fill L and μ, and return the log density of (ū, F, A, z): that of (μ, L, A, z) over Π A_jj^{p−j}."""
     p = mu.size
     _fill_parameters(n, state, mu)
     total = _log_pivots(n, state)
@@ -398,24 +398,31 @@ def _move_mean(rng, root, mean):
             mean[k] += g * root[k, j]
 
 
-@inlined_kernel
+@kernel
 def _move_factor(rng, root):
-    """Multiply a column of a factor by e^g, add a multiple of another, or change an entry; return ln of the Jacobian."""
+    """Multiply a column of a factor by e^g, add another, or change an entry; return ln of the Jacobian.
+
+    Entries are multiplied too, because slopes have heavy tails.
+    """
     p = root.shape[0]
     g, i, j = _draw_width(rng) * rng.standard_normal(), int(p * rng.random()), int(p * rng.random())
     if i <= j:
         for k in range(j, p):
             root[k, j] *= math.exp(g)
         return g * (p - j)
-    if rng.random() < 0.5:
-        root[i, j] += g * root[j, j]
-    else:
+    kind = rng.random()
+    if kind < 0.5:
         for k in range(i, p):
             root[k, j] += g * root[k, i]
-    return 0.0
+        return 0.0
+    if kind < 0.75:
+        root[i, j] += g * root[j, j]
+        return 0.0
+    root[i, j] *= math.exp(g)
+    return g
 
 
-@inlined_kernel
+@kernel
 def _move_entries(rng, kind, release, state, new, scatter):
     """Propose other entries of G at fixed pivots: with the noise of some redrawn, or by steps of all, or of one.
 
@@ -460,7 +467,7 @@ def _move_pivot(rng, state):
     return 0.0
 
 
-@inlined_kernel
+@kernel
 def _start(rng, release, state, mu):
     """Fill a state whose statistic is near the release; pivots of S that are not positive are drawn from the noise."""
     n, p = release.n, mu.size
@@ -508,6 +515,11 @@ def _move_state(rng, kind, release, prior, state, new, log_p):
         _move_mean(rng, new.root, new.mean)
     elif kind == _MOVE_FACTOR:
         log_jacobian = _move_factor(rng, new.root)
+    elif kind == _MOVE_COVARIANCE:
+        _fill_mean(n, state, mu)
+        _copy_matrix(state.lower, new.lower)
+        log_jacobian = _move_factor(rng, new.lower)
+        _fill_statistic(n, mu, new)
     elif kind == _MOVE_PIVOT:
         log_jacobian = _move_pivot(rng, new)
     else:
@@ -518,7 +530,7 @@ def _move_state(rng, kind, release, prior, state, new, log_p):
             _fill_statistic(n, mu, new)
         else:
             log_jacobian = _log_pivots(n, state) - _log_pivots(n, new)
-    if kind <= _MOVE_FACTOR or kind == _PIVOTS_GIVEN_PARAMETERS:
+    if kind not in (_PIVOTS_GIVEN_STATISTIC, _MOVE_PIVOT):
         if kind > _MOVE_ENTRY:
             _fill_gram(n, new.mean, new.root, new.gram)
         log_noise = _log_noise(release, new.gram, work)
@@ -564,7 +576,7 @@ def run_normal_covariates(of_records, ignores_noise, rng, release, prior, burn_i
                 _store(mu, state.lower, kept)
 
 
-@inlined_kernel
+@kernel
 def _redraw_records(rng, first, release, mu, lower, records, gram, new_gram, work):
     """Redraw each record given the others, or all from the parameters if `first`; return G, which may be `new_gram`."""
     m, p = gram.shape[0], mu.size
@@ -590,7 +602,7 @@ def _redraw_records(rng, first, release, mu, lower, records, gram, new_gram, wor
     return gram, new_gram
 
 
-@inlined_kernel
+@kernel
 def _sum_records(records, is_clamped, gram):
     """Fill `gram` with the statistic of records."""
     m = gram.shape[0]
@@ -606,7 +618,7 @@ def _sum_records(records, is_clamped, gram):
                 gram[i, j] += z[i] * z[j]
 
 
-@inlined_kernel
+@kernel
 def _shift_records(mu, lower, new_mu, new_lower, records, new_records):
     """Fill records that have the standardised values L⁻¹(u − μ) of others, with other parameters."""
     p = mu.size
@@ -625,7 +637,7 @@ def _shift_records(mu, lower, new_mu, new_lower, records, new_records):
 def augment_records(rng, release, prior, burn_in, thinning, draws):
     """Fill `draws` by a chain on all records, which are clamped to [−1, 1] in the statistic.
 
-    An iteration redraws each record given the parameters, moves the parameters 4p times given the records, and 2p times
+    An iteration redraws each record given the parameters, moves the parameters 2p times given the records, and 4p times
     with the records, whose standardised values are kept.
     """
     n, m = release.n, release.noisy.shape[0]
@@ -642,7 +654,7 @@ def augment_records(rng, release, prior, burn_in, thinning, draws):
         _factor(scatter, state.root)
         _fill_pivots(n, mu, state)
         log_p = _log_model(n, prior, state, mu), 0.0
-        for _ in range(4 * p):
+        for _ in range(2 * p):
             kind = _PIVOTS_GIVEN_STATISTIC if rng.random() < 0.5 else _MOVE_PIVOT
             log_ratio, proposed = _move_state(rng, kind, release, prior, state, new, log_p)
             if math.log(rng.random()) < log_ratio:
@@ -650,7 +662,7 @@ def augment_records(rng, release, prior, burn_in, thinning, draws):
                 state, new = new, state
         _fill_mean(n, state, mu)
         log_prior, log_noise = _log_prior(prior, mu, state.lower), _log_noise(release, gram, work)
-        for _ in range(2 * p):
+        for _ in range(4 * p):
             _copy_vector(mu, new_mu)
             _copy_matrix(state.lower, new_lower)
             log_jacobian = 0.0
@@ -674,7 +686,7 @@ def augment_records(rng, release, prior, burn_in, thinning, draws):
 
 
 class _Normal(NamedTuple):
-    """Normal model of the statistics Σuᵢ (second index −1) and Σuᵢuⱼ, and their noise, whose mixture is Laplace noise."""
+    """Normal model of the statistics Σuᵢ (second index −1) and Σuᵢuⱼ, and their normal noise."""
 
     first: Integers
     second: Integers
@@ -687,7 +699,7 @@ class _Normal(NamedTuple):
     t: Floats  # statistics
 
 
-@inlined_kernel
+@kernel
 def _new_normal(release):
     """Return the model of a release."""
     m, scale = release.noisy.shape[0], release.scale
@@ -714,7 +726,7 @@ def _new_normal(release):
     return model
 
 
-@inlined_kernel
+@kernel
 def _fill_moments(n, mu, psi, first, second, expected, covariance):
     """Fill the mean and the covariance of the statistics Σuᵢ (second index −1) and Σuᵢuⱼ of n normal records."""
     for a in range(first.size):
@@ -734,7 +746,7 @@ def _fill_moments(n, mu, psi, first, second, expected, covariance):
             covariance[a, b] = covariance[b, a] = n * value
 
 
-@inlined_kernel
+@kernel
 def _log_normal(point, expected, covariance, lower):
     """Fill the factor of a covariance, and return the log density of a normal distribution, up to a constant."""
     log_det = _factor(covariance, lower)
@@ -774,7 +786,7 @@ def _draw_statistic(rng, n, model, mu, psi):
             model.t[b] += model.covariance[b, c] * gap[c]
 
 
-@inlined_kernel
+@kernel
 def _draw_variances(rng, release, model):
     """Draw the variances of normal noise, whose mixture is Laplace noise, given the statistic."""
     if release.noise != 0:
@@ -791,7 +803,7 @@ def _log_conjugate(power, weight, root, mean, mu, lower):
     """Return −½·(power·ln|Ψ| + tr(Ψ⁻¹FFᵀ) + weight·‖mean − μ‖²), the norm that of Ψ⁻¹.
 
     This is ln p(ū, S | μ, Ψ) of n normal records, up to a function of the statistic, with power and weight n, and F the
-    factor of S; and the log density of (μ, Ψ) under `ConjugatePrior` with power ν + p + 2, weight κ, F = √λ·I and mean 0.
+    factor of S; and the log density of (μ, Ψ) under `ConjugatePrior` with power ν + p + 2, weight κ, F = √λ·I, mean 0.
     """
     p = mu.size
     work = mean - mu
@@ -885,7 +897,7 @@ def _draw_conjugate(rng, prior, n, mean, scatter, mu, lower):
             mu[i] += lower[i, k] * g
 
 
-@inlined_kernel
+@kernel
 def _log_correction(n, model, mean, root, mu, lower, new_mu, new_lower):
     """Return ln of the ratio of acceptance of a conjugate draw given a normal statistic."""
     p = mu.size

@@ -7,8 +7,8 @@ data, so that records may fill a tenth of the box, far from its middle. A prior 
 ==========================  ========================================================================================
 prior                       distribution
 ==========================  ========================================================================================
-`RegressionPrior`           σ ~ half-t₂, θ_j ~ t₂, standard deviations s_j of the features ~ half-t₂, correlations of the
-                            features uniform, μ_j ~ N(0, 1), all independent
+`RegressionPrior`           σ ~ half-t₂, θ_j ~ t₂, standard deviations s_j of the features ~ half-t₂, correlations of
+                            the features uniform, μ_j ~ N(0, 1), all independent
 `ConjugatePrior`            Ψ ~ inverse Wishart, μ | Ψ ~ N(0, Ψ/κ). A mean far from the middle favours a large Ψ, and
                             θ | σ² ~ N(0, σ²/λ·I) shrinks slopes of small residuals.
 ==========================  ========================================================================================

@@ -1,17 +1,17 @@
 """Public forecast of the widths of intervals of private regressions, in closed form.
 
-Let columns be scaled to [−1, 1], with means x̄_j and standard deviations s_j of uncorrelated features, n records, slopes
-θ_j, an intercept θ₀ and residuals of standard deviation σ. Least squares solves Σ_i (x_ij − x̄_j)·r_i = 0 for residuals r.
-With the noise M of the Gram matrix, the left side is that of the records plus aᵀMc, with a = e_j − x̄_j·e₀ and
-c = (−θ₀, −θ, 1), so that its variance is
+Let columns be scaled to [−1, 1], with means x̄_j and standard deviations s_j of uncorrelated features, n records,
+slopes θ_j, an intercept θ₀ and residuals of standard deviation σ. Least squares solves Σ_i (x_ij − x̄_j)·r_i = 0 for
+residuals r. With the noise M of the Gram matrix, the left side is that of the records plus aᵀMc, with
+a = e_j − x̄_j·e₀ and c = (−θ₀, −θ, 1), so that its variance is
 
     v_j = σ²·n·s_j² + v·(1 + Σ_{k≠j} θ_k²·(1 + x̄_j²) + x̄_j² + (θ₀ − θ_j·x̄_j)²) + v′·θ_j²,
 
 where v and v′ are the variances of entries of M off the diagonal and on it. The standard deviation of slope j is
 √v_j/(n·s_j²). The intercept is the value of the line where all columns are 0 in their own units.
 
-What is unknown is a range: features have a spread of 0.1 to 0.5 half widths of their range and a mean in its middle or half
-way to its end, or values 0 and 1 with a prevalence of 0.05 to 0.5. A public guess narrows it.
+What is unknown is a range: features have a spread of 0.1 to 0.5 half widths of their range and a mean in its middle or
+half way to its end, or values 0 and 1 with a prevalence of 0.05 to 0.5. A public guess narrows it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Column:
     spread: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class WidthForecast:
     """Widths of the intervals of (intercept, slopes), for the most and the least informative columns."""
 

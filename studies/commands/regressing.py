@@ -51,8 +51,8 @@ def regress(
         option(
             "--guess",
             "COLUMN=LOW:HIGH",
-            "Public guess of the part of its range over which a column is spread, or COLUMN=P of the share of a level or "
-            "of ones; it narrows the forecast of widths, and changes nothing else.",
+            "Public guess of the part of its range over which a column is spread, or COLUMN=P of the share of a level "
+            "or of ones; it narrows the forecast of widths, and changes nothing else.",
         ),
     ] = None,
     method: Annotated[str, option("auto, normal-covariates, noise-aware or data-augmentation.")] = "auto",
@@ -136,9 +136,8 @@ def regress(
     )
     print_table(("coefficient", "mean", "sd", "low", "high"), rows)
     if values["error_bound"] is not None:
-        say(
-            f"standard deviation of the error <= {values['error_bound']:.4g} ({format_level(level)}): the release does not resolve it"
-        )
+        bound = f"{values['error_bound']:.4g} ({format_level(level)})"
+        say(f"standard deviation of the error <= {bound}: the release does not resolve it")
     say(f"{format_level(level)} intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
     for one in caught:
         say(f"warning: {one.message}")

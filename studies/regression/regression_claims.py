@@ -147,8 +147,9 @@ def ignoring_noise_costs(summaries: Stored) -> Finding:
 
 @claim(**_ADDED)
 def wide_ranges_are_covered(summaries: Stored) -> Finding:
-    """If records fill a tenth of the public ranges, in their middle or near their end, intervals of normal-covariates for
-    the slope and the error variance cover with at least 0.9 probability, at n = 100,000 and ε = 1 on the pure track.
+    """If records fill a tenth of the public ranges, in their middle or near their end, intervals of normal-covariates
+    for the slope and the error variance cover with at least 0.9 probability, at n = 100,000 and ε = 1 on the pure
+    track.
     """
     at = {"n": 100_000, "track": "pure", "range_factor": 10.0, "component": ("slope-1", "variance")}
     covered = mean(summaries.select("ranges", algorithm="normal-covariates", epsilon=1.0, **at), "covered")

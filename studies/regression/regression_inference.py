@@ -16,8 +16,8 @@ The interval score is width + (2/0.05)·(distance of the truth from the interval
 expectation is smallest for the true quantiles (Gneiting & Raftery 2007). Each trial has 2 chains of 150 draws, whose
 split R-hat and effective sample size are stored. K-norm noise has ε = 1. `noise-aware` mixes slowly in many dimensions,
 and has one covariate. Intervals of adassp and dp-gd are a bootstrap, and those of binagg normal. Those of `partition`
-are released quantiles of the posteriors of partitions of 200 records, ε/3 per component, with the conjugate prior. Intervals of
-the error variance start at 0 where a release does not resolve it.
+are released quantiles of the posteriors of partitions of 200 records, ε/3 per component, with the conjugate prior.
+Intervals of the error variance start at 0 where a release does not resolve it.
 
 References
 ----------
@@ -162,7 +162,7 @@ def _with_intercept(records: Array) -> Array:
 
 
 def _moments(rng: np.random.Generator, p: int, is_inside: bool) -> tuple[Array, Array]:
-    """Return moments from the conjugate prior, or from it given that three standard deviations are inside the bounds."""
+    """Return moments from the conjugate prior, or given that three standard deviations are inside the bounds."""
     for _ in range(_MOST_DRAWS):
         mu, psi = _CONJUGATE.sample(rng, p)
         if not is_inside or (np.abs(mu) + 3.0 * np.sqrt(np.diag(psi)) <= 1.0).all():

@@ -74,7 +74,8 @@ def prepare(
 ) -> Prepared:
     """Open a table, check the request and forecast the widths of intervals; nothing private is read or spent.
 
-    `levels` has the list of public levels of a column, as text, with ``other`` for all values that are not in it, and `markers` are literals of missing cells.
+    `levels` has the list of public levels of a column, as text, with ``other`` for all values that are not in it;
+    `guesses` only change the forecast, and `markers` are literals of missing cells.
     """
     profile = load_profile(cluster)
     with as_bad_input():

@@ -41,7 +41,7 @@ from mechanisms.regression.gram_release import (
 from mechanisms.regression.gram_samplers import coefficient_intervals, resolves_error, sample_gram
 
 LEVEL, FAILS_BELOW, COMPARED, BATCH = 0.95, 0.93, 40, 20
-THINNING = {"normal-covariates": 20, "data-augmentation": 4}
+THINNING = {"normal-covariates": 20, "data-augmentation": 12}
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ def _cells() -> Iterator[Cell]:
         if n == 3_000 or name != "0/1 with 0.1":
             yield Cell(f"{name}, n={n}", n, (unit, response), draw, simple)
     for factor, is_centred, n in (
-        (1, True, 3_000), (3, True, 3_000), (3, False, 3_000), (10, True, 3_000), (10, False, 3_000), (10, False, 20_000)
+        (1, True, 3_000), (3, True, 3_000), (3, False, 3_000),
+        (10, True, 3_000), (10, False, 3_000), (10, False, 20_000),
     ):  # fmt: skip
         bounds = wide(*unit, factor, is_centred), wide(*response, factor, is_centred)
         place = "on" if is_centred else "off"

@@ -10,7 +10,6 @@ import pytest
 
 from mechanisms.regression import private_regression
 from studies.own_data.conditions import Condition, divide_range, label_bins
-from studies.regression import regression_table
 
 SECRET = "48151.62342"
 ACCOUNT = ("--epsilon", 50, "--seed", 1)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.regression import gram_kernels
 from mechanisms.regression.gram_kernels import NoisyGram, _diagonalise
-from mechanisms.regression.gram_priors import ConjugatePrior
+from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior
 from mechanisms.regression.gram_release import NOISE_CODES, GramNoise, GramRelease, calibrated_gram_noise, release_gram
 from mechanisms.regression.gram_samplers import (
     GRAM_METHODS,
@@ -78,6 +79,53 @@ def test_regressions_of_the_records_have_uniform_quantiles():
     """Intervals contain the estimate without privacy at their nominal rate."""
     for column in ranks("normal-covariates-records", "laplace", 2, 30, 100, seed=3).T:
         assert stats.kstest(column, "uniform").pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("p", "n"), [(2, 10), (3, 12)])
+def test_posterior_without_noise_equals_importance_sampling(p, n):
+    """Draws from the conjugate posterior with a flat prior, weighted by the ratio of the priors, are an oracle."""
+    rng = np.random.default_rng(p)
+    records = rng.multivariate_normal(np.full(p, 0.2), 0.05 * np.eye(p) + 0.02, n)
+    gram, mean = gram_of(records), records.mean(axis=0)
+    scatter = gram[1:, 1:] - n * np.outer(mean, mean)
+    size = 100_000
+    psi = stats.invwishart(n - 1, scatter).rvs(size, random_state=rng)
+    lower = np.linalg.cholesky(psi)
+    mu = mean + (lower @ rng.normal(size=(size, p, 1)))[..., 0] / np.sqrt(n)
+    numbers = RegressionPrior().hyperparameters(p)
+    log_weights = np.array([gram_kernels._log_prior(numbers, m, factor) for m, factor in zip(mu, lower, strict=True)])
+    log_weights -= (np.log(np.diagonal(lower, axis1=1, axis2=2)) * -(1 + np.arange(p))).sum(axis=1)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    expected, found = (
+        regression_of(mu, psi),
+        sample_gram(rng, "naive", GramRelease(gram, n, GramNoise("laplace", 1.0, p)), None, 4, 500, 2_000, 20).reshape(
+            -1, p + 1
+        ),
+    )
+    effective = 1.0 / (weights**2).sum()
+    assert effective > 2_000
+    for q in (0.1, 0.5, 0.9):
+        cuts = np.quantile(found, q, axis=0)
+        shares = (weights[:, None] * (expected < cuts)).sum(axis=0)
+        assert (np.abs(shares - q) < 5 * np.sqrt(q * (1 - q) * (1 / effective + 1 / 1_500))).all()
+
+
+@pytest.mark.parametrize("method", ["normal-covariates", "data-augmentation"])
+def test_chains_of_five_covariates_mix_with_ten_records(method):
+    """Weights of conjugate proposals are unbounded there, and their chains had R-hat 1.88."""
+    rng = np.random.default_rng(20_263)
+    release = release_gram(
+        rng, simulate_gram(rng, np.full(6, 0.1), 0.05 * np.eye(6), 10), calibrated_gram_noise("laplace", 6, 1.0)
+    )
+    rhat = DrawnPosterior(sample_gram(rng, method, release)).diagnostics()["rhat"]
+    assert rhat.max() <= 1.05
+
+
+def test_priors_belong_to_methods():
+    release = GramRelease(np.diag([30.0, 5.0, 5.0]), 30, GramNoise("laplace", 1.0, 2))
+    with pytest.raises(ValueError, match="prior must be a ConjugatePrior for noise-aware-published, got RegressionP"):
+        sample_gram(np.random.default_rng(1), "noise-aware-published", release, RegressionPrior())
 
 
 def test_quantiles_of_true_parameters_are_not_those_of_the_records():
