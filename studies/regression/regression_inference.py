@@ -52,7 +52,7 @@ from studies.claims import ks_p_value
 from studies.data.shipped import read_records
 from studies.figures import Axis, Chart
 from studies.panels import NOMINAL, Values, score_intervals
-from studies.regression.page_tables import compare_coverage, compare_intervals
+from studies.regression.page_tables import compare_coverage, compare_intervals, compare_ranges
 from studies.regression.regression_claims import CLAIMS, DELTA
 from studies.styles import GRAM_STYLES
 
@@ -440,7 +440,7 @@ STUDY = Study(
     ),
     comparisons=tuple(
         partial(compare, track)
-        for compare in (compare_intervals, compare_coverage)
+        for compare in (compare_intervals, compare_coverage, compare_ranges)
         for track in ("pure", "approximate")
     ),
     quick=Scale(
