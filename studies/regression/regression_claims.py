@@ -160,10 +160,10 @@ def wide_ranges_are_covered(summaries: Stored) -> Finding:
 
 @claim(**_ADDED)
 def conjugate_prior_needs_narrow_ranges(summaries: Stored) -> Finding:
-    """If records fill a tenth of the public ranges, near their end, the published sampler, whose prior is conjugate,
+    """If records fill a tenth of the public ranges, in their middle, the published sampler, whose prior is conjugate,
     covers the slope with less than the nominal probability, at n = 100,000 and ε = 1 on the pure track.
     """
-    at = {"n": 100_000, "range_factor": 10.0, "place": "end", "component": "slope-1"}
+    at = {"n": 100_000, "range_factor": 10.0, "place": "middle", "component": "slope-1"}
     return _undercovers(summaries, "noise-aware-published", "ranges", **at)
 
 
