@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers, describe, validate_integer
+from mechanisms.arguments import Floats, Integers, describe
 from mechanisms.privacy import Guarantee
 from mechanisms.release.ledger import LedgerFile
 from mechanisms.release.rehearsal import Rehearsal

@@ -177,9 +177,9 @@ def compare_ranges(track: str, summaries: Summaries) -> PageTable:
 def _in_ranges(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
     if track not in ds["track"].values:
         return
-    ds = ds["covered_mean"].sel(track=track).isel(epsilon=-1)
+    covered = ds["covered_mean"].sel(track=track).isel(epsilon=-1)
     for n, place, factor in product(*(ds[name].values.tolist() for name in ("n", "place", "range_factor"))):
-        rates = ds.sel(n=n, place=place, range_factor=factor)
+        rates = covered.sel(n=n, place=place, range_factor=factor)
         yield f"{n:,}", place, f"{factor:g}", *(_slope_and_variance(rates, name) for name in _RANGE_METHODS)
 
 
