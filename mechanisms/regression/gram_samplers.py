@@ -124,11 +124,11 @@ class GramMethod(Entry):
 
 
 def _run_naive(rng, release, prior, burn_in, thinning, draws):
-    """Run the chain given the release, with eigenvalues of its scatter below 1e-9 raised, and almost no noise."""
+    """Run the chain given the release, with eigenvalues of its scatter below n·1e-9 raised, and almost no noise."""
     n, noisy = release.n, release.noisy.copy()
     mean = noisy[0, 1:] / n
     values, vectors = np.linalg.eigh(noisy[1:, 1:] - n * np.outer(mean, mean))
-    noisy[1:, 1:] = (vectors * np.maximum(values, 1e-9)) @ vectors.T + n * np.outer(mean, mean)
+    noisy[1:, 1:] = (vectors * np.maximum(values, 1e-9 * n)) @ vectors.T + n * np.outer(mean, mean)
     run_normal_covariates(False, True, rng, NoisyGram(0, 1e-15, noisy, n), prior, burn_in, thinning, draws)
 
 

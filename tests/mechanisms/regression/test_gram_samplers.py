@@ -122,6 +122,15 @@ def test_chains_of_five_covariates_mix_with_ten_records(method):
     assert rhat.max() <= 1.05
 
 
+def test_naive_draws_vary_if_the_scatter_of_a_release_is_not_definite():
+    """Draws of σ² far below double precision would have no R-hat."""
+    noisy = np.array([[1e5, 2e4, 1e4], [2e4, 4e3, 1e3], [1e4, 1e3, 5e2]])
+    release = GramRelease(noisy, 100_000, GramNoise("laplace", 5.0, 2))
+    draws = sample_gram(np.random.default_rng(1), "naive", release, None, 2, 200, 150)
+    assert np.isfinite(DrawnPosterior(draws).diagnostics()["rhat"]).all()
+    assert np.ptp(draws, axis=(0, 1)).min() > 1e-12
+
+
 def test_priors_belong_to_methods():
     release = GramRelease(np.diag([30.0, 5.0, 5.0]), 30, GramNoise("laplace", 1.0, 2))
     with pytest.raises(ValueError, match="prior must be a ConjugatePrior for noise-aware-published, got RegressionP"):
