@@ -91,7 +91,7 @@ def publish_bounds(
     --------
     >>> incomes = np.random.default_rng(1).lognormal(10.4, 0.6, 1000)
     >>> publish_bounds(incomes, epsilon=0.5, rehearsal_seed=1)
-    (4096.0, 131072.0)
+    (8192.0, 131072.0)
     """
     guarantee = Guarantee(validate_epsilon(epsilon))
     release = check_release(guarantee, "publish_bounds", rehearsal_seed, ledger, before_release)
